@@ -1,0 +1,66 @@
+"""Verifiable tasks for reinforcement learning of language models.
+
+What a task author imports; none of it imports torch. `train` and `evaluate` do, when they are first touched.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from grpo_core.binding import BoundTask, load_task
+from grpo_core.composition import graduated, ladder, reward, weighted_sum
+from grpo_core.errors import GrpoError, InfrastructureError, UserError
+from grpo_core.plugins import EmbeddedModel, hookimpl
+from grpo_core.task import Invalid, Message, Opponent, Prompt, Row, Score, Task, TaskConfig
+
+if TYPE_CHECKING:
+    from grpo_core.evaluation.evaluate import evaluate
+    from grpo_core.killable import KillablePool, Outcome
+    from grpo_core.scoring import Scorer
+    from grpo_core.training.trainer import train
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BoundTask",
+    "EmbeddedModel",
+    "GrpoError",
+    "InfrastructureError",
+    "Invalid",
+    "KillablePool",
+    "Message",
+    "Opponent",
+    "Outcome",
+    "Prompt",
+    "Row",
+    "Score",
+    "Scorer",
+    "Task",
+    "TaskConfig",
+    "UserError",
+    "evaluate",
+    "graduated",
+    "hookimpl",
+    "ladder",
+    "load_task",
+    "reward",
+    "train",
+    "weighted_sum",
+]
+
+_LAZY = {
+    "KillablePool": "grpo_core.killable",
+    "Outcome": "grpo_core.killable",
+    "Scorer": "grpo_core.scoring",
+    "evaluate": "grpo_core.evaluation.evaluate",
+    "train": "grpo_core.training.trainer",
+}
+"""Names that cost an import (torch, or processes), loaded when first touched."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        import importlib
+
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

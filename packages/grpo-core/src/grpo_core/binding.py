@@ -1,0 +1,348 @@
+"""A task with its options bound: rows, prompts, scores, identity."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import math
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from grpo_core.calling import call_by_name
+from grpo_core.composition import RewardSpec
+from grpo_core.errors import DataError, InfrastructureError, UserError, near_match
+from grpo_core.plugins import PluginHost, default_host
+from grpo_core.task import Invalid, Message, Prompt, Row, Score, Task, TaskConfig
+from grpo_core.taskspec import TaskSpec, parse_task_specs
+
+MAX_WHY_CHARS = 300
+"""Bound on `Score.why`: a reason may quote a hostile completion."""
+
+
+class BoundTask:
+    """A task and its options.
+
+    Attributes:
+        task: The task.
+        name: `plugin.task`.
+        config: Its options, validated.
+        spec: What `load_task` takes to make the same one in another process.
+    """
+
+    def __init__(self, task: Task, name: str, config: TaskConfig, spec: TaskSpec) -> None:
+        self.task, self.name, self.config = task, name, config
+        self._spec = spec
+        self._reward_specs = task.specs()
+        self._row_type = task.row_type()
+
+    def __repr__(self) -> str:
+        return f"BoundTask({self.spec!r})"
+
+    @property
+    def spec(self) -> str:
+        """What `load_task` takes to make this task again."""
+        return str(self._spec)
+
+    @property
+    def rewards(self) -> tuple[RewardSpec, ...]:
+        """The rewards with their marks, in order."""
+        return self._reward_specs
+
+    def with_options(self, **options: object) -> BoundTask:
+        """The same task with some options changed; None returns an option to its default."""
+        spec = self._spec.with_options(**options)
+        return BoundTask(self.task, self.name, _bind_config(self.task, self.name, spec), spec)
+
+    def rows(self) -> list[Row]:
+        """Every row of the configured split and size, loaded once.
+
+        Raises:
+            DataError: no row, a row of the wrong class, a repeated id, or a row that does not survive JSON.
+        """
+        return list(self._rows)
+
+    @cached_property
+    def _rows(self) -> tuple[Row, ...]:
+        loaded = call_by_name(self.task.load, {"config": self.config}, positional=1)
+        rows = tuple(self._checked(islice(loaded, self.config.size)))
+        if not rows:
+            raise DataError(
+                f"task {self.spec!r} has no rows for split {self.config.split!r}"
+                + (f" in {self.config.path}" if self.config.path else "")
+                + "; try another split, or give a local file with ?path=."
+            )
+        return rows
+
+    def _checked(self, rows: Iterable[Any]) -> Iterator[Row]:
+        seen: set[str] = set()
+        for row in rows:
+            if not isinstance(row, self._row_type):
+                raise DataError(
+                    f"task {self.name!r}: load() gave a {type(row).__name__}, not a {self._row_type.__name__}."
+                )
+            if row.id in seen:
+                raise DataError(f"task {self.name!r}: two rows have the id {row.id!r}; ids name prompts in every log.")
+            seen.add(row.id)
+            if self.row_from_json(row.model_dump_json()) != row:
+                raise DataError(
+                    f"task {self.name!r}: row {row.id!r} changes when written as JSON; use plain JSON types."
+                )
+            yield row
+
+    def row_from_json(self, text: str | bytes) -> Row:
+        """Read a row back.
+
+        Raises:
+            DataError: it does not fit the row class; names the field.
+        """
+        try:
+            return self._row_type.model_validate_json(text)
+        except ValidationError as error:
+            raise DataError(
+                f"task {self.name!r}: a row does not fit {self._row_type.__name__}: {first_problem(error)}"
+            ) from None
+
+    def prompt(self, row: Row) -> Prompt:
+        """The prompt of a row: text, or a tuple of messages."""
+        made = call_by_name(self.task.prompt, {"row": row, "config": self.config}, positional=1)
+        return as_prompt(made, f"task {self.name!r}: prompt()")
+
+    def demos(self) -> Iterator[tuple[Prompt, str]]:
+        """(prompt, completion) pairs for a warm start: the task's own, else each row with its gold.
+
+        Raises:
+            DataError: rows have no gold and the task gives no demos.
+        """
+        if self.task.demos is not None:
+            yield from call_by_name(self.task.demos, {"config": self.config}, positional=1)
+            return
+        for row in self._rows:
+            if row.gold is None:
+                raise DataError(f"task {self.name!r}: row {row.id!r} has no gold, and the task gives no demos=.")
+            yield self.prompt(row), row.gold
+
+    def opponent_prompt(self, text: str, row: Row) -> Prompt | None:
+        """The opponent's prompt for a completion, or None where the validator refuses it.
+
+        A validator or prompt that crashes also gives None: `score` meets the same crash and attributes it.
+        """
+        assert self.task.opponent is not None
+        try:
+            answer = call_by_name(self.task.validate, self._given(text, row), positional=2)
+            available = {"answer": answer, "row": row, "config": self.config}
+            return as_prompt(call_by_name(self.task.opponent.prompt, available, positional=1), "opponent prompt")
+        except Exception:  # untrusted text met the task's code; `score` runs the same code and reports what happened
+            return None
+
+    def score(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> Score:
+        """Score one completion in this process; `Scorer` does it with a killable time limit.
+
+        Never raises for what the text holds: a refusal is `valid=False`, a crash of the task's code abstains.
+
+        Args:
+            text: The completion, without the prompt and without special tokens.
+            row: Its row.
+            predictions: The opponent's answers, for a task that has one.
+        """
+        given = self._given(text, row)
+        if self.task.opponent is not None:
+            given["predictions"] = tuple(predictions or ())
+        try:
+            answer = call_by_name(self.task.validate, dict(list(given.items())[:3]), positional=2)
+            valid, why = True, ""
+        except Invalid as refusal:
+            answer, valid, why = None, False, f"invalid: {refusal}"
+        except (Exception, SystemExit) as error:  # the task's code met untrusted text: its crash is data, not ours
+            return _fault("validate()", error)
+        parts: dict[str, float] = {}
+        for spec in self._reward_specs:
+            try:
+                parts[spec.name] = self._raw(spec, given, answer, valid, parts)
+            except (Exception, SystemExit) as error:  # as above
+                return _fault(f"reward {spec.name}()", error)
+        try:
+            value = float(self.task.compose(self._reward_specs, parts, valid))
+            if not math.isfinite(value):
+                raise ValueError(f"composed to {value}")
+            solved = valid and self._is_solved({**given, "answer": answer, "parts": parts}, parts)
+        except UserError:
+            raise
+        except (Exception, SystemExit) as error:  # as above
+            return _fault("compose/solved", error)
+        return Score(value, parts, valid, solved, (why or self._shortfall(parts))[:MAX_WHY_CHARS])
+
+    def _given(self, text: str, row: Row) -> dict[str, Any]:
+        return {"text": text, "row": row, "config": self.config}
+
+    def _raw(
+        self, spec: RewardSpec, given: Mapping[str, Any], answer: Any, valid: bool, parts: Mapping[str, float]
+    ) -> float:
+        if spec.needs is not None:
+            needed = next(earlier for earlier in self._reward_specs if earlier.name == spec.needs)
+            if not needed.reached_by(parts[needed.name]):
+                return 0.0
+        if not valid and ("answer" in spec.arguments or "predictions" in spec.arguments):
+            return 0.0
+        raw = float(spec.function(**{name: answer if name == "answer" else given[name] for name in spec.arguments}))
+        if not math.isfinite(raw):
+            raise ValueError(f"returned {raw}; a reward is a finite number")
+        if raw > spec.maximum + 1e-6 * max(1.0, abs(spec.maximum)):
+            raise ValueError(f"returned {raw}, above its maximum {spec.maximum}; state it: @reward(…, maximum={raw:g})")
+        return raw
+
+    def _is_solved(self, available: Mapping[str, Any], parts: Mapping[str, float]) -> bool:
+        if self.task.solved is not None:
+            customary = {name: available[name] for name in ("answer", "row", "text", "parts", "config")}
+            return bool(call_by_name(self.task.solved, customary, positional=2))
+        earned = [spec for spec in self._reward_specs if not spec.is_penalty]
+        return bool(earned) and all(spec.reached_by(parts[spec.name]) for spec in earned)
+
+    def _shortfall(self, parts: Mapping[str, float]) -> str:
+        short = [spec for spec in self._reward_specs if not spec.reached_by(parts[spec.name])]
+        return ", ".join(f"{spec.name} {parts[spec.name]:.3g} of {spec.maximum:g}" for spec in short)
+
+    @cached_property
+    def identity(self) -> str:
+        """Hash of the spec, version, rows, prompts and the source of validator and rewards: 16 hex digits."""
+        digest = hashlib.blake2b(digest_size=8)
+        functions = (self.task.prompt, self.task.validate, *(spec.function for spec in self._reward_specs))
+        facts = [
+            self.name,
+            self.task.version,
+            self.config.model_dump_json(),
+            repr(self.task.compose),
+            *(f"{spec.name} {spec.weight} {spec.needs} {spec.maximum}" for spec in self._reward_specs),
+            *(source_of(function) for function in functions),
+        ]
+        for fact in facts:
+            digest.update(hashlib.blake2b(fact.encode("utf-8", "surrogatepass")).digest())
+        for row in self._rows:
+            digest.update(row.model_dump_json().encode())
+            digest.update(orjson.dumps(self.prompt(row)))
+        return digest.hexdigest()
+
+
+def load_task(spec: str, host: PluginHost | None = None) -> BoundTask:
+    """Load one task with its options.
+
+    Args:
+        spec: `math.gsm8k?template=r1&split=test`, or a file and a name in it: `./rhyme.py:couplet?size=100`.
+        host: Where plugins are looked up; by default what is installed.
+
+    Raises:
+        UnknownNameError: no such task; lists what exists.
+        UserError: an option that does not exist, or a value that does not fit; several tasks in the spec.
+    """
+    specs = parse_task_specs(spec)
+    if len(specs) != 1:
+        raise UserError(f"{spec!r} names {len(specs)} tasks; one is wanted here.")
+    return bind(specs[0], host)
+
+
+def bind(spec: TaskSpec, host: PluginHost | None = None) -> BoundTask:
+    """Like `load_task`, from a parsed spec."""
+    if ".py:" in spec.name:
+        task, name = _task_from_file(spec.name)
+    else:
+        task, name = (host or default_host()).task(spec.name), spec.name
+    return BoundTask(task, name, _bind_config(task, name, spec), spec)
+
+
+def _bind_config(task: Task, name: str, spec: TaskSpec) -> TaskConfig:
+    fields = task.config.model_fields
+    for option in spec.options:
+        if option not in fields:
+            raise UserError(
+                f"task {name!r} has no option {option!r}.{near_match(option, fields)} Options: {', '.join(sorted(fields))}"
+            )
+    try:
+        return task.config.model_validate_strings(spec.options)
+    except ValidationError as error:
+        raise UserError(f"task {name!r}: {first_problem(error)}") from None
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first problem of a pydantic error in one line: field, what is wrong, what was given."""
+    problem = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in problem["loc"]) or "(the whole)"
+    given = repr(problem.get("input"))
+    return f"{where}: {problem['msg']} (given {given if len(given) <= 80 else given[:77] + '…'})"
+
+
+def _task_from_file(name: str) -> tuple[Task, str]:
+    file, _, attribute = name.rpartition(":")
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise UserError(f"task {name!r}: there is no file {file}.")
+    module_name = path.stem
+    module = sys.modules.get(module_name)
+    if module is None or getattr(module, "__file__", None) != str(path):
+        loader_spec = importlib.util.spec_from_file_location(module_name, path)
+        assert loader_spec is not None and loader_spec.loader is not None
+        module = importlib.util.module_from_spec(loader_spec)
+        sys.modules[module_name] = module
+        try:
+            loader_spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:  # the user's own file may raise anything while it is imported
+            del sys.modules[module_name]
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            raise UserError(
+                f"{file}: {type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
+            ) from error
+    tasks = {key: value for key, value in vars(module).items() if isinstance(value, Task)}
+    if attribute not in tasks:
+        raise UserError(
+            f"{file} has no Task {attribute!r}.{near_match(attribute, tasks)} "
+            f"It has: {', '.join(sorted(tasks)) or '(none)'}"
+        )
+    return tasks[attribute], f"{module_name}.{tasks[attribute].name}"
+
+
+def as_prompt(made: Any, who: str) -> Prompt:
+    """Check what a prompt template made, and make lists of messages tuples.
+
+    Raises:
+        UserError: it is neither text nor a non-empty list of messages.
+    """
+    if isinstance(made, str):
+        return made
+    if (
+        isinstance(made, Sequence)
+        and made
+        and all(
+            isinstance(message, Mapping)
+            and isinstance(message.get("role"), str)
+            and isinstance(message.get("content"), str)
+            for message in made
+        )
+    ):
+        return tuple(Message(role=message["role"], content=message["content"]) for message in made)
+    raise UserError(f"{who} must give text or a list of messages with role and content, not {made!r:.80}.")
+
+
+def source_of(function: Callable[..., Any]) -> str:
+    """Source text of a function, or its bytecode where there is no source."""
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        code = getattr(function, "__code__", None)
+        return repr((code.co_code, code.co_consts)) if code is not None else repr(type(function))
+
+
+def _fault(where: str, error: BaseException) -> Score:
+    if isinstance(error, TimeoutError):
+        return Score(None, why=f"{where} ran out of time: {error}"[:MAX_WHY_CHARS], fault="timeout")
+    if isinstance(error, InfrastructureError):
+        return Score(None, why=f"{where}: {error}"[:MAX_WHY_CHARS], fault="infrastructure")
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{Path(last.filename).name}:{last.lineno}"
+    return Score(None, why=f"{where} raised {type(error).__name__}: {error} ({place})"[:MAX_WHY_CHARS], fault="reward")

@@ -1,0 +1,91 @@
+"""What a run tells whoever watches it: the command line's progress, a notebook, a tracker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from grpo_core.task import Score
+
+EvalPhase = Literal["base", "final"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Something that was chosen (device, precision, model, …), printed once.
+
+    Attributes:
+        what: What was chosen, e.g. `device`.
+        value: The choice, e.g. `cpu, 2 threads, float32`.
+        why: The reason, e.g. `no accelerator found`.
+    """
+
+    what: str
+    value: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """A run that is about to start.
+
+    Attributes:
+        run_dir: Its folder, already made.
+        tasks: Task name -> (train rows, held-out rows).
+        choices: What was chosen and why.
+        total_steps: Steps planned; None when only a time limit ends the run.
+    """
+
+    run_dir: Path
+    tasks: Mapping[str, tuple[int, int]]
+    choices: Sequence[Choice]
+    total_steps: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A completion to look at."""
+
+    task: str
+    prompt: str
+    text: str
+    score: Score
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One optimizer step.
+
+    Attributes:
+        step: 1 for the first.
+        metrics: Flat numbers by name, as in `logs/train_log.jsonl`; see docs/reference/metrics.md.
+        samples: A few completions of the step.
+    """
+
+    step: int
+    metrics: Mapping[str, float]
+    samples: Sequence[Sample] = field(default_factory=tuple)
+
+
+class Callback:
+    """Base of everything that watches a run; each method may be overridden."""
+
+    def on_run_start(self, info: RunInfo) -> None:
+        """The run's folder exists and every choice is made; nothing is sampled yet."""
+
+    def on_progress(self, what: str, done: int, total: int) -> None:
+        """Something that takes seconds advanced: loading, evaluation rows."""
+
+    def on_evaluation(self, task: str, phase: EvalPhase, result: Mapping[str, Any]) -> None:
+        """A held-out evaluation of one task finished; `result` is its entry in summary.json."""
+
+    def on_step(self, record: StepRecord) -> None:
+        """An optimizer step finished and is logged."""
+
+    def on_warning(self, message: str) -> None:
+        """Something the user should know; said once."""
+
+    def on_run_end(self, summary: Mapping[str, Any], run_dir: Path) -> None:
+        """The run is saved; `summary` is what summary.json holds."""

@@ -1,0 +1,266 @@
+"""Where rows come from: files, the hub, and procedural generators with disjoint splits."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from grpo_core.binding import first_problem
+from grpo_core.errors import DataError, near_match
+from grpo_core.task import Row, Split, TaskConfig
+
+RowType = TypeVar("RowType", bound=Row)
+
+MAX_LINE_BYTES = 16 * 2**20
+"""A longer line is refused: a dataset is hostile until parsed."""
+
+_SPLIT_OF_TENTH: tuple[Split, ...] = ("train",) * 8 + ("validation", "test")
+_MAX_ATTEMPTS = 2_000
+"""Draws per procedural row before its space counts as exhausted; a split holds a tenth of it at least."""
+
+
+class DatasetConfig(TaskConfig):
+    """Options of a task whose rows come from a file or the hub.
+
+    Attributes:
+        fields: Which column of the file holds which field: `?fields=question:problem,answer:solution`.
+    """
+
+    fields: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_fields(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("fields"), str):
+            pairs = [pair.split(":") for pair in data["fields"].split(",")]
+            if any(len(pair) != 2 or not all(pair) for pair in pairs):
+                raise ValueError("fields are ours:theirs, separated by commas, as in fields=question:problem")
+            return {**data, "fields": {ours.strip(): theirs.strip() for ours, theirs in pairs}}
+        return data
+
+
+class ProceduralConfig(TaskConfig):
+    """Options of a task that generates its rows.
+
+    Attributes:
+        size: Rows generated.
+        min_difficulty: Easiest level; rows take the levels in turn.
+        max_difficulty: Hardest level.
+    """
+
+    size: int | None = Field(default=1000, ge=1)
+    min_difficulty: int = 1
+    max_difficulty: int = 3
+
+    @field_validator("path")
+    @classmethod
+    def _no_path(cls, value: str | None) -> str | None:
+        if value is not None:
+            raise ValueError("this task generates its rows and reads no file")
+        return value
+
+    @model_validator(mode="after")
+    def _levels_in_order(self) -> ProceduralConfig:
+        if self.min_difficulty > self.max_difficulty:
+            raise ValueError(f"min_difficulty {self.min_difficulty} is above max_difficulty {self.max_difficulty}")
+        return self
+
+
+def split_of(content: str) -> Split:
+    """The split that a row with this content belongs to, by hash: 80% train, 10% validation, 10% test."""
+    digest = hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8, person=b"grpo-split").digest()
+    return _SPLIT_OF_TENTH[int.from_bytes(digest, "big") % 10]
+
+
+def stable_id(content: str) -> str:
+    """A short id of a row's content, the same in every process: 12 hex digits."""
+    return hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
+def procedural(
+    config: ProceduralConfig, make: Callable[[Random, int], RowType], *, content: Callable[[RowType], str] | None = None
+) -> Iterator[RowType]:
+    """Generate distinct rows; row i is a pure function of (seed, i, difficulty range) and of the split.
+
+    A row belongs to the split that its content hashes to, so splits are disjoint for every seed.
+
+    Args:
+        config: Seed, split, size and difficulty range.
+        make: `(random, difficulty)` -> a row, whose `id` is replaced by a hash of its content.
+        content: What makes two rows the same problem; by default the gold and every field but `id`.
+
+    Raises:
+        DataError: the space of problems holds fewer distinct rows than asked for.
+    """
+    describe = content or (lambda row: row.model_dump_json(exclude={"id"}))
+    levels = config.max_difficulty - config.min_difficulty + 1
+    seen: set[str] = set()
+    exhausted: set[int] = set()
+    for index in count():
+        difficulty = config.min_difficulty + index % levels
+        if difficulty in exhausted:
+            continue
+        for attempt in range(_MAX_ATTEMPTS):
+            row = make(Random(f"{config.seed}/{index}/{difficulty}/{attempt}"), difficulty)
+            key = describe(row)
+            if key not in seen and split_of(key) == config.split:
+                seen.add(key)
+                yield row.model_copy(update={"id": stable_id(key), "difficulty": float(difficulty)})
+                break
+        else:
+            exhausted.add(difficulty)  # a small level runs out before the others: they go on
+            if len(exhausted) == levels:
+                asked = f"; size={config.size} is more than there are" if config.size else ""
+                raise DataError(
+                    f"only {len(seen)} distinct rows of split {config.split!r} exist at difficulty "
+                    f"{config.min_difficulty} to {config.max_difficulty}{asked}."
+                )
+
+
+def read_rows(
+    config: DatasetConfig,
+    make: Callable[[Mapping[str, Any]], RowType],
+    *,
+    needs: Iterable[str],
+    hub: str | None = None,
+    content: Callable[[RowType], str] | None = None,
+) -> Iterator[RowType]:
+    """Read rows from `config.path`, else from the hub.
+
+    A path with `{split}` in it names one file per split. Any other path is one file whose rows are split by hash.
+
+    Args:
+        config: Path, split and field mapping.
+        make: A record with our field names -> a row; may raise ValueError for a bad value.
+        needs: Fields that every record must have.
+        hub: `owner/name` or `owner/name/config`, used when there is no path.
+        content: What makes two rows the same problem; by default the row's `id`.
+
+    Raises:
+        DataError: no file, no network, or a record that does not fit: file, line, field.
+    """
+    needed = tuple(needs)
+    source = config.path or (f"hub:{hub}" if hub else None)
+    if source is None:
+        raise DataError("this task has no data of its own: give a local file with ?path=rows.jsonl.")
+    presplit = source.startswith("hub:") or "{split}" in source
+    for where, record in read_records(source.replace("{split}", config.split), split=config.split):
+        for name in needed:
+            column = config.fields.get(name, name)
+            if column not in record:
+                raise DataError(
+                    f"{where}: no field {column!r}.{near_match(column, record)} It has: {', '.join(map(str, record))}. "
+                    f"Say where it is with ?fields={name}:COLUMN."
+                )
+        mapped = {**record, **{ours: record[theirs] for ours, theirs in config.fields.items() if theirs in record}}
+        try:
+            row = make(mapped)
+        except ValidationError as error:
+            raise DataError(f"{where}: {first_problem(error)}") from None
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataError(f"{where}: {error}") from None
+        if presplit or split_of(content(row) if content else row.id) == config.split:
+            yield row
+
+
+def read_records(source: str, *, split: Split = "train") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read records from a JSONL, CSV or parquet file, or `hub:owner/name[/config]`.
+
+    Yields:
+        (where, record): the file and line (or row), and the record.
+
+    Raises:
+        DataError: nothing is there, or a line cannot be read: what was looked for and how to give a local file.
+    """
+    if source.startswith("hub:"):
+        yield from _hub_records(source.removeprefix("hub:"), split)
+        return
+    path = Path(source).expanduser()
+    if not path.is_file():
+        siblings = [str(path.parent / name) for name in _names_in(path.parent)]
+        raise DataError(f"no file {source} (looked in {path.parent.resolve()}).{near_match(str(path), siblings)}")
+    readers = {".jsonl": _jsonl_records, ".csv": _csv_records, ".parquet": _parquet_records}
+    if path.suffix not in readers:
+        raise DataError(f"{source}: cannot read {path.suffix or 'a file without a suffix'}; use {', '.join(readers)}.")
+    yield from readers[path.suffix](path)
+
+
+def _names_in(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:  # no such folder: there is nothing near to suggest
+        return []
+
+
+def _jsonl_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    with path.open("rb") as lines:
+        for number in count(1):
+            line = lines.readline(MAX_LINE_BYTES + 1)
+            if not line:
+                return
+            where = f"{path}:{number}"
+            if len(line) > MAX_LINE_BYTES:
+                raise DataError(f"{where}: a line of more than {MAX_LINE_BYTES} bytes.")
+            if not line.strip():
+                continue
+            try:
+                record = orjson.loads(line)
+            except orjson.JSONDecodeError as error:
+                raise DataError(f"{where}: not JSON: {error}") from None
+            if not isinstance(record, dict):
+                raise DataError(f"{where}: a {type(record).__name__} where an object {{…}} is wanted.")
+            yield where, record
+
+
+def _csv_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    with path.open(encoding="utf-8-sig", newline="") as text:
+        reader = csv.DictReader(text)
+        try:
+            for record in reader:
+                where = f"{path}:{reader.line_num}"
+                if None in record or None in record.values():
+                    raise DataError(
+                        f"{where}: {len(reader.fieldnames or ())} columns are named, this line has another number."
+                    )
+                yield where, dict(record)
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise DataError(f"{path}:{reader.line_num}: {error}") from None
+
+
+def _parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        number = 0
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=1024):
+            for record in batch.to_pylist():
+                yield f"{path} row {number}", record
+                number += 1
+    except pyarrow.ArrowInvalid as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def _hub_records(name: str, split: Split) -> Iterator[tuple[str, dict[str, Any]]]:
+    import datasets
+
+    owner_and_name, config = "/".join(name.split("/")[:2]), "/".join(name.split("/")[2:]) or None
+    try:
+        loaded = datasets.load_dataset(owner_and_name, config, split=split)
+    except Exception as error:  # datasets raises a different class for each kind of network, name and split trouble
+        raise DataError(
+            f"dataset {owner_and_name!r}{f' (config {config!r})' if config else ''}, split {split!r}, "
+            f"could not be loaded: {type(error).__name__}: {(str(error) or 'no reason given').splitlines()[0]}. "
+            "Without a network, give a local file: ?path=rows.jsonl (.csv, .parquet; {split} names one per split)."
+        ) from None
+    for number, record in enumerate(loaded):
+        yield f"{owner_and_name} row {number}", dict(record)

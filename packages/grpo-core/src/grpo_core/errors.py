@@ -1,0 +1,68 @@
+"""Every error that a person may see, and the exit code the command line gives it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What a process of ours returns."""
+
+    DONE = 0
+    FAILED = 1
+    USER_MISTAKE = 2
+    ABSTENTION_LIMIT = 3
+    INTERRUPTED = 130
+
+
+class GrpoError(Exception):
+    """Base of every error of ours; `str(error)` is one line for a person."""
+
+    exit_code = ExitCode.FAILED
+
+
+class UserError(GrpoError, ValueError):
+    """Something the user gave is not allowed: what was given, what is allowed, what to do."""
+
+    exit_code = ExitCode.USER_MISTAKE
+
+
+class UnknownNameError(UserError, LookupError):
+    """A name that does not exist; the message lists what does and the near match."""
+
+
+class PluginError(UserError):
+    """A plugin that is broken, duplicated or misspelt, and whose task was asked for."""
+
+
+class DataError(UserError):
+    """A dataset that is missing, empty, or has a row that fails its schema: file, line, field."""
+
+
+class InfrastructureError(GrpoError, RuntimeError):
+    """The machinery around a score failed; never a statement about a completion."""
+
+
+class AbstentionLimitError(GrpoError, RuntimeError):
+    """More than the allowed share of a task's completions could not be scored."""
+
+    exit_code = ExitCode.ABSTENTION_LIMIT
+
+
+class NonFiniteError(GrpoError, ArithmeticError):
+    """A model or an optimizer step produced NaN or infinity where a number is needed."""
+
+
+def near_match(name: str, choices: Iterable[str]) -> str:
+    """Return ` Did you mean 'x'?` for the closest of `choices`, or an empty string."""
+    close = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.6)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UnknownNameError:
+    """Build the error for an unknown `name` of a `kind`: the near match, then everything that exists."""
+    choices = sorted(choices)
+    listed = ", ".join(choices) if choices else "(none)"
+    return UnknownNameError(f"no {kind} {name!r}.{near_match(name, choices)} Available: {listed}")

@@ -1,0 +1,291 @@
+"""Finding task plugins: hook specifications, loading one plugin at a time, and naming what is broken."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import metadata
+from types import ModuleType
+from typing import Any, cast
+
+import pluggy
+
+from grpo_core.errors import PluginError, near_match, unknown_name
+from grpo_core.task import Task
+
+GROUP = "grpo"
+"""Entry-point group; the entry point's name is the plugin's name."""
+
+hookspec = pluggy.HookspecMarker(GROUP)
+hookimpl = pluggy.HookimplMarker(GROUP)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedModel:
+    """A model that ships inside a package.
+
+    Attributes:
+        name: What `--model` calls it.
+        path: Its folder: config, safetensors, tokenizer.
+        description: One line for `grpo models`.
+    """
+
+    name: str
+    path: str
+    description: str
+
+
+class Hooks:
+    """What a plugin may contribute; each hook is optional, at least one must be there."""
+
+    @hookspec
+    def grpo_tasks(self) -> Iterable[Task]:  # type: ignore[empty-body] # a specification has no body
+        """The plugin's tasks."""
+
+    @hookspec
+    def grpo_models(self) -> Iterable[EmbeddedModel]:  # type: ignore[empty-body] # a specification has no body
+        """Models that ship with the plugin."""
+
+    @hookspec
+    def grpo_variants(self) -> Mapping[str, Mapping[str, str]]:  # type: ignore[empty-body] # a specification has no body
+        """Algorithm variants: kind (`advantage`, `loss`, …) -> name -> "module:function"."""
+
+    @hookspec
+    def grpo_commands(self) -> Mapping[str, str]:  # type: ignore[empty-body] # a specification has no body
+        """Commands of the plugin's own: name -> "module:click command", run as `grpo NAME …`."""
+
+
+HOOK_NAMES = tuple(name for name in vars(Hooks) if name.startswith("grpo_"))
+
+
+@dataclass(frozen=True, slots=True)
+class PluginReport:
+    """One row of `grpo tasks`.
+
+    Attributes:
+        name: The entry point's name.
+        distribution: Name and version of the package that declares it.
+        tasks: Its tasks by full name.
+        error: Why it could not be loaded, or an empty string.
+    """
+
+    name: str
+    distribution: str
+    tasks: Mapping[str, Task]
+    error: str = ""
+
+
+class PluginHost:
+    """Loads plugins one by one, so that a broken one harms only who asks for it.
+
+    Args:
+        entry_points: What is installed; by default the environment's entry points of group `grpo`.
+        only: Names to restrict to; by default the comma-separated `GRPO_PLUGINS`, if set.
+    """
+
+    def __init__(
+        self, entry_points: Iterable[metadata.EntryPoint] | None = None, only: Iterable[str] | None = None
+    ) -> None:
+        if only is None and os.environ.get("GRPO_PLUGINS"):
+            only = [name.strip() for name in os.environ["GRPO_PLUGINS"].split(",") if name.strip()]
+        allowed = None if only is None else set(only)
+        found = metadata.entry_points(group=GROUP) if entry_points is None else entry_points
+        self._claims: dict[str, dict[tuple[str, str], metadata.EntryPoint]] = {}
+        for point in found:
+            if allowed is None or point.name in allowed:
+                # One distribution may be on the path twice (an editable install over a wheel): that is no conflict.
+                self._claims.setdefault(point.name, {}).setdefault((_distribution(point), point.value), point)
+        if allowed is not None and (missing := allowed - set(self._claims)):
+            raise unknown_name("plugin (from GRPO_PLUGINS)", sorted(missing)[0], {p.name for p in found})
+        self._managers: dict[str, pluggy.PluginManager | PluginError] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the installed plugins, sorted."""
+        return tuple(sorted(self._claims))
+
+    def distribution(self, plugin: str) -> str:
+        """Name and version of the packages that declare `plugin`."""
+        return " and ".join(sorted(distribution for distribution, _ in self._claims[plugin]))
+
+    def task(self, full_name: str) -> Task:
+        """Return the task `plugin.task`, importing only that plugin.
+
+        Raises:
+            UnknownNameError: no such plugin or task; says what exists and the near match.
+            PluginError: the plugin is broken, claimed twice or misspelt.
+        """
+        plugin, _, _ = full_name.partition(".")
+        if plugin not in self._claims:
+            raise self._unknown_task(full_name)
+        tasks = self.tasks(plugin)
+        if full_name not in tasks:
+            raise self._unknown_task(full_name)
+        return tasks[full_name]
+
+    def tasks(self, plugin: str) -> dict[str, Task]:
+        """The tasks of one plugin, by full name.
+
+        Raises:
+            PluginError: as for `task`.
+        """
+        tasks: dict[str, Task] = {}
+        for task in self._call(plugin, "grpo_tasks"):
+            if not isinstance(task, Task):
+                raise PluginError(
+                    f"plugin {plugin!r} ({self.distribution(plugin)}): grpo_tasks() gave a {type(task).__name__}, "
+                    "it must give Task objects."
+                )
+            full_name = f"{plugin}.{task.name}"
+            if full_name in tasks:
+                raise PluginError(f"plugin {plugin!r} ({self.distribution(plugin)}) gives task {full_name!r} twice.")
+            tasks[full_name] = task
+        return tasks
+
+    def models(self) -> dict[str, EmbeddedModel]:
+        """Every embedded model of every plugin that loads, by name.
+
+        Raises:
+            PluginError: two plugins give a model of one name.
+        """
+        models: dict[str, EmbeddedModel] = {}
+        owner: dict[str, str] = {}
+        for plugin, model in self._each("grpo_models"):
+            if model.name in models:
+                raise PluginError(
+                    f"model {model.name!r} is given by {owner[model.name]} and {self.distribution(plugin)}."
+                )
+            models[model.name], owner[model.name] = model, self.distribution(plugin)
+        return models
+
+    def variants(self, kind: str) -> dict[str, str]:
+        """Every variant of a kind that plugins contribute: name -> "module:function"."""
+        return self._merge((plugin, given.get(kind, {})) for plugin, given in self._mappings("grpo_variants"))
+
+    def commands(self) -> dict[str, str]:
+        """Every command group that plugins contribute: name -> "module:command"."""
+        return self._merge(self._mappings("grpo_commands"))
+
+    def reports(self) -> list[PluginReport]:
+        """Every installed plugin with its tasks or its error; never raises for a broken one."""
+        reports = []
+        for plugin in self.names:
+            try:
+                tasks, error = self.tasks(plugin), ""
+            except PluginError as problem:
+                tasks, error = {}, str(problem)
+            reports.append(PluginReport(plugin, self.distribution(plugin), tasks, error))
+        return reports
+
+    def _merge(self, given: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, str]:
+        merged: dict[str, str] = {}
+        owner: dict[str, str] = {}
+        for plugin, mapping in given:
+            for name, target in mapping.items():
+                if name in merged:
+                    raise PluginError(
+                        f"{name!r} is given by {owner[name]} and {self.distribution(plugin)}; uninstall one."
+                    )
+                merged[name], owner[name] = target, self.distribution(plugin)
+        return merged
+
+    def _mappings(self, hook: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
+        for plugin in self.names:
+            try:
+                manager = self._manager(plugin)
+            except PluginError:  # reported by `grpo tasks`; a broken plugin must not break the others
+                continue
+            for mapping in getattr(manager.hook, hook)():
+                yield plugin, mapping
+
+    def _each(self, hook: str) -> Iterable[tuple[str, Any]]:
+        for plugin, items in self._mappings(hook):
+            for item in cast("Iterable[Any]", items):
+                yield plugin, item
+
+    def _call(self, plugin: str, hook: str) -> list[Any]:
+        manager = self._manager(plugin)
+        try:
+            return [item for items in getattr(manager.hook, hook)() for item in items]
+        except PluginError:
+            raise
+        except Exception as error:  # a plugin's own code ran: whatever it raised is that plugin's, by name
+            raise PluginError(
+                f"plugin {plugin!r} ({self.distribution(plugin)}): {hook}() raised {type(error).__name__}: {error}"
+            ) from error
+
+    def _manager(self, plugin: str) -> pluggy.PluginManager:
+        if plugin not in self._managers:
+            try:
+                self._managers[plugin] = self._load(plugin)
+            except PluginError as error:
+                self._managers[plugin] = error
+        loaded = self._managers[plugin]
+        if isinstance(loaded, PluginError):
+            raise loaded
+        return loaded
+
+    def _load(self, plugin: str) -> pluggy.PluginManager:
+        claims = self._claims[plugin]
+        who = f"plugin {plugin!r} ({self.distribution(plugin)})"
+        if len(claims) > 1:
+            raise PluginError(f"{who}: two packages claim this name; uninstall one.")
+        (point,) = claims.values()
+        try:
+            module = point.load()
+        except (Exception, SystemExit) as error:  # a plugin's import may raise anything; it is reported by name
+            raise PluginError(f"{who} failed to load: {type(error).__name__}: {error}") from error
+        manager = pluggy.PluginManager(GROUP)
+        manager.add_hookspecs(Hooks)
+        manager.register(module, name=plugin)
+        implemented = {hook.name for hook in manager.get_hookcallers(module) or []}
+        for name in sorted(implemented - set(HOOK_NAMES)):
+            raise PluginError(f"{who} implements {name!r}, which is no hook.{near_match(name, HOOK_NAMES)}")
+        if not implemented:
+            raise PluginError(
+                f"{who} contributes nothing: {point.value} has no function marked @hookimpl named "
+                f"{' or '.join(HOOK_NAMES)}.{_near_function(module)}"
+            )
+        return manager
+
+    def _unknown_task(self, full_name: str) -> Exception:
+        names: dict[str, str] = {}
+        broken = []
+        for report in self.reports():
+            names.update(dict.fromkeys(report.tasks, report.distribution))
+            if report.error:
+                broken.append(report.error)
+        by_distribution: dict[str, list[str]] = {}
+        for name, distribution in sorted(names.items()):
+            by_distribution.setdefault(distribution, []).append(name)
+        listed = ", ".join(f"{', '.join(tasks)} ({dist})" for dist, tasks in by_distribution.items()) or "(none)"
+        error = unknown_name("task", full_name, ())
+        trouble = "".join(f"\n  not loaded: {reason}" for reason in broken)
+        return type(error)(f"no task {full_name!r}.{near_match(full_name, names)} Installed: {listed}{trouble}")
+
+
+def _near_function(module: ModuleType) -> str:
+    for name, value in vars(module).items():
+        if callable(value) and (hint := near_match(name, HOOK_NAMES)):
+            return f" {name}() is not marked, or misspelt.{hint}"
+    return ""
+
+
+def _distribution(point: metadata.EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "(unknown package)"
+
+
+@lru_cache(maxsize=1)
+def default_host() -> PluginHost:
+    """The host over what is installed, shared by the process."""
+    return PluginHost()
+
+
+def resolve(target: str) -> Callable[..., Any]:
+    """Import what "module:name" names."""
+    import importlib
+
+    module, _, name = target.partition(":")
+    return cast("Callable[..., Any]", getattr(importlib.import_module(module), name))

@@ -1,0 +1,207 @@
+"""The nouns of a task: what an author writes and what a score is made of."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypedDict
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from grpo_core.composition import Composer, RewardSpec, reward_specs, weighted_sum
+from grpo_core.errors import UserError
+
+TASK_CONTRACT_VERSION = 1
+"""Version of the types on this page; changes are announced a minor version ahead."""
+
+Split = Literal["train", "validation", "test"]
+Fault = Literal["", "reward", "timeout", "infrastructure"]
+
+
+class Message(TypedDict):
+    """One chat message."""
+
+    role: str
+    content: str
+
+
+Prompt = str | tuple[Message, ...]
+"""Plain text, or chat messages; a last message by the assistant is a prefill and no part of the completion's text."""
+
+
+class Row(BaseModel):
+    """One JSON-able problem; it crosses processes, Ray, HTTP and parquet as one JSON string.
+
+    Attributes:
+        id: Stable and unique within its dataset; names the prompt in sampling keys and logs.
+        gold: A completion that must score the maximum, where there is one.
+        difficulty: Larger is harder; evaluation reports by it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    id: str
+    gold: str | None = None
+    difficulty: float | None = None
+
+
+class TaskConfig(BaseModel):
+    """Options of a task, set in its spec: `math.gsm8k?split=test&size=100`. Subclass to add more.
+
+    Attributes:
+        seed: Seed of a procedural task; it never decides the split.
+        split: `train`, `validation` or `test`; disjoint by a hash of the row's content.
+        size: Number of rows taken; None is all that there are.
+        path: A local JSONL, CSV or parquet file, or `hub:owner/name`, in place of the task's own data.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    seed: int = 0
+    split: Split = "train"
+    size: int | None = Field(default=None, ge=1)
+    path: str | None = None
+
+
+class Invalid(Exception):
+    """Raised by a validator: the completion holds no answer. Any other exception is the task's bug and abstains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What one completion earned.
+
+    Attributes:
+        value: The composed reward; None when the completion could not be scored (masked, counted, never 0).
+        parts: Raw value of every reward, by its name.
+        valid: Whether the validator found an answer.
+        solved: Exact success; see `Task.solved`.
+        why: One line: the validator's reason, the parts below their maximum, or the fault.
+        fault: Why there is no value: the reward's own `reward` crash, a `timeout`, or `infrastructure`.
+    """
+
+    value: float | None
+    parts: dict[str, float] = field(default_factory=dict)
+    valid: bool = False
+    solved: bool = False
+    why: str = ""
+    fault: Fault = ""
+
+    @property
+    def abstained(self) -> bool:
+        """Whether there is no value."""
+        return self.value is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opponent:
+    """An engine that answers a prompt made from a valid answer, before the rewards run.
+
+    Attributes:
+        prompt: `(answer, row, config)`, by name -> the opponent's prompt.
+        samples: Completions k per valid answer; rewards receive their texts as `predictions`.
+        engine: `base` (the starting policy: the base with the adapter off, or a frozen copy), a model as for
+            `--model`, or the URL of an OpenAI-compatible endpoint (`http://host:port/v1#model`).
+        temperature: Of the opponent's sampling.
+        max_completion_length: Tokens per prediction.
+        stop: Strings that end a prediction.
+    """
+
+    prompt: Callable[..., Prompt]
+    samples: int = 4
+    engine: str = "base"
+    temperature: float = 0.7
+    max_completion_length: int = 200
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A verifiable task: a name and four contributions; everything else has a default.
+
+    Callables take their arguments by the names below and may also ask for `config`.
+
+    Attributes:
+        name: Its name within the plugin; users write `plugin.name`.
+        load: `(config)` -> iterable of rows: the dataset loader.
+        prompt: `(row)` -> str or chat messages: the prompt template.
+        validate: `(text, row)` -> a typed answer, or raises `Invalid(reason)`.
+        rewards: Functions of answer, row, text, config (and predictions), marked with `@reward`.
+        config: Class of its options.
+        row: Class of its rows; by default read from `load`'s return annotation.
+        version: Changed by the author when scores change; part of the identity.
+        compose: `weighted_sum(…)`, `graduated(…)` or `ladder(…)`.
+        solved: `(answer, row, text, parts)` -> bool; by default every part that is no penalty is at its maximum.
+        stop: Strings that end a completion, matched on decoded text; the text keeps the string.
+        max_completion_length: Tokens a completion of this task may need, if fewer than the trainer's.
+        default_model: What `--model` is when nobody says.
+        timeout_s: Limit of scoring one completion.
+        opponent: See `Opponent`.
+        demos: `(config)` -> (prompt, completion) pairs for a warm start, where rows have no gold.
+        respond: `(text, row, turn)` -> the next Prompt, or None: several turns with feedback.
+        max_turns: Bound on the turns.
+        exempt: Conformance checks that do not apply -> the printed reason.
+    """
+
+    name: str
+    load: Callable[..., Iterable[Row]]
+    prompt: Callable[..., Prompt | Sequence[Message]]
+    validate: Callable[..., Any]
+    rewards: Sequence[Callable[..., float]]
+    config: type[TaskConfig] = field(default=TaskConfig, kw_only=True)
+    row: type[Row] | None = field(default=None, kw_only=True)
+    version: str = field(default="0", kw_only=True)
+    compose: Composer = field(default_factory=weighted_sum, kw_only=True)
+    solved: Callable[..., bool] | None = field(default=None, kw_only=True)
+    stop: tuple[str, ...] = field(default=(), kw_only=True)
+    max_completion_length: int | None = field(default=None, kw_only=True)
+    default_model: str | None = field(default=None, kw_only=True)
+    timeout_s: float = field(default=5.0, kw_only=True)
+    opponent: Opponent | None = field(default=None, kw_only=True)
+    demos: Callable[..., Iterable[tuple[Prompt, str]]] | None = field(default=None, kw_only=True)
+    respond: Callable[..., Prompt | None] | None = field(default=None, kw_only=True)
+    max_turns: int = field(default=1, kw_only=True)
+    exempt: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.name or not all(part.isidentifier() for part in self.name.split(".")):
+            raise UserError(f"task name {self.name!r}: use letters, digits and _ (users write plugin.name).")
+        if isinstance(self.stop, str):
+            raise UserError(
+                f"task {self.name!r}: stop={self.stop!r} must be a tuple of strings, e.g. ({self.stop!r},)."
+            )
+        if not all(self.stop):
+            raise UserError(f"task {self.name!r}: an empty stop string would end every completion at once.")
+        if self.timeout_s <= 0:
+            raise UserError(f"task {self.name!r}: timeout_s={self.timeout_s} must be above 0 seconds.")
+        if self.max_completion_length is not None and self.max_completion_length < 1:
+            raise UserError(
+                f"task {self.name!r}: max_completion_length={self.max_completion_length} must be at least 1."
+            )
+        reward_specs(self.name, tuple(self.rewards))
+
+    def specs(self) -> tuple[RewardSpec, ...]:
+        """The rewards with their marks, in order."""
+        return reward_specs(self.name, tuple(self.rewards))
+
+    def row_type(self) -> type[Row]:
+        """The class of the rows: `row`, else what `load`'s return annotation iterates over.
+
+        Raises:
+            UserError: neither says.
+        """
+        if self.row is not None:
+            return self.row
+        try:
+            annotation = typing.get_type_hints(self.load).get("return")
+        except (NameError, TypeError):  # an annotation naming a local class, or a load that is not a function
+            annotation = None
+        arguments = typing.get_args(annotation)
+        candidate = arguments[0] if arguments else None
+        if isinstance(candidate, type) and issubclass(candidate, Row):
+            return candidate
+        raise UserError(
+            f"task {self.name!r}: the class of its rows is unknown. Annotate load() -> Iterable[YourRow], "
+            "or give Task(…, row=YourRow)."
+        )

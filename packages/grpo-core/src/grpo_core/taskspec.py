@@ -1,0 +1,85 @@
+"""Task specs as users write them: `math.arithmetic:2,math.gsm8k:1?split=train`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, urlencode
+
+from grpo_core.errors import UserError
+
+# A comma separates tasks only before something that looks like a task, so that values may hold commas.
+_SEPARATOR = re.compile(r",(?=\s*(?:[A-Za-z_]\w*\.[A-Za-z_]|\.{0,2}/))")
+_NAMED = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?::(?P<weight>[^?]*))?(?:\?(?P<query>.*))?", re.DOTALL)
+_FILE = re.compile(r"(?P<name>\.{0,2}/[^?]*?\.py:[A-Za-z_]\w*)(?::(?P<weight>[^?]*))?(?:\?(?P<query>.*))?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """One task of a spec.
+
+    Attributes:
+        name: `plugin.task`, or a file and a name in it: `./rhyme.py:couplet`.
+        weight: Its share in a mixture, relative to the others.
+        options: The values after `?`, as text.
+    """
+
+    name: str
+    weight: float = 1.0
+    options: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.name + ("?" + urlencode(self.options) if self.options else "")
+
+    def with_options(self, **options: object) -> TaskSpec:
+        """A copy with some options set, or removed where the value is None."""
+        merged: dict[str, object] = {**self.options, **options}
+        return TaskSpec(self.name, self.weight, {key: str(value) for key, value in merged.items() if value is not None})
+
+
+def parse_task_specs(text: str) -> tuple[TaskSpec, ...]:
+    """Parse a comma-separated spec.
+
+    Raises:
+        UserError: it is empty, malformed, names a task twice, or has a weight that is not a number above 0.
+    """
+    specs = tuple(_parse_one(part.strip()) for part in _SEPARATOR.split(text))
+    seen: set[str] = set()
+    for spec in specs:
+        if str(spec) in seen:
+            raise UserError(
+                f"task {str(spec)!r} appears twice in {text!r}; give it once, with a weight: {spec.name}:2."
+            )
+        seen.add(str(spec))
+    return specs
+
+
+def _parse_one(text: str) -> TaskSpec:
+    match = _FILE.fullmatch(text) or _NAMED.fullmatch(text)
+    if match is None:
+        raise UserError(
+            f"task spec {text!r} cannot be read. Write plugin.task, plugin.task:weight or "
+            "plugin.task?option=value&option=value, several separated by commas."
+        )
+    weight = 1.0
+    if match["weight"] is not None:
+        try:
+            weight = float(match["weight"])
+        except ValueError:
+            weight = -1.0
+        if not 0 < weight < float("inf"):
+            raise UserError(
+                f"task spec {text!r}: weight {match['weight']!r} must be a number above 0, as in {match['name']}:2."
+            )
+    options: dict[str, str] = {}
+    query = match["query"]
+    if query:
+        try:
+            pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True, max_num_fields=64)
+        except ValueError:
+            raise UserError(f"task spec {text!r}: options are option=value, separated by '&'; got {query!r}.") from None
+        for key, value in pairs:
+            if key in options:
+                raise UserError(f"task spec {text!r}: option {key!r} is given twice.")
+            options[key] = value
+    return TaskSpec(match["name"], weight, options)
