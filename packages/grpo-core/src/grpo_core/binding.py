@@ -9,13 +9,16 @@ import math
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import orjson
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from grpo_core.calling import call_by_name
 from grpo_core.composition import RewardSpec
@@ -72,8 +75,13 @@ class BoundTask:
 
     @cached_property
     def _rows(self) -> tuple[Row, ...]:
-        loaded = call_by_name(self.task.load, {"config": self.config}, positional=1)
-        rows = tuple(self._checked(islice(loaded, self.config.size)))
+        try:
+            loaded = call_by_name(self.task.load, {"config": self.config}, positional=1)
+            if not isinstance(loaded, Iterable):
+                raise DataError(f"task {self.name!r}: load() gave {type(loaded).__name__}; it must give rows.")
+            rows = tuple(self._checked(islice(loaded, self.config.size)))
+        except ValidationError as error:
+            raise DataError(f"task {self.name!r}: load() made a row that is refused: {first_problem(error)}") from None
         if not rows:
             raise DataError(
                 f"task {self.spec!r} has no rows for split {self.config.split!r}"
@@ -92,7 +100,11 @@ class BoundTask:
             if row.id in seen:
                 raise DataError(f"task {self.name!r}: two rows have the id {row.id!r}; ids name prompts in every log.")
             seen.add(row.id)
-            if self.row_from_json(row.model_dump_json()) != row:
+            try:
+                written = row.model_dump_json()
+            except PydanticSerializationError as error:  # a lone surrogate, an object of a class without JSON
+                raise DataError(f"task {self.name!r}: row {row.id!r} cannot be written as JSON: {error}") from None
+            if self.row_from_json(written) != row:
                 raise DataError(
                     f"task {self.name!r}: row {row.id!r} changes when written as JSON; use plain JSON types."
                 )
@@ -140,7 +152,7 @@ class BoundTask:
             answer = call_by_name(self.task.validate, self._given(text, row), positional=2)
             available = {"answer": answer, "row": row, "config": self.config}
             return as_prompt(call_by_name(self.task.opponent.prompt, available, positional=1), "opponent prompt")
-        except Exception:  # untrusted text met the task's code; `score` runs the same code and reports what happened
+        except (Exception, SystemExit):  # untrusted text met the task's code; `score` meets it too and reports it
             return None
 
     def score(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> Score:
@@ -160,7 +172,7 @@ class BoundTask:
             answer = call_by_name(self.task.validate, dict(list(given.items())[:3]), positional=2)
             valid, why = True, ""
         except Invalid as refusal:
-            answer, valid, why = None, False, f"invalid: {refusal}"
+            answer, valid, why = None, False, _one_line(f"invalid: {refusal}")
         except (Exception, SystemExit) as error:  # the task's code met untrusted text: its crash is data, not ours
             return _fault("validate()", error)
         parts: dict[str, float] = {}
@@ -174,11 +186,9 @@ class BoundTask:
             if not math.isfinite(value):
                 raise ValueError(f"composed to {value}")
             solved = valid and self._is_solved({**given, "answer": answer, "parts": parts}, parts)
-        except UserError:
-            raise
         except (Exception, SystemExit) as error:  # as above
             return _fault("compose/solved", error)
-        return Score(value, parts, valid, solved, (why or self._shortfall(parts))[:MAX_WHY_CHARS])
+        return Score(value, parts, valid, solved, why or _one_line(self._shortfall(parts)))
 
     def _given(self, text: str, row: Row) -> dict[str, Any]:
         return {"text": text, "row": row, "config": self.config}
@@ -212,14 +222,20 @@ class BoundTask:
 
     @cached_property
     def identity(self) -> str:
-        """Hash of the spec, version, rows, prompts and the source of validator and rewards: 16 hex digits."""
+        """Hash of the spec, version, rows, prompts and the source of all that decides a score: 16 hex digits.
+
+        Source that those functions call elsewhere is not seen; `Task.version` says that it changed.
+        """
         digest = hashlib.blake2b(digest_size=8)
-        functions = (self.task.prompt, self.task.validate, *(spec.function for spec in self._reward_specs))
+        task = self.task
+        optional = (task.solved, task.opponent.prompt if task.opponent else None)
+        functions = [task.prompt, task.validate, *(spec.function for spec in self._reward_specs)]
+        functions += [function for function in optional if function is not None]
         facts = [
             self.name,
-            self.task.version,
+            task.version,
             self.config.model_dump_json(),
-            repr(self.task.compose),
+            repr(task.compose) if is_dataclass(task.compose) else source_of(task.compose),
             *(f"{spec.name} {spec.weight} {spec.needs} {spec.maximum}" for spec in self._reward_specs),
             *(source_of(function) for function in functions),
         ]
@@ -262,7 +278,8 @@ def _bind_config(task: Task, name: str, spec: TaskSpec) -> TaskConfig:
     for option in spec.options:
         if option not in fields:
             raise UserError(
-                f"task {name!r} has no option {option!r}.{near_match(option, fields)} Options: {', '.join(sorted(fields))}"
+                f"task {name!r} has no option {option!r}.{near_match(option, fields)} "
+                f"Options: {', '.join(sorted(fields))}"
             )
     try:
         return task.config.model_validate_strings(spec.options)
@@ -283,9 +300,10 @@ def _task_from_file(name: str) -> tuple[Task, str]:
     path = Path(file).resolve()
     if not path.is_file():
         raise UserError(f"task {name!r}: there is no file {file}.")
-    module_name = path.stem
+    # A name that nothing else has: a file called random.py must not replace the module that everybody imports.
+    module_name = f"grpo_task_file_{hashlib.blake2b(str(path).encode(), digest_size=6).hexdigest()}"
     module = sys.modules.get(module_name)
-    if module is None or getattr(module, "__file__", None) != str(path):
+    if module is None:
         loader_spec = importlib.util.spec_from_file_location(module_name, path)
         assert loader_spec is not None and loader_spec.loader is not None
         module = importlib.util.module_from_spec(loader_spec)
@@ -304,7 +322,7 @@ def _task_from_file(name: str) -> tuple[Task, str]:
             f"{file} has no Task {attribute!r}.{near_match(attribute, tasks)} "
             f"It has: {', '.join(sorted(tasks)) or '(none)'}"
         )
-    return tasks[attribute], f"{module_name}.{tasks[attribute].name}"
+    return tasks[attribute], f"{path.stem}.{tasks[attribute].name}"
 
 
 def as_prompt(made: Any, who: str) -> Prompt:
@@ -330,19 +348,33 @@ def as_prompt(made: Any, who: str) -> Prompt:
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    """Source text of a function, or its bytecode where there is no source."""
+    """Source text of a function, or its bytecode where there is no source; the same in every process."""
     try:
         return inspect.getsource(function)
     except (OSError, TypeError):
         code = getattr(function, "__code__", None)
-        return repr((code.co_code, code.co_consts)) if code is not None else repr(type(function))
+        return _code_text(code) if code is not None else repr(type(function))
+
+
+def _code_text(constant: Any) -> str:
+    # `repr` of a code object has its address, and of a frozenset an order that PYTHONHASHSEED decides.
+    if isinstance(constant, CodeType):
+        constants = [_code_text(inner) for inner in constant.co_consts]
+        return f"code({constant.co_code!r}, {constant.co_names!r}, {constants})"
+    if isinstance(constant, frozenset):
+        return f"frozenset({sorted(map(repr, constant))})"
+    return repr(constant)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text[: 4 * MAX_WHY_CHARS].split())[:MAX_WHY_CHARS]
 
 
 def _fault(where: str, error: BaseException) -> Score:
     if isinstance(error, TimeoutError):
-        return Score(None, why=f"{where} ran out of time: {error}"[:MAX_WHY_CHARS], fault="timeout")
+        return Score(None, why=_one_line(f"{where} ran out of time: {error}"), fault="timeout")
     if isinstance(error, InfrastructureError):
-        return Score(None, why=f"{where}: {error}"[:MAX_WHY_CHARS], fault="infrastructure")
+        return Score(None, why=_one_line(f"{where}: {error}"), fault="infrastructure")
     last = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{Path(last.filename).name}:{last.lineno}"
-    return Score(None, why=f"{where} raised {type(error).__name__}: {error} ({place})"[:MAX_WHY_CHARS], fault="reward")
+    return Score(None, why=_one_line(f"{where} raised {type(error).__name__} ({place}): {error}"), fault="reward")

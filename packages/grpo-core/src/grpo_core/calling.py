@@ -9,33 +9,61 @@ from typing import Any
 
 from grpo_core.errors import UserError, near_match
 
+_GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
 
 @lru_cache(maxsize=1024)
-def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of a function's parameters, in order."""
-    return tuple(inspect.signature(function).parameters)
+def asked_for(function: Callable[..., Any], available: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of the parameters that a call must fill or may fill from `available`, in order.
+
+    A parameter that has a default and is not available keeps its default, so that library functions with settings
+    can be used as they are.
+
+    Raises:
+        UserError: the function has no signature that Python can read.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # some builtins have none
+        raise UserError(f"{name_of(function)}() has no signature that can be read; wrap it in a def.") from None
+    return tuple(
+        parameter.name
+        for parameter in parameters
+        if parameter.kind not in _GATHERING
+        and (parameter.name in available or parameter.default is inspect.Parameter.empty)
+    )
 
 
-def call_by_name(function: Callable[..., Any], available: Mapping[str, Any], *, positional: int = 0) -> Any:
-    """Call `function` with those of `available` that it names.
+@lru_cache(maxsize=1024)
+def binding_of(function: Callable[..., Any], available: tuple[str, ...], positional: int = 0) -> Mapping[str, str]:
+    """Which of `available` each parameter of a function gets: parameter -> name.
 
     Args:
         function: A plain function.
-        available: Everything it may ask for, the customary ones first.
-        positional: If a parameter has a name of the author's own, this many of `available` are passed by position.
+        available: Names of everything it may ask for, the customary ones first.
+        positional: How many are customary: an author may rename these, and parameters of unknown names
+            get the customary values that are not asked for by name, in order.
 
     Raises:
         UserError: it asks for something that is not available.
     """
-    names = parameter_names(function)
-    if all(name in available for name in names):
-        return function(**{name: available[name] for name in names})
-    customary = list(available.values())[:positional]
-    extra = {name: available[name] for name in names[positional:] if name in available}
-    if positional and len(names) == positional + len(extra):
-        return function(*customary, **extra)
-    unknown = next(name for name in names if name not in available)
-    raise UserError(
-        f"{getattr(function, '__name__', function)}() takes {unknown!r}; it may take {', '.join(available)}."
-        f"{near_match(unknown, available)}"
-    )
+    names = asked_for(function, available)
+    unknown = [name for name in names if name not in available]
+    customary = [name for name in available[:positional] if name not in names]
+    if unknown and len(unknown) != len(customary):
+        raise UserError(
+            f"{name_of(function)}() takes {unknown[0]!r}; it may take {', '.join(available)}."
+            f"{near_match(unknown[0], available)}"
+        )
+    return {**{name: name for name in names if name in available}, **dict(zip(unknown, customary, strict=False))}
+
+
+def call_by_name(function: Callable[..., Any], available: Mapping[str, Any], *, positional: int = 0) -> Any:
+    """Call `function` with those of `available` that it asks for; see `binding_of`."""
+    bound = binding_of(function, tuple(available), positional)
+    return function(**{parameter: available[name] for parameter, name in bound.items()})
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What messages call a function; objects that can be called go by their class."""
+    return str(getattr(function, "__name__", type(function).__name__))

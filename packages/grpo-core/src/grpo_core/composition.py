@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
+from grpo_core.calling import asked_for, name_of
 from grpo_core.errors import UserError, near_match
 
 RewardFunction = TypeVar("RewardFunction", bound=Callable[..., float])
@@ -57,12 +57,24 @@ def reward(
         weight: Factor of the raw value; negative for a penalty that returns positive amounts.
         needs: Name of an earlier reward: this one is 0 until that one reaches its maximum.
         maximum: Largest raw value the function returns; 0 for a penalty that returns 0 or less.
+
+    Raises:
+        UserError: a weight or maximum that is no finite number, or a function that has another mark already.
     """
+    if callable(weight):
+        raise UserError(f"@reward without parentheses on {name_of(weight)}(); write @reward() or @reward(0.5).")
     if not (math.isfinite(weight) and math.isfinite(maximum)):
         raise UserError(f"reward(weight={weight}, maximum={maximum}): both must be finite numbers.")
 
     def mark(function: RewardFunction) -> RewardFunction:
-        function._grpo_reward = (float(weight), needs, float(maximum))  # type: ignore[attr-defined]
+        marked = (float(weight), needs, float(maximum))
+        # The mark lives on the function: a second one would change the reward of whichever task gave the first.
+        if getattr(function, "_grpo_reward", marked) != marked:
+            raise UserError(
+                f"{name_of(function)}() is marked with another @reward already; give this task a function of its own "
+                "that calls it."
+            )
+        function._grpo_reward = marked  # type: ignore[attr-defined] # functions take attributes
         return function
 
     return mark
@@ -75,13 +87,15 @@ def reward_specs(task: str, functions: Sequence[Callable[..., float]]) -> tuple[
         UserError: no reward, a duplicate name, an argument that does not exist, or a `needs` that names no earlier
             reward; each names the task and the function.
     """
+    if callable(functions):
+        raise UserError(f"task {task!r}: rewards={name_of(functions)} must be a tuple, e.g. ({name_of(functions)},).")
     if not functions:
         raise UserError(f"task {task!r} has no rewards; give at least one function marked with @reward.")
     specs: list[RewardSpec] = []
     for function in functions:
-        name = getattr(function, "__name__", type(function).__name__)
+        name = name_of(function)
         weight, needs, maximum = getattr(function, "_grpo_reward", (1.0, None, 1.0))
-        arguments = tuple(inspect.signature(function).parameters)
+        arguments = asked_for(function, REWARD_ARGUMENTS)
         for argument in arguments:
             if argument not in REWARD_ARGUMENTS:
                 raise UserError(
@@ -125,7 +139,11 @@ def weighted_sum(*, invalid: float = 0.0) -> Composer:
 
     Args:
         invalid: Base value of a completion that the validator refused; rewards that do not take `answer` are added.
+
+    Raises:
+        UserError: `invalid` is no finite number.
     """
+    _check_invalid(invalid)
     return _WeightedSum(invalid)
 
 
@@ -180,7 +198,7 @@ class _Graduated:
         most = math.fsum(spec.weight * spec.maximum for spec in earned)
         quality = min(1.0, max(0.0, _weighted(earned, parts) / most)) if most else 0.0
         value = shape(quality, self.shaping, invalid=self.invalid, levels=self.levels, thresholds=self.thresholds)
-        return value + (self.valid_bonus if value < 0 else 0.0) + penalties
+        return (min(0.0, value + self.valid_bonus) if value < 0 else value) + penalties
 
 
 def graduated(
@@ -198,13 +216,14 @@ def graduated(
         shaping: `graduated`, `linear`, `binary` or `continuous`.
         levels: Values of the ladder, lowest first; the first is what any valid completion gets.
         thresholds: Quality at which each further level begins; one fewer than `levels`.
-        valid_bonus: Added to a valid completion whose shaped value is negative (binary and linear shaping), so that
-            valid is always worth more than invalid.
+        valid_bonus: Added, up to 0, to a valid completion whose shaped value is negative (binary and linear shaping),
+            so that valid is worth more than invalid. RookWorld adds it without that bound, by which a better answer
+            just below 0 earns more than one just above.
 
     Raises:
-        UserError: levels or thresholds that do not rise, or whose counts do not fit.
+        UserError: levels or thresholds that do not rise, or whose counts do not fit; a shaping that does not exist.
     """
-    _check_rising("levels", levels)
+    _check_levels(invalid, levels)
     _check_rising("thresholds", thresholds)
     if len(levels) != len(thresholds) + 1:
         raise UserError(f"graduated(): {len(levels)} levels need {len(levels) - 1} thresholds, got {len(thresholds)}.")
@@ -217,13 +236,16 @@ class _Ladder:
     invalid: float
     levels: tuple[float, ...]
 
+    def check(self, task: str, specs: Sequence[RewardSpec]) -> None:
+        criteria = sum(not spec.is_penalty for spec in specs)
+        if criteria != len(self.levels) - 1:
+            raise UserError(
+                f"task {task!r}: a ladder of {len(self.levels)} levels needs {len(self.levels) - 1} criteria "
+                f"(one reward each, penalties apart), the task has {criteria}."
+            )
+
     def __call__(self, specs: Sequence[RewardSpec], parts: Mapping[str, float], valid: bool) -> float:
         criteria = [spec for spec in specs if not spec.is_penalty]
-        if len(criteria) != len(self.levels) - 1:
-            raise UserError(
-                f"ladder(): {len(self.levels)} levels need {len(self.levels) - 1} criteria "
-                f"(one reward each), the task has {len(criteria)}."
-            )
         penalties = _weighted([spec for spec in specs if spec.is_penalty], parts)
         if not valid:
             return self.invalid + penalties
@@ -243,12 +265,37 @@ def ladder(*, invalid: float = -0.3, levels: Sequence[float] = GRADUATED_LEVELS)
         levels: levels[0] for any valid completion, levels[k] when the first k criteria hold.
 
     Raises:
-        UserError: levels that do not rise; when scoring, a task whose number of criteria is not len(levels) − 1.
+        UserError: levels that do not rise; when the task is made, a number of criteria that is not len(levels) − 1.
     """
-    _check_rising("levels", levels)
+    _check_levels(invalid, levels)
     return _Ladder(invalid, tuple(levels))
 
 
-def _check_rising(name: str, values: Sequence[Any]) -> None:
-    if not values or any(b <= a for a, b in pairwise(values)):
-        raise UserError(f"{name}={tuple(values)} must rise from the first to the last.")
+def check_composer(task: str, compose: Composer, specs: Sequence[RewardSpec]) -> None:
+    """Ask a composer that has conditions of its own whether a task's rewards meet them.
+
+    Raises:
+        UserError: they do not.
+    """
+    if isinstance(compose, _Ladder):
+        compose.check(task, specs)
+
+
+def _check_invalid(invalid: float) -> None:
+    if not math.isfinite(invalid):
+        raise UserError(f"invalid={invalid} must be a finite number.")
+
+
+def _check_levels(invalid: float, levels: Sequence[float]) -> None:
+    _check_invalid(invalid)
+    _check_rising("levels", levels)
+    if invalid >= levels[0]:
+        raise UserError(
+            f"invalid={invalid} must be below the first level {levels[0]}, which any valid completion gets."
+        )
+
+
+def _check_rising(name: str, values: Sequence[float]) -> None:
+    # Written with `not <`, because NaN is in no order.
+    if not values or not all(map(math.isfinite, values)) or any(not a < b for a, b in pairwise(values)):
+        raise UserError(f"{name}={tuple(values)} must be finite numbers that rise from the first to the last.")

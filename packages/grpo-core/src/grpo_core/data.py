@@ -15,7 +15,7 @@ import orjson
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from grpo_core.binding import first_problem
-from grpo_core.errors import DataError, near_match
+from grpo_core.errors import DataError, ExhaustedError, near_match
 from grpo_core.task import Row, Split, TaskConfig
 
 RowType = TypeVar("RowType", bound=Row)
@@ -96,12 +96,12 @@ def procedural(
     Args:
         config: Seed, split, size and difficulty range.
         make: `(random, difficulty)` -> a row, whose `id` is replaced by a hash of its content.
-        content: What makes two rows the same problem; by default the gold and every field but `id`.
+        content: What makes two rows the same problem; by default every field but `id` and `difficulty`.
 
     Raises:
-        DataError: the space of problems holds fewer distinct rows than asked for.
+        ExhaustedError: the space of problems holds fewer distinct rows than asked for.
     """
-    describe = content or (lambda row: row.model_dump_json(exclude={"id"}))
+    describe = content or (lambda row: row.model_dump_json(exclude={"id", "difficulty"}))
     levels = config.max_difficulty - config.min_difficulty + 1
     seen: set[str] = set()
     exhausted: set[int] = set()
@@ -120,9 +120,10 @@ def procedural(
             exhausted.add(difficulty)  # a small level runs out before the others: they go on
             if len(exhausted) == levels:
                 asked = f"; size={config.size} is more than there are" if config.size else ""
-                raise DataError(
+                raise ExhaustedError(
                     f"only {len(seen)} distinct rows of split {config.split!r} exist at difficulty "
-                    f"{config.min_difficulty} to {config.max_difficulty}{asked}."
+                    f"{config.min_difficulty} to {config.max_difficulty}{asked}.",
+                    len(seen),
                 )
 
 
@@ -166,8 +167,10 @@ def read_rows(
             row = make(mapped)
         except ValidationError as error:
             raise DataError(f"{where}: {first_problem(error)}") from None
-        except (ValueError, TypeError, KeyError) as error:
-            raise DataError(f"{where}: {error}") from None
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+            # What int(record["n"]) or record["text"].strip() raises for a value of the wrong kind.
+            reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            raise DataError(f"{where}: {reason}") from None
         if presplit or split_of(content(row) if content else row.id) == config.split:
             yield row
 
@@ -246,7 +249,7 @@ def _parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             for record in batch.to_pylist():
                 yield f"{path} row {number}", record
                 number += 1
-    except pyarrow.ArrowInvalid as error:
+    except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path}: {error}") from None
 
 

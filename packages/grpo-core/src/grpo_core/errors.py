@@ -41,6 +41,21 @@ class DataError(UserError):
     """A dataset that is missing, empty, or has a row that fails its schema: file, line, field."""
 
 
+class ExhaustedError(DataError):
+    """A generator has fewer distinct rows than were asked for.
+
+    Attributes:
+        available: How many there are.
+    """
+
+    def __init__(self, message: str, available: int = 0) -> None:
+        super().__init__(message, available)
+        self.available = available
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class InfrastructureError(GrpoError, RuntimeError):
     """The machinery around a score failed; never a statement about a completion."""
 

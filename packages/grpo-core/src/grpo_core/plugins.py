@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import metadata
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pluggy
 
-from grpo_core.errors import PluginError, near_match, unknown_name
+from grpo_core.errors import PluginError, UnknownNameError, near_match, unknown_name
 from grpo_core.task import Task
 
 GROUP = "grpo"
 """Entry-point group; the entry point's name is the plugin's name."""
+
+Collected = TypeVar("Collected")
 
 hookspec = pluggy.HookspecMarker(GROUP)
 hookimpl = pluggy.HookimplMarker(GROUP)
@@ -30,11 +32,13 @@ class EmbeddedModel:
         name: What `--model` calls it.
         path: Its folder: config, safetensors, tokenizer.
         description: One line for `grpo models`.
+        defaults: Settings recommended for it: dotted key -> value (`{"trainer.learning_rate": 5e-5}`).
     """
 
     name: str
     path: str
     description: str
+    defaults: Mapping[str, object] = field(default_factory=dict)
 
 
 class Hooks:
@@ -68,7 +72,7 @@ class PluginReport:
         name: The entry point's name.
         distribution: Name and version of the package that declares it.
         tasks: Its tasks by full name.
-        error: Why it could not be loaded, or an empty string.
+        error: Why it, or one of its hooks, could not be used, or an empty string.
     """
 
     name: str
@@ -91,7 +95,7 @@ class PluginHost:
         if only is None and os.environ.get("GRPO_PLUGINS"):
             only = [name.strip() for name in os.environ["GRPO_PLUGINS"].split(",") if name.strip()]
         allowed = None if only is None else set(only)
-        found = metadata.entry_points(group=GROUP) if entry_points is None else entry_points
+        found = tuple(metadata.entry_points(group=GROUP) if entry_points is None else entry_points)
         self._claims: dict[str, dict[tuple[str, str], metadata.EntryPoint]] = {}
         for point in found:
             if allowed is None or point.name in allowed:
@@ -132,7 +136,7 @@ class PluginHost:
             PluginError: as for `task`.
         """
         tasks: dict[str, Task] = {}
-        for task in self._call(plugin, "grpo_tasks"):
+        for task in self._given(plugin, "grpo_tasks", list):
             if not isinstance(task, Task):
                 raise PluginError(
                     f"plugin {plugin!r} ({self.distribution(plugin)}): grpo_tasks() gave a {type(task).__name__}, "
@@ -152,30 +156,37 @@ class PluginHost:
         """
         models: dict[str, EmbeddedModel] = {}
         owner: dict[str, str] = {}
-        for plugin, model in self._each("grpo_models"):
-            if model.name in models:
-                raise PluginError(
-                    f"model {model.name!r} is given by {owner[model.name]} and {self.distribution(plugin)}."
-                )
-            models[model.name], owner[model.name] = model, self.distribution(plugin)
+        for plugin, given in self._each("grpo_models", _models):
+            for model in given:
+                if model.name in models:
+                    raise PluginError(
+                        f"model {model.name!r} is given by {owner[model.name]} and {self.distribution(plugin)}."
+                    )
+                models[model.name], owner[model.name] = model, self.distribution(plugin)
         return models
 
     def variants(self, kind: str) -> dict[str, str]:
         """Every variant of a kind that plugins contribute: name -> "module:function"."""
-        return self._merge((plugin, given.get(kind, {})) for plugin, given in self._mappings("grpo_variants"))
+        given = self._each("grpo_variants", _variants)
+        return self._merge((plugin, variants.get(kind, {})) for plugin, variants in given)
 
     def commands(self) -> dict[str, str]:
         """Every command group that plugins contribute: name -> "module:command"."""
-        return self._merge(self._mappings("grpo_commands"))
+        return self._merge(self._each("grpo_commands", dict))
 
     def reports(self) -> list[PluginReport]:
         """Every installed plugin with its tasks or its error; never raises for a broken one."""
         reports = []
         for plugin in self.names:
+            tasks: dict[str, Task] = {}
+            error = ""
             try:
-                tasks, error = self.tasks(plugin), ""
+                tasks = self.tasks(plugin)
+                self._given(plugin, "grpo_models", _models)
+                self._given(plugin, "grpo_variants", _variants)
+                self._given(plugin, "grpo_commands", dict)
             except PluginError as problem:
-                tasks, error = {}, str(problem)
+                error = str(problem)
             reports.append(PluginReport(plugin, self.distribution(plugin), tasks, error))
         return reports
 
@@ -191,30 +202,26 @@ class PluginHost:
                 merged[name], owner[name] = target, self.distribution(plugin)
         return merged
 
-    def _mappings(self, hook: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    def _each(self, hook: str, collect: Callable[[Any], Collected]) -> Iterator[tuple[str, Collected]]:
         for plugin in self.names:
             try:
-                manager = self._manager(plugin)
-            except PluginError:  # reported by `grpo tasks`; a broken plugin must not break the others
+                given = self._given(plugin, hook, collect)
+            except PluginError:  # a row of `reports`; a broken plugin must not break the others
                 continue
-            for mapping in getattr(manager.hook, hook)():
-                yield plugin, mapping
+            yield plugin, given
 
-    def _each(self, hook: str) -> Iterable[tuple[str, Any]]:
-        for plugin, items in self._mappings(hook):
-            for item in cast("Iterable[Any]", items):
-                yield plugin, item
-
-    def _call(self, plugin: str, hook: str) -> list[Any]:
-        manager = self._manager(plugin)
+    def _given(self, plugin: str, hook: str, collect: Callable[[Any], Collected]) -> Collected:
+        caller = getattr(self._manager(plugin).hook, hook)
+        who = f"plugin {plugin!r} ({self.distribution(plugin)}): {hook}()"
+        if not caller.get_hookimpls():
+            return collect(())
         try:
-            return [item for items in getattr(manager.hook, hook)() for item in items]
-        except PluginError:
-            raise
-        except Exception as error:  # a plugin's own code ran: whatever it raised is that plugin's, by name
-            raise PluginError(
-                f"plugin {plugin!r} ({self.distribution(plugin)}): {hook}() raised {type(error).__name__}: {error}"
-            ) from error
+            results = caller()
+            if results:
+                return collect(results[0])  # one plugin a manager, so one result; a generator runs here
+        except (Exception, SystemExit) as error:  # a plugin's own code ran: whatever it raised is that plugin's
+            raise PluginError(f"{who} raised {type(error).__name__}: {error}") from error
+        raise PluginError(f"{who} gave None; it must return what it contributes.")
 
     def _manager(self, plugin: str) -> pluggy.PluginManager:
         if plugin not in self._managers:
@@ -232,6 +239,8 @@ class PluginHost:
         who = f"plugin {plugin!r} ({self.distribution(plugin)})"
         if len(claims) > 1:
             raise PluginError(f"{who}: two packages claim this name; uninstall one.")
+        if not plugin.isidentifier():
+            raise PluginError(f"{who}: the entry point's name must be letters, digits and _ (users write name.task).")
         (point,) = claims.values()
         try:
             module = point.load()
@@ -239,7 +248,10 @@ class PluginHost:
             raise PluginError(f"{who} failed to load: {type(error).__name__}: {error}") from error
         manager = pluggy.PluginManager(GROUP)
         manager.add_hookspecs(Hooks)
-        manager.register(module, name=plugin)
+        try:
+            manager.register(module, name=plugin)
+        except pluggy.PluginValidationError as error:  # a hook that asks for arguments which do not exist
+            raise PluginError(f"{who}: {' '.join(str(error).split())}") from error
         implemented = {hook.name for hook in manager.get_hookcallers(module) or []}
         for name in sorted(implemented - set(HOOK_NAMES)):
             raise PluginError(f"{who} implements {name!r}, which is no hook.{near_match(name, HOOK_NAMES)}")
@@ -248,9 +260,12 @@ class PluginHost:
                 f"{who} contributes nothing: {point.value} has no function marked @hookimpl named "
                 f"{' or '.join(HOOK_NAMES)}.{_near_function(module)}"
             )
+        for name in HOOK_NAMES:
+            if name not in implemented and callable(getattr(module, name, None)):
+                raise PluginError(f"{who}: {name}() is not marked; write @hookimpl above it.")
         return manager
 
-    def _unknown_task(self, full_name: str) -> Exception:
+    def _unknown_task(self, full_name: str) -> UnknownNameError:
         names: dict[str, str] = {}
         broken = []
         for report in self.reports():
@@ -261,9 +276,20 @@ class PluginHost:
         for name, distribution in sorted(names.items()):
             by_distribution.setdefault(distribution, []).append(name)
         listed = ", ".join(f"{', '.join(tasks)} ({dist})" for dist, tasks in by_distribution.items()) or "(none)"
-        error = unknown_name("task", full_name, ())
         trouble = "".join(f"\n  not loaded: {reason}" for reason in broken)
-        return type(error)(f"no task {full_name!r}.{near_match(full_name, names)} Installed: {listed}{trouble}")
+        return UnknownNameError(f"no task {full_name!r}.{near_match(full_name, names)} Installed: {listed}{trouble}")
+
+
+def _models(given: Iterable[Any]) -> list[EmbeddedModel]:
+    models = list(given)
+    for model in models:
+        if not isinstance(model, EmbeddedModel):
+            raise TypeError(f"a {type(model).__name__} where an EmbeddedModel is wanted")
+    return models
+
+
+def _variants(given: Any) -> dict[str, dict[str, str]]:
+    return {kind: dict(names) for kind, names in dict(given).items()}
 
 
 def _near_function(module: ModuleType) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,11 +10,22 @@ from typing import Any, Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from grpo_core.composition import Composer, RewardSpec, reward_specs, weighted_sum
+from grpo_core.calling import binding_of
+from grpo_core.composition import Composer, RewardSpec, check_composer, reward_specs, weighted_sum
 from grpo_core.errors import UserError
 
 TASK_CONTRACT_VERSION = 1
 """Version of the types on this page; changes are announced a minor version ahead."""
+
+_CALLS: Mapping[str, tuple[tuple[str, ...], int]] = {
+    "load": (("config",), 1),
+    "prompt": (("row", "config"), 1),
+    "validate": (("text", "row", "config"), 2),
+    "solved": (("answer", "row", "text", "parts", "config"), 2),
+    "demos": (("config",), 1),
+    "respond": (("text", "row", "turn", "config"), 3),
+}
+"""Contribution -> what it may ask for by name, and how many of these an author may rename."""
 
 Split = Literal["train", "validation", "test"]
 Fault = Literal["", "reward", "timeout", "infrastructure"]
@@ -138,6 +150,7 @@ class Task:
         default_model: What `--model` is when nobody says.
         timeout_s: Limit of scoring one completion.
         opponent: See `Opponent`.
+        order: `shuffled`, or `ladder`: rows of a higher difficulty come when those below are solved.
         demos: `(config)` -> (prompt, completion) pairs for a warm start, where rows have no gold.
         respond: `(text, row, turn)` -> the next Prompt, or None: several turns with feedback.
         max_turns: Bound on the turns.
@@ -159,6 +172,7 @@ class Task:
     default_model: str | None = field(default=None, kw_only=True)
     timeout_s: float = field(default=5.0, kw_only=True)
     opponent: Opponent | None = field(default=None, kw_only=True)
+    order: Literal["shuffled", "ladder"] = field(default="shuffled", kw_only=True)
     demos: Callable[..., Iterable[tuple[Prompt, str]]] | None = field(default=None, kw_only=True)
     respond: Callable[..., Prompt | None] | None = field(default=None, kw_only=True)
     max_turns: int = field(default=1, kw_only=True)
@@ -173,17 +187,26 @@ class Task:
             )
         if not all(self.stop):
             raise UserError(f"task {self.name!r}: an empty stop string would end every completion at once.")
-        if self.timeout_s <= 0:
-            raise UserError(f"task {self.name!r}: timeout_s={self.timeout_s} must be above 0 seconds.")
+        if not 0 < self.timeout_s < math.inf:
+            raise UserError(f"task {self.name!r}: timeout_s={self.timeout_s} must be a finite time above 0 seconds.")
         if self.max_completion_length is not None and self.max_completion_length < 1:
             raise UserError(
                 f"task {self.name!r}: max_completion_length={self.max_completion_length} must be at least 1."
             )
-        reward_specs(self.name, tuple(self.rewards))
+        if self.max_turns < 1:
+            raise UserError(f"task {self.name!r}: max_turns={self.max_turns} must be at least 1.")
+        for contribution, (available, positional) in _CALLS.items():
+            function = getattr(self, contribution)
+            if function is not None:
+                try:
+                    binding_of(function, available, positional)
+                except UserError as error:
+                    raise UserError(f"task {self.name!r}: {contribution}: {error}") from None
+        check_composer(self.name, self.compose, self.specs())
 
     def specs(self) -> tuple[RewardSpec, ...]:
         """The rewards with their marks, in order."""
-        return reward_specs(self.name, tuple(self.rewards))
+        return reward_specs(self.name, self.rewards)
 
     def row_type(self) -> type[Row]:
         """The class of the rows: `row`, else what `load`'s return annotation iterates over.

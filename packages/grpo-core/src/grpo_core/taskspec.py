@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import quote, unquote
 
 from grpo_core.errors import UserError
 
 # A comma separates tasks only before something that looks like a task, so that values may hold commas.
 _SEPARATOR = re.compile(r",(?=\s*(?:[A-Za-z_]\w*\.[A-Za-z_]|\.{0,2}/))")
+_PLAIN = "/:{}=+"
+"""Characters of a value that need no escape: paths and field mappings stay readable in a run's header."""
 _NAMED = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?::(?P<weight>[^?]*))?(?:\?(?P<query>.*))?", re.DOTALL)
 _FILE = re.compile(r"(?P<name>\.{0,2}/[^?]*?\.py:[A-Za-z_]\w*)(?::(?P<weight>[^?]*))?(?:\?(?P<query>.*))?", re.DOTALL)
 
@@ -29,7 +31,8 @@ class TaskSpec:
     options: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return self.name + ("?" + urlencode(self.options) if self.options else "")
+        pairs = (f"{quote(key, safe='')}={quote(value, safe=_PLAIN)}" for key, value in self.options.items())
+        return self.name + ("?" + "&".join(pairs) if self.options else "")
 
     def with_options(self, **options: object) -> TaskSpec:
         """A copy with some options set, or removed where the value is None."""
@@ -67,6 +70,8 @@ def _parse_one(text: str) -> TaskSpec:
             weight = float(match["weight"])
         except ValueError:
             weight = -1.0
+        if match["name"].endswith(".py"):
+            raise UserError(f"task spec {text!r}: a file starts with ./ or /, as in ./{text}.")
         if not 0 < weight < float("inf"):
             raise UserError(
                 f"task spec {text!r}: weight {match['weight']!r} must be a number above 0, as in {match['name']}:2."
@@ -74,12 +79,12 @@ def _parse_one(text: str) -> TaskSpec:
     options: dict[str, str] = {}
     query = match["query"]
     if query:
-        try:
-            pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True, max_num_fields=64)
-        except ValueError:
-            raise UserError(f"task spec {text!r}: options are option=value, separated by '&'; got {query!r}.") from None
-        for key, value in pairs:
-            if key in options:
-                raise UserError(f"task spec {text!r}: option {key!r} is given twice.")
-            options[key] = value
+        # Not parse_qsl, which reads '+' as a space: values are paths more often than forms.
+        for pair in query.split("&"):
+            key, equals, value = pair.partition("=")
+            if not key or not equals:
+                raise UserError(f"task spec {text!r}: options are option=value, separated by '&'; got {pair!r}.")
+            if unquote(key) in options:
+                raise UserError(f"task spec {text!r}: option {unquote(key)!r} is given twice.")
+            options[unquote(key)] = unquote(value)
     return TaskSpec(match["name"], weight, options)

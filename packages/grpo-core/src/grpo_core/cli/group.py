@@ -1,0 +1,98 @@
+"""The command `grpo`: subcommands that are imported when they are run."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+import click
+
+from grpo_core.errors import PluginError, unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "run": ("grpo_core.cli.run:run", "Train a model on a task; grpo-run is the same."),
+    "eval": ("grpo_core.cli.evaluate:evaluate", "Evaluate a model on held-out rows."),
+    "tasks": ("grpo_core.cli.tasks:tasks", "List the installed tasks, or show one."),
+    "sample": ("grpo_core.cli.sample:sample", "Show rows of a task with prompt, gold and score."),
+    "models": ("grpo_core.cli.models:models", "List the embedded models."),
+    "warm-start": ("grpo_core.cli.warm_start:warm_start", "Fine-tune a model on a task's gold completions."),
+}
+"""Name -> where the command is, and its line in the help."""
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one only to run it; plugins add theirs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command's name: ours first, then the plugins'."""
+        return [*COMMANDS, *_plugin_commands()[0]]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None where there is none of that name.
+
+        Raises:
+            PluginError: the command is a plugin's and is broken.
+        """
+        if cmd_name in COMMANDS:
+            return _load(COMMANDS[cmd_name][0])
+        targets, problem = _plugin_commands()
+        if cmd_name in targets:
+            return _load(targets[cmd_name])
+        if problem is not None:
+            raise problem
+        return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments name.
+
+        Raises:
+            UnknownNameError: there is none; says the near match.
+        """
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise unknown_name("command", args[0], self.list_commands(ctx))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands' lines, importing none of them."""
+        targets, problem = _plugin_commands()
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_line) for name, (_, help_line) in COMMANDS.items()])
+        if targets:
+            with formatter.section("Commands of plugins"):
+                formatter.write_dl([(name, f"From {target.partition(':')[0]}.") for name, target in targets.items()])
+        if problem is not None:
+            formatter.write_paragraph()
+            formatter.write_text(f"Not shown: {problem}")
+
+
+def _plugin_commands() -> tuple[dict[str, str], PluginError | None]:
+    """The plugins' commands, and what is wrong with them."""
+    from grpo_core.plugins import default_host
+
+    try:
+        given = default_host().commands()
+    except PluginError as problem:
+        return {}, problem
+    clashes = [f"{name} ({given[name]})" for name in given if name in COMMANDS]
+    problem = (
+        PluginError(f"a plugin's command has the name of a built-in one: {', '.join(clashes)}.") if clashes else None
+    )
+    return {name: target for name, target in sorted(given.items()) if name not in COMMANDS}, problem
+
+
+def _load(target: str) -> click.Command:
+    module, _, name = target.partition(":")
+    try:
+        command = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        if target in (ours for ours, _ in COMMANDS.values()):
+            raise
+        raise PluginError(f"the command at {target} cannot be imported: {error}") from error
+    if not isinstance(command, click.Command):
+        raise PluginError(f"{target} is a {type(command).__name__}; a plugin's command is a click command or group.")
+    return command

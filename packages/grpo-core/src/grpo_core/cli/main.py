@@ -1,0 +1,127 @@
+"""The entry points `grpo` and `grpo-run`, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from grpo_core import __version__
+from grpo_core.cli.group import LazyGroup
+from grpo_core.errors import ExitCode, GrpoError
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, package_name="grpo-core", message="%(package)s %(version)s")
+def grpo() -> None:
+    """Reinforcement learning of language models on verifiable tasks.
+
+    Try: grpo run, which trains the embedded model on math.arithmetic.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `grpo`.
+
+    Args:
+        arguments: By default the process's.
+
+    Returns:
+        The exit code: see `ExitCode`.
+    """
+    return run_command(grpo, arguments, "grpo")
+
+
+def main_run(arguments: Sequence[str] | None = None) -> int:
+    """Run `grpo-run`, which is `grpo run`."""
+    from grpo_core.cli.run import run
+
+    return run_command(run, arguments, "grpo-run")
+
+
+def run_command(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
+    """Run a command; every error becomes lines on stderr and an exit code."""
+    try:
+        load_dotenv(Path(".env"))
+        result = command.main(
+            args=None if arguments is None else list(arguments), prog_name=name, standalone_mode=False
+        )
+    except GrpoError as error:
+        return _fail(str(error), error.exit_code)
+    except click.exceptions.NoSuchOption as error:
+        return _fail(_no_such_option(error), ExitCode.USER_MISTAKE)
+    except click.ClickException as error:
+        return _fail(_usage(error), error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail("interrupted; nothing more is written.", ExitCode.INTERRUPTED, label="stopped")
+    except SystemExit as error:  # click ends so when the reader of a pipe has gone
+        return error.code if isinstance(error.code, int) else ExitCode.FAILED
+    except Exception as error:  # the last place before a traceback: memory has advice, the rest is a bug
+        return _unexpected(error)
+    return result if isinstance(result, int) else ExitCode.DONE
+
+
+def load_dotenv(path: Path) -> None:
+    """Put a .env file's variables into the environment, except those that are settings and those already there.
+
+    Settings stay out, because they rank below the environment's and are read by `load_config`; the rest is for
+    libraries (HF_HOME, WANDB_API_KEY) and for reserved names such as GRPO_PLUGINS.
+    """
+    if not path.is_file():
+        return
+    from grpo_core.config.sources import PREFIX, RESERVED_ENVIRONMENT, read_dotenv
+
+    for name, value in read_dotenv(path).items():
+        if not name.startswith(PREFIX) or name in RESERVED_ENVIRONMENT:
+            os.environ.setdefault(name, value)
+
+
+def _fail(message: str, code: int, *, label: str = "error") -> int:
+    from rich.text import Text
+
+    from grpo_core.cli.text import err, visible
+
+    if os.environ.get("GRPO_DEBUG") == "1" and sys.exc_info()[0] is not None:
+        traceback.print_exc()
+    lines = "\n".join(visible(line) for line in message.splitlines())
+    err().print(Text.assemble((f"{label}: ", "bold red"), lines), soft_wrap=not sys.stderr.isatty())
+    return int(code)
+
+
+def _usage(error: click.ClickException) -> str:
+    message = error.format_message()
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        return f"{message} See {error.ctx.command_path} --help."
+    return message
+
+
+def _no_such_option(error: click.exceptions.NoSuchOption) -> str:
+    """Click's message, and the setting that was meant where there is one: settings are no options."""
+    from grpo_core.config.keys import keys, near
+
+    name = error.option_name.lstrip("-").replace("-", "_")
+    meant = (name,) if name in keys() else near(name)
+    if error.possibilities or not meant or error.ctx is None or error.ctx.command.name not in ("run", "eval"):
+        return _usage(error)
+    written = " or ".join(f"{key}=VALUE" for key in meant)
+    return f"no option {error.option_name}. Settings are written without dashes: {written}"
+
+
+def _unexpected(error: Exception) -> int:
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return _fail(
+            f"out of memory: {str(error).splitlines()[0] if str(error) else type(error).__name__}. Lower "
+            "trainer.micro_batch_tokens, engine.max_batch_tokens or trainer.max_completion_length, or set "
+            "trainer.gradient_checkpointing=true or lora.enabled=true.",
+            ExitCode.FAILED,
+        )
+    traceback.print_exception(error)
+    return _fail(
+        f"this is a bug in grpo-core or in a plugin, not yours: {type(error).__name__}: {error}. "
+        "Please report it with the lines above.",
+        ExitCode.FAILED,
+    )

@@ -1,0 +1,32 @@
+"""`grpo models`: what ships inside the installed packages."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def models(as_json: bool) -> None:
+    """List the embedded models: names that --model takes without a download."""
+    from grpo_core.cli.text import out, print_json, table, visible
+    from grpo_core.config.layers import shown
+    from grpo_core.plugins import default_host
+
+    found = default_host().models()
+    if as_json:
+        print_json(
+            {
+                name: {"description": model.description, "path": model.path, "defaults": dict(model.defaults)}
+                for name, model in sorted(found.items())
+            }
+        )
+        return
+    if not found:
+        out().print("No embedded model is installed. --model takes a hub id, a folder (./model) or a .gguf file.")
+        return
+    listing = table("model", "description", "recommended settings")
+    for name, model in sorted(found.items()):
+        recommended = ", ".join(f"{key}={shown(value)}" for key, value in model.defaults.items())
+        listing.add_row(name, visible(model.description), visible(recommended))
+    out().print(listing)

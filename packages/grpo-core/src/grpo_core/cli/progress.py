@@ -1,0 +1,214 @@
+"""What a run shows while it works: a live line in a terminal, one plain line per logged step in a pipe."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.text import Text
+
+from grpo_core.callbacks import Callback, EvalPhase, RunInfo, StepRecord
+from grpo_core.cli import lines
+from grpo_core.cli.text import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+
+    from grpo_core.config import RunConfig
+
+REDRAW_S = 0.1
+"""At most ten redraws a second: more is not seen, and each costs about a millisecond."""
+
+SAMPLE_EVERY_S = 10.0
+"""Completions to look at: often enough to notice a hacked reward, rarely enough to read them."""
+
+TELL_EVERY_S = 15.0
+"""In a pipe, a long evaluation says that it is alive."""
+
+STEP_WEIGHT = 0.1
+"""Of the newest step in the running mean behind the time left."""
+
+BAR_WIDTH = 24
+
+ENDLESS = 10**9
+"""A plan of so many steps means that only a time limit ends the run."""
+
+
+class Waiting(Callback):
+    """Shows that something is being worked on, and warnings.
+
+    A context manager: the terminal is left clean however the work ends.
+
+    Args:
+        console: Where to; stderr, since stdout belongs to results.
+        quiet: Show warnings only.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(self, console: Console, *, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        self.console, self.quiet, self._clock = console, quiet, clock
+        self._is_live = console.is_terminal and not console.is_dumb_terminal and not quiet
+        self._live: Live | None = None
+        self._drawn = self._told = -1e9
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.clear()
+
+    def on_progress(self, what: str, done: int, total: int) -> None:
+        """Draw how far something is; in a pipe, say so now and then."""
+        segments = [visible(what), f"{done}/{total}"]
+        if self._is_live:
+            self.draw("working", segments, done / total if total else None, last=done >= total)
+        elif not self.quiet and self._clock() - self._told >= TELL_EVERY_S and done < total:
+            if self._told > 0:  # what takes less than that is not worth a line
+                self.say("working", segments)
+            self._told = self._clock()
+
+    def on_warning(self, message: str) -> None:
+        """Say it, also when quiet."""
+        self.console.print(Text.assemble(("warning   ", "yellow"), visible(message)), soft_wrap=not self._is_live)
+
+    def say(self, label: str, segments: Sequence[str], style: str = "bold cyan") -> None:
+        """Print a line that stays, above the live one."""
+        if self.quiet:
+            return
+        text = Text(lines.fold(label, segments, self.console.width if self.console.is_terminal else None))
+        text.stylize(style, 0, len(label))
+        self.console.print(text, soft_wrap=True)
+
+    def draw(self, label: str, segments: Sequence[str], share: float | None, *, last: bool = False) -> None:
+        """Replace the live line; too often, nothing happens."""
+        now = self._clock()
+        if now - self._drawn < REDRAW_S and not last:
+            return
+        self._drawn = now
+        text = Text(lines.fold(label, segments, None), no_wrap=True, overflow="ellipsis")
+        text.stylize("bold cyan", 0, len(label))
+        if share is not None and len(text) + len(lines.GAP) + BAR_WIDTH <= self.console.width:
+            filled = round(BAR_WIDTH * min(1.0, share))
+            text.append(lines.GAP).append("━" * filled, "green").append("━" * (BAR_WIDTH - filled), "bright_black")
+        if self._live is None:
+            from rich.live import Live
+
+            self._live = Live(console=self.console, auto_refresh=False, transient=True)
+            self._live.start()
+        self._live.update(text, refresh=True)
+
+    def clear(self) -> None:
+        """Take the live line away."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+class Progress(Waiting):
+    """Shows a training run from its header to where it was saved.
+
+    Args:
+        console: Where to.
+        config: The run's configuration.
+        quiet: Show warnings only.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        config: RunConfig,
+        *,
+        quiet: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(console, quiet=quiet, clock=clock)
+        self.config = config
+        self._tasks: tuple[str, ...] = ()
+        self._total: int | None = None
+        self._started = self._sampled = self._previous = 0.0
+        self._step_s: float | None = None
+        self._last_step: tuple[str, ...] = ()
+
+    def on_run_start(self, info: RunInfo) -> None:
+        """Print what is trained, and what was chosen and why."""
+        self._tasks = tuple(info.tasks)
+        self._total = None if info.total_steps is None or info.total_steps >= ENDLESS else info.total_steps
+        self._started = self._clock()
+        self._sampled = self._started - SAMPLE_EVERY_S
+        self.say("grpo-run", lines.header(info.tasks, info.choices))
+        for index, reason in enumerate(lines.reasons(info.choices)):
+            self.say("why" if index == 0 else "", [reason])
+
+    def on_evaluation(self, task: str, phase: EvalPhase, result: Mapping[str, Any]) -> None:
+        """Print an evaluation; training is timed from the first one's end."""
+        self._keep_last_step()
+        self.say(phase, lines.evaluation(result, visible(task) if len(self._tasks) > 1 else ""))
+        self._previous = self._clock()
+
+    def on_step(self, record: StepRecord) -> None:
+        """Draw the step, or print it in a pipe; now and then with completions."""
+        now = self._clock()
+        self._time_step(record, now)
+        done = f"{record.step:>{len(str(self._total))}}/{self._total}" if self._total else str(record.step)
+        segments = (done, *lines.step(record.metrics, self._tasks, self._eta(record.step, now)))
+        is_first = not self._last_step
+        if record.samples and now - self._sampled >= SAMPLE_EVERY_S:
+            self._sampled = now
+            self.say("sample", lines.samples(record.samples), "bold magenta")
+        if self._is_live:
+            self.draw("step", segments, self._share(record.step, now), last=is_first or record.step == self._total)
+        else:
+            self.say("step", segments)
+        self._last_step = segments
+
+    def on_run_end(self, summary: Mapping[str, Any], run_dir: Path) -> None:
+        """Print where everything is, and what can be done with it."""
+        self._keep_last_step()
+        steps = f"{summary.get('steps', '-')} of {self._total}" if self._total else str(summary.get("steps", "-"))
+        if summary.get("interrupted"):
+            self.say("stopped", [f"after step {steps}, as asked"], "bold yellow")
+        self.say("saved", [visible(str(run_dir)), f"next: {self._next_command(run_dir)}"])
+
+    def _next_command(self, run_dir: Path) -> str:
+        path = str(run_dir / "training_state" / "step_final" / "model")
+        path = path if path.startswith(("/", ".")) else f"./{path}"
+        words = ["grpo", "eval", "--task", self.config.task]
+        if self.config.lora.enabled or self.config.adapter is not None:
+            words += ["--model", str(self.config.model), "--adapter", path]
+        else:
+            words += ["--model", path]
+        return visible(shlex.join(words))
+
+    def _keep_last_step(self) -> None:
+        self.clear()
+        if self._is_live and self._last_step:
+            self.say("step", self._last_step)
+        self._last_step = ()
+
+    def _time_step(self, record: StepRecord, now: float) -> None:
+        """Update the mean seconds per step: the step's own where it says so, else since the one before."""
+        newest = record.metrics.get("step_s", now - (self._previous or self._started))
+        self._previous = now
+        self._step_s = newest if self._step_s is None else (1 - STEP_WEIGHT) * self._step_s + STEP_WEIGHT * newest
+
+    def _eta(self, step: int, now: float) -> str:
+        left = []
+        if self._total is not None and self._step_s is not None:
+            left.append((self._total - step) * self._step_s)
+        if self.config.trainer.max_minutes is not None:
+            left.append(60 * self.config.trainer.max_minutes - (now - self._started))
+        return f"ETA {lines.duration(min(left))}" if left else lines.duration(now - self._started)
+
+    def _share(self, step: int, now: float) -> float | None:
+        shares = [step / self._total] if self._total else []
+        if self.config.trainer.max_minutes is not None:
+            shares.append((now - self._started) / (60 * self.config.trainer.max_minutes))
+        return max(shares, default=None)

@@ -1,0 +1,105 @@
+"""`grpo run`: train."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grpo_core import __version__
+from grpo_core.cli.settings import only_results_on_stdout, read_settings
+from grpo_core.errors import ExitCode
+
+if TYPE_CHECKING:
+    from grpo_core.callbacks import Callback, Choice
+    from grpo_core.config import ResolvedConfig, RunConfig
+    from grpo_core.training.trainer import RunResult
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--task", metavar="TASK", help="Task or mixture: math.gsm8k?size=100, or math.echo:2,math.arithmetic:1.")
+@click.option("--model", metavar="MODEL", help="Embedded name (tiny), hub id, folder (./model) or .gguf file.")
+@click.option("--adapter", "--ckpt", "adapter", metavar="FOLDER", help="PEFT adapter to start from.")
+@click.option("--config", "config_file", metavar="FILE", help="YAML file; a run's own config.yaml repeats it.")
+@click.option("--max-steps", metavar="N", help="Optimizer steps.")
+@click.option("--max-minutes", metavar="M", help="Wall-clock limit.")
+@click.option("--seed", metavar="N", help="Seed of everything that is drawn.")
+@click.option("--output-dir", metavar="FOLDER", help="Folder that receives run_… folders.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, alone on stdout.")
+@click.option("--show-config", is_flag=True, help="Print every setting with where it comes from, and stop.")
+@click.option("--quiet", is_flag=True, help="No progress; prints the run's folder.")
+@click.version_option(__version__, package_name="grpo-core", message="%(package)s %(version)s")
+def run(
+    overrides: tuple[str, ...],
+    config_file: str | None,
+    max_steps: str | None,
+    max_minutes: str | None,
+    as_json: bool,
+    show_config: bool,
+    quiet: bool,
+    **options: str | None,
+) -> int:
+    """Train a model on a task with GRPO; alone, the embedded model on math.arithmetic.
+
+    Every setting can be given as KEY=VALUE (trainer.learning_rate=5e-6), as an environment variable
+    (GRPO_TRAINER__LEARNING_RATE), in .env or in a YAML file; --show-config lists them all.
+
+    \b
+    grpo run
+    grpo run --task math.gsm8k --model Qwen/Qwen2.5-0.5B-Instruct lora.enabled=true
+    grpo run --config training_runs/run_…/config.yaml trainer.num_generations=16
+    """
+    from grpo_core.config import resolve
+
+    options = {**options, "trainer.max_steps": max_steps, "trainer.max_minutes": max_minutes}
+    loaded = read_settings(options, overrides, config_file)
+    resolved = resolve(loaded.config, loaded.sources)
+    if show_config:
+        _show(resolved, as_json=as_json)
+        return ExitCode.DONE
+    result = _train(resolved, quiet=quiet)
+    if as_json:
+        from grpo_core.cli.text import print_json
+
+        print_json(result.summary)
+    elif quiet:
+        click.echo(str(result.run_dir))
+    return ExitCode.INTERRUPTED if result.interrupted else ExitCode.DONE
+
+
+def train(config: RunConfig, callbacks: Sequence[Callback], choices: Sequence[Choice]) -> RunResult:
+    """`grpo_core.train`, imported when it is called: it brings torch."""
+    from grpo_core.training import trainer
+
+    with only_results_on_stdout():
+        return trainer.train(config, callbacks=callbacks, choices=choices)
+
+
+def _train(resolved: ResolvedConfig, *, quiet: bool) -> RunResult:
+    from grpo_core.cli.progress import Progress
+    from grpo_core.cli.text import err
+
+    config = resolved.config
+    with Progress(err(), config, quiet=quiet) as progress:
+        return train(config, (progress,), resolved.choices)
+
+
+def _show(resolved: ResolvedConfig, *, as_json: bool) -> None:
+    from grpo_core.cli.text import out, print_json, table, visible
+    from grpo_core.config import flatten
+    from grpo_core.config.layers import shown
+
+    values: dict[str, Any] = flatten(resolved.config)
+    sources = {key: str(source) for key, source in resolved.sources.items()}
+    for key, value in list(values.items()):  # arguments of variants have sources of their own
+        if isinstance(value, dict):
+            values |= {f"{key}.{name}": inner for name, inner in value.items()}
+    if as_json:
+        print_json({key: {"value": value, "source": sources[key]} for key, value in values.items()})
+        return
+    listing = table("setting", "value", "from")
+    for key, value in values.items():
+        listing.add_row(key, visible(shown(value)), visible(sources[key]))
+    out().print(listing)

@@ -1,0 +1,88 @@
+"""`grpo sample`: look at rows before training on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("task", metavar="TASK")
+@click.option("-n", "count", default=3, show_default=True, type=click.IntRange(min=1), help="Rows of each task.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def sample(task: str, count: int, as_json: bool) -> None:
+    """Show rows of a task with prompt, gold and what the gold scores.
+
+    \b
+    grpo sample math.arithmetic -n 5
+    grpo sample "math.gsm8k?path=rows.jsonl&split=test"
+    """
+    from grpo_core.cli.text import out, print_json
+    from grpo_core.taskspec import parse_task_specs
+
+    looked_at = [entry for spec in parse_task_specs(task) for entry in _look(spec, count)]
+    if as_json:
+        print_json(looked_at)
+        return
+    console = out()
+    for entry in looked_at:
+        console.print(_entry(entry))
+
+
+def _look(spec: Any, count: int) -> Iterable[dict[str, Any]]:
+    """Rows with prompt, gold and the gold's score, from the killable scorer as in training."""
+    from grpo_core.binding import bind
+    from grpo_core.scoring import Scorer
+
+    bound = bind(spec)
+    if bound.config.size is None or bound.config.size > count:
+        bound = bound.with_options(size=count)
+    rows = bound.rows()
+    golds = [row for row in rows if row.gold is not None]
+    scores = {}
+    if golds and bound.task.opponent is None:  # an opponent's answers need a model
+        with Scorer(bound, workers=1) as scorer:
+            scores = {
+                row.id: score
+                for row, score in zip(golds, scorer.score([str(row.gold) for row in golds], golds), strict=True)
+            }
+    for row in rows:
+        score = scores.get(row.id)
+        yield {
+            "task": bound.name,
+            "row": row.model_dump(mode="json"),
+            "prompt": bound.prompt(row),
+            "gold": row.gold,
+            "score": None if score is None else asdict(score),
+        }
+
+
+def _entry(entry: dict[str, Any]) -> Any:
+    import orjson
+
+    from grpo_core.cli.tasks import show_prompt
+    from grpo_core.cli.text import table, visible
+
+    listing = table("", "")
+    listing.show_header = False
+    listing.add_row("row", visible(orjson.dumps(entry["row"]).decode()))
+    listing.add_row("prompt", show_prompt(entry["prompt"]))
+    listing.add_row("gold", "-" if entry["gold"] is None else show_prompt(entry["gold"]))
+    listing.add_row("score", _score(entry["score"]), end_section=True)
+    return listing
+
+
+def _score(score: dict[str, Any] | None) -> str:
+    from grpo_core.cli.text import visible
+
+    if score is None:
+        return "-"
+    if score["value"] is None:
+        return visible(f"not scored ({score['fault']}): {score['why']}")
+    parts = ", ".join(f"{name} {value:g}" for name, value in score["parts"].items())
+    judged = "solved" if score["solved"] else "NOT SOLVED"
+    why = f"   {score['why']}" if score["why"] else ""
+    return visible(f"{score['value']:g}   {judged}   {parts}{why}")

@@ -1,0 +1,48 @@
+"""What `grpo run` and `grpo eval` share: options that are settings, and KEY=VALUE for all the others."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from grpo_core.config import LoadedConfig, load_config
+from grpo_core.errors import UserError
+
+
+def read_settings(options: Mapping[str, str | None], overrides: Iterable[str], config_file: str | None) -> LoadedConfig:
+    """Read a command's settings and every other source.
+
+    Args:
+        options: Dotted key -> what its option was given, or None.
+        overrides: `key=value` words.
+        config_file: What --config was given.
+
+    Raises:
+        UserError: as for `load_config`; also a word that is not key=value, or a key that is given twice.
+    """
+    given = {key: value for key, value in options.items() if value is not None}
+    for word in overrides:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise UserError(
+                f"{word!r} is not KEY=VALUE, as in trainer.max_steps=100. A task is given by --task math.gsm8k."
+            )
+        if key in given:
+            raise UserError(f"{key} is given twice on the command line: {given[key]!r} and {value!r}.")
+        given[key] = value
+    return load_config(given, config_file=None if config_file is None else Path(config_file))
+
+
+@contextlib.contextmanager
+def only_results_on_stdout() -> Iterator[None]:
+    """Send what anybody prints meanwhile to stderr, and keep the libraries' progress bars off both.
+
+    A plugin's loader or a library may print; stdout belongs to the command's result.
+    """
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    with contextlib.redirect_stdout(sys.stderr):
+        yield

@@ -1,0 +1,180 @@
+"""`grpo tasks`: what is installed, and everything about one task."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grpo_core.errors import DataError
+
+if TYPE_CHECKING:
+    from grpo_core.binding import BoundTask
+    from grpo_core.task import Task
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.pass_context
+def tasks(ctx: click.Context, as_json: bool) -> None:
+    """List the installed tasks; a plugin that does not load is listed with its error."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from grpo_core.cli.text import out, print_json, table, visible
+    from grpo_core.plugins import default_host
+
+    reports = default_host().reports()
+    found = [
+        {
+            "name": name,
+            "plugin": report.name,
+            "distribution": report.distribution,
+            "default_model": task.default_model,
+            "description": describe(task),
+            "options": {option: default for option, (default, _) in options_of(task).items()},
+        }
+        for report in reports
+        for name, task in report.tasks.items()
+    ]
+    broken = [
+        {"plugin": report.name, "distribution": report.distribution, "error": report.error}
+        for report in reports
+        if report.error
+    ]
+    if as_json:
+        print_json({"tasks": found, "broken": broken})
+        return
+    listing = table("task", "from", "default model", "what")
+    for row in found:
+        listing.add_row(row["name"], row["distribution"], row["default_model"] or "-", visible(str(row["description"])))
+    for row in broken:
+        listing.add_row(row["plugin"], row["distribution"], "-", f"NOT LOADED: {visible(row['error'])}", style="red")
+    out().print(listing if found or broken else "No plugin is installed: pip install grpo-tasks-math.")
+    if found:
+        click.echo("\ngrpo tasks show NAME: options and rewards.   grpo sample NAME: rows with gold and score.")
+
+
+@tasks.command("show")
+@click.argument("name", metavar="NAME")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def show(name: str, as_json: bool) -> None:
+    """Show one task: options, rewards, stop strings, identity, a row with its prompt."""
+    from grpo_core.binding import load_task
+    from grpo_core.cli.text import print_json
+
+    facts = facts_of(load_task(name))
+    if as_json:
+        print_json(facts)
+    else:
+        _print_facts(facts)
+
+
+def describe(task: Task) -> str:
+    """One line about a task: the first of the docstring of its loader, prompt or validator."""
+    for function in (task.load, task.prompt, task.validate):
+        if text := inspect.getdoc(function):
+            return text.splitlines()[0]
+    return ""
+
+
+def options_of(task: Task) -> dict[str, tuple[Any, str]]:
+    """A task's options: name -> (default, type in words)."""
+    from pydantic_core import PydanticUndefined
+
+    found: dict[str, tuple[Any, str]] = {}
+    for name, field in task.config.model_fields.items():
+        default = field.get_default(call_default_factory=True, validated_data={})
+        annotation = field.annotation
+        words = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
+        found[name] = (None if default is PydanticUndefined else default, words)
+    return found
+
+
+def facts_of(bound: BoundTask) -> dict[str, Any]:
+    """Everything about a task that can be printed; where its data is missing, the reason stands in its place."""
+    from grpo_core.plugins import default_host
+
+    plugin = bound.name.partition(".")[0]
+    host = default_host()
+    facts: dict[str, Any] = {
+        "name": bound.name,
+        "spec": bound.spec,
+        "distribution": host.distribution(plugin) if plugin in host.names else "a file",
+        "description": describe(bound.task),
+        "version": bound.task.version,
+        "default_model": bound.task.default_model,
+        "options": {
+            name: {"value": getattr(bound.config, name), "default": default, "type": words}
+            for name, (default, words) in options_of(bound.task).items()
+        },
+        "rewards": [
+            {"name": spec.name, "weight": spec.weight, "maximum": spec.maximum, "needs": spec.needs}
+            for spec in bound.rewards
+        ],
+        "compose": repr(bound.task.compose),
+        "stop": list(bound.task.stop),
+        "max_completion_length": bound.task.max_completion_length,
+        "timeout_s": bound.task.timeout_s,
+        "opponent": None if bound.task.opponent is None else bound.task.opponent.engine,
+        "exempt": dict(bound.task.exempt),
+    }
+    try:
+        row = bound.rows()[0]
+        facts |= {"identity": bound.identity, "rows": len(bound.rows()), "row": row.model_dump(mode="json")}
+        facts["prompt"] = bound.prompt(row)
+    except DataError as missing:
+        facts |= {"identity": None, "rows": None, "row": None, "prompt": None, "unavailable": str(missing)}
+    return facts
+
+
+def _print_facts(facts: dict[str, Any]) -> None:
+    import orjson
+
+    from grpo_core.cli.text import out, table, visible
+    from grpo_core.config.layers import shown
+
+    console = out()
+    console.print(f"{facts['name']}   {facts['distribution']}   task version {facts['version']}", style="bold")
+    if facts["description"]:
+        console.print(visible(facts["description"]))
+    console.print()
+    options = table("option", "value", "default", "type")
+    for name, option in facts["options"].items():
+        options.add_row(name, visible(shown(option["value"])), visible(shown(option["default"])), option["type"])
+    console.print(options)
+    console.print()
+    rewards = table("reward", "weight", "maximum", "needs")
+    for part in facts["rewards"]:
+        rewards.add_row(part["name"], f"{part['weight']:g}", f"{part['maximum']:g}", part["needs"] or "-")
+    console.print(rewards)
+    console.print()
+    rest = table("", "")
+    rest.show_header = False
+    rest.add_row("default model", facts["default_model"] or "-")
+    rest.add_row("stop", " ".join(repr(stop) for stop in facts["stop"]) or "-")
+    rest.add_row(
+        "max completion", f"{facts['max_completion_length'] or '-'} tokens; scored within {facts['timeout_s']:g} s"
+    )
+    if facts["opponent"]:
+        rest.add_row("opponent", facts["opponent"])
+    for check, reason in facts["exempt"].items():
+        rest.add_row("exempt", visible(f"{check}: {reason}"))
+    if facts["row"] is None:
+        rest.add_row("no row", visible(facts["unavailable"]))
+    else:
+        rest.add_row(
+            "identity", f"{facts['identity']} ({facts['rows']} rows of split {facts['options']['split']['value']})"
+        )
+        rest.add_row("row", visible(orjson.dumps(facts["row"]).decode()))
+        rest.add_row("prompt", show_prompt(facts["prompt"]))
+    console.print(rest)
+
+
+def show_prompt(prompt: Any) -> str:
+    """A prompt as it reads, its lines kept, everything unprintable escaped; chat messages with their roles."""
+    from grpo_core.cli.text import visible
+
+    if isinstance(prompt, str):
+        return "\n".join(visible(line) for line in prompt.split("\n"))
+    return "\n".join(f"{visible(message['role'])}: {show_prompt(message['content'])}" for message in prompt)

@@ -1,0 +1,57 @@
+"""`grpo warm-start`: supervised fine-tuning on gold completions."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grpo_core.cli.settings import only_results_on_stdout
+
+if TYPE_CHECKING:
+    from grpo_core.callbacks import Callback
+
+
+@click.command("warm-start", context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.option("--task", required=True, metavar="TASK", help="Task or mixture; weights are the shares of examples.")
+@click.option("--out", "folder", required=True, metavar="FOLDER", help="Receives the model; must be new or empty.")
+@click.option("--model", metavar="MODEL", help="What to start from.")
+@click.option("--preset", metavar="PRESET", help="Start from a new model of this shape: tiny or small.")
+@click.option("--max-steps", default=1000, type=click.IntRange(min=1), help="Optimizer steps.")
+@click.option("--batch-size", default=64, type=click.IntRange(min=1), help="Examples per step.")
+@click.option("--learning-rate", default=1e-3, type=click.FloatRange(min=0, min_open=True), help="Peak.")
+@click.option("--seed", default=0, type=click.IntRange(min=0), help="Of new weights, order and evaluation.")
+@click.option("--eval-size", default=512, type=click.IntRange(min=1), help="Held-out rows per task.")
+@click.option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
+@click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, alone on stdout.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+def warm_start(folder: str, as_json: bool, quiet: bool, **options: Any) -> None:
+    """Fine-tune a model on a task's gold completions (through TRL), so that GRPO has something to elicit.
+
+    \b
+    grpo warm-start --task math.arithmetic --preset tiny --out ./warm
+    """
+    from grpo_core.cli.evaluate import print_results
+    from grpo_core.cli.progress import Waiting
+    from grpo_core.cli.text import err, print_json
+
+    with Waiting(err(), quiet=quiet) as progress:
+        record = fine_tune(folder, (progress,), **options)
+    if as_json:
+        print_json(record)
+    else:
+        print_results(record["evaluation"])
+        click.echo(folder)
+
+
+def fine_tune(folder: str, callbacks: tuple[Callback, ...], **options: Any) -> Mapping[str, Any]:
+    """`grpo_core.training.warm_start`, imported when it is called: it brings torch."""
+    from grpo_core.training import warm_start as training
+
+    task = options.pop("task")
+    command = shlex.join(["grpo", *sys.argv[1:]])
+    with only_results_on_stdout():
+        return training.warm_start(task, folder, command=command, callbacks=callbacks, **options)

@@ -1,0 +1,36 @@
+"""Configuration: one definition (`models`) for YAML, environment, command line and docs."""
+
+from __future__ import annotations
+
+from grpo_core.config.layers import LoadedConfig, Source, flatten
+from grpo_core.config.models import (
+    CurriculumConfig,
+    EngineConfig,
+    EvalConfig,
+    LoraConfig,
+    RunConfig,
+    ScoringConfig,
+    TrainerConfig,
+)
+from grpo_core.config.resolution import ResolvedConfig, choose_model, resolve
+from grpo_core.config.sources import Profile, load_config, read_dotenv, to_yaml
+
+__all__ = [
+    "CurriculumConfig",
+    "EngineConfig",
+    "EvalConfig",
+    "LoadedConfig",
+    "LoraConfig",
+    "Profile",
+    "ResolvedConfig",
+    "RunConfig",
+    "ScoringConfig",
+    "Source",
+    "TrainerConfig",
+    "choose_model",
+    "flatten",
+    "load_config",
+    "read_dotenv",
+    "resolve",
+    "to_yaml",
+]

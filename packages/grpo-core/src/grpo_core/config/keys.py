@@ -1,0 +1,233 @@
+"""The dotted keys of the configuration: `trainer.learning_rate` and the rest, read off the models."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, Literal
+
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from grpo_core.config.models import RunConfig, VariantArguments
+from grpo_core.errors import UnknownNameError
+
+_ELSEWHERE = {
+    "accum_steps": ("trainer.steps_per_generation",),
+    "batch": ("trainer.prompts_per_step",),
+    "batch_size": ("trainer.prompts_per_step",),
+    "ckpt": ("adapter",),
+    "clip_eps": ("trainer.epsilon",),
+    "clip_range": ("trainer.epsilon",),
+    "cliprange": ("trainer.epsilon",),
+    "epochs": ("trainer.num_train_epochs",),
+    "eval_size": ("eval.size",),
+    "g": ("trainer.num_generations",),
+    "grad_clip": ("trainer.max_grad_norm",),
+    "group_size": ("trainer.num_generations",),
+    "k_samples": ("trainer.num_generations",),
+    "kl_coef": ("trainer.beta",),
+    "lr": ("trainer.learning_rate",),
+    "lr_scheduler": ("trainer.lr_scheduler_type",),
+    "max_new_tokens": ("trainer.max_completion_length",),
+    "max_tokens": ("trainer.max_completion_length",),
+    "minutes": ("trainer.max_minutes",),
+    "n": ("trainer.num_generations",),
+    "num_epochs": ("trainer.num_train_epochs",),
+    "per_device_train_batch_size": ("trainer.micro_batch_size",),
+    "ppo_epochs": ("trainer.num_iterations",),
+    "rank": ("lora.r",),
+    "steps": ("trainer.max_steps",),
+    "train_batch_size": ("trainer.prompts_per_step",),
+    "warmup": ("trainer.warmup_steps", "trainer.warmup_ratio"),
+    "wd": ("trainer.weight_decay",),
+}
+"""What other trainers and the seeds of this one call it; only ever a hint in an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One value of the configuration.
+
+    Attributes:
+        name: Dotted: `trainer.beta`.
+        section: What stands before the last dot, or an empty string.
+        annotation: Its type.
+        default: Its default.
+        description: One line.
+        allowed: What it may be, in words.
+        why: The reason of its limit, where that is not obvious.
+    """
+
+    name: str
+    section: str
+    annotation: Any
+    default: Any
+    description: str
+    allowed: str
+    why: str
+
+    @property
+    def is_mapping(self) -> bool:
+        """Whether it holds keys of its own: the arguments of a variant."""
+        return bool(self.annotation == VariantArguments)
+
+    @property
+    def is_nullable(self) -> bool:
+        """Whether it may be null."""
+        return type(None) in members(self.annotation)
+
+    @property
+    def environment_name(self) -> str:
+        """Its environment variable: `GRPO_TRAINER__BETA`."""
+        return environment_name(self.name)
+
+
+def environment_name(key: str) -> str:
+    """The environment variable of a dotted key: `GRPO_SECTION__KEY`."""
+    return "GRPO_" + key.upper().replace(".", "__")
+
+
+@cache
+def keys() -> Mapping[str, Key]:
+    """Every key by its dotted name, in the order of the models."""
+    return types.MappingProxyType({key.name: key for key in _walk(RunConfig, "")})
+
+
+@cache
+def sections() -> tuple[str, ...]:
+    """The sections, in order."""
+    return tuple(dict.fromkeys(key.section for key in keys().values() if key.section))
+
+
+def find(name: str, where: str) -> Key:
+    """The key that a dotted name sets; for `trainer.loss_args.delta` that is `trainer.loss_args`.
+
+    Args:
+        name: The dotted name.
+        where: Where it was written, for the message; may be empty.
+
+    Raises:
+        UnknownNameError: there is no such key; says the near match, and what is there.
+    """
+    if name in keys():
+        return keys()[name]
+    parent, _, argument = name.rpartition(".")
+    if argument and parent in keys() and keys()[parent].is_mapping:
+        return keys()[parent]
+    prefix = f"{where}: " if where else ""
+    if name in sections():
+        inside = ", ".join(_last(key.name) for key in keys().values() if key.section == name)
+        raise UnknownNameError(f"{prefix}{name} is a section; set one of its keys, {name}.KEY=value. Keys: {inside}")
+    raise UnknownNameError(f"{prefix}no setting {name!r}.{_hint(near(name))} {_available(name)}")
+
+
+def near(name: str) -> tuple[str, ...]:
+    """The keys that an unknown dotted name may have meant, the likeliest first."""
+    last = _last(name).lower()
+    if same := tuple(key for key in keys() if _last(key) == last):
+        return same
+    if last in _ELSEWHERE:
+        return _ELSEWHERE[last]
+    if close := get_close_matches(name, keys(), n=1, cutoff=0.75):
+        return tuple(close)
+    close = get_close_matches(last, {_last(key) for key in keys()}, n=1, cutoff=0.6)
+    return tuple(key for key in keys() if _last(key) in close)
+
+
+def members(annotation: Any) -> tuple[Any, ...]:
+    """The alternatives of a union, without `Annotated`; a type that is no union is its only member."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return members(typing.get_args(annotation)[0])
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
+        return tuple(inner for each in typing.get_args(annotation) for inner in members(each))
+    return (annotation,)
+
+
+def choices(annotation: Any) -> tuple[str, ...]:
+    """The words that a value may be, or nothing where it may be any of its type."""
+    return tuple(
+        word for each in members(annotation) if typing.get_origin(each) is Literal for word in typing.get_args(each)
+    )
+
+
+def _walk(model: type[BaseModel], prefix: str) -> Iterable[Key]:
+    for name, field in model.model_fields.items():
+        annotation = field.annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            yield from _walk(annotation, f"{prefix}{name}.")
+            continue
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        yield Key(
+            f"{prefix}{name}",
+            prefix.rstrip("."),
+            annotation,
+            field.get_default(call_default_factory=True, validated_data={}),
+            field.description or "",
+            str(extra.get("allowed") or _allowed(field)),
+            str(extra.get("why", "")),
+        )
+
+
+def _allowed(field: FieldInfo) -> str:
+    """What a field may be, in words: `a whole number, 1 or more`."""
+    if field.annotation == VariantArguments:
+        return "name: value pairs, as the variant's function takes them"
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    said: list[str] = []
+    for each in members(field.annotation):
+        if typing.get_origin(each) is Literal:
+            said.append(_or(typing.get_args(each)))
+        elif typing.get_origin(each) is tuple:
+            arguments = typing.get_args(each)
+            one = {float: "numbers", str: "names"}[arguments[0]]
+            said.append(f"a list of {one}" if Ellipsis in arguments else f"a list of {len(arguments)} {one}")
+        elif each is not type(None):
+            said.append(words[each])
+    text = " or ".join(said) + _limits(field.metadata)
+    return f"{text}, or null" if type(None) in members(field.annotation) else text
+
+
+def _limits(metadata: Iterable[Any]) -> str:
+    words: list[str] = []
+    for limit in metadata:
+        match limit:
+            case Ge(ge=bound):
+                words.append(f", {bound} or more")
+            case Gt(gt=bound):
+                words.append(f" above {bound}")
+            case Le(le=bound):
+                words.append(f"{' and' if words else ''} at most {bound}")
+            case Lt(lt=bound):
+                words.append(f"{' and' if words else ''} below {bound}")
+            case MinLen():
+                words.append(", not empty")
+    return "".join(words)
+
+
+def _or(words: Iterable[str]) -> str:
+    listed = list(words)
+    return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} or {listed[-1]}"
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _hint(names: Iterable[str]) -> str:
+    listed = [repr(name) for name in names]
+    return f" Did you mean {_or(listed)}?" if listed else ""
+
+
+def _available(name: str) -> str:
+    section = name.rpartition(".")[0]
+    if section in sections():
+        inside = ", ".join(_last(key.name) for key in keys().values() if key.section == section)
+        return f"In {section}: {inside}"
+    top = ", ".join(key.name for key in keys().values() if not key.section)
+    return f"Available: {top}, and the sections {', '.join(sections())}; grpo run --show-config lists everything."

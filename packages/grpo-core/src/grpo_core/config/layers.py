@@ -1,0 +1,194 @@
+"""Where values come from, and which one wins: layers of dotted keys, merged and validated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ValidationError
+
+from grpo_core.config.checks import EXCLUSIVE
+from grpo_core.config.keys import Key, choices, find, keys
+from grpo_core.config.models import RunConfig
+from grpo_core.errors import GrpoError, UserError, near_match
+
+SourceKind = Literal["command line", "environment", ".env", "file", "profile", "python", "chosen", "default"]
+
+MAX_SHOWN_CHARS = 80
+"""Of a refused value in an error line."""
+
+_DOTTED = re.compile(r"\b[a-z_]+(?:\.[a-z_]+)+\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a value comes from.
+
+    Attributes:
+        kind: Which layer.
+        where: What to look at: a variable, file:line, a profile's name or the reason of a choice.
+    """
+
+    kind: SourceKind
+    where: str = ""
+
+    def __str__(self) -> str:
+        return self.where if self.kind == "file" else f"{self.kind} {self.where}".strip()
+
+
+DEFAULT = Source("default")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Values from one place, by dotted key; arguments of a variant are keys of their own."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)
+
+    def put(self, name: str, value: Any, source: Source) -> None:
+        """Add a value; a mapping of arguments is taken apart.
+
+        Raises:
+            UnknownNameError: no such key.
+            UserError: the key is there already.
+        """
+        key = find(name, source.where)
+        if key.is_mapping and name == key.name and isinstance(value, Mapping):
+            for argument, inner in value.items():
+                self.put(f"{name}.{argument}", inner, source)
+            return
+        if name in self.values:
+            raise UserError(f"{source}: {name} is given twice, first by {self.sources[name]}.")
+        self.values[name], self.sources[name] = value, source
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """A configuration and where each value comes from.
+
+    Attributes:
+        config: The values.
+        sources: Dotted key -> source, for every key.
+    """
+
+    config: RunConfig
+    sources: Mapping[str, Source]
+
+
+def build(layers: Sequence[Layer]) -> LoadedConfig:
+    """Merge layers, the first one winning, and validate the result.
+
+    Raises:
+        UserError: a value of the wrong type or out of its limits, or values that contradict one another.
+    """
+    merged = _merge(layers)
+    try:
+        config = RunConfig.model_validate(_nested(merged.values))
+    except ValidationError as error:
+        raise _explain(error, merged) from None
+    return LoadedConfig(config, {**dict.fromkeys(keys(), DEFAULT), **merged.sources})
+
+
+def given(config: RunConfig) -> dict[str, Any]:
+    """The values that were set and not left at their defaults, by dotted key."""
+
+    def walk(model: BaseModel, prefix: str) -> Iterable[tuple[str, Any]]:
+        for name in type(model).model_fields:
+            value = getattr(model, name)
+            if isinstance(value, BaseModel):
+                yield from walk(value, f"{prefix}{name}.")
+            elif name in model.model_fields_set:
+                yield f"{prefix}{name}", value
+
+    return dict(walk(config, ""))
+
+
+def flatten(config: RunConfig) -> dict[str, Any]:
+    """Every value by dotted key; the arguments of variants are one mapping each."""
+    flat: dict[str, Any] = {}
+    for name, key in keys().items():
+        section = getattr(config, key.section) if key.section else config
+        flat[name] = getattr(section, name.rpartition(".")[2])
+    return flat
+
+
+def shown(value: Any) -> str:
+    """A value as a user would write it, bounded in length."""
+    match value:
+        case None:
+            text = "null"
+        case bool():
+            text = "true" if value else "false"
+        case list() | tuple():
+            text = f"[{', '.join(shown(each) for each in value[:MAX_SHOWN_CHARS])}]"
+        case Mapping():
+            text = "{" + ", ".join(f"{name}: {shown(each)}" for name, each in value.items()) + "}"
+        case int() if value.bit_length() > 256:  # int -> str of a huge number is refused, and of no use
+            text = "(a huge number)"
+        case str():
+            text = value[: MAX_SHOWN_CHARS + 1] if value.isprintable() and value else repr(value[: MAX_SHOWN_CHARS + 1])
+        case _:
+            text = str(value)
+    return text if len(text) <= MAX_SHOWN_CHARS else text[: MAX_SHOWN_CHARS - 1] + "…"
+
+
+def _merge(layers: Sequence[Layer]) -> Layer:
+    merged = Layer()
+    for layer in layers:
+        silenced = {
+            other for pair in EXCLUSIVE for name, other in (pair, pair[::-1]) if merged.values.get(name) is not None
+        }
+        for name, value in layer.values.items():
+            if name not in merged.values and name not in silenced:
+                merged.values[name], merged.sources[name] = value, layer.sources[name]
+    return merged
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for name, value in sorted(values.items(), key=lambda item: -item[0].count(".")):
+        *sections, last = name.split(".")
+        node = tree
+        for section in sections:
+            node = node.setdefault(section, {})
+        if isinstance(node.get(last), dict) and value is None:
+            continue  # `loss_args: null` in one layer takes nothing from the arguments of another
+        node[last] = value
+    return tree
+
+
+def _explain(error: ValidationError, merged: Layer) -> GrpoError:
+    problem = error.errors(include_url=False)[0]
+    cause = problem.get("ctx", {}).get("error")
+    if isinstance(cause, GrpoError):
+        return type(cause)(f"{cause}{_provenance(str(cause), merged)}")
+    location = [str(part) for part in problem["loc"]]
+    key = next(keys()[name] for end in range(len(location), 0, -1) if (name := ".".join(location[:end])) in keys())
+    name = key.name
+    if key.is_mapping and len(location) > 2:
+        name = f"{key.name}.{location[2]}"
+    source = merged.sources.get(name, merged.sources.get(key.name, DEFAULT))
+    from_where = "" if source.kind in ("command line", "default") else f" ({source})"
+    return UserError(f"{name}={shown(merged.values.get(name))}{from_where}: {_wanted(key, merged.values.get(name))}")
+
+
+def _wanted(key: Key, value: Any) -> str:
+    if key.is_mapping:
+        return "must be a number, text, true, false or null."
+    why = f"; {key.why}" if key.why else ""
+    words = choices(key.annotation)
+    hint = near_match(value, words) if isinstance(value, str) else ""
+    return f"must be {key.allowed}{why}. Default: {shown(key.default)}.{hint}"
+
+
+def _provenance(message: str, merged: Layer) -> str:
+    """Where the values named in a message come from, if not from the command line in front of the user's eyes."""
+    told = {
+        name: source
+        for name in dict.fromkeys(_DOTTED.findall(message))
+        if (source := merged.sources.get(name)) is not None and source.kind not in ("command line", "python")
+    }
+    return f" [{'; '.join(f'{name}: {source}' for name, source in told.items())}]" if told else ""

@@ -1,0 +1,185 @@
+"""Reading a configuration: command line > environment > .env > YAML file > profile > default."""
+
+from __future__ import annotations
+
+import os
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from grpo_core.config import yaml_text
+from grpo_core.config.keys import Key, choices, environment_name, find, keys, members, near, sections
+from grpo_core.config.layers import Layer, LoadedConfig, Source, build
+from grpo_core.config.models import RunConfig
+from grpo_core.errors import UnknownNameError, UserError, near_match
+
+PREFIX = "GRPO_"
+
+RESERVED_ENVIRONMENT: Mapping[str, str] = {
+    "GRPO_CACHE_DIR": "Folder for what is computed once and kept.",
+    "GRPO_DEBUG": "1 shows the traceback of an error.",
+    "GRPO_KILLABLE_WORKER": "Set by a scoring worker for itself; not for users.",
+    "GRPO_LOG_DIR": "Folder for logs that belong to no run.",
+    "GRPO_PLUGINS": "Comma-separated names of the only plugins to load.",
+    "GRPO_SHARED_DATA": "Folder of real data sets that some tests read.",
+}
+"""Variables of ours that are no setting -> what they do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Recommended values for a model or a platform, below everything that the user says.
+
+    Attributes:
+        name: What it is for.
+        values: Dotted key -> value.
+        why: The reason, shown beside each value.
+    """
+
+    name: str
+    values: Mapping[str, object]
+    why: str = ""
+
+    def layer(self) -> Layer:
+        """Its values as a layer."""
+        layer = Layer()
+        source = Source("profile", f"{self.name}: {self.why}" if self.why else self.name)
+        for name, value in self.values.items():
+            layer.put(name, value, source)
+        return layer
+
+
+def load_config(
+    cli: Mapping[str, Any] | None = None,
+    *,
+    config_file: Path | str | None = None,
+    environ: Mapping[str, str] | None = None,
+    dotenv_path: Path | str | None = Path(".env"),
+    profiles: Sequence[Profile] = (),
+) -> LoadedConfig:
+    """Read every source and validate the result.
+
+    Args:
+        cli: Dotted key -> value; text is read as YAML where the key is not text itself.
+        config_file: A YAML file.
+        environ: By default the process's environment; `GRPO_SECTION__KEY`.
+        dotenv_path: Read if it exists; None reads none.
+        profiles: Recommended values, the first one winning.
+
+    Raises:
+        UnknownNameError: a key that does not exist; says where it was written and the near match.
+        UserError: a value that is not allowed; says what was given, by whom, and what is allowed.
+    """
+    layers = [
+        _cli_layer(cli or {}),
+        _environment_layer(os.environ if environ is None else environ, "environment"),
+        _environment_layer(read_dotenv(dotenv_path), ".env"),
+    ]
+    if config_file is not None:
+        layers.append(_file_layer(Path(config_file)))
+    return build([*layers, *(profile.layer() for profile in profiles)])
+
+
+def to_yaml(config: RunConfig) -> str:
+    """Every value as YAML; `load_config(config_file=…)` reads it back as an equal configuration."""
+    return yaml_text.dump(config.model_dump(mode="json"))
+
+
+def read_dotenv(path: Path | str | None) -> dict[str, str]:
+    """The variables of a .env file; nothing if there is no such file.
+
+    Raises:
+        UserError: it is not UTF-8 text.
+    """
+    if path is None or not Path(path).is_file():
+        return {}
+    from dotenv import dotenv_values
+
+    try:
+        # Interpolation would make a value depend on the order and on the environment.
+        found = dotenv_values(path, interpolate=False)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}).") from None
+    return {name: value or "" for name, value in found.items()}
+
+
+def _cli_layer(cli: Mapping[str, Any]) -> Layer:
+    layer = Layer()
+    source = Source("command line")
+    for name, value in cli.items():
+        layer.put(name, _typed(find(name, ""), name, value) if isinstance(value, str) else value, source)
+    return layer
+
+
+def _environment_layer(variables: Mapping[str, str], kind: str) -> Layer:
+    layer = Layer()
+    for variable in sorted(variables):
+        if not variable.startswith(PREFIX) or variable in RESERVED_ENVIRONMENT:
+            continue
+        name = variable.removeprefix(PREFIX).lower().replace("__", ".")
+        source = Source("environment" if kind == "environment" else ".env", variable)
+        try:
+            key = find(name, "")
+        except UnknownNameError:
+            raise _unknown_variable(variable, name, kind) from None
+        layer.put(name, _typed(key, name, variables[variable]), source)
+    return layer
+
+
+def _unknown_variable(variable: str, name: str, kind: str) -> UnknownNameError:
+    likely = [environment_name(each) for each in near(name)]
+    if likely:
+        hint = f" Did you mean {' or '.join(repr(each) for each in likely)}?"
+    else:
+        hint = near_match(variable, [*RESERVED_ENVIRONMENT, *map(environment_name, keys())])
+    return UnknownNameError(
+        f"{kind}: no setting {variable}.{hint} A setting is GRPO_SECTION__KEY (GRPO_TRAINER__BETA, GRPO_SEED); "
+        f"reserved are {', '.join(RESERVED_ENVIRONMENT)}. Unset it, or correct it."
+    )
+
+
+def _file_layer(path: Path) -> Layer:
+    if not path.is_file():
+        siblings = [str(each) for each in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+        what = "it is a folder" if path.is_dir() else "there is no such file"
+        raise UserError(f"--config {path}: {what}.{near_match(str(path), siblings)}")
+    if (size := path.stat().st_size) > yaml_text.MAX_FILE_BYTES:
+        raise UserError(f"--config {path}: {size} bytes; a configuration has at most {yaml_text.MAX_FILE_BYTES}.")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"--config {path}: not UTF-8 text ({error.reason} at byte {error.start}).") from None
+    layer = Layer()
+    top = yaml_text.compose_file(text, str(path))
+    if top is not None:
+        _walk_file(top, "", str(path), layer)
+    return layer
+
+
+def _walk_file(mapping: yaml.MappingNode, prefix: str, path: str, layer: Layer) -> None:
+    for word, node, line in yaml_text.entries(mapping, path):
+        name = f"{prefix}{word}"
+        if name in sections():
+            if isinstance(node, yaml.MappingNode):
+                _walk_file(node, f"{name}.", path, layer)
+                continue
+            if yaml_text.value_of(node, path) is None:
+                continue  # a section whose lines are all commented out
+        layer.put(name, yaml_text.value_of(node, path), Source("file", f"{path}:{line}"))
+
+
+def _typed(key: Key, name: str, text: str) -> Any:
+    """A value written as text: read as YAML, except where the key holds text."""
+    value = yaml_text.parse_value(text)
+    if key.is_mapping and name != key.name:
+        return value
+    if value is None:
+        return None if key.is_nullable else text
+    kinds = members(key.annotation)
+    is_text = str in kinds or bool(choices(key.annotation))
+    takes_list = any(typing.get_origin(kind) is tuple for kind in kinds)
+    return text if is_text and not (takes_list and isinstance(value, list)) else value

@@ -1,0 +1,124 @@
+"""What every engine takes and gives. No torch here: an endpoint needs none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from grpo_core.errors import UserError
+from grpo_core.rollout import Completion
+
+
+class StopRequested(Exception):
+    """The user asked the run to stop while an engine was sampling; nothing half-done is used."""
+
+
+class SampleKey(NamedTuple):
+    """Names the random numbers of one completion, wherever and beside whatever it is sampled.
+
+    Attributes:
+        seed: Of the run.
+        step: Optimizer step (or evaluation round).
+        prompt_id: The row's id.
+        sample: Index within the group.
+    """
+
+    seed: int
+    step: int
+    prompt_id: str
+    sample: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One completion to sample.
+
+    Attributes:
+        prompt_ids: Tokens to continue; requests with equal prompts share one prefill.
+        key: Names its random numbers.
+        stop: Strings that end it, matched on decoded text; the text keeps the string.
+        max_completion_length: Tokens at most; None or more than the sampling's own limit means that limit.
+    """
+
+    prompt_ids: tuple[int, ...]
+    key: SampleKey
+    stop: tuple[str, ...] = ()
+    max_completion_length: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.prompt_ids:
+            raise UserError(
+                "a request has an empty prompt: there is nothing to continue. Give at least one token (BOS)."
+            )
+        if isinstance(self.stop, str):
+            raise UserError(f"stop={self.stop!r} must be a tuple of strings, e.g. ({self.stop!r},).")
+        if not all(self.stop):
+            raise UserError("an empty stop string would end every completion at once; leave it out.")
+        if self.max_completion_length is not None:
+            _at_least_one("a request's max_completion_length", self.max_completion_length)
+
+    def limit(self, sampling: Sampling) -> int:
+        """Tokens this completion may have under `sampling`."""
+        if self.max_completion_length is None:
+            return sampling.max_completion_length
+        return min(self.max_completion_length, sampling.max_completion_length)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn, in the order temperature, top-k, top-p, min-p (that of `transformers`).
+
+    Attributes:
+        temperature: Divides the logits; 0 is greedy, whose log-probs are those of temperature 1.
+        top_k: Keeps the k likeliest tokens and ties with the last of them; 0 keeps all.
+        top_p: Keeps the smallest set of likeliest tokens with at least this mass; 1 keeps all.
+        min_p: Keeps tokens at least this many times as likely as the likeliest; 0 keeps all.
+        max_completion_length: Tokens at most, the end-of-sequence token included.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    max_completion_length: int = 256
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise UserError(f"temperature={self.temperature} must be 0 (greedy) or a finite number above it.")
+        if self.top_k < 0:
+            raise UserError(f"top_k={self.top_k} must be 0 (off) or a number of tokens above it.")
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"top_p={self.top_p} must be above 0 and at most 1 (off).")
+        if not 0 <= self.min_p <= 1:
+            raise UserError(f"min_p={self.min_p} must be between 0 (off) and 1 (only the likeliest token).")
+        _at_least_one("max_completion_length", self.max_completion_length)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is taken and nothing is random."""
+        return self.temperature == 0
+
+    @property
+    def filtered(self) -> bool:
+        """Whether any token may be cut before drawing."""
+        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Who samples."""
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
+        """Yield (index of the request, completion) as each finishes, in any order."""
+        ...
+
+    def sync(self, version: int) -> None:
+        """Take the trainer's current weights and stamp what follows with their `version`."""
+        ...
+
+
+def _at_least_one(name: str, value: int) -> None:
+    if value < 1:
+        raise UserError(f"{name}={value} would sample nothing: it must be at least 1 token.")

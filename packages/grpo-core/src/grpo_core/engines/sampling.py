@@ -1,0 +1,178 @@
+"""Random numbers that belong to a token, not to a batch, and the kernel that turns one into a token.
+
+A completion's uniforms are a pure function of (seed, step, prompt id, sample, token index), and a token is drawn by
+inverting the CDF at its uniform. So what is sampled does not depend on who else is in the batch, on compaction, rank,
+overlap or resume: exactly in float64, and in float32 up to the rounding of the logits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grpo_core.engines.base import SampleKey, Sampling
+from grpo_core.errors import NonFiniteError
+
+STREAM_VERSION = 1
+"""Part of every key; raised when the mapping from key to numbers changes, so that old runs are not silently mixed."""
+
+BLOCK = 256
+"""Tokens per block of the two-level CDF: near the square root of common vocabularies (49,152 = 192 blocks of 256)."""
+
+
+class UniformStream:
+    """The uniforms of one completion, in token order, in [0, 1).
+
+    Philox4x64-10 keyed by the BLAKE2b-128 of the canonical key; the token's index is the counter. `random_raw` has
+    NumPy's promise of a stable stream, which `Generator` methods do not have.
+    """
+
+    __slots__ = ("_bits",)
+
+    def __init__(self, key: SampleKey) -> None:
+        # JSON is an unambiguous text of the four fields, and escapes lone surrogates, which UTF-8 cannot carry.
+        canonical = json.dumps([STREAM_VERSION, int(key.seed), int(key.step), key.prompt_id, int(key.sample)])
+        digest = hashlib.blake2b(canonical.encode("ascii"), digest_size=16).digest()
+        self._bits = np.random.Philox(key=int.from_bytes(digest, "little"))
+
+    def take(self, n: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Return the next n numbers: multiples of 2^-53, as `numpy.random.Generator.random` makes them."""
+        raw = np.asarray(self._bits.random_raw(n), dtype=np.uint64)
+        return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def uniforms(key: SampleKey, n: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return the uniforms of the first n tokens of the completion that `key` names."""
+    return UniformStream(key).take(n)
+
+
+def inverse_cdf(logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw from softmax(logits) by inverting its CDF at u: the least token with CDF(token) > u.
+
+    Args:
+        logits: [N, V]; −inf means impossible, and an impossible token is never drawn, at u = 0 or next to 1 included.
+        u: [N] float64 in [0, 1).
+
+    Returns:
+        token [N] int64 and its log-prob [N] float64, in nats.
+
+    Raises:
+        NonFiniteError: a row has NaN or +inf, or nothing but −inf.
+    """
+    probabilities = _softmax(logits, 1.0)
+    token = _draw(probabilities, u)
+    return token, _log_at(probabilities, token)
+
+
+def sample(logits: Tensor, u: Tensor | None, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """Choose one token a row as `sampling` says.
+
+    Args:
+        logits: [N, V], any floating dtype; half precisions are widened to float32.
+        u: [N] float64 in [0, 1); may be None when greedy.
+        sampling: Temperature and filters.
+
+    Returns:
+        token [N] int64 and log-prob [N] float64 under softmax(logits / temperature), before any filter.
+
+    Raises:
+        NonFiniteError: a row has NaN or +inf, or nothing but −inf.
+    """
+    if sampling.greedy:
+        probabilities = _softmax(logits, 1.0)
+        token = logits.argmax(-1)
+        _require_finite(probabilities.gather(1, token[:, None]))
+        return token, _log_at(probabilities, token)
+    assert u is not None, "only greedy sampling needs no uniforms"
+    probabilities = _softmax(logits, sampling.temperature)
+    kept = filter_probabilities(probabilities, sampling) if sampling.filtered else probabilities
+    token = _draw(kept, u)
+    return token, _log_at(probabilities, token)
+
+
+def filter_probabilities(probabilities: Tensor, sampling: Sampling) -> Tensor:
+    """Zero what top-k, then top-p, then min-p cut; each sees what the one before left, as in `transformers`.
+
+    Args:
+        probabilities: [N, V].
+        sampling: The filters; those that are off cost nothing.
+
+    Returns:
+        [N, V], not renormalised; the likeliest token is always left.
+    """
+    kept = probabilities
+    if 0 < sampling.top_k < kept.shape[-1]:
+        least = kept.topk(sampling.top_k, dim=-1).values[:, -1:]
+        kept = kept.where(kept >= least, 0.0)
+    if sampling.top_p < 1:
+        ordered, order = kept.sort(dim=-1, descending=True, stable=True)
+        cumulative = ordered.double().cumsum(-1)
+        before = cumulative - ordered
+        inside = before < sampling.top_p * cumulative[:, -1:]
+        kept = kept.where(torch.zeros_like(inside).scatter_(1, order, inside), 0.0)
+    if sampling.min_p > 0:
+        kept = kept.where(kept >= sampling.min_p * kept.amax(-1, keepdim=True), 0.0)
+    return kept
+
+
+def _softmax(logits: Tensor, temperature: float) -> Tensor:
+    if logits.dtype in (torch.float16, torch.bfloat16):
+        logits = logits.float()
+    if temperature != 1.0:
+        logits = logits / temperature
+    # One fused kernel. Against it, exp(logits - max) with a separate sum takes 1.6 times as long on a CPU.
+    return torch.softmax(logits, -1)
+
+
+def _log_at(probabilities: Tensor, token: Tensor) -> Tensor:
+    # A probability keeps its relative precision, so its log is as exact as the softmax: no log-softmax pass is needed.
+    return probabilities.gather(1, token[:, None])[:, 0].double().log()
+
+
+def _draw(weights: Tensor, u: Tensor) -> Tensor:
+    """Invert the CDF of non-negative weights [N, V] at u [N]: first the block, then the token inside it.
+
+    Only block sums [N, V / BLOCK] and the chosen block [N, BLOCK] are accumulated, in float64, so the cost is one
+    pass over the weights, and float32 loses nothing over a long vocabulary.
+    """
+    vocabulary = weights.shape[1]
+    whole = vocabulary // BLOCK
+    sums = weights[:, : whole * BLOCK].unflatten(1, (whole, BLOCK)).sum(-1)  # [N, whole]
+    if vocabulary % BLOCK:
+        sums = torch.cat((sums, weights[:, whole * BLOCK :].sum(-1, keepdim=True)), -1)
+    sums = sums.double()
+    cumulative = sums.cumsum(-1)
+    total = cumulative[:, -1:]
+    _require_finite(total)
+    target = u[:, None] * total
+    block = _first_above(cumulative, target)  # [N, 1]
+    mass = sums.gather(1, block)
+    before = cumulative.gather(1, block) - mass
+    offsets = torch.arange(BLOCK, device=weights.device)
+    index = block * BLOCK + offsets  # [N, BLOCK]
+    inside = weights.gather(1, index.clamp(max=vocabulary - 1)).double().where(index < vocabulary, 0.0)
+    cumulative = inside.cumsum(-1)
+    # As a share of the block, so that the float32 sum of the block and its float64 sum need not agree.
+    target = (target - before) / mass * cumulative[:, -1:]
+    return (block * BLOCK + _first_above(cumulative, target))[:, 0]
+
+
+def _first_above(cumulative: Tensor, target: Tensor) -> Tensor:
+    """Return the first index with cumulative > target; where rounding leaves none, the last one that has mass."""
+    last = torch.searchsorted(cumulative, cumulative[:, -1:].contiguous())
+    return torch.minimum(torch.searchsorted(cumulative, target, right=True), last)
+
+
+def _require_finite(mass: Tensor) -> None:
+    finite = torch.isfinite(mass)[:, 0]
+    if not bool(finite.all()):
+        bad = (~finite).nonzero()[:, 0].tolist()
+        raise NonFiniteError(
+            f"the model's logits are NaN, infinite or all −inf in {len(bad)} of {len(finite)} rows (first: row "
+            f"{bad[0]}), so no token can be drawn. The weights have diverged or the precision is too low: lower the "
+            "learning rate, clip gradients, or sample in bfloat16 or float32 instead of float16."
+        )

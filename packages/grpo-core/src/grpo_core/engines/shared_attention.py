@@ -1,0 +1,127 @@
+"""The attention of the native engine: prompts are attended to once for all rows that share them.
+
+It is registered with `transformers`' attention interface, so every model that goes through that interface keeps its
+own code: projections, position embeddings, norms and heads are never rewritten here. No mask function is registered
+beside it, and then `transformers` makes no mask: the prefill is causal, and decoding masks by length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface, PretrainedConfig
+
+from grpo_core.engines.kv_cache import SharedPrefixCache
+from grpo_core.errors import UserError
+
+NAME = "grpo_shared_prefix"
+"""Name of the function in `transformers`' registry."""
+
+UNSUPPORTED_ARGUMENTS = ("softcap", "s_aux", "position_bias")
+"""What a model may ask of its attention that this one does not compute: soft-capping, sinks, relative positions."""
+
+_cache: ContextVar[SharedPrefixCache | None] = ContextVar("grpo_shared_prefix_cache", default=None)
+
+
+@contextmanager
+def attention_through(cache: SharedPrefixCache, config: PretrainedConfig) -> Iterator[None]:
+    """Make models with this config attend through `cache` within the block, and as before after it."""
+    before = config._attn_implementation
+    token = _cache.set(cache)
+    config._attn_implementation = NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+        _cache.reset(token)
+
+
+def shared_prefix_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attend to what the cache holds.
+
+    softmax([q·Kₚ, q·K𝒸]·scaling)·[Vₚ; V𝒸] with p the row's prompt and c its own decoded tokens: one softmax over both
+    parts, in float32 at least, so it is the ordinary attention of the concatenated sequence.
+
+    Args:
+        module: The attention module.
+        query: [A, H, 1, D], or [p, H, l, D] in the prefill.
+        key: [A, KV, 1, D] or [p, KV, l, D]: as `SharedPrefixCache.update` returned it.
+        value: As key.
+        attention_mask: None, because no mask function is registered.
+        scaling: Of the scores; D^-1/2 by default.
+        **kwargs: What the model passes to any attention; those in `UNSUPPORTED_ARGUMENTS` must be None.
+
+    Returns:
+        [A, 1, H, D] (or [p, l, H, D]) and no weights.
+
+    Raises:
+        UserError: the model needs something that this attention does not compute.
+    """
+    cache = _cache.get()
+    assert cache is not None, "attention_through sets the cache"
+    _refuse_unsupported(module, attention_mask, kwargs)
+    cache.attended += 1
+    if scaling is None:
+        scaling = query.shape[-1] ** -0.5
+    if cache.prefilling:
+        # Prompts are right-padded, so under a causal mask no real token sees padding.
+        grouped = query.shape[1] != key.shape[1]
+        out = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=grouped)
+        return out.transpose(1, 2).contiguous(), None
+    return _decode(cache, query, scaling), None
+
+
+def _decode(cache: SharedPrefixCache, query: Tensor, scaling: float) -> Tensor:
+    assert cache.current is not None, "a layer updates the cache before it attends"
+    layout = cache.layout
+    prompt_keys, prompt_values = cache.current.prompts()  # [P * KV, L, D]
+    keys, values = cache.current.tokens()  # [A, KV, T, D]
+    rows, heads, _, width = query.shape
+    kv = keys.shape[1]
+    query = (query * scaling).reshape(rows, kv, heads // kv, width)  # R = H / KV query heads share a key head
+    scores = _matmul(layout.to_slots(query), prompt_keys.transpose(1, 2))  # [P * KV, G * R, L]
+    if layout.padding is not None:
+        scores.view(layout.prompts, -1, scores.shape[-1]).masked_fill_(layout.padding, float("-inf"))
+    prompt_scores = layout.to_rows(scores, kv)  # [A, KV, R, L]
+    own_scores = _matmul(query, keys.transpose(2, 3))  # [A, KV, R, T]
+    weights = torch.cat((prompt_scores, own_scores), -1).softmax(-1).to(query.dtype)
+    length = prompt_scores.shape[-1]
+    out = layout.to_rows(_matmul(layout.to_slots(weights[..., :length]), prompt_values), kv)
+    out = out + _matmul(weights[..., length:], values)  # [A, KV, R, D]
+    return out.to(query.dtype).reshape(rows, 1, heads, values.shape[-1])
+
+
+def _matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Multiply with a result in float32 at least: scores in bfloat16 would carry errors of 2^-8 into the softmax."""
+    return a @ b if a.dtype in (torch.float32, torch.float64) else a.float() @ b.float()
+
+
+def _refuse_unsupported(module: nn.Module, attention_mask: Tensor | None, kwargs: dict[str, Any]) -> None:
+    for name in UNSUPPORTED_ARGUMENTS:
+        if kwargs.get(name) is not None:
+            raise UserError(
+                f"the native engine cannot sample from {type(module).__name__}: its attention uses {name!r}, which the "
+                "shared-prompt attention does not compute. Use another engine (vllm) for this model."
+            )
+    if attention_mask is not None or not kwargs.get("is_causal", getattr(module, "is_causal", True)):
+        raise UserError(
+            f"the native engine cannot sample from {type(module).__name__}: it brings an attention mask of its own or "
+            "is not causal. Use a decoder-only model, or another engine (vllm)."
+        )
+
+
+AttentionInterface.register(NAME, shared_prefix_attention)

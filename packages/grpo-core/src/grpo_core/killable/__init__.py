@@ -1,0 +1,6 @@
+"""Untrusted work in worker processes that can be killed: `KillablePool`."""
+
+from grpo_core.killable.outcome import Outcome, PoolStats
+from grpo_core.killable.pool import KillablePool, inside_worker
+
+__all__ = ["KillablePool", "Outcome", "PoolStats", "inside_worker"]

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import math
+import selectors
+import threading
+import time
+
+from grpo_core.killable.guard import Guard
+from grpo_core.killable.process import Launch, WorkerProcess
+
+MAX_FAILED_STARTS = 2
+"""Consecutive failed starts after which there is a pause: one may be the machine, two are the target."""
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+"""Pause before the next attempt to start a worker; doubled with each failure."""
+
+GRACE_S = 1.0
+"""How long idle workers may run their exit handlers when the pool is closed, and dead ones may take to be reaped."""
+
+fork_lock = threading.Lock()
+"""Held while a worker is started: a fork in between would copy descriptors that nobody knows yet into the child."""
+
+
+class Crew:
+    """The workers of a pool and the selector that hears them; belongs to the pool's thread.
+
+    Workers are started when they are first needed and then kept up. After repeated failures to start, the next attempt
+    waits for a pause to pass and for somebody to need a worker, so a broken target costs little and a repaired one is
+    noticed.
+
+    Args:
+        launch: How workers are started.
+        size: Most workers at once.
+        start_timeout_s: Limit of loading the target.
+    """
+
+    def __init__(self, launch: Launch, size: int, start_timeout_s: float) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.workers: list[WorkerProcess] = []
+        self.restarts = 0
+        self._launch, self._size, self._start_timeout_s = launch, size, start_timeout_s
+        self._dying: list[WorkerProcess] = []
+        self._guard: Guard | None = None
+        self._wanted = 0
+        self._failed_starts = 0
+        self._last_failure = ""
+        self._next_start = 0.0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every worker is there and ready."""
+        return sum(worker.is_ready for worker in self.workers) == self._size
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether no worker will be started for now."""
+        return time.monotonic() < self._next_start
+
+    @property
+    def has_dying(self) -> bool:
+        """Whether killed workers wait to be reaped."""
+        return bool(self._dying)
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no worker."""
+        return f"no worker for {self._launch.target}: {self._last_failure}"
+
+    def start(self, needed: int) -> None:
+        """Start workers until there are `needed`, or as many as were ever needed, at most `size`."""
+        self._wanted = min(self._size, max(self._wanted, needed))
+        while len(self.workers) < self._wanted and not self.is_paused:
+            try:
+                self._start_one()
+            except OSError as error:
+                self.start_failed(f"cannot start a process: {error}")
+
+    def _start_one(self) -> None:
+        with fork_lock:
+            if self._guard is None:
+                self._guard = Guard()
+            worker = WorkerProcess(self._launch, self._start_timeout_s)
+            self.workers.append(worker)
+        self._guard.watch(worker.group for worker in self.workers)
+        self.selector.register(worker.channel, selectors.EVENT_READ, worker)
+        self.listen(worker)
+
+    def start_failed(self, why: str) -> None:
+        """Note that a worker ended before it was of any use."""
+        self._last_failure = why
+        pauses = self._failed_starts - MAX_FAILED_STARTS + 1
+        self._failed_starts += 1
+        if pauses >= 0:
+            self._wanted = len(self.workers)
+            self._next_start = time.monotonic() + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(pauses, 16))
+
+    def proved_useful(self) -> None:
+        """Note that a worker answered: starting works."""
+        self._failed_starts, self._next_start = 0, 0.0
+
+    def listen(self, worker: WorkerProcess) -> None:
+        """Wait for room in a worker's socket only while bytes wait for it."""
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.is_sending else 0)
+        if self.selector.get_key(worker.channel).events != events:
+            self.selector.modify(worker.channel, events, worker)
+
+    def next_deadline(self) -> float:
+        """The earliest, by the monotonic clock; infinite when all are idle."""
+        return min((worker.deadline for worker in self.workers), default=math.inf)
+
+    def retire(self, worker: WorkerProcess) -> None:
+        """Kill a worker and its group."""
+        assert self._guard is not None
+        self.restarts += worker.is_ready
+        self.workers.remove(worker)
+        self.selector.unregister(worker.channel)
+        worker.kill()
+        self._guard.watch(worker.group for worker in self.workers)
+        self._dying.append(worker)
+
+    def reap(self) -> None:
+        """Collect the exit status of those that have ended, so that none stays a zombie."""
+        if self._dying:
+            self._dying = [worker for worker in self._dying if not worker.has_exited()]
+
+    def disband(self) -> None:
+        """End all: the idle may run their exit handlers, the others are killed."""
+        give_up = time.monotonic() + GRACE_S
+        for worker in self.workers:
+            if worker.is_ready and not worker.held:
+                worker.channel.close()  # end of file: it leaves by itself
+            else:
+                worker.kill()
+        for worker in self.workers:
+            worker.wait(give_up - time.monotonic())
+            worker.kill()  # also what it left behind
+        for worker in self.workers + self._dying:
+            worker.wait(GRACE_S)
+        if self._guard is not None:
+            self._guard.close()
+        self.selector.close()
+
+    def abandon(self) -> None:
+        """In a forked child: close what was inherited; the processes are the parent's."""
+        for worker in self.workers + self._dying:
+            worker.abandon()
+        if self._guard is not None:
+            self._guard.abandon()
+        self.selector.close()

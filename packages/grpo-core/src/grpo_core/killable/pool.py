@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Self, TypeVar
+
+from grpo_core.errors import UserError
+from grpo_core.killable.dispatcher import Dispatcher
+from grpo_core.killable.outcome import Outcome, PoolStats
+from grpo_core.killable.process import JSON, Item, Launch
+from grpo_core.killable.worker import IN_WORKER_VARIABLE, MAX_FRAME_BYTES
+
+T = TypeVar("T")
+
+MAX_DEFAULT_WORKERS = 16
+"""Beyond this, the memory of workers costs more than checking answers in parallel gains."""
+
+
+def default_workers() -> int:
+    """Cores this process may use, at most `MAX_DEFAULT_WORKERS`."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, MAX_DEFAULT_WORKERS)
+
+
+def inside_worker() -> bool:
+    """Whether this process is a worker of a `KillablePool`, or was started by one.
+
+    It has a deadline already. With workers of its own, waiting for them would count against that deadline.
+    """
+    return os.environ.get(IN_WORKER_VARIABLE) == "1"
+
+
+class KillablePool:
+    """Runs `handle(payload)` in worker processes that are killed when they take too long.
+
+    In each worker, `factory(*args)` is called once and returns `handle: bytes -> bytes`. Workers are started by exec
+    when they are first needed, in a session of their own, and die with this process. The pool works from any thread,
+    from asyncio and in forked children, where it starts workers of its own.
+
+    The time of a payload runs while a worker works on it, never while it waits or while a worker starts. At its end
+    the worker's process group is killed. A process that a handler starts in a session of its own escapes that.
+    A payload that timed out or crashed is remembered, and the same bytes get the same outcome at once.
+    What a handler prints goes to this process's stderr, up to 4 KiB per payload.
+
+    Args:
+        target: "module:factory", importable here.
+        args: The factory's arguments.
+        workers: Processes; by default one per usable core, at most 16.
+        memory_mib: Address space a worker may take beyond what the loaded target has (Linux); None is no limit.
+        name: Shown in thread and process lists and in errors.
+        start_timeout_s: Limit of loading the target.
+
+    Raises:
+        UserError: an argument that cannot be meant.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        args: tuple[JSON, ...] = (),
+        workers: int | None = None,
+        memory_mib: int | None = 4096,
+        name: str = "worker",
+        start_timeout_s: float = 120.0,
+    ) -> None:
+        module, _, factory = target.partition(":")
+        if not module or not factory.isidentifier() or module == "__main__":
+            raise UserError(f"target {target!r}: write module:factory, with a module that another process can import.")
+        if workers is not None and workers < 1:
+            raise UserError(f"workers={workers} must be at least 1.")
+        if memory_mib is not None and memory_mib < 1:
+            raise UserError(f"memory_mib={memory_mib} must be at least 1, or None for no limit.")
+        try:
+            json.dumps(args)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"args={args!r:.200} of {target!r} must be plain JSON values: {error}.") from None
+        _check_seconds("start_timeout_s", start_timeout_s)
+        self._arguments = (target, args, workers, memory_mib, name, start_timeout_s)
+        try:
+            cwd: str | None = os.getcwd()
+        except FileNotFoundError:  # it was deleted: the workers live without one too
+            cwd = None
+        self.workers = workers or default_workers()
+        self.target, self.name = target, name
+        self._dispatcher = Dispatcher(Launch(target, args, memory_mib, name, cwd), self.workers, start_timeout_s)
+        # The thread holds the dispatcher, not the pool, so that a forgotten pool is collected and ends it.
+        self._finalizer = weakref.finalize(self, self._dispatcher.stop, drain=True)
+        self._finalizer.atexit = False  # at exit every dispatcher is stopped without draining
+
+    def __repr__(self) -> str:
+        return f"KillablePool({self.target!r}, workers={self.workers}, name={self.name!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., KillablePool], tuple[object, ...]]:
+        return _rebuild, self._arguments
+
+    def submit(self, payload: bytes, timeout_s: float) -> Future[Outcome]:
+        """Queue one payload. A future that is cancelled before a worker takes it is not run.
+
+        Args:
+            payload: At most 64 MiB.
+            timeout_s: How long the handler may run.
+
+        Raises:
+            UserError: a time that is not above 0, or a payload that is no bytes or too long.
+            InfrastructureError: the pool is closed.
+        """
+        return self.submit_as(payload, timeout_s, _unchanged)
+
+    def submit_as(self, payload: bytes, timeout_s: float, convert: Callable[[Outcome], T]) -> Future[T]:
+        """Like `submit`, for a future of `convert(outcome)`.
+
+        `convert`, like callbacks of the future, runs in the pool's only thread: it must be quick and must not wait.
+        """
+        future, item = _item(payload, timeout_s, convert)
+        self._dispatcher.put((item,))
+        return future
+
+    def submit_all(
+        self, payloads: Sequence[bytes], timeout_s: float, convert: Callable[[Outcome], T]
+    ) -> list[Future[T]]:
+        """Like `submit_as` for each, in order; either all are queued or none."""
+        made = [_item(payload, timeout_s, convert) for payload in payloads]
+        self._dispatcher.put(item for _, item in made)
+        return [future for future, _ in made]
+
+    def map(self, payloads: Sequence[bytes], timeout_s: float) -> list[Outcome]:
+        """Run each payload and wait; outcomes are in the order of the payloads. Errors are those of `submit`."""
+        return wait_all(self.submit_all(payloads, timeout_s, _unchanged))
+
+    async def amap(self, payloads: Sequence[bytes], timeout_s: float) -> list[Outcome]:
+        """Like `map`, without blocking the event loop."""
+        return await gather_all(self.submit_all(payloads, timeout_s, _unchanged))
+
+    def warm(self) -> None:
+        """Start every worker and wait until all have loaded the target.
+
+        Raises:
+            InfrastructureError: one cannot; says why.
+        """
+        self._dispatcher.warm().result()
+
+    @property
+    def stats(self) -> PoolStats:
+        """What this process's workers have done so far."""
+        return self._dispatcher.stats
+
+    def close(self) -> None:
+        """Kill the workers. What is queued or running gets the outcome `unavailable`."""
+        self._dispatcher.stop(drain=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def wait_all(futures: Sequence[Future[T]]) -> list[T]:
+    """Results in order; an interruption cancels what has not begun."""
+    try:
+        return [future.result() for future in futures]
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+
+
+async def gather_all(futures: Sequence[Future[T]]) -> list[T]:
+    """Like `wait_all`, without blocking the event loop."""
+    import asyncio  # 30 ms that most processes never need
+
+    return await asyncio.gather(*map(asyncio.wrap_future, futures))
+
+
+def _unchanged(outcome: Outcome) -> Outcome:
+    return outcome
+
+
+def _item(payload: bytes, timeout_s: float, convert: Callable[[Outcome], T]) -> tuple[Future[T], Item]:
+    if not isinstance(payload, bytes):
+        raise UserError(f"a payload is bytes, not a {type(payload).__name__}.")
+    if len(payload) > MAX_FRAME_BYTES:
+        raise UserError(f"a payload of {len(payload)} bytes is longer than {MAX_FRAME_BYTES}.")
+    _check_seconds("timeout_s", timeout_s)
+    future: Future[T] = Future()
+    return future, Item(payload, timeout_s, future, convert)
+
+
+def _check_seconds(name: str, seconds: float) -> None:
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise UserError(f"{name}={seconds!r} must be a number of seconds above 0.")
+
+
+def _rebuild(
+    target: str,
+    args: tuple[JSON, ...],
+    workers: int | None,
+    memory_mib: int | None,
+    name: str,
+    start_timeout_s: float,
+) -> KillablePool:
+    return KillablePool(
+        target, args=args, workers=workers, memory_mib=memory_mib, name=name, start_timeout_s=start_timeout_s
+    )

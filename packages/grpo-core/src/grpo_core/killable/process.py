@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from grpo_core.killable import worker as program
+from grpo_core.killable.outcome import Outcome
+
+JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
+
+_READ_BYTES = 1 << 16
+_EXIT_WAIT_S = 1.0
+"""How long a worker whose socket closed may take to have an exit status; its memory is free by then."""
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """One payload on its way through the pool.
+
+    Attributes:
+        payload: What the handler gets.
+        timeout_s: How long the handler may run.
+        future: Receives `convert(outcome)`.
+        convert: Turns the outcome into what the caller wants; runs in the pool's thread.
+        has_killed: Whether a worker has died on it.
+        is_begun: Whether the future is claimed: it can no longer be cancelled.
+    """
+
+    payload: bytes
+    timeout_s: float
+    future: Future[Any]
+    convert: Callable[[Outcome], Any]
+    has_killed: bool = False
+    is_begun: bool = False
+
+    def begin(self) -> bool:
+        """Claim the future; False when its caller has cancelled it."""
+        self.is_begun = self.is_begun or self.future.set_running_or_notify_cancel()
+        return self.is_begun
+
+    def resolve(self, outcome: Outcome) -> None:
+        """Give the caller the outcome."""
+        if not self.begin():
+            return
+        try:
+            converted = self.convert(outcome)
+        except Exception as error:  # the caller's function: its bug is the caller's, not the pool's
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(converted)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One frame from a worker, as `grpo_core.killable.worker` sends it."""
+
+    kind: int
+    seconds: float
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How workers are started.
+
+    Attributes:
+        target: "module:factory".
+        args: The factory's arguments.
+        memory_mib: Address space a worker may take beyond what its loaded target has; None is no limit.
+        name: Shown in process lists.
+        cwd: Working directory, fixed when the pool was made, so that relative paths keep their meaning.
+    """
+
+    target: str
+    args: tuple[JSON, ...]
+    memory_mib: int | None
+    name: str
+    cwd: str | None
+
+
+class WorkerProcess:
+    """A worker: its process, its socket, and the items it holds, oldest first.
+
+    Attributes:
+        held: Sent and not yet answered; the handler works on the first.
+        is_ready: Whether its target is loaded.
+        since: When it began what it does now, by the monotonic clock.
+        deadline: When that must be done; infinite while idle.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+
+    def __init__(self, launch: Launch, start_timeout_s: float) -> None:
+        self.held: deque[Item] = deque()
+        self.is_ready = False
+        self._outbox = bytearray()
+        self._inbox = bytearray()
+        self.channel, theirs = socket.socketpair()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", program.__file__, str(theirs.fileno()), str(os.getpid()), launch.name],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                cwd=launch.cwd,
+                # One thread per worker: a numerical library's pool in each of them would fight over the same cores.
+                env={"OMP_NUM_THREADS": "1", **os.environ, program.IN_WORKER_VARIABLE: "1"},
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # Ctrl-C is for the trainer, and a kill takes what the target started
+            )
+        except OSError:
+            self.channel.close()
+            raise
+        finally:
+            theirs.close()
+        self.channel.setblocking(False)
+        self.since = time.monotonic()
+        self.deadline = self.since + start_timeout_s
+        setup = {
+            "path": [str(entry) for entry in sys.path],  # people put Path objects there
+            "target": launch.target,
+            "args": launch.args,
+            "memory_mib": launch.memory_mib,
+            "name": launch.name,
+        }
+        self._send(json.dumps(setup).encode())
+
+    @property
+    def group(self) -> int:
+        """Its process group."""
+        return self._process.pid
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether bytes wait for room in its socket."""
+        return bool(self._outbox)
+
+    def give(self, item: Item) -> None:
+        """Send an item; its time runs from now if the worker is idle, else from the answer before it."""
+        self.held.append(item)
+        if len(self.held) == 1:
+            self.restart_clock()
+        self._send(item.payload)
+
+    def restart_clock(self) -> None:
+        """Begin the first held item's time, or none."""
+        self.since = time.monotonic()
+        self.deadline = self.since + self.held[0].timeout_s if self.held else math.inf
+
+    def _send(self, payload: bytes) -> None:
+        header = program.REQUEST.pack(len(payload))
+        if self._outbox:
+            self._outbox += header + payload
+            return
+        frame = header + payload
+        self._outbox += frame[self._write(frame) :]
+
+    def flush(self) -> None:
+        """Send what there is room for."""
+        del self._outbox[: self._write(self._outbox)]
+
+    def _write(self, data: bytes | bytearray) -> int:
+        try:
+            return self.channel.send(data)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError:  # it is gone: the read that follows says so, and the item is handled there
+            return len(data)
+
+    def receive(self) -> tuple[list[Answer], bool]:
+        """Answers that have arrived, and whether more may come.
+
+        An answer longer than any worker may send also ends the conversation: something else wrote into the socket.
+        """
+        try:
+            data = self.channel.recv(_READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return [], True
+        except OSError:
+            data = b""
+        self._inbox += data
+        answers: list[Answer] = []
+        start, size = 0, program.ANSWER.size
+        while len(self._inbox) - start >= size:
+            kind, seconds, length = program.ANSWER.unpack_from(self._inbox, start)
+            if length > program.MAX_FRAME_BYTES:
+                return answers, False
+            if len(self._inbox) - start < size + length:
+                break
+            answers.append(Answer(kind, seconds, bytes(self._inbox[start + size : start + size + length])))
+            start += size + length
+        del self._inbox[:start]
+        return answers, bool(data)
+
+    def has_exited(self) -> bool:
+        """Whether the process is over; its socket may be held open by something it forked."""
+        return self._process.poll() is not None
+
+    def kill(self) -> None:
+        """Kill its process group and close its socket; `has_exited` reaps it."""
+        self.channel.close()
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS says EPERM for a group of zombies
+            os.killpg(self.group, signal.SIGKILL)
+
+    def cause_of_death(self) -> str:
+        """How the killed or dead process ended."""
+        try:
+            status = self._process.wait(_EXIT_WAIT_S)
+        except subprocess.TimeoutExpired:
+            return "closed its socket"
+        if status >= 0:
+            return f"exited with status {status}"
+        try:
+            return f"was killed by {signal.Signals(-status).name}"
+        except ValueError:
+            return f"was killed by signal {-status}"
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for its end; False if it has not come."""
+        try:
+            self._process.wait(max(0.0, timeout_s))
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def abandon(self) -> None:
+        """Forget it in a forked child: it is the parent's."""
+        self.channel.close()
+        self._process.returncode = 0  # not our child: nothing to wait for

@@ -1,0 +1,236 @@
+"""The program of a worker process: load a target, then answer framed payloads until the parent goes away.
+
+It is started by its path and imports only the standard library, so that it needs no import path (that arrives in the
+first frame) and starts in tens of milliseconds.
+
+    parent -> worker   length | bytes                     the first: JSON of the set-up; then payloads
+    worker -> parent   kind, seconds, length | bytes      READY or BROKEN once; then one answer per payload, in order
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+REQUEST = struct.Struct("<I")
+ANSWER = struct.Struct("<BdI")
+OK, ERROR, READY, BROKEN = range(4)
+LEAVING = 4
+"""Kinds of answer; LEAVING is added to the kind of a worker's last."""
+
+MAX_FRAME_BYTES = 64 << 20
+"""Above any honest payload or answer; bounds what one side can make the other allocate."""
+
+MAX_MESSAGE_CHARS = 500
+"""Bound on an exception's text: it may quote a hostile payload."""
+
+MAX_PRINT_BYTES = 4096
+"""What one payload may print, so that a print in a hot loop does not fill the disk under a log."""
+
+IN_WORKER_VARIABLE = "GRPO_KILLABLE_WORKER"
+"""Set to 1 in the environment of workers and of what they start."""
+
+MEMORY_CHECK_EVERY = 16
+"""Payloads between two looks at the memory in use, which cost 3 µs each."""
+
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+Handler = Callable[[bytes], bytes]
+
+
+class _BoundedPrints(io.RawIOBase):
+    """Passes what is written on to a descriptor, up to `MAX_PRINT_BYTES` per payload."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._left = MAX_PRINT_BYTES
+
+    def renew(self) -> None:
+        self._left = MAX_PRINT_BYTES
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 2  # /dev/null by then: who asks for a descriptor wants to go round the bound
+
+    def write(self, data: Buffer, /) -> int:
+        view = memoryview(data).cast("B")
+        if self._left > 0:
+            shown = bytes(view[: self._left])
+            self._left -= len(view)
+            if self._left < 0:
+                shown += b"\n... (more was printed and dropped)\n"
+            try:
+                os.write(self._fd, shown)
+            except OSError:  # the parent's stderr is closed or full: prints are a courtesy
+                self._left = 0
+        return len(view)
+
+
+def describe(error: BaseException) -> str:
+    """One bounded line: `TypeName: message (file:line)`."""
+    try:
+        message = " ".join(str(error)[:MAX_MESSAGE_CHARS].split())
+    except Exception:  # an exception's own __str__ is foreign code too
+        message = "(its text could not be made)"
+    place = ""
+    traceback = error.__traceback__
+    if traceback is not None:
+        while traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        place = f" ({Path(traceback.tb_frame.f_code.co_filename).name}:{traceback.tb_lineno})"
+    return f"{type(error).__name__}: {message}{place}" if message else f"{type(error).__name__}{place}"
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies, also while the interpreter is stuck in C."""
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:  # it died before the call
+        os._exit(0)
+
+
+def _divert_prints() -> _BoundedPrints:
+    """Send Python's prints, bounded, to the parent's stderr, and everything else written to stdout to nowhere."""
+    try:
+        stderr = os.dup(2)
+    except OSError:  # the parent runs without one
+        stderr = os.open(os.devnull, os.O_WRONLY)
+    prints = _BoundedPrints(stderr)
+    # Write-through over a raw stream is what `python -u` uses: nothing is lost when the worker is killed.
+    stream = io.TextIOWrapper(cast("BinaryIO", prints), "utf-8", errors="backslashreplace", write_through=True)
+    sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = stream  # type: ignore[misc] # Final, for ordinary code
+    return prints
+
+
+def _silence_descriptors() -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    os.close(null)
+
+
+class _MemoryLimit:
+    """Limits the address space to what the loaded target has, plus `memory_mib`; needs Linux."""
+
+    def __init__(self, memory_mib: int | None) -> None:
+        self._fd: int | None = None
+        if memory_mib is None or not Path("/proc/self/statm").exists():
+            return
+        self._fd = os.open("/proc/self/statm", os.O_RDONLY)
+        loaded = self._used()
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        limit = loaded + (memory_mib << 20)
+        if hard != resource.RLIM_INFINITY:
+            limit = min(limit, hard)
+        self._half = (loaded + limit) // 2
+        # The soft one only: a target that starts programs may give them limits of their own.
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+    def _used(self) -> int:
+        assert self._fd is not None
+        return int(os.pread(self._fd, 64, 0).split()[0]) * resource.getpagesize()
+
+    def is_half_used(self) -> bool:
+        """Whether what was left behind by earlier payloads is about to hurt those that come."""
+        return self._fd is not None and self._used() > self._half
+
+
+def _load(target: str, args: list[Any]) -> Handler:
+    module, _, name = target.partition(":")
+    factory = getattr(importlib.import_module(module), name)
+    handle = factory(*args)
+    if not callable(handle):
+        raise TypeError(f"{target}() returned a {type(handle).__name__}; it must return a function of bytes")
+    return handle  # type: ignore[no-any-return] # callable is all that can be checked
+
+
+def _read(reader: BinaryIO) -> bytes | None:
+    """One frame, or None when the parent has gone."""
+    try:
+        header = reader.read(REQUEST.size)
+        if len(header) < REQUEST.size:
+            return None
+        (length,) = REQUEST.unpack(header)
+        payload = reader.read(length)
+    except ConnectionError:
+        return None
+    return payload if len(payload) == length else None
+
+
+def _write(channel: socket.socket, kind: int, seconds: float, value: bytes) -> None:
+    channel.sendall(ANSWER.pack(kind, seconds, len(value)) + value)
+
+
+def _serve(
+    channel: socket.socket, reader: BinaryIO, handle: Handler, prints: _BoundedPrints, limit: _MemoryLimit
+) -> None:
+    is_leaving = False
+    served = 0
+    while not is_leaving and (payload := _read(reader)) is not None:
+        prints.renew()
+        begin = time.perf_counter()
+        try:
+            kind, value = OK, handle(payload)
+            if not isinstance(value, bytes):
+                raise TypeError(f"the handler returned a {type(value).__name__}, not bytes")
+            if len(value) > MAX_FRAME_BYTES:
+                raise ValueError(f"the handler returned {len(value)} bytes; the limit is {MAX_FRAME_BYTES}")
+        except BaseException as error:  # whatever it raises, SystemExit too, is this payload's outcome
+            kind, value = ERROR, describe(error).encode("utf-8", "backslashreplace")
+            is_leaving = isinstance(error, MemoryError)  # what it allocated may live on: a fresh worker starts clean
+        seconds = time.perf_counter() - begin
+        served += 1
+        is_leaving = is_leaving or (served % MEMORY_CHECK_EVERY == 0 and limit.is_half_used())
+        _write(channel, kind + LEAVING * is_leaving, seconds, value)
+
+
+def main() -> None:
+    """Run the worker: `python worker.py DESCRIPTOR PARENT_PID`."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    channel.set_inheritable(False)
+    _die_with(int(sys.argv[2]))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    reader = channel.makefile("rb")
+    first = _read(reader)
+    if first is None:
+        return
+    setup = json.loads(first)
+    sys.path[:] = setup["path"]
+    sys.argv[:] = [setup["name"]]
+    prints = _divert_prints()
+    begin = time.perf_counter()
+    try:
+        handle = _load(setup["target"], setup["args"])
+    except BaseException as error:  # an import may raise anything; it is the reason that there is no worker
+        _write(channel, BROKEN, time.perf_counter() - begin, describe(error).encode("utf-8", "backslashreplace"))
+        return
+    _silence_descriptors()
+    limit = _MemoryLimit(setup["memory_mib"])
+    _write(channel, READY, time.perf_counter() - begin, b"")
+    try:
+        _serve(channel, reader, handle, prints, limit)
+    except ConnectionError:  # the parent went away while an answer was on its way
+        return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""Loading a policy: device, precision, weights, adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from grpo_core.callbacks import Choice
+from grpo_core.config import LoraConfig
+from grpo_core.errors import UserError
+from grpo_core.plugins import PluginHost
+from grpo_core.policy.policy import Policy
+from grpo_core.policy.source import ModelSource, model_source
+
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+def choose_device(device: str) -> tuple[torch.device, str]:
+    """Resolve `auto` to an accelerator if there is one.
+
+    Returns:
+        (device, the reason).
+
+    Raises:
+        UserError: a device that this machine or this torch does not have.
+    """
+    if device == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda"), "the first accelerator found"
+        if torch.backends.mps.is_available():
+            return torch.device("mps"), "the first accelerator found"
+        return torch.device("cpu"), "no accelerator found"
+    chosen = torch.device(device)
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not present.get(chosen.type, False):
+        have = ", ".join(name for name, there in present.items() if there)
+        raise UserError(f"device={device}: torch {torch.__version__} finds no such device here; it has {have}.")
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise UserError(
+            f"device={device}: this machine has {torch.cuda.device_count()} CUDA device(s), counted from 0."
+        )
+    return chosen, "asked for"
+
+
+def choose_precision(precision: str, device: torch.device) -> tuple[torch.dtype, torch.dtype | None, str]:
+    """Resolve `auto`: bfloat16 mixed precision on an accelerator that has it, else float32.
+
+    Returns:
+        (dtype of the weights, autocast dtype or None, the reason).
+    """
+    if precision == "auto":
+        if device.type == "cuda" and torch.cuda.is_bf16_supported():
+            return torch.float32, torch.bfloat16, "bfloat16 mixed precision, weights in float32: the accelerator has it"
+        return torch.float32, None, f"float32: the safe choice on {device.type}"
+    chosen = DTYPES[precision]
+    if chosen in (torch.bfloat16, torch.float16):
+        return torch.float32, chosen, f"{precision} mixed precision, weights in float32: asked for"
+    return chosen, None, f"{precision}: asked for"
+
+
+def load_policy(
+    name: str,
+    *,
+    adapter: str | None = None,
+    lora: LoraConfig | None = None,
+    device: str = "auto",
+    precision: str = "auto",
+    host: PluginHost | None = None,
+) -> Policy:
+    """Load a model, and an adapter onto it.
+
+    Args:
+        name: Embedded name, local folder, GGUF file or hub id.
+        adapter: Folder or hub id of a PEFT adapter to start from.
+        lora: Make a fresh adapter, if enabled and none is given.
+        device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
+        precision: `auto` or a dtype's name.
+        host: Where embedded models are looked up.
+
+    Raises:
+        UserError: no such model, adapter or device; says what was looked for.
+    """
+    source = model_source(name, host)
+    where, device_why = choose_device(device)
+    dtype, autocast, precision_why = choose_precision(precision, where)
+    model, tokenizer = _load(source, dtype)
+    choices = [
+        Choice("model", f"{name} ({source.kind}, {_millions(model)} parameters)", source.why),
+        Choice("device", _describe(where), device_why),
+        Choice("precision", str(autocast or dtype).removeprefix("torch."), precision_why),
+    ]
+    if adapter is not None:
+        model = _with_adapter(model, adapter)
+        choices.append(Choice("adapter", adapter, "training starts from it"))
+    elif lora is not None and lora.enabled:
+        model = _with_fresh_lora(model, lora)
+        trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        choices.append(Choice("trained", f"LoRA r {lora.r}, {trained / 1e6:.2f} M parameters", "lora.enabled"))
+    return Policy(model.to(where), tokenizer, source, where, autocast, choices)
+
+
+def _load(source: ModelSource, dtype: torch.dtype) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    location: str = source.location
+    extra: dict[str, Any] = {}
+    if source.kind == "gguf":
+        try:
+            import gguf  # noqa: F401 - transformers reads GGUF through it and reports its absence obscurely
+        except ImportError:
+            raise UserError("--model …gguf needs the package gguf: pip install 'grpo-core[gguf]'.") from None
+        location, extra = str(Path(source.location).parent), {"gguf_file": Path(source.location).name}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(location, **extra)
+        model = AutoModelForCausalLM.from_pretrained(location, dtype=dtype, **extra)
+    except (OSError, ValueError) as error:  # what transformers raises for anything missing, refused or unreadable
+        first = (str(error) or type(error).__name__).splitlines()[0]
+        advice = " Without a network, give a local folder: --model ./folder." if source.kind == "hub" else ""
+        raise UserError(
+            f"--model {source.name} ({source.kind}: {source.location}) cannot be loaded: {first}{advice}"
+        ) from None
+    if source.kind == "gguf":
+        model = _dequantised(model)
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return model, tokenizer
+
+
+def _dequantised(model: Any) -> Any:
+    """A plain model with the same weights: a GGUF model's quantization_config makes save_pretrained refuse."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    facts = model.config.to_dict()
+    facts.pop("quantization_config", None)
+    config = AutoConfig.for_model(**facts)
+    plain = AutoModelForCausalLM.from_config(config, dtype=model.dtype)
+    plain.load_state_dict(model.state_dict())
+    plain.generation_config = model.generation_config
+    return plain
+
+
+def _with_adapter(model: Any, adapter: str) -> Any:
+    from peft import PeftModel
+
+    path = Path(adapter).expanduser()
+    is_local = adapter.startswith((".", "/", "~"))
+    if is_local and not (path / "adapter_config.json").is_file():
+        raise UserError(f"--adapter {adapter}: a PEFT adapter is a folder with adapter_config.json; none is there.")
+    try:
+        return PeftModel.from_pretrained(model, str(path) if is_local else adapter, is_trainable=True)
+    except (OSError, ValueError, RuntimeError) as error:  # missing on the hub, or made for another model
+        raise UserError(f"--adapter {adapter} cannot be loaded onto this model: {str(error).splitlines()[0]}") from None
+
+
+def _with_fresh_lora(model: Any, lora: LoraConfig) -> Any:
+    from peft import LoraConfig as PeftLoraConfig
+    from peft import get_peft_model
+
+    targets: str | Sequence[str] = lora.target_modules
+    if isinstance(targets, str) and targets != "all-linear":
+        targets = [target.strip() for target in targets.split(",")]
+    try:
+        return get_peft_model(
+            model,
+            PeftLoraConfig(
+                task_type="CAUSAL_LM",
+                r=lora.r,
+                lora_alpha=lora.alpha,
+                lora_dropout=lora.dropout,
+                target_modules=targets if isinstance(targets, str) else list(targets),
+            ),
+        )
+    except ValueError as error:  # target_modules that the model does not have
+        raise UserError(f"lora.target_modules={lora.target_modules}: {str(error).splitlines()[0]}") from None
+
+
+def _millions(model: Any) -> str:
+    return f"{sum(parameter.numel() for parameter in model.parameters()) / 1e6:.1f} M"
+
+
+def _describe(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    return f"{device}, {torch.get_num_threads()} threads" if device.type == "cpu" else str(device)

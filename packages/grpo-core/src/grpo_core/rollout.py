@@ -1,0 +1,78 @@
+"""What generation and scoring produce: completions, turns, rollouts. No torch here: rollouts cross processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from grpo_core.task import Row, Score
+
+FinishReason = Literal["stop", "length"]
+RolloutStatus = Literal["scored", "abstained", "unscored"]
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What an engine sampled for one request.
+
+    Attributes:
+        token_ids: Sampled tokens, the end-of-sequence token included: it is a decision of the policy and is trained.
+        logprobs: One per token, in nats, under the temperature-scaled distribution before top-k, top-p and min-p.
+        text: Decoded without special tokens; it ends right after a stop string, if one ended it.
+        finish_reason: `stop` (end of sequence or a stop string) or `length` (truncated).
+        policy_version: Version of the weights that sampled every token.
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    text: str
+    finish_reason: FinishReason
+    policy_version: int
+
+    def __post_init__(self) -> None:
+        if len(self.token_ids) != len(self.logprobs):
+            raise ValueError(f"{len(self.token_ids)} token_ids but {len(self.logprobs)} logprobs: give one for each.")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One prompt and its completion.
+
+    Attributes:
+        prompt_ids: Everything before the completion, earlier turns included.
+        completion: What was sampled.
+        trained: Whether the completion's tokens get a loss; an opponent's do not.
+    """
+
+    prompt_ids: tuple[int, ...]
+    completion: Completion
+    trained: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One attempt at one row.
+
+    Attributes:
+        spec: The task's name with its options, as in `math.gsm8k?split=train`.
+        row: The problem.
+        group: Index of the group in the batch: its members answer the same prompt and share a baseline.
+        role: Who played, in a game; empty otherwise.
+        turns: One, or several with feedback or in a game; a turn's prompt may extend the turn before.
+        score: What the task said; None before scoring.
+        status: `scored`; `abstained` (no value: masked and counted, never 0); or `unscored` so far.
+    """
+
+    spec: str
+    row: Row
+    group: int
+    role: str
+    turns: tuple[Turn, ...]
+    score: Score | None = None
+    status: RolloutStatus = "unscored"
+
+    def __post_init__(self) -> None:
+        expected = "unscored" if self.score is None else "abstained" if self.score.value is None else "scored"
+        if self.status != expected:
+            raise ValueError(f"status {self.status!r} does not fit score {self.score!r}, which is {expected!r}.")

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from grpo_core.errors import AbstentionLimitError, UserError
+from grpo_core.task import Score
+
+MAX_REASONS = 64
+"""Distinct reasons counted; a reason may quote a completion, so their number has no bound of its own."""
+
+OTHER_REASONS = "(other reasons)"
+_REASONS_SHOWN = 3
+_MAX_HEAD_CHARS = 120
+_PREFIX = re.compile(r"(?:task \S{1,200}[:,] )?(?:quarantined, as for the same input before: )?")
+
+
+@dataclass(frozen=True, slots=True)
+class ScorerStats:
+    """What a scorer has done so far.
+
+    Attributes:
+        scored: Completions that got a value.
+        abstained: Completions that got none, by fault.
+        reasons: The same, by fault and the head of `why`.
+        quarantined: Completions answered without running, because the same one timed out or crashed before.
+        restarts: Workers that were replaced.
+    """
+
+    scored: int = 0
+    abstained: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, int] = field(default_factory=dict)
+    quarantined: int = 0
+    restarts: int = 0
+
+
+def reason_head(why: str) -> str:
+    """The part of a reason that many completions share: up to the first colon or parenthesis."""
+    head = _PREFIX.sub("", why, count=1)
+    for separator in (": ", " ("):
+        head = head.partition(separator)[0]
+    return head[:_MAX_HEAD_CHARS] or "(no reason given)"
+
+
+def count_reasons(scores: Iterable[Score], counts: Counter[str]) -> None:
+    """Add `fault: head of why` of each to `counts`, which keeps at most `MAX_REASONS` and one for the others."""
+    for score in scores:
+        reason = f"{score.fault}: {reason_head(score.why)}"
+        counts[reason if reason in counts or len(counts) < MAX_REASONS else OTHER_REASONS] += 1
+
+
+def check_abstentions(scores: Sequence[Score], task_name: str, limit: float) -> None:
+    """Refuse a batch of one task of which too many have no value.
+
+    Args:
+        scores: Of one task.
+        task_name: For the message.
+        limit: Largest allowed share, in [0, 1].
+
+    Raises:
+        AbstentionLimitError: more than `limit` of the scores abstained; names the task and the commonest reasons.
+        UserError: the limit is no share.
+    """
+    if not 0 <= limit <= 1:
+        raise UserError(f"limit of abstentions {limit!r} must be a share between 0 and 1.")
+    abstained = [score for score in scores if score.abstained]
+    if len(abstained) <= limit * len(scores):
+        return
+    reasons: Counter[str] = Counter()
+    count_reasons(abstained, reasons)
+    commonest = "; ".join(f"{count} × {reason}" for reason, count in reasons.most_common(_REASONS_SHOWN))
+    raise AbstentionLimitError(
+        f"task {task_name!r}: {len(abstained)} of {len(scores)} completions could not be scored "
+        f"({len(abstained) / len(scores):.0%}; the limit is {limit:.0%}). Reasons: {commonest}. "
+        "Score one by hand: its `why` says where it failed."
+    )

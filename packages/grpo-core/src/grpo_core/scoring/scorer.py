@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import lru_cache
+from types import TracebackType
+from typing import Self
+
+from pydantic_core import PydanticSerializationError
+
+from grpo_core.binding import MAX_WHY_CHARS, BoundTask, load_task
+from grpo_core.errors import DataError, UserError
+from grpo_core.killable import KillablePool, Outcome
+from grpo_core.killable.pool import gather_all, wait_all
+from grpo_core.scoring.abstention import ScorerStats, check_abstentions, count_reasons
+from grpo_core.scoring.wire import OPPONENT_PROMPT, decode_prompt, decode_score, encode_request
+from grpo_core.task import Fault, Prompt, Row, Score
+
+MAX_TEXT_CHARS = 1 << 20
+"""Longest completion or prediction that is scored: over ten times what a context of 32,000 tokens usually decodes to.
+
+A longer one abstains with a reason. It is not truncated, because a score of half a text is a wrong score, and it is
+not called invalid, because then a limit of ours would decide a reward.
+"""
+
+_FAULTS: dict[str, Fault] = {
+    "timeout": "timeout",
+    "error": "reward",
+    "crashed": "reward",
+    "unavailable": "infrastructure",
+}
+
+
+class Scorer:
+    """Scores completions of one task in killable worker processes.
+
+    A completion whose scoring hangs or kills its worker abstains (`value` None, with the fault and the reason); it
+    never becomes a 0, and the others are not touched. Works from any thread, from asyncio and in forked children (a
+    DataLoader's workers); it pickles, and the copy starts workers of its own. Workers load the task by its spec when
+    they are first needed; `warm` starts them ahead.
+
+    Args:
+        task: A task or its spec.
+        workers: Processes; by default one per usable core, at most 16.
+        timeout_s: Limit per completion, from when its worker begins; by default the task's own.
+        memory_mib: Address space one completion may take (Linux); None is no limit.
+        max_abstain_share: If given, `score` and `ascore` raise when a larger share of their batch abstains.
+
+    Raises:
+        UserError: no such task or option, or an argument that cannot be meant.
+    """
+
+    def __init__(
+        self,
+        task: BoundTask | str,
+        *,
+        workers: int | None = None,
+        timeout_s: float | None = None,
+        memory_mib: int | None = 4096,
+        max_abstain_share: float | None = None,
+    ) -> None:
+        self.task = load_task(task) if isinstance(task, str) else task
+        self.timeout_s = self.task.task.timeout_s if timeout_s is None else timeout_s
+        if not 0 < self.timeout_s < float("inf"):
+            raise UserError(f"timeout_s={timeout_s!r} must be a number of seconds above 0.")
+        self.max_abstain_share = max_abstain_share
+        if max_abstain_share is not None:
+            check_abstentions((), self.task.name, max_abstain_share)
+        self._arguments = (self.task.spec, workers, timeout_s, memory_mib, max_abstain_share)
+        self._pool = KillablePool(
+            "grpo_core.scoring.wire:make_handler",
+            args=(self.task.spec,),
+            workers=workers,
+            memory_mib=memory_mib,
+            name=f"score-{self.task.name}",
+        )
+        self._forget_counts()
+        _live.add(self)
+
+    def __repr__(self) -> str:
+        return f"Scorer({self.task.spec!r}, workers={self._pool.workers}, timeout_s={self.timeout_s:g})"
+
+    def __reduce__(self) -> tuple[Callable[..., Scorer], tuple[object, ...]]:
+        return _rebuild, self._arguments
+
+    def score(
+        self, texts: Sequence[str], rows: Sequence[Row], predictions: Sequence[Sequence[str]] | None = None
+    ) -> list[Score]:
+        """Score a batch and wait; scores are in the order of the texts.
+
+        Args:
+            texts: Completions, without the prompt and without special tokens.
+            rows: The row of each.
+            predictions: The opponent's answers for each, for a task that has an opponent.
+
+        Raises:
+            UserError: the lengths differ, or the task has an opponent and there are no predictions.
+            DataError: a row is no plain JSON.
+            AbstentionLimitError: see `max_abstain_share`.
+            InfrastructureError: the scorer is closed.
+        """
+        return self._checked(wait_all(self._submit_all(texts, rows, predictions)))
+
+    async def ascore(
+        self, texts: Sequence[str], rows: Sequence[Row], predictions: Sequence[Sequence[str]] | None = None
+    ) -> list[Score]:
+        """Like `score`, without blocking the event loop."""
+        return self._checked(await gather_all(self._submit_all(texts, rows, predictions)))
+
+    def submit(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> Future[Score]:
+        """Queue one completion, so that scoring overlaps with generation; arguments and errors as for `score`."""
+        return self._submit(text, _row_json(row), predictions)
+
+    def opponent_prompts(self, texts: Sequence[str], rows: Sequence[Row]) -> list[Prompt | None]:
+        """The opponent's prompt for each completion of a task that has one, in order.
+
+        None where the opponent is not asked: the validator refuses the completion, or making the prompt crashed or ran
+        out of time. `score` with no predictions then says which; errors are those of `score`.
+        """
+        self._check_lengths(texts, rows, None)
+        scorable = [index for index, text in enumerate(texts) if len(text) <= MAX_TEXT_CHARS]
+        requests = [OPPONENT_PROMPT + encode_request(texts[index], _row_json(rows[index]), None) for index in scorable]
+        prompts: list[Prompt | None] = [None] * len(texts)
+        made = wait_all(self._pool.submit_all(requests, self.timeout_s, _to_prompt))
+        for index, prompt in zip(scorable, made, strict=True):
+            prompts[index] = prompt
+        return prompts
+
+    def warm(self) -> None:
+        """Start every worker and wait until all have loaded the task.
+
+        Raises:
+            InfrastructureError: one cannot; says why.
+        """
+        self._pool.warm()
+
+    @property
+    def stats(self) -> ScorerStats:
+        """Counts of this process so far."""
+        pool = self._pool.stats
+        with self._lock:
+            return ScorerStats(self._scored, dict(self._faults), dict(self._reasons), pool.quarantined, pool.restarts)
+
+    def close(self) -> None:
+        """Stop the workers; what has not been scored abstains as `infrastructure`."""
+        self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _submit_all(
+        self, texts: Sequence[str], rows: Sequence[Row], predictions: Sequence[Sequence[str]] | None
+    ) -> list[Future[Score]]:
+        self._check_lengths(texts, rows, predictions)
+        made = {id(row): _row_json(row) for row in rows}  # the completions of a group share their row
+        return [
+            self._submit(text, made[id(row)], None if predictions is None else predictions[index])
+            for index, (text, row) in enumerate(zip(texts, rows, strict=True))
+        ]
+
+    def _check_lengths(
+        self, texts: Sequence[str], rows: Sequence[Row], predictions: Sequence[Sequence[str]] | None
+    ) -> None:
+        if len(rows) != len(texts) or (predictions is not None and len(predictions) != len(texts)):
+            given = f"{len(texts)} texts, {len(rows)} rows"
+            if predictions is not None:
+                given += f", {len(predictions)} lists of predictions"
+            raise UserError(f"task {self.task.name!r}: {given}; give one of each per completion.")
+
+    def _submit(self, text: str, row_json: str, predictions: Sequence[str] | None) -> Future[Score]:
+        if self.task.task.opponent is not None and predictions is None:
+            raise UserError(
+                f"task {self.task.name!r} has an opponent: give the predictions for each completion (an empty list "
+                "where it was not asked), from `opponent_prompts` and an engine."
+            )
+        longest = max(map(len, (text, *(predictions or ()))))
+        if longest > MAX_TEXT_CHARS:
+            refused: Future[Score] = Future()
+            why = f"text too long to be scored: {longest} characters; the limit is {MAX_TEXT_CHARS}"
+            refused.set_result(self._counted(self._abstention(why, "infrastructure")))
+            return refused
+        return self._pool.submit_as(encode_request(text, row_json, predictions), self.timeout_s, self._to_score)
+
+    def _to_score(self, outcome: Outcome) -> Score:
+        if outcome.status == "ok":
+            return self._counted(decode_score(outcome.value))
+        return self._counted(self._abstention(outcome.why, _FAULTS[outcome.status]))
+
+    def _abstention(self, why: str, fault: Fault) -> Score:
+        return Score(None, why=f"task {self.task.name}: {why}"[:MAX_WHY_CHARS], fault=fault)
+
+    def _counted(self, score: Score) -> Score:
+        with self._lock:
+            if score.value is None:
+                self._faults[score.fault] += 1
+                count_reasons((score,), self._reasons)
+            else:
+                self._scored += 1
+        return score
+
+    def _checked(self, scores: list[Score]) -> list[Score]:
+        if self.max_abstain_share is not None:
+            check_abstentions(scores, self.task.name, self.max_abstain_share)
+        return scores
+
+    def _forget_counts(self) -> None:
+        self._lock = threading.Lock()
+        self._scored = 0
+        self._faults: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
+
+
+@lru_cache(maxsize=32)
+def shared_scorer(spec: str) -> Scorer:
+    """The process's scorer of a task, for adapters that get one completion at a time; closed at exit.
+
+    The cache is also the lock-free kind of singleton that survives a fork. A scorer that falls out of it ends when its
+    last user drops it.
+    """
+    return Scorer(spec)
+
+
+def _to_prompt(outcome: Outcome) -> Prompt | None:
+    return decode_prompt(outcome.value) if outcome.status == "ok" else None
+
+
+def _row_json(row: Row) -> str:
+    try:
+        return row.model_dump_json()
+    except PydanticSerializationError as error:
+        raise DataError(f"row {row.id!r} is no plain JSON: {error}") from None
+
+
+def _rebuild(
+    spec: str, workers: int | None, timeout_s: float | None, memory_mib: int | None, max_abstain_share: float | None
+) -> Scorer:
+    return Scorer(
+        spec, workers=workers, timeout_s=timeout_s, memory_mib=memory_mib, max_abstain_share=max_abstain_share
+    )
+
+
+_live: weakref.WeakSet[Scorer] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    # The lock may have been held by a thread that does not exist here.
+    for scorer in list(_live):
+        scorer._forget_counts()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

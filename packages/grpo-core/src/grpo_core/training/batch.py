@@ -1,0 +1,120 @@
+"""Rollouts as tensors.
+
+Rows are right-padded, prompt and completion without a gap, so positions are 0 … n−1 and causal attention needs no
+padding mask. With P prompt tokens, C completion tokens and L = max(P + C):
+
+    input_ids        p p p c c c . .      [B, L]
+    old_logprobs         c c c . .        [B, T]   T = max(C)
+    mask                 1 1 1 0 0        [B, T]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from grpo_core.rollout import Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class TrainBatch:
+    """The trained turns of some rollouts.
+
+    Attributes:
+        input_ids: [B, L] prompt and completion tokens, right-padded.
+        prompt_lens: [B] tokens of the prompt.
+        completion_lens: [B] tokens of the completion.
+        mask: [B, T] true on completion tokens that get a loss.
+        advantages: [B] float64.
+        weights: [B, T] float64 share of each token in the loss of its optimizer step; see `losses.token_weights`.
+        sampler_logprobs: [B, T] log-probs that the sampler reported, 0 where there is no token.
+        old_logprobs: [B, T] under the policy that sampled; None while strictly on-policy (they are logp itself).
+        ref_logprobs: [B, T] under the reference; None without a KL penalty.
+    """
+
+    input_ids: Tensor
+    prompt_lens: Tensor
+    completion_lens: Tensor
+    mask: Tensor
+    advantages: Tensor
+    weights: Tensor
+    sampler_logprobs: Tensor
+    old_logprobs: Tensor | None = None
+    ref_logprobs: Tensor | None = None
+
+    def __len__(self) -> int:
+        return int(self.input_ids.shape[0])
+
+    def rows(self, index: Tensor) -> TrainBatch:
+        """Some rows, trimmed to their own longest."""
+        prompts, completions = self.prompt_lens[index], self.completion_lens[index]
+        length = int((prompts + completions).max()) if len(index) else 0
+        tokens = int(completions.max()) if len(index) else 0
+        picked: dict[str, Tensor | None] = {}
+        for field in fields(self):
+            tensor = getattr(self, field.name)
+            if tensor is None or tensor.dim() == 1:
+                picked[field.name] = None if tensor is None else tensor[index]
+            else:
+                picked[field.name] = tensor[index, : length if field.name == "input_ids" else tokens]
+        return TrainBatch(**picked)  # type: ignore[arg-type] # every field is there, by construction
+
+    def to(self, device: torch.device) -> TrainBatch:
+        """The same batch on another device; float64 becomes float32 where there is none."""
+        moved: dict[str, Tensor | None] = {}
+        for field in fields(self):
+            tensor = getattr(self, field.name)
+            if tensor is not None and device.type == "mps" and tensor.dtype == torch.float64:
+                tensor = tensor.float()
+            moved[field.name] = None if tensor is None else tensor.to(device)
+        return TrainBatch(**moved)  # type: ignore[arg-type] # every field is there, by construction
+
+
+def collate(rollouts: Sequence[Rollout], advantages: Tensor, *, pad_id: int, mask_truncated: bool) -> TrainBatch:
+    """Make one batch of single-turn rollouts, in their order.
+
+    Args:
+        rollouts: Scored or abstained rollouts.
+        advantages: [B] float64, one per rollout.
+        pad_id: Token that fills the rows.
+        mask_truncated: Leave completions that hit the length limit out of the loss; they stay in every row count.
+    """
+    turns = [rollout.turns[-1] for rollout in rollouts]
+    sequences = [torch.tensor(turn.prompt_ids + turn.completion.token_ids) for turn in turns]
+    logprobs = [torch.tensor(turn.completion.logprobs, dtype=torch.float32) for turn in turns]
+    completion_lens = torch.tensor([len(turn.completion.token_ids) for turn in turns])
+    tokens = int(completion_lens.max()) if turns else 0
+    mask = torch.arange(tokens)[None, :] < completion_lens[:, None]
+    if mask_truncated:
+        truncated = torch.tensor([turn.completion.finish_reason == "length" for turn in turns])
+        mask = mask & ~truncated[:, None]
+    return TrainBatch(
+        input_ids=torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True, padding_value=pad_id),
+        prompt_lens=torch.tensor([len(turn.prompt_ids) for turn in turns]),
+        completion_lens=completion_lens,
+        mask=mask,
+        advantages=advantages,
+        weights=torch.zeros(mask.shape, dtype=torch.float64),
+        sampler_logprobs=torch.nn.utils.rnn.pad_sequence(logprobs, batch_first=True),
+    )
+
+
+def micro_batches(batch: TrainBatch, *, max_rows: int | None, max_tokens: int) -> Iterator[Tensor]:
+    """Row indices of each micro-batch: rows of similar length together, so that little is padding.
+
+    Args:
+        batch: The rows of one optimizer step.
+        max_rows: Rows per micro-batch; None packs by tokens.
+        max_tokens: Padded tokens per micro-batch where `max_rows` is None; a longer row goes alone.
+    """
+    lengths = (batch.prompt_lens + batch.completion_lens).tolist()
+    longest_first = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+    start = 0
+    while start < len(longest_first):
+        width = lengths[longest_first[start]]
+        count = max_rows if max_rows is not None else max(1, max_tokens // width)
+        yield torch.tensor(longest_first[start : start + count])
+        start += count

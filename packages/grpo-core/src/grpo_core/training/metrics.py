@@ -1,0 +1,71 @@
+"""Numbers of a batch of rollouts, by the names of docs/reference/metrics.md."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from importlib import metadata
+
+from torch import Tensor
+
+from grpo_core.algorithms.advantages import zero_std_fraction
+from grpo_core.rollout import Rollout
+from grpo_core.task import Score
+
+_REPORTED = ("grpo-core", "torch", "transformers", "peft", "numpy")
+
+
+def rollout_metrics(
+    rollouts: Sequence[Rollout], labels: Sequence[str], rewards: Tensor, groups: Tensor, advantages: Tensor
+) -> dict[str, float]:
+    """Rewards, rates and lengths of a step, over all tasks and for each.
+
+    Args:
+        rollouts: Of the step.
+        labels: Task label of each.
+        rewards: [N] float64, NaN where abstained.
+        groups: [N] group indices.
+        advantages: [N] float64.
+
+    Returns:
+        Metric name -> value; rates are over scored completions, `abstained` counts the others.
+    """
+    lengths = [len(rollout.turns[-1].completion.token_ids) for rollout in rollouts]
+    truncated = [rollout.turns[-1].completion.finish_reason == "length" for rollout in rollouts]
+    scored = rewards[~rewards.isnan()]
+    scores = [rollout.score for rollout in rollouts if rollout.score is not None]
+    metrics = {
+        "reward": float(scored.mean()) if len(scored) else float("nan"),
+        "reward_std": float(scored.std()) if len(scored) > 1 else 0.0,
+        **_rates(scores),
+        "frac_reward_zero_std": zero_std_fraction(rewards, groups),
+        "advantage_std": float(advantages.std()) if len(advantages) > 1 else 0.0,
+        "completions/mean_length": sum(lengths) / len(lengths),
+        "completions/min_length": float(min(lengths)),
+        "completions/max_length": float(max(lengths)),
+        "completions/truncated_frac": sum(truncated) / len(truncated),
+    }
+    for label in dict.fromkeys(labels):
+        mine = [score for score, name in zip(scores, labels, strict=True) if name == label]
+        values = [score.value for score in mine if score.value is not None]
+        metrics[f"task/{label}/reward"] = sum(values) / len(values) if values else float("nan")
+        metrics.update({f"task/{label}/{name}": value for name, value in _rates(mine).items()})
+        kept = [score for score in mine if not score.abstained]
+        for part in kept[0].parts if kept else ():
+            metrics[f"task/{label}/part/{part}"] = sum(score.parts[part] for score in kept) / len(kept)
+    return metrics
+
+
+def _rates(scores: Sequence[Score]) -> dict[str, float]:
+    kept = [score for score in scores if not score.abstained]
+    count = max(1, len(kept))
+    return {
+        "solved_rate": sum(score.solved for score in kept) / count,
+        "valid_rate": sum(score.valid for score in kept) / count,
+        "abstained": float(len(scores) - len(kept)),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that a result depends on."""
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in _REPORTED}}

@@ -1,0 +1,221 @@
+"""Everything a run needs before its first step, checked in the order of what it costs to check."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from grpo_core.binding import BoundTask, bind
+from grpo_core.callbacks import Callback, Choice
+from grpo_core.config import RunConfig, to_yaml
+from grpo_core.curriculum import LadderCurriculum, PassRateCurriculum
+from grpo_core.engines.encode import encode_prompt
+from grpo_core.engines.opponent import opponent_sampler
+from grpo_core.errors import UserError
+from grpo_core.evaluation.evaluate import held_out
+from grpo_core.mixture import Mixture, RowOrder, task_labels
+from grpo_core.opponents import OpponentSampler
+from grpo_core.policy.load import load_policy
+from grpo_core.policy.policy import Policy
+from grpo_core.policy.source import model_source
+from grpo_core.row_filter import filter_rows
+from grpo_core.scoring import Scorer
+from grpo_core.task import Row
+from grpo_core.taskspec import parse_task_specs
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What `prepare` made.
+
+    Attributes:
+        config_yaml: The resolved configuration.
+        policy: The model.
+        mixture: Which prompt comes next.
+        rows: Training rows by task label.
+        prompt_ids: Tokens of each training row's prompt: label -> row id -> ids.
+        held_out: The tasks on their held-out rows, by label; empty when nothing is evaluated.
+        scorers: By label.
+        opponents: By label of each task that has one.
+        identities: Identity by task spec.
+        scale_rewards: `none`, `group` or `batch`, resolved.
+        total_steps: Steps planned.
+        choices: What was chosen, and why.
+    """
+
+    config_yaml: str
+    policy: Policy
+    mixture: Mixture
+    rows: Mapping[str, Sequence[Row]]
+    prompt_ids: Mapping[str, Mapping[str, tuple[int, ...]]]
+    held_out: Mapping[str, BoundTask]
+    scorers: Mapping[str, Scorer]
+    opponents: Mapping[str, OpponentSampler]
+    identities: Mapping[str, str]
+    scale_rewards: str
+    total_steps: int
+    choices: Sequence[Choice]
+
+
+def prepare(config: RunConfig, callbacks: Sequence[Callback], resources: ExitStack) -> Setup:
+    """Check names, then rows, then load the model, then start the scorers.
+
+    Args:
+        config: The run.
+        callbacks: Told of what takes seconds.
+        resources: Receives what must be closed.
+
+    Raises:
+        UserError: the first thing that is wrong, before anything slower is done.
+    """
+    specs = parse_task_specs(config.task)
+    bound = [bind(spec) for spec in specs]
+    for task in bound:
+        if task.task.max_turns > 1 or task.task.respond is not None:
+            raise UserError(f"task {task.name!r} has several turns; this version trains single-turn tasks.")
+    if config.model is None:
+        raise UserError("no model: RunConfig(model=…) names one; grpo-run chooses the tasks' own default.")
+    model_source(config.model)
+    labels = task_labels(bound)
+    tasks = dict(zip(labels, bound, strict=True))
+    all_rows = {label: task.rows() for label, task in tasks.items()}
+    held = {}
+    if config.eval.at_start or config.eval.at_end:
+        held = {label: held_out(task, size=config.eval.size, split=config.eval.split) for label, task in tasks.items()}
+    choices = _evaluation_choices(config, held)
+    scale, why = resolve_scale_rewards(config)
+    choices.append(Choice("loss", f"{config.trainer.loss_type}, scale_rewards {scale}", why))
+
+    policy = load_policy(
+        config.model, adapter=config.adapter, lora=config.lora, device=config.device, precision=config.precision
+    )
+    _check_context(config, policy)
+    if config.trainer.gradient_checkpointing:
+        policy.model.gradient_checkpointing_enable({"use_reentrant": False})
+    if config.trainer.beta:
+        policy.freeze_reference()
+    kept: dict[str, list[Row]] = {}
+    prompt_ids: dict[str, dict[str, tuple[int, ...]]] = {}
+    for label, task in tasks.items():
+        kept[label], prompt_ids[label], said = _encode_rows(config, policy, task, all_rows[label])
+        choices += said
+    orders, said = _orders(config, tasks, kept)
+    choices += said
+    weighted = [(task, spec.weight) for task, spec in zip(bound, specs, strict=True)]
+    mixture = Mixture(weighted, kept, config.seed, orders)
+    scorers = {label: resources.enter_context(_scorer(config, task)) for label, task in tasks.items()}
+    opponents = {
+        label: opponent_sampler(task, policy, resources)
+        for label, task in tasks.items()
+        if task.task.opponent is not None
+    }
+    total_steps, why = planned_steps(config, sum(map(len, kept.values())))
+    return Setup(
+        config_yaml=to_yaml(config),
+        policy=policy,
+        mixture=mixture,
+        rows=kept,
+        prompt_ids=prompt_ids,
+        held_out=held,
+        scorers=scorers,
+        opponents=opponents,
+        identities={task.spec: task.identity for task in bound},
+        scale_rewards=scale,
+        total_steps=total_steps,
+        choices=[*policy.choices, *choices, Choice("steps", str(total_steps), why)],
+    )
+
+
+def resolve_scale_rewards(config: RunConfig) -> tuple[str, str]:
+    """What advantages are divided by, and why."""
+    given = config.trainer.scale_rewards
+    if given is not None:
+        return given, "asked for"
+    if config.trainer.loss_type == "grpo":
+        return "group", "the loss grpo divides by the group's standard deviation"
+    return "none", f"the loss {config.trainer.loss_type} keeps rewards' scale"
+
+
+def planned_steps(config: RunConfig, n_rows: int) -> tuple[int, str]:
+    """Steps of the run, and why."""
+    trainer = config.trainer
+    if trainer.max_steps is not None:
+        return trainer.max_steps, "trainer.max_steps"
+    per_epoch = n_rows / trainer.prompts_per_step
+    if trainer.num_train_epochs is None and trainer.max_minutes is not None:
+        # The schedule needs a length; a time limit alone does not say one, so it ends the run long before this.
+        return 10**9, f"until trainer.max_minutes={trainer.max_minutes:g}"
+    epochs = 1.0 if trainer.num_train_epochs is None else trainer.num_train_epochs
+    return math.ceil(epochs * per_epoch), f"{epochs:g} epochs of {n_rows} rows at {trainer.prompts_per_step} a step"
+
+
+def _scorer(config: RunConfig, task: BoundTask) -> Scorer:
+    scoring = config.scoring
+    return Scorer(task, workers=scoring.workers, timeout_s=scoring.timeout_s, memory_mib=scoring.memory_mib)
+
+
+def _orders(
+    config: RunConfig, tasks: Mapping[str, BoundTask], rows: Mapping[str, Sequence[Row]]
+) -> tuple[dict[str, RowOrder], list[Choice]]:
+    curriculum = config.curriculum
+    orders: dict[str, RowOrder] = {}
+    said = []
+    for label, task in tasks.items():
+        key = f"{config.seed}/{label}"
+        if task.task.order == "ladder":
+            orders[label] = LadderCurriculum(rows[label], key, threshold=curriculum.ladder_threshold)
+            said.append(Choice("order", f"{label}: ladder", "the task asks for it; rungs unlock on held-out rows"))
+        elif curriculum.enabled:
+            orders[label] = PassRateCurriculum(
+                rows[label],
+                key,
+                ema_alpha=curriculum.ema_alpha,
+                boundaries=curriculum.boundaries,
+                weights=curriculum.weights,
+            )
+            said.append(Choice("order", f"{label}: by pass rate", "curriculum.enabled"))
+    return orders, said
+
+
+def _evaluation_choices(config: RunConfig, held: Mapping[str, BoundTask]) -> list[Choice]:
+    said = []
+    for label, task in held.items():
+        there, asked = len(task.rows()), config.eval.size
+        if asked is not None and there < asked:
+            said.append(Choice("held-out", f"{label}: {there} rows", f"eval.size={asked}, and only {there} exist"))
+    return said
+
+
+def _check_context(config: RunConfig, policy: Policy) -> None:
+    trainer, limit = config.trainer, policy.max_context
+    if limit is not None and trainer.max_completion_length >= limit:
+        raise UserError(
+            f"trainer.max_completion_length={trainer.max_completion_length} leaves no room for a prompt: "
+            f"the model's context is {limit} tokens, {limit} - {trainer.max_completion_length} = "
+            f"{limit - trainer.max_completion_length}."
+        )
+
+
+def _encode_rows(
+    config: RunConfig, policy: Policy, task: BoundTask, rows: Sequence[Row]
+) -> tuple[list[Row], dict[str, tuple[int, ...]], list[Choice]]:
+    trainer = config.trainer
+    ids = {row.id: encode_prompt(policy.tokenizer, task.prompt(row)) for row in rows}
+    longest = trainer.max_prompt_length
+    why = f"max_prompt_length={trainer.max_prompt_length}"
+    completion = min(trainer.max_completion_length, task.task.max_completion_length or trainer.max_completion_length)
+    if policy.max_context is not None and policy.max_context - completion < longest:
+        longest = policy.max_context - completion
+        why = f"the model's context {policy.max_context} less {completion} for the completion"
+    report = filter_rows(
+        rows,
+        lambda row: len(ids[row.id]),
+        max_prompt_length=longest,
+        policy=trainer.overlong_prompts,
+    )
+    said = []
+    if report.dropped or report.truncated:
+        said.append(Choice("rows", f"{task.name}: {report}", f"longer than {longest} tokens: {why}"))
+    return list(report.kept), {row.id: ids[row.id][-longest:] for row in report.kept}, said

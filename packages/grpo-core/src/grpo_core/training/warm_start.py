@@ -1,0 +1,164 @@
+"""Supervised fine-tuning on a task's gold completions, through TRL's SFTTrainer: what GRPO then has to elicit."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from grpo_core.apportion import Quotas
+from grpo_core.binding import bind
+from grpo_core.callbacks import Callback
+from grpo_core.errors import UserError
+from grpo_core.evaluation.evaluate import evaluate
+from grpo_core.policy.load import choose_device, load_policy
+from grpo_core.policy.source import model_source
+from grpo_core.task import Prompt
+from grpo_core.taskspec import parse_task_specs
+from grpo_core.training.metrics import versions
+
+RECORD = "warm_start.json"
+"""Beside the model: the command, the seed and the evaluation that it was made with."""
+
+
+def warm_start(
+    task: str,
+    out: str | Path,
+    *,
+    model: str | None = None,
+    preset: str | None = None,
+    max_steps: int = 1000,
+    batch_size: int = 64,
+    learning_rate: float = 1e-3,
+    warmup_ratio: float = 0.05,
+    seed: int = 0,
+    eval_size: int = 512,
+    device: str = "auto",
+    command: str = "",
+    callbacks: Sequence[Callback] = (),
+) -> dict[str, Any]:
+    """Fine-tune a model on the demos of one task or a mixture, evaluate it, and write it to a folder.
+
+    Args:
+        task: A task spec; the weights of a mixture are the shares of examples.
+        out: Folder that receives the model; it must not exist, or be empty.
+        model: What to start from; not with `preset`.
+        preset: Start from a new model of this shape (see `policy.fresh.PRESETS`).
+        max_steps: Optimizer steps.
+        batch_size: Examples per step.
+        learning_rate: Peak; linear warm-up, then cosine to 0.
+        warmup_ratio: Share of the steps that warm up.
+        seed: Of the new weights, the order of examples and the evaluation.
+        eval_size: Held-out rows per task.
+        device: `auto`, `cpu`, `cuda`, …
+        command: The command line, recorded beside the model.
+        callbacks: Told of progress and of the evaluation.
+
+    Returns:
+        The record that is written beside the model.
+
+    Raises:
+        UserError: TRL is missing, no model or two are named, the folder is taken, or rows have no gold.
+    """
+    try:
+        from trl import SFTConfig, SFTTrainer
+    except ImportError:
+        raise UserError("grpo warm-start needs TRL: pip install 'grpo-core[trl]'.") from None
+    import datasets
+    from transformers import TrainerCallback
+
+    if (model is None) == (preset is None):
+        raise UserError("give what to start from: --model NAME, or --preset tiny for a new model; not both.")
+    folder = Path(out)
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"--out {out}: the folder is not empty; choose another.")
+    if model is not None:
+        model_source(model)
+    examples = _examples(task, max_steps * batch_size)
+    where, _ = choose_device(device)
+    network, tokenizer = _start_from(model, preset, seed, device)
+
+    class Progress(TrainerCallback):  # type: ignore[misc] # transformers' callback base is untyped
+        """Tells our callbacks of TRL's steps."""
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            for callback in callbacks:
+                callback.on_progress("supervised fine-tuning", state.global_step, state.max_steps)
+
+    with tempfile.TemporaryDirectory() as scratch:
+        trainer = SFTTrainer(
+            model=network,
+            processing_class=tokenizer,
+            train_dataset=datasets.Dataset.from_list(examples),
+            callbacks=[Progress()],
+            args=SFTConfig(
+                output_dir=scratch,
+                max_steps=max_steps,
+                per_device_train_batch_size=batch_size,
+                learning_rate=learning_rate,
+                lr_scheduler_type="cosine",
+                warmup_steps=round(warmup_ratio * max_steps),
+                seed=seed,
+                data_seed=seed,
+                use_cpu=where.type == "cpu",
+                bf16=False,
+                gradient_checkpointing=False,
+                report_to="none",
+                save_strategy="no",
+                logging_strategy="no",
+                disable_tqdm=True,
+                dataloader_pin_memory=where.type == "cuda",
+                max_length=None,
+            ),
+        )
+        trainer.train()
+    trainer.model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    record = {
+        "command": command,
+        "task": task,
+        "start": model or f"new:{preset}",
+        "steps": max_steps,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "seed": seed,
+        "evaluation": evaluate(
+            task, str(folder.resolve()), size=eval_size, seed=seed, device=device, callbacks=callbacks
+        ),
+        "versions": versions(),
+    }
+    (folder / RECORD).write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    return record
+
+
+def _start_from(model: str | None, preset: str | None, seed: int, device: str) -> tuple[Any, Any]:
+    if model is not None:
+        policy = load_policy(model, device=device)
+        return policy.model, policy.tokenizer
+    from grpo_core.policy.fresh import fresh_model
+
+    assert preset is not None
+    return fresh_model(preset, seed)
+
+
+def _examples(task: str, wanted: int) -> list[Mapping[str, Any]]:
+    """Prompt-completion examples in TRL's form, the tasks in exact proportion, repeating rows as needed."""
+    specs = parse_task_specs(task)
+    demos = [list(bind(spec).demos()) for spec in specs]
+    quotas = Quotas([spec.weight for spec in specs])
+    seen = [0] * len(specs)
+    examples: list[Mapping[str, Any]] = []
+    for index in quotas.take(min(wanted, sum(map(len, demos)))):
+        prompt, completion = demos[index][seen[index] % len(demos[index])]
+        seen[index] += 1
+        examples.append(_example(prompt, completion))
+    return examples
+
+
+def _example(prompt: Prompt, completion: str) -> Mapping[str, Any]:
+    if isinstance(prompt, str):
+        return {"prompt": prompt, "completion": completion}
+    return {"prompt": list(prompt), "completion": [{"role": "assistant", "content": completion}]}

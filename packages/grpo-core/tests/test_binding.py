@@ -1,0 +1,541 @@
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_core import Invalid, Opponent, Row, Score, Task, TaskConfig, UserError, graduated, load_task, reward
+from grpo_core.binding import MAX_WHY_CHARS, BoundTask, as_prompt
+from grpo_core.errors import DataError, InfrastructureError
+from grpo_core.taskspec import TaskSpec
+
+
+class Sum(Row):
+    a: int
+    b: int
+
+
+class Options(TaskConfig):
+    tone: str = "plain"
+    strict: bool = False
+
+
+ROWS = [Sum(id=f"{a}+{b}", gold=str(a + b), a=a, b=b) for a, b in [(1, 2), (3, 4), (5, 5)]]
+FIRST = ROWS[0]
+
+
+def load(config) -> Iterable[Sum]:
+    return ROWS
+
+
+def prompt(row):
+    return f"{row.a} + {row.b} ="
+
+
+def validate(text, row):
+    if not text.strip().isdigit():
+        raise Invalid(f"no number in {text!r}")
+    return int(text)
+
+
+@reward(0.25)
+def near(answer, row):
+    return max(0.0, 1.0 - abs(answer - row.a - row.b) / 10)
+
+
+@reward(0.75)
+def exact(answer, row):
+    return float(answer == row.a + row.b)
+
+
+@reward(1.0, maximum=0.0)
+def brevity(text):
+    return -0.1 if len(text) > 8 else 0.0
+
+
+def bound(options: dict[str, str] | None = None, **changes: Any) -> BoundTask:
+    parts = {"name": "add", "load": load, "prompt": prompt, "validate": validate, "rewards": (near, exact), **changes}
+    task = Task(**parts)
+    return BoundTask(task, "demo.add", task.config(**(options or {})), TaskSpec("demo.add", 1.0, options or {}))
+
+
+def score_with(function: Callable[..., float], text: str = "3", **changes: Any) -> Score:
+    return bound(rewards=(function,), **changes).score(text, FIRST)
+
+
+# Scores
+
+
+def test_gold_earns_the_maximum_and_is_solved() -> None:
+    assert bound().score("3", FIRST) == Score(1.0, {"near": 1.0, "exact": 1.0}, valid=True, solved=True)
+
+
+def test_parts_are_raw_and_the_value_is_their_weighted_sum() -> None:
+    # near: 1 − 2/10 = 0.8; value: 0.25 · 0.8 = 0.2
+    score = bound().score("5", FIRST)
+
+    assert score == Score(pytest.approx(0.2), {"near": 0.8, "exact": 0.0}, True, False, "near 0.8 of 1, exact 0 of 1")
+
+
+def test_an_invalid_completion_earns_what_does_not_take_the_answer() -> None:
+    score = bound(rewards=(exact, brevity)).score("three, I am sure", FIRST)
+
+    assert score.value == -0.1 and not score.valid and not score.solved
+    assert score.parts == {"exact": 0.0, "brevity": -0.1}
+    assert score.why == "invalid: no number in 'three, I am sure'"
+
+
+def test_the_composers_invalid_value_counts() -> None:
+    assert bound(compose=graduated(invalid=-0.3)).score("?", FIRST).value == -0.3
+
+
+def test_penalties_do_not_decide_whether_it_is_solved() -> None:
+    score = bound(rewards=(exact, brevity)).score("3         ", FIRST)
+
+    assert score.value == pytest.approx(0.75 - 0.1) and score.solved
+
+
+def test_without_a_part_that_earns_nothing_is_solved() -> None:
+    assert not bound(rewards=(brevity,)).score("3", FIRST).solved
+
+
+def test_a_tasks_own_rule_decides_what_is_solved() -> None:
+    task = bound(solved=lambda answer, row, parts: parts["near"] > 0.5)
+
+    assert task.score("5", FIRST).solved
+    assert not task.score("99", FIRST).solved
+    assert not task.score("?", FIRST).solved
+
+
+def test_a_gate_opens_when_what_it_needs_is_at_its_maximum() -> None:
+    asked = []
+
+    @reward(needs="near")
+    def style(text):
+        asked.append(text)
+        return 0.5
+
+    task = bound(rewards=(near, style))
+
+    assert task.score("4", FIRST).parts == {"near": 0.9, "style": 0.0}
+    assert task.score("3", FIRST).parts == {"near": 1.0, "style": 0.5}
+    assert asked == ["3"]
+
+
+@given(st.text(max_size=20))
+def test_no_text_makes_scoring_raise(text: str) -> None:
+    score = bound(rewards=(near, exact, brevity)).score(text, FIRST)
+
+    assert score.abstained or math.isfinite(score.value)
+    assert len(score.why) <= MAX_WHY_CHARS and "\n" not in score.why
+
+
+def test_lone_surrogates_can_be_scored() -> None:
+    assert bound().score("\ud800", FIRST).why == "invalid: no number in '\\ud800'"
+
+
+# Abstentions
+
+
+def crash(answer):
+    return [][1]
+
+
+def give_up(answer):
+    sys.exit(3)
+
+
+def run_out_of_time(answer):
+    raise TimeoutError("the symbolic check")
+
+
+def lose_the_worker(answer):
+    raise InfrastructureError("no worker")
+
+
+@pytest.mark.parametrize(
+    ("function", "fault", "why"),
+    [
+        (crash, "reward", "reward crash() raised IndexError (test_binding.py:"),
+        (give_up, "reward", "reward give_up() raised SystemExit"),
+        (run_out_of_time, "timeout", "reward run_out_of_time() ran out of time: the symbolic check"),
+        (lose_the_worker, "infrastructure", "reward lose_the_worker(): no worker"),
+        (lambda answer: math.nan, "reward", "returned nan; a reward is a finite number"),
+        (lambda answer: math.inf, "reward", "returned inf"),
+        (lambda answer: None, "reward", "TypeError"),
+        (lambda answer: 2.0, "reward", "returned 2.0, above its maximum 1.0; state it: @reward(…, maximum=2)"),
+        (lambda answer: 10**400, "reward", "OverflowError"),
+    ],
+)
+def test_a_reward_that_fails_abstains_and_is_named(function: Callable[..., float], fault: str, why: str) -> None:
+    score = score_with(function)
+
+    assert (score.value, score.parts, score.valid, score.solved, score.fault) == (None, {}, False, False, fault)
+    assert why in score.why and len(score.why) <= MAX_WHY_CHARS
+
+
+def test_below_the_maximum_by_a_rounding_is_no_mistake() -> None:
+    assert score_with(lambda answer: 0.1 + 0.2 + 0.7 + 1e-12).solved
+
+
+def test_a_validator_that_crashes_abstains_where_one_that_refuses_does_not() -> None:
+    def broken(text, row):
+        return text.nothing
+
+    assert bound(validate=broken).score("3", FIRST).fault == "reward"
+    assert bound(validate=broken).score("3", FIRST).why.startswith("validate() raised AttributeError")
+
+
+def test_a_crash_in_solved_or_compose_abstains() -> None:
+    assert (
+        bound(solved=lambda answer, row: 1 / 0).score("3", FIRST).why.startswith("compose/solved raised ZeroDivision")
+    )
+    assert bound(compose=lambda specs, parts, valid: math.nan).score("3", FIRST).fault == "reward"
+
+
+def test_ctrl_c_is_nobodys_fault() -> None:
+    def interrupted(answer):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        score_with(interrupted)
+
+
+def test_a_long_reason_is_one_bounded_line() -> None:
+    def refuse(text, row):
+        raise Invalid("a\n\tb " * 10_000)
+
+    why = bound(validate=refuse).score("3", FIRST).why
+
+    assert why.startswith("invalid: a b a b") and len(why) <= MAX_WHY_CHARS
+
+
+# Opponents
+
+
+def guessed(answer, predictions):
+    return sum(int(prediction) == answer for prediction in predictions) / 2
+
+
+OPPONENT = Opponent(prompt=lambda answer, row: f"{row.id}? I say {answer}.")
+
+
+def test_rewards_receive_the_opponents_predictions() -> None:
+    task = bound(rewards=(guessed,), opponent=OPPONENT)
+
+    assert task.score("3", FIRST, predictions=["3", "4"]).value == 0.5
+
+
+def test_the_opponent_is_asked_about_valid_answers_only() -> None:
+    task = bound(rewards=(guessed,), opponent=OPPONENT)
+
+    assert task.opponent_prompt("3", FIRST) == "1+2? I say 3."
+    assert task.opponent_prompt("?", FIRST) is None
+
+
+def test_a_crash_before_the_opponent_is_left_to_the_score() -> None:
+    def leave(text, row):
+        sys.exit()
+
+    assert bound(validate=leave, rewards=(guessed,), opponent=OPPONENT).opponent_prompt("3", FIRST) is None
+
+
+# Rows, prompts, demos
+
+
+def test_rows_are_loaded_once_and_given_as_a_new_list() -> None:
+    loads = []
+
+    def counting(config) -> Iterable[Sum]:
+        loads.append(config)
+        yield from ROWS
+
+    task = bound(load=counting)
+    task.rows().clear()
+
+    assert task.rows() == ROWS and len(loads) == 1
+
+
+def test_size_takes_the_first_rows_and_asks_for_no_more() -> None:
+    def endless(config) -> Iterable[Sum]:
+        number = 0
+        while True:
+            yield Sum(id=str(number), a=number, b=0)
+            number += 1
+
+    assert [row.a for row in bound({"size": "2"}, load=endless).rows()] == [0, 1]
+
+
+def sum_with(**changes: Any) -> Sum:
+    return Sum(**{"id": "x", "a": 1, "b": 2, **changes})
+
+
+class Loose(Row):
+    note: Any
+
+
+@pytest.mark.parametrize(
+    ("rows", "row_class", "message"),
+    [
+        (
+            [],
+            Sum,
+            "task 'demo.add' has no rows for split 'train'; try another split, or give a local file with ?path=.",
+        ),
+        ([Row(id="x")], Sum, "load() gave a Row, not a Sum"),
+        (None, Sum, "load() gave NoneType; it must give rows"),
+        ([FIRST, FIRST], Sum, "two rows have the id '1+2'"),
+        ([sum_with(gold="\ud800")], Sum, "row 'x' cannot be written as JSON"),
+        ([Loose(id="x", note=math.nan)], Loose, "row 'x' changes when written as JSON"),
+        ([Loose(id="x", note={1: 2})], Loose, "row 'x' changes when written as JSON"),
+        ([Loose(id="x", note=object())], Loose, "row 'x' cannot be written as JSON"),
+    ],
+)
+def test_rows_that_would_break_later_are_refused(rows: Any, row_class: type[Row], message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        bound(load=lambda config: rows, row=row_class).rows()
+
+    assert message in str(caught.value)
+
+
+def test_a_row_that_pydantic_refuses_names_task_and_field() -> None:
+    def bad(config) -> Iterable[Sum]:
+        yield Sum(id="x", a="one", b=2)
+
+    with pytest.raises(DataError, match=r"task 'demo\.add': load\(\) made a row that is refused: a: .*\(given 'one'\)"):
+        bound(load=bad).rows()
+
+
+def test_a_row_travels_as_json() -> None:
+    assert bound().row_from_json(FIRST.model_dump_json()) == FIRST
+    with pytest.raises(DataError, match=r"a row does not fit Sum: a: .*\(given 'x'\)"):
+        bound().row_from_json('{"id": "1", "a": "x", "b": 2}')
+
+
+def test_prompts_are_text_or_messages() -> None:
+    message = {"role": "user", "content": "hi"}
+
+    assert bound().prompt(FIRST) == "1 + 2 ="
+    assert bound(prompt=lambda row: [message]).prompt(FIRST) == (message,)
+
+
+def test_callables_may_ask_for_config() -> None:
+    task = bound({"tone": "stern"}, config=Options, prompt=lambda row, config: f"{config.tone}: {row.id}")
+
+    assert task.prompt(FIRST) == "stern: 1+2"
+
+
+@pytest.mark.parametrize("made", [None, 3, [], ["text"], [{"role": "user"}], [{"role": "user", "content": 3}]])
+def test_what_is_no_prompt_is_refused(made: Any) -> None:
+    with pytest.raises(UserError, match="must give text or a list of messages with role and content"):
+        as_prompt(made, "prompt()")
+
+
+def test_demos_are_the_golds_or_the_tasks_own() -> None:
+    assert next(bound().demos()) == ("1 + 2 =", "3")
+    assert list(bound(demos=lambda config: [("a", "b")]).demos()) == [("a", "b")]
+
+
+def test_demos_without_gold_say_what_is_missing() -> None:
+    with pytest.raises(DataError, match="row 'x' has no gold, and the task gives no demos="):
+        list(bound(load=lambda config: [sum_with()], row=Sum).demos())
+
+
+# Options
+
+PLUGIN = """
+from collections.abc import Iterable
+from grpo_core import Row, Task, TaskConfig, reward
+
+class Options(TaskConfig):
+    tone: str = "plain"
+    strict: bool = False
+
+def load(config) -> Iterable[Row]:
+    return [Row(id=f"r{number}", gold="yes") for number in range(5)]
+
+def prompt(row, config):
+    return f"({config.tone}) {row.id}?"
+
+def validate(text, row):
+    return text.strip()
+
+@reward()
+def agrees(answer, row):
+    return float(answer in {"yes", "sure", "indeed"})
+
+couplet = Task("couplet", load, prompt, validate, (agrees,), config=Options)
+not_a_task = 3
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "rhyme.py"
+    path.write_text(PLUGIN)
+    return path
+
+
+def test_a_file_is_a_task(file: Path) -> None:
+    task = load_task(f"{file}:couplet?size=2&tone=stern&strict=yes")
+
+    assert task.name == "rhyme.couplet"
+    assert task.config.strict is True
+    assert task.prompt(task.rows()[1]) == "(stern) r1?"
+
+
+def test_the_spec_of_a_task_makes_it_again(file: Path) -> None:
+    task = load_task(f"{file}:couplet?size=2&tone=a%26b")
+    again = load_task(task.spec)
+
+    assert (again.spec, again.config, again.identity) == (task.spec, task.config, task.identity)
+
+
+def test_options_can_be_changed_afterwards(file: Path) -> None:
+    task = load_task(f"{file}:couplet?size=2")
+
+    assert len(task.with_options(size=None).rows()) == 5
+    assert task.with_options(split="test").spec == f"{file}:couplet?size=2&split=test"
+    assert len(task.rows()) == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("sise=3", "task 'rhyme.couplet' has no option 'sise'. Did you mean 'size'? Options: path, seed, size, split,"),
+        ("size=three", "task 'rhyme.couplet': size: Input should be a valid integer"),
+        ("size=0", "size: Input should be greater than or equal to 1 (given '0')"),
+        ("split=dev", "split: Input should be 'train', 'validation' or 'test' (given 'dev')"),
+        ("strict=perhaps", "strict: Input should be a valid boolean"),
+        (f"seed={'9' * 5000}", "seed: "),
+    ],
+)
+def test_an_option_that_does_not_fit_is_named(file: Path, query: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load_task(f"{file}:couplet?{query}")
+
+    assert message in str(caught.value) and len(str(caught.value)) < 300
+
+
+def test_one_task_is_not_two(file: Path) -> None:
+    with pytest.raises(UserError, match="names 2 tasks; one is wanted here"):
+        load_task(f"{file}:couplet,math.echo")
+
+
+def test_a_file_without_that_task_lists_what_it_has(file: Path) -> None:
+    with pytest.raises(UserError, match=r"rhyme\.py has no Task 'cuplet'\. Did you mean 'couplet'\? It has: couplet$"):
+        load_task(f"{file}:cuplet")
+    with pytest.raises(UserError, match="has no Task 'not_a_task'"):
+        load_task(f"{file}:not_a_task")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"there is no file .*nothing\.py"):
+        load_task(f"{tmp_path}/nothing.py:couplet")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("import nothing_of_that_name", r"ModuleNotFoundError: .* \(broken\.py:1\)"),
+        ("\nraise SystemExit(4)", r"SystemExit: 4 \(broken\.py:2\)"),
+        ("def f(:", "SyntaxError"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_says_where(tmp_path: Path, source: str, message: str) -> None:
+    (tmp_path / "broken.py").write_text(source)
+    for _ in range(2):  # a failed import leaves nothing behind that a second try would take for the module
+        with pytest.raises(UserError, match=message):
+            load_task(f"{tmp_path}/broken.py:t")
+
+
+def test_a_file_never_replaces_a_module_of_its_name(tmp_path: Path) -> None:
+    import random
+
+    (tmp_path / "random.py").write_text(PLUGIN)
+    load_task(f"{tmp_path}/random.py:couplet")
+
+    assert sys.modules["random"] is random
+
+
+# Identity
+
+
+def test_identity_is_stable_and_short() -> None:
+    assert bound().identity == bound().identity
+    assert len(bound().identity) == 16
+
+
+def tone(text):
+    return 1.0
+
+
+def other_prompt(row):
+    return f"{row.a}+{row.b}="
+
+
+def other_rows(config) -> Iterable[Sum]:
+    return ROWS[:2]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"version": "1"},
+        {"rewards": (near,)},
+        {"rewards": (exact, near)},
+        {"rewards": (near, exact, tone)},
+        {"prompt": other_prompt},
+        {"load": other_rows},
+        {"validate": lambda text, row: text},
+        {"solved": lambda answer, row: True},
+        {"compose": graduated()},
+        {"compose": graduated(invalid=-1.0)},
+        {"options": {"split": "test"}},
+        {"options": {"seed": "1"}},
+    ],
+)
+def test_identity_changes_with_whatever_changes_a_score(changed: dict[str, Any]) -> None:
+    assert bound(**changed).identity != bound().identity
+
+
+def test_identity_does_not_depend_on_what_leaves_scores_alone() -> None:
+    assert bound(timeout_s=9.0, default_model="tiny").identity == bound().identity
+
+
+IDENTITY = """
+import sys
+from collections.abc import Iterable
+from grpo_core import Row, Task, TaskConfig, load_task, reward
+from grpo_core.binding import BoundTask
+from grpo_core.taskspec import TaskSpec
+
+print(load_task(sys.argv[1]).identity)
+
+def load(config) -> Iterable[Row]:
+    return [Row(id="x")]
+
+# Made with exec, so that there is no source to hash; a set literal and a nested function make unstable constants.
+made = {}
+exec("def agrees(answer): return float((lambda a: a)(answer) in {'yes', 'sure', 'indeed', 'aye', 'yea'})", made)
+exec("def compose(specs, parts, valid): return sum(parts.values())", made)
+task = Task("t", load, lambda row: "p", lambda text, row: text, (made["agrees"],), compose=made["compose"])
+print(BoundTask(task, "x.t", TaskConfig(), TaskSpec("x.t")).identity)
+"""
+
+
+def test_identity_is_the_same_in_every_process(file: Path) -> None:
+    def identities(hash_seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", IDENTITY, f"{file}:couplet"]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert identities("1") == identities("2")

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_core.apportion import Quotas
+from grpo_core.binding import BoundTask
+from grpo_core.errors import DataError, UserError
+from grpo_core.mixture import Draw, Mixture, ShuffledEpochs, shuffled, task_labels
+from grpo_core.task import Row, Task, TaskConfig
+from grpo_core.taskspec import TaskSpec
+
+
+def load(config: TaskConfig) -> Iterable[Row]:
+    return rows(3)
+
+
+def prompt(row: Row) -> str:
+    return row.id
+
+
+def validate(text: str, row: Row) -> str:
+    return text
+
+
+def exact(answer: str, row: Row) -> float:
+    return 1.0
+
+
+def rows(n: int) -> list[Row]:
+    return [Row(id=f"r{i}") for i in range(n)]
+
+
+def task(name: str, **options: str) -> BoundTask:
+    return BoundTask(
+        Task(name, load, prompt, validate, (exact,)), f"demo.{name}", TaskConfig(), TaskSpec(f"demo.{name}", 1, options)
+    )
+
+
+def mixture(sizes: dict[str, int], weights: dict[str, float] | None = None, seed: int = 0) -> Mixture:
+    weights = weights or dict.fromkeys(sizes, 1.0)
+    return Mixture(
+        [(task(name), weights[name]) for name in sizes], {f"demo.{name}": rows(n) for name, n in sizes.items()}, seed
+    )
+
+
+def keys(draws: Iterable[Draw]) -> list[tuple[str, int]]:
+    return [(draw.prompt_id, draw.position) for draw in draws]
+
+
+# --- quotas
+
+
+def test_two_kinds_follow_the_cumulative_largest_remainder() -> None:
+    # 2:1 in batches of 8: cumulative targets 5.33/2.67, 10.67/5.33, 16/8 round to 5/3, 11/5, 16/8.
+    quotas = Quotas([2, 1])
+    totals = []
+    for _ in range(3):
+        quotas.take(8)
+        totals.append(tuple(quotas.counts))
+    assert totals == [(5, 3), (11, 5), (16, 8)]
+
+
+def test_ties_go_by_order() -> None:
+    assert Quotas([1, 1]).take(4) == [0, 1, 0, 1]
+
+
+def test_a_decimal_weight_is_that_decimal() -> None:
+    quotas = Quotas([0.1, 0.2])  # as floats, 0.1/(0.1+0.2) is not a third
+    quotas.take(300)
+    assert quotas.counts == [100, 200]
+
+
+def test_a_weight_of_zero_gets_nothing() -> None:
+    quotas = Quotas([1, 0, 1])
+    quotas.take(10)
+    assert quotas.counts == [5, 0, 5]
+
+
+@pytest.mark.parametrize("weights", [[0, 0], [-1, 2], [math.nan, 1], [math.inf, 1], []])
+def test_impossible_weights_are_refused(weights: list[float]) -> None:
+    with pytest.raises(UserError, match="weights"):
+        Quotas(weights)
+
+
+@given(
+    st.lists(st.integers(0, 1000), min_size=1, max_size=8).filter(any),
+    st.lists(st.integers(1, 9), min_size=1, max_size=30),
+)
+@settings(max_examples=150, deadline=None)
+def test_no_count_is_ever_off_by_a_whole_turn(weights: list[int], batches: list[int]) -> None:
+    quotas, batched = Quotas(weights), Quotas(weights)
+    for turn, _ in enumerate(range(sum(batches)), start=1):
+        quotas.take(1)
+        for count, weight in zip(quotas.counts, weights, strict=True):
+            ideal = turn * weight / sum(weights)
+            assert abs(count - ideal) < 1
+            assert count == ideal or not all((turn * other) % sum(weights) == 0 for other in weights)
+    for size in batches:
+        batched.take(size)
+    assert batched.counts == quotas.counts  # the split into batches makes no difference
+
+
+# --- row orders
+
+
+def test_each_epoch_holds_every_row_once_in_another_order() -> None:
+    order = ShuffledEpochs(rows(20), "0/demo.a")
+    epochs = [[order.next(()).id for _ in range(20)] for _ in range(3)]
+    assert all(sorted(epoch) == sorted(row.id for row in rows(20)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_the_order_does_not_depend_on_how_rows_were_listed() -> None:
+    assert shuffled(["a", "b", "c", "d", "e"], "k") == shuffled(["e", "c", "a", "b", "d"], "k")
+
+
+def test_the_order_is_the_same_in_every_process() -> None:
+    code = "from grpo_core.mixture import shuffled; print(*shuffled([f'r{i}' for i in range(50)], '7/demo.a/3'))"
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert printed == {" ".join(shuffled([f"r{i}" for i in range(50)], "7/demo.a/3")) + "\n"}
+
+
+@given(st.integers(1, 12), st.lists(st.integers(1, 12), min_size=1, max_size=25), st.integers(0, 3))
+@settings(max_examples=150, deadline=None)
+def test_batches_repeat_nothing_and_epochs_lose_nothing(n_rows: int, batches: list[int], seed: int) -> None:
+    drawn: Counter[str] = Counter()
+    subject = mixture({"a": n_rows}, seed=seed)
+    for size in batches:
+        batch = subject.draw(size)
+        ids = [draw.row.id for draw in batch]
+        fullest = -(-size // n_rows)  # every row as often as any other, up to one
+        assert max(Counter(ids).values()) <= fullest
+        assert len({draw.prompt_id for draw in batch}) == size  # repeats still have sampling keys of their own
+        drawn.update(ids)
+    # A row put off at an epoch's end comes in the next batch, so counts differ by at most 2 at any time.
+    counts = [drawn[row.id] for row in rows(n_rows)]
+    assert max(counts) - min(counts) <= 2
+
+
+# --- mixtures
+
+
+def test_a_batch_holds_each_task_by_its_quota() -> None:
+    subject = mixture({"a": 50, "b": 50}, {"a": 2.0, "b": 1.0})
+    counts = [Counter(draw.label for draw in subject.draw(6)) for _ in range(5)]
+    assert counts == [Counter({"demo.a": 4, "demo.b": 2})] * 5
+
+
+def test_positions_number_the_prompts_of_the_run() -> None:
+    subject = mixture({"a": 5, "b": 5})
+    assert [draw.position for _ in range(3) for draw in subject.draw(4)] == list(range(12))
+    assert subject.drawn == 12
+    assert subject.prompts_per_epoch == 10
+
+
+def test_a_task_is_shuffled_the_same_alone_and_mixed() -> None:
+    alone = [draw.row.id for draw in mixture({"a": 30}).draw(10)]
+    mixed = [draw.row.id for draw in mixture({"b": 7, "a": 30}).draw(20) if draw.label == "demo.a"]
+    assert mixed == alone
+
+
+def test_the_seed_changes_the_order() -> None:
+    assert keys(mixture({"a": 30}, seed=1).draw(10)) != keys(mixture({"a": 30}, seed=2).draw(10))
+
+
+def test_replacing_keeps_the_task_and_repeats_nothing() -> None:
+    subject = mixture({"a": 20, "b": 20})
+    batch = subject.draw(6)
+    rejected = batch[:3]
+    again = subject.replace(rejected)
+    assert [draw.label for draw in again] == [draw.label for draw in rejected]
+    assert len({draw.prompt_id for draw in [*batch, *again]}) == 9
+    assert Counter(draw.label for draw in subject.draw(6)) == {"demo.a": 3, "demo.b": 3}  # quotas did not move
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 6), st.integers(1, 8))
+@settings(max_examples=60, deadline=None)
+def test_a_resumed_mixture_goes_on_as_if_it_had_not_stopped(size_a: int, size_b: int, before: int, batch: int) -> None:
+    def fresh() -> Mixture:
+        return mixture({"a": size_a, "b": size_b}, {"a": 1.5, "b": 1.0}, seed=3)
+
+    straight = fresh()
+    for _ in range(before):
+        straight.draw(batch)
+    saved = json.dumps(straight.state())
+    resumed = fresh()
+    resumed.draw(5)  # whatever it did before is overwritten
+    resumed.load_state(json.loads(saved))
+    for _ in range(4):
+        assert keys(resumed.draw(batch)) == keys(straight.draw(batch))
+
+
+def test_a_checkpoint_of_another_mixture_is_refused() -> None:
+    state = mixture({"a": 4, "b": 4}, {"a": 2, "b": 1}).state()
+    with pytest.raises(UserError, match=r"demo\.a:2, demo\.b:1, this run's is demo\.a:1, demo\.b:1"):
+        mixture({"a": 4, "b": 4}).load_state(state)
+    with pytest.raises(UserError, match="version 99"):
+        mixture({"a": 4}).load_state({**mixture({"a": 4}).state(), "version": 99})
+
+
+def test_a_checkpoint_of_other_rows_is_refused() -> None:
+    state = mixture({"a": 9}).state()
+    state["orders"]["demo.a"]["cursor"] = 7
+    with pytest.raises(UserError, match="other rows than the 4"):
+        mixture({"a": 4}).load_state(state)
+
+
+def test_a_task_without_rows_is_refused_by_name() -> None:
+    with pytest.raises(DataError, match=r"demo\.a"):
+        Mixture([(task("a"), 1)], {"demo.a": []}, 0)
+
+
+def test_tasks_that_share_a_name_are_told_apart_by_their_specs() -> None:
+    assert task_labels([task("a", template="r1"), task("a"), task("b")]) == ("demo.a?template=r1", "demo.a", "demo.b")
+
+
+def test_results_reach_the_order_of_their_task() -> None:
+    heard = []
+
+    class Listening(ShuffledEpochs):
+        def update(self, row_id: str, value: float) -> None:
+            heard.append((row_id, value))
+
+    subject = Mixture(
+        [(task("a"), 1), (task("b"), 1)],
+        {"demo.a": rows(3), "demo.b": rows(3)},
+        0,
+        orders={"demo.b": Listening(rows(3), "k")},
+    )
+    for draw in subject.draw(4):
+        subject.update(draw, 0.25)
+    assert [value for _, value in heard] == [0.25, 0.25]

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_core.errors import DataError, UserError
+from grpo_core.row_filter import OverlongPolicy, filter_rows, truncate_prompt
+from grpo_core.task import Row
+
+
+def row(prompt_tokens: int, gold_tokens: int | None = None) -> Row:
+    return Row(id=f"{prompt_tokens}/{gold_tokens}", gold=None if gold_tokens is None else "g" * gold_tokens)
+
+
+def prompt_length(row: Row) -> int:
+    return int(row.id.split("/")[0])
+
+
+def gold_length(row: Row) -> int:
+    assert row.gold is not None
+    return len(row.gold)
+
+
+def ids(rows: tuple[Row, ...]) -> list[str]:
+    return [row.id for row in rows]
+
+
+def test_a_prompt_of_exactly_the_limit_stays() -> None:
+    report = filter_rows([row(4), row(5), row(6), row(9)], prompt_length, max_prompt_length=5)
+    assert ids(report.kept) == ["4/None", "5/None"]
+    assert report.dropped_prompts == ("6/None", "9/None")
+    assert str(report) == "2 of 4 rows; 2 dropped for a long prompt (longest: 9 tokens)"
+
+
+def test_truncating_keeps_the_row_and_says_which() -> None:
+    report = filter_rows([row(4), row(6)], prompt_length, max_prompt_length=5, policy="truncate")
+    assert ids(report.kept) == ["4/None", "6/None"]
+    assert report.truncated == {"6/None"}
+    assert report.dropped == 0
+    assert str(report) == "2 of 2 rows; 1 with the prompt cut to its end (longest: 6 tokens)"
+
+
+def test_a_gold_that_cannot_be_reached_drops_its_row_under_both_policies() -> None:
+    rows = [row(4, 3), row(4, 4), row(4), row(9, 4)]
+    policies: tuple[OverlongPolicy, ...] = ("drop", "truncate")
+    for policy in policies:
+        report = filter_rows(
+            rows, prompt_length, max_prompt_length=5, gold_length=gold_length, max_gold_length=3, policy=policy
+        )
+        assert ids(report.kept) == ["4/3", "4/None"]  # without a gold, there is nothing to reach
+        assert report.dropped == 2  # the last row is too long twice and counted once
+        assert report.longest_gold == 4
+
+
+def test_nothing_left_is_refused_with_the_arithmetic() -> None:
+    with pytest.raises(DataError) as refused:
+        filter_rows(
+            [row(6), row(9), row(3, 8)],
+            prompt_length,
+            max_prompt_length=5,
+            gold_length=gold_length,
+            max_gold_length=7,
+        )
+    assert str(refused.value) == (
+        "none of 3 rows is left: 2 for a prompt of more than 5 tokens (shortest 6, longest 9), 1 for a gold of more "
+        "than 7 tokens (shortest 8, longest 8). Raise the limit, or give other rows."
+    )
+
+
+def test_no_rows_at_all_is_refused() -> None:
+    with pytest.raises(DataError, match="there are no rows"):
+        filter_rows([], prompt_length, max_prompt_length=5)
+
+
+def test_truncation_keeps_the_end() -> None:
+    assert truncate_prompt([1, 2, 3, 4], 3) == [2, 3, 4]
+    assert truncate_prompt([1, 2], 3) == [1, 2]
+
+
+def test_a_limit_of_zero_is_refused() -> None:
+    with pytest.raises(UserError, match="max_prompt_length=0"):
+        truncate_prompt([1, 2], 0)  # [-0:] would keep everything
+    with pytest.raises(UserError, match="max_prompt_length=0"):
+        filter_rows([row(1)], prompt_length, max_prompt_length=0)
+    with pytest.raises(UserError, match="max_gold_length=-1"):
+        filter_rows([row(1)], prompt_length, max_prompt_length=1, gold_length=gold_length, max_gold_length=-1)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.none() | st.integers(1, 9)), unique=True, min_size=1),
+    st.sampled_from(["drop", "truncate"]),
+)
+def test_every_row_is_accounted_for(shapes: list[tuple[int, int | None]], policy: OverlongPolicy) -> None:
+    rows = [row(*shape) for shape in shapes]
+    try:
+        report = filter_rows(
+            rows, prompt_length, max_prompt_length=5, gold_length=gold_length, max_gold_length=5, policy=policy
+        )
+    except DataError:
+        return
+    assert sorted([*ids(report.kept), *report.dropped_prompts, *report.dropped_golds]) == sorted(ids(tuple(rows)))
+    for kept in report.kept:
+        assert (prompt_length(kept) > 5) == (kept.id in report.truncated)

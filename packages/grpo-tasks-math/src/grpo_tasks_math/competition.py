@@ -1,0 +1,190 @@
+r"""`math.competition`: MATH (Hendrycks et al., arXiv 2103.03874), answers in \boxed{…}."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from grpo_core import Invalid, Row, Task, reward
+from grpo_core.data import DatasetConfig, stable_id
+from grpo_tasks_math.sources import published_rows
+from grpo_tasks_math.verdicts import verdict_of
+from grpo_tasks_math.verify import Verdict
+
+HUB_SUBJECTS = (
+    "algebra",
+    "counting_and_probability",
+    "geometry",
+    "intermediate_algebra",
+    "number_theory",
+    "prealgebra",
+    "precalculus",
+)
+
+HUB = {
+    "train": tuple(f"EleutherAI/hendrycks_math/{subject}" for subject in HUB_SUBJECTS),
+    "test": ("HuggingFaceH4/MATH-500",),
+}
+"""MATH's train split by subject, and the 500 problems of its test split that are customary for evaluation."""
+
+LEVELS = (1, 5)
+
+_VISUAL = re.compile(r"\[asy\]|\\includegraphics|\b(?:figure|diagram|drawing|picture|pictured)s?\b", re.IGNORECASE)
+_LEVEL = re.compile(r"(?:Level )?([1-5])")
+
+
+class CompetitionConfig(DatasetConfig):
+    """Options of `math.competition`.
+
+    Attributes:
+        min_level: Easiest level; MATH has 1 to 5. A problem without a level is taken when all levels are.
+        max_level: Hardest level.
+        subjects: Subjects taken, separated by commas (`algebra,number theory`); all of them by default.
+        visual: `drop` or `keep` problems that speak of a figure, which the text does not show.
+    """
+
+    min_level: int = Field(default=LEVELS[0], ge=LEVELS[0], le=LEVELS[1])
+    max_level: int = Field(default=LEVELS[1], ge=LEVELS[0], le=LEVELS[1])
+    subjects: tuple[str, ...] = ()
+    visual: Literal["drop", "keep"] = "drop"
+
+    @field_validator("subjects", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _levels_in_order(self) -> CompetitionConfig:
+        if self.min_level > self.max_level:
+            raise ValueError(f"min_level {self.min_level} is above max_level {self.max_level}")
+        return self
+
+
+class CompetitionRow(Row):
+    r"""One problem; gold is the reference solution, difficulty the level.
+
+    Attributes:
+        problem: The problem, with LaTeX.
+        answer: What stands in the solution's last \boxed{…}.
+        subject: Such as Algebra; empty where the file has none.
+    """
+
+    problem: str
+    answer: str
+    subject: str = ""
+
+
+def load(config: CompetitionConfig) -> Iterator[CompetitionRow]:
+    """Competition problems: MATH from the hub, or a local file with problem, solution, level and type."""
+    rows = published_rows(config, _row, needs=("problem", "solution"), hub=HUB, content=lambda row: row.problem)
+    return (row for row in rows if _is_wanted(row, config))
+
+
+def _row(record: Mapping[str, Any]) -> CompetitionRow:
+    problem, solution = record["problem"], record["solution"]
+    if not isinstance(problem, str) or not isinstance(solution, str):
+        raise ValueError("problem and solution must be text")
+    answer = last_boxed(solution)
+    if not answer:
+        raise ValueError(r"solution: no \boxed{…} with the answer")
+    level = _LEVEL.fullmatch(str(record.get("level", "")))
+    return CompetitionRow(
+        id=stable_id(problem.strip()),
+        problem=problem.strip(),
+        answer=answer,
+        subject=str(record.get("type") or record.get("subject") or ""),
+        gold=f" {solution.strip()}",
+        difficulty=float(level[1]) if level else None,
+    )
+
+
+def _is_wanted(row: CompetitionRow, config: CompetitionConfig) -> bool:
+    if config.visual == "drop" and _VISUAL.search(row.problem):
+        return False
+    if config.subjects and _plain(row.subject) not in map(_plain, config.subjects):
+        return False
+    if row.difficulty is None:
+        return (config.min_level, config.max_level) == LEVELS
+    return config.min_level <= row.difficulty <= config.max_level
+
+
+def _plain(subject: str) -> str:
+    """`Counting & Probability` and `counting_and_probability` are one subject."""
+    return subject.lower().replace("&", "and").replace("_", " ").strip()
+
+
+def last_boxed(text: str) -> str:
+    r"""The inside of the last \boxed{…} with balanced braces (\fbox, and `\boxed 5`, too); empty if there is none."""
+    start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+    if start < 0:
+        return ""
+    rest = text[start:].removeprefix("\\boxed").removeprefix("\\fbox").lstrip()
+    if not rest.startswith("{"):
+        return rest.split("$")[0].split(".")[0].strip()
+    depth = 0
+    for position, character in enumerate(rest):
+        escaped = position > 0 and rest[position - 1] == "\\"
+        depth += (character == "{" and not escaped) - (character == "}" and not escaped)
+        if depth == 0:
+            return rest[1:position].strip()
+    return ""
+
+
+def prompt(row: CompetitionRow) -> str:
+    r"""The instruction and the problem."""
+    return (
+        "Solve the problem step by step and put the final answer inside \\boxed{}.\n\n"
+        f"Problem: {row.problem}\nSolution:"
+    )
+
+
+def _own_solution(text: str) -> str:
+    return text.partition("\nProblem:")[0]
+
+
+def validate(text: str, row: CompetitionRow) -> Verdict:
+    """The verifier's verdict, if there is an answer.
+
+    Raises:
+        Invalid: there is none.
+        TimeoutError: the verifier ran out of time; the completion is not scored.
+    """
+    verdict = verdict_of(row.answer, _own_solution(text))
+    if verdict is Verdict.UNPARSABLE:
+        raise Invalid("no final answer")
+    return verdict
+
+
+@reward(1.0, maximum=2.0)
+def accuracy(answer: Verdict) -> float:
+    """2.0 for a right answer, 0.0 otherwise."""
+    return 2.0 * (answer is Verdict.CORRECT)
+
+
+@reward(0.2)
+def boxed(text: str) -> float:
+    r"""1 when the completion holds a \boxed{…} with something in it."""
+    return float(bool(last_boxed(_own_solution(text))))
+
+
+def solved(answer: Verdict) -> bool:
+    """Whether the answer is right, boxed or not."""
+    return answer is Verdict.CORRECT
+
+
+TASK = Task(
+    "competition",
+    load,
+    prompt,
+    validate,
+    (accuracy, boxed),
+    config=CompetitionConfig,
+    row=CompetitionRow,
+    solved=solved,
+    stop=("\nProblem:",),
+    timeout_s=10.0,  # the verifier's own limit of 3 s comes first, so that a slow answer is named as what it is
+)
+"""Value: 2.2 for the right answer in a box, 2.0 unboxed, 0.2 for a box with a wrong one."""

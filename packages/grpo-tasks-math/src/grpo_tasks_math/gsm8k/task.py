@@ -1,0 +1,140 @@
+"""The task `math.gsm8k`: options, loader, rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import model_validator
+
+from grpo_core import Invalid, Task, reward
+from grpo_core.data import DatasetConfig, stable_id
+from grpo_tasks_math import rewards
+from grpo_tasks_math.gsm8k.rows import Form, GSM8KRow, Solution, read_solution
+from grpo_tasks_math.gsm8k.templates import STOP, Template, has_form, make_gold, make_prompt, whole_answer
+from grpo_tasks_math.sources import published_rows
+from grpo_tasks_math.verdicts import verdict_of
+from grpo_tasks_math.verify import Verdict
+
+Preset = Literal["accuracy", "signed", "tag_pref", "tag_math_correct"]
+
+HUB = {"train": ("openai/gsm8k/main",), "test": ("openai/gsm8k/main",)}
+
+
+class GSM8KConfig(DatasetConfig):
+    """Options of `math.gsm8k`.
+
+    Attributes:
+        template: `plain` (ends with `#### N`), `r1` (think and answer tags) or `few_shot` (four worked examples).
+        form: Of the file: `raw` {question, answer}, `latex` {index, text}, or `auto`, decided by each record's fields.
+        rewards: `accuracy` (2.0 or 0, with small rewards for form and true reasoning), `signed` (+1, +0.5 for a
+            mention, −1), `tag_pref` (right inside an answer tag) or `tag_math_correct` (that, and exactly one tag).
+    """
+
+    template: Template = "plain"
+    form: Form = "auto"
+    rewards: Preset = "accuracy"
+
+    @model_validator(mode="after")
+    def _tags_need_their_template(self) -> GSM8KConfig:
+        if self.rewards in ("tag_pref", "tag_math_correct") and self.template != "r1":
+            raise ValueError(f"rewards={self.rewards} looks for <answer> tags, which only template=r1 asks for")
+        return self
+
+
+def load(config: GSM8KConfig) -> Iterator[GSM8KRow]:
+    """Grade-school word problems: openai/gsm8k from the hub, or a local file of either form."""
+    return published_rows(
+        config,
+        lambda record: _row(read_solution(record, config.form), config.template),
+        hub=HUB,
+        content=lambda row: row.question,
+    )
+
+
+def _row(solution: Solution, template: Template) -> GSM8KRow:
+    return GSM8KRow(
+        id=stable_id(solution.question),
+        question=solution.question,
+        answer=solution.answer,
+        gold=make_gold(solution, template),
+        difficulty=float(solution.steps),
+    )
+
+
+def prompt(row: GSM8KRow, config: GSM8KConfig) -> str:
+    """The question in the configured template."""
+    return make_prompt(row.question, config.template)
+
+
+def validate(text: str, row: GSM8KRow, config: GSM8KConfig) -> Verdict:
+    """The verifier's verdict, if there is an answer.
+
+    Raises:
+        Invalid: there is none.
+        TimeoutError: the verifier ran out of time; the completion is not scored.
+    """
+    verdict = _verdict(text, row, config)
+    if verdict is Verdict.UNPARSABLE:
+        raise Invalid("no final answer")
+    return verdict
+
+
+def _verdict(text: str, row: GSM8KRow, config: GSM8KConfig) -> Verdict:
+    return verdict_of(row.answer, whole_answer(text, config.template))
+
+
+@reward(1.0, maximum=2.0)
+def accuracy(text: str, row: GSM8KRow, config: GSM8KConfig) -> float:
+    """2.0 for a right answer, 0.0 otherwise; under another `rewards` preset that one's value, at most 1.0."""
+    answer = whole_answer(text, config.template)
+    match config.rewards:
+        case "accuracy":
+            return 2.0 * (_verdict(text, row, config) is Verdict.CORRECT)
+        case "signed":
+            return rewards.signed_accuracy(answer, row.answer)
+        case "tag_pref":
+            return rewards.tag_pref(answer, row.answer)
+        case "tag_math_correct":
+            return rewards.tag_math_correct(answer, row.answer)
+
+
+@reward(0.2)
+def reasoning(text: str, row: GSM8KRow, config: GSM8KConfig) -> float:
+    """Quality of the reasoning relative to the reference solution's: min(1, q(text) / q(gold)), q as in `rewards`.
+
+    Where the reference shows no arithmetic there is nothing to compare with: then 1 for a right answer. 0 under
+    another preset.
+    """
+    if config.rewards != "accuracy":
+        return 0.0
+    reference = rewards.reasoning(row.gold or "")
+    if reference == 0.0:
+        return float(_verdict(text, row, config) is Verdict.CORRECT)
+    return min(1.0, rewards.reasoning(whole_answer(text, config.template)) / reference)
+
+
+@reward(0.2)
+def format(text: str, config: GSM8KConfig) -> float:
+    """1 when the completion has the form that its prompt asks for; 0 under another preset."""
+    return float(config.rewards == "accuracy" and has_form(text, config.template))
+
+
+def solved(answer: Verdict) -> bool:
+    """Whether the answer is right, whatever its form."""
+    return answer is Verdict.CORRECT
+
+
+TASK = Task(
+    "gsm8k",
+    load,
+    prompt,
+    validate,
+    (accuracy, reasoning, format),
+    config=GSM8KConfig,
+    row=GSM8KRow,
+    solved=solved,
+    stop=STOP,
+    timeout_s=10.0,  # the verifier's own limit of 3 s comes first, so that a slow answer is named as what it is
+)
+"""Value: 2.4 for the right answer in the right form with true reasoning; 2.0 for the answer alone."""

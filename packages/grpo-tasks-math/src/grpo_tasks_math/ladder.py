@@ -1,0 +1,157 @@
+"""`math.ladder`: the tasks of this package from easiest to hardest, as one task for a curriculum to climb."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import chain, zip_longest
+from typing import Any
+
+from pydantic import Field, field_validator, model_validator
+
+from grpo_core import BoundTask, InfrastructureError, Invalid, Prompt, Row, Score, Task, TaskConfig, load_task, reward
+
+LADDER = (
+    "math.echo",
+    "math.pattern",
+    "math.arithmetic",
+    "math.counting",
+    "math.base_conversion",
+    "math.comparison",
+    "math.word_problem",
+    "math.gsm8k",
+    "math.scheduling",
+)
+"""Specs of every rung, easiest first."""
+
+RUNGS = tuple(spec.removeprefix("math.") for spec in LADDER)
+"""Names of every rung, easiest first."""
+
+
+class LadderConfig(TaskConfig):
+    """Options of `math.ladder`.
+
+    Attributes:
+        size: Rows in all, shared equally by the rungs.
+        path: The file of rung `gsm8k`, as for `math.gsm8k`.
+        rungs: Names of the rungs in order, separated by commas. All of them but `gsm8k` by default, because that one
+            needs a network or a file.
+        threshold: Held-out solved rate of a rung at which the next one is added.
+    """
+
+    size: int | None = Field(default=1000, ge=1)
+    rungs: tuple[str, ...] = tuple(rung for rung in RUNGS if rung != "gsm8k")
+    threshold: float = Field(default=0.9, gt=0.0, le=1.0)
+
+    @field_validator("rungs", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+    @field_validator("rungs")
+    @classmethod
+    def _exist(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for rung in value:
+            if rung not in RUNGS:
+                raise ValueError(f"there is no rung {rung!r}; the rungs are {', '.join(RUNGS)}")
+        if not value or len(set(value)) < len(value):
+            raise ValueError("name at least one rung, and each of them once")
+        return value
+
+    @model_validator(mode="after")
+    def _path_is_read(self) -> LadderConfig:
+        if self.path is not None and "gsm8k" not in self.rungs:
+            raise ValueError("path is the file of rung gsm8k, which is not among the rungs: ?rungs=…,gsm8k")
+        return self
+
+
+class LadderRow(Row):
+    """A row of one rung; its difficulty is the rung's place, from 0.
+
+    Attributes:
+        rung: The task's name without `math.`.
+        inner: The task's own row as JSON.
+    """
+
+    rung: str
+    inner: str
+
+
+def load(config: LadderConfig) -> Iterator[LadderRow]:
+    """Rows of every rung in turn, so that any first part of them holds all rungs equally."""
+    columns = [_rows(config, place, rung) for place, rung in enumerate(config.rungs)]
+    return (row for row in chain.from_iterable(zip_longest(*columns)) if row is not None)
+
+
+def _rows(config: LadderConfig, place: int, rung: str) -> list[LadderRow]:
+    options: dict[str, object] = {"seed": config.seed, "split": config.split}
+    if config.size is not None:
+        options["size"] = config.size // len(config.rungs) + (place < config.size % len(config.rungs))
+        if options["size"] == 0:
+            return []
+    if rung == "gsm8k":
+        options["path"] = config.path
+    return [
+        LadderRow(id=f"{rung}/{row.id}", gold=row.gold, difficulty=float(place), rung=rung, inner=row.model_dump_json())
+        for row in _task(rung).with_options(**options).rows()
+    ]
+
+
+@lru_cache(maxsize=len(RUNGS))
+def _task(rung: str) -> BoundTask:
+    return load_task(f"math.{rung}")
+
+
+@lru_cache(maxsize=64)  # prompt, validator and rewards meet the same row one after the other
+def _inner(rung: str, inner: str) -> Row:
+    return _task(rung).row_from_json(inner)
+
+
+def prompt(row: LadderRow) -> Prompt:
+    """The rung's own prompt."""
+    return _task(row.rung).prompt(_inner(row.rung, row.inner))
+
+
+def validate(text: str, row: LadderRow) -> Score:
+    """The rung's own score, if it found an answer.
+
+    Raises:
+        Invalid: the rung's validator refused the completion.
+        TimeoutError: the rung ran out of time; the completion is not scored.
+        InfrastructureError: something around the rung failed; likewise.
+        RuntimeError: the rung's own code failed; likewise.
+    """
+    score = _task(row.rung).score(text, _inner(row.rung, row.inner))
+    if score.abstained:
+        faults = {"timeout": TimeoutError, "infrastructure": InfrastructureError}
+        raise faults.get(score.fault, RuntimeError)(f"rung {row.rung}: {score.why}")
+    if not score.valid:
+        raise Invalid(score.why.removeprefix("invalid: "))
+    return score
+
+
+@reward(1.0)
+def share(answer: Score, row: LadderRow) -> float:
+    """The rung's value over the most that it can be, from 0 to 1: rungs pay alike, whatever their weights."""
+    most = sum(spec.weight * spec.maximum for spec in _task(row.rung).rewards if not spec.is_penalty)
+    return min(1.0, max(0.0, (answer.value or 0.0) / most))
+
+
+def solved(answer: Score) -> bool:
+    """Whether the rung counts the completion as solved."""
+    return answer.solved
+
+
+TASK = Task(
+    "ladder",
+    load,
+    prompt,
+    validate,
+    (share,),
+    config=LadderConfig,
+    row=LadderRow,
+    solved=solved,
+    timeout_s=10.0,  # the longest of its rungs
+    exempt={"the prompt contains the answer": "so do the prompts of rungs echo, pattern and comparison"},
+)
+"""Value: the rung's own, scaled to a maximum of 1.0."""

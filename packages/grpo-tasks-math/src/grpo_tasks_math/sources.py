@@ -1,0 +1,58 @@
+"""Rows of the published datasets: a local file, or the hub, whose train split lends a validation part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from grpo_core import Row
+from grpo_core.data import DatasetConfig, read_rows, split_of
+
+RowType = TypeVar("RowType", bound=Row)
+
+
+def published_rows(
+    config: DatasetConfig,
+    make: Callable[[Mapping[str, Any]], RowType],
+    *,
+    needs: Sequence[str] = (),
+    hub: Mapping[str, Sequence[str]],
+    content: Callable[[RowType], str],
+) -> Iterator[RowType]:
+    """Read `config.path`, else the hub; a problem that is there twice is taken once.
+
+    Args:
+        config: Path, split and field mapping.
+        make: A record -> a row; may raise ValueError for a bad value.
+        needs: Fields that every record must have.
+        hub: `train` and `test` -> the datasets that hold them, as `owner/name[/config]`. Published sets have no
+            validation split: a tenth of train, by hash of the content, is set aside for it.
+        content: What makes two rows the same problem.
+
+    Raises:
+        DataError: no file, no network, or a record that does not fit: file, line, field.
+    """
+    seen: set[str] = set()
+    for row in _rows(config, make, needs, hub, content):
+        key = content(row)
+        if key not in seen:
+            seen.add(key)
+            yield row
+
+
+def _rows(
+    config: DatasetConfig,
+    make: Callable[[Mapping[str, Any]], RowType],
+    needs: Sequence[str],
+    hub: Mapping[str, Sequence[str]],
+    content: Callable[[RowType], str],
+) -> Iterator[RowType]:
+    if config.path is not None:
+        yield from read_rows(config, make, needs=needs, content=content)
+        return
+    part = "test" if config.split == "test" else "train"
+    for name in hub[part]:
+        published = config.model_copy(update={"path": f"hub:{name}", "split": part})
+        for row in read_rows(published, make, needs=needs, content=content):
+            if part == "test" or (split_of(content(row)) == "validation") == (config.split == "validation"):
+                yield row

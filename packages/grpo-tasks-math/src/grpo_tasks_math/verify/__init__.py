@@ -1,0 +1,10 @@
+"""The safe answer verifier.
+
+`verify(gold, completion)` gives one of four verdicts, on any text, from any thread or process, in bounded time:
+extract (where the answer stands) → values (what it says) → compare (exactly) → symbolic (math-verify, killable).
+"""
+
+from grpo_tasks_math.verify.check import Verdict, extract_answer, verify
+from grpo_tasks_math.verify.pool import close, warm
+
+__all__ = ["Verdict", "close", "extract_answer", "verify", "warm"]

@@ -1,0 +1,85 @@
+"""The verifier: extract, read, compare exactly, and ask the symbolic engine only for what is left."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from functools import lru_cache
+
+from grpo_tasks_math.verify import pool, symbolic
+from grpo_tasks_math.verify.compare import compare, spelling
+from grpo_tasks_math.verify.extract import extract, read_gold
+from grpo_tasks_math.verify.values import Value
+
+DEFAULT_TIMEOUT_S = 3.0
+"""Work of one symbolic check; ordinary ones take 2 to 80 ms."""
+
+
+class Verdict(StrEnum):
+    """What is known about a completion's final answer.
+
+    `correct`: it equals the gold. `wrong`: it is an answer and is not shown to equal the gold. `unparsable`: there is
+    no answer, or it cannot be read. `timeout`: the symbolic check used up its time or memory, so nothing is known: the
+    only verdict that abstains.
+    """
+
+    CORRECT = "correct"
+    WRONG = "wrong"
+    UNPARSABLE = "unparsable"
+    TIMEOUT = "timeout"
+
+
+def verify(gold: str, completion: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> Verdict:
+    """Judge the final answer of a completion against the gold answer.
+
+    The answer is found by `extract` and read by `read`; `compare` decides numbers, choices, words and lists exactly.
+    Only formulas go to math-verify, in killable workers that all threads of the process share (started on first use).
+    What is compared is the value: an unreduced fraction or an unevaluated sum equals its value, so a task whose prompt
+    is itself an expression has to check the form besides. A gold that nothing can read is compared by its normalised
+    spelling.
+
+    Args:
+        gold: The expected answer, plain or LaTeX.
+        completion: Any text.
+        timeout_s: Seconds of work given to the symbolic check, more than 0; waiting for a free worker is not counted.
+
+    Raises:
+        UserError: a `timeout_s` that is no positive number.
+        InfrastructureError: the symbolic check was needed and no worker could be started.
+    """
+    if not (timeout_s > 0 and math.isfinite(timeout_s)):
+        from grpo_core import UserError
+
+        raise UserError(f"verify(timeout_s={timeout_s}): give a positive, finite number of seconds.")
+    answer = extract(completion)
+    if answer is None:
+        return Verdict.UNPARSABLE
+    expected = _read_gold(gold)
+    if expected is None:
+        return Verdict.WRONG
+    is_equal = compare(expected, answer)
+    if is_equal is not None:
+        return Verdict.CORRECT if is_equal else Verdict.WRONG
+    return _verify_symbolically(expected, answer, timeout_s)
+
+
+def extract_answer(completion: str) -> str | None:
+    """Return the final answer of a completion in its cleaned spelling, None when there is none."""
+    answer = extract(completion)
+    return None if answer is None else spelling(answer)
+
+
+def _verify_symbolically(gold: Value, answer: Value, timeout_s: float) -> Verdict:
+    if symbolic.is_too_large(answer.text):
+        return Verdict.UNPARSABLE
+    if symbolic.is_too_large(gold.text):
+        return Verdict.WRONG
+    try:
+        return Verdict(pool.check(gold.text, answer.text, timeout_s).decode())
+    except pool.BudgetError:
+        return Verdict.TIMEOUT
+
+
+_GOLDS = 4096
+"""Golds kept read: each is compared with every completion of its group."""
+_read_gold = lru_cache(maxsize=_GOLDS)(read_gold)

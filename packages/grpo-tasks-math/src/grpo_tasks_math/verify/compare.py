@@ -1,0 +1,157 @@
+"""Three-valued comparison of two read answers: equal, different, or not decided without the symbolic engine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from grpo_tasks_math.verify.values import (
+    Based,
+    Choice,
+    Equation,
+    Formula,
+    Items,
+    NotANumber,
+    Number,
+    Value,
+    Words,
+)
+
+FormulaEquality = Callable[[str, str], bool | None]
+"""(gold, answer) in cleaned LaTeX → whether they are equal; None when not decided."""
+
+
+def undecided(gold: str, answer: str) -> None:
+    """Decide nothing: the equality of formulas on the fast path."""
+
+
+_INNER_SPACE = re.compile(r"(?<!\w) | (?!\w)")
+
+
+def spelling(value: Value) -> str:
+    """Return the text without the spaces that carry no meaning; `1 2` keeps its own."""
+    return _INNER_SPACE.sub("", value.text)
+
+
+def compare(gold: Value, answer: Value, equal: FormulaEquality = undecided) -> bool | None:
+    """Return whether `answer` says what `gold` says; None only where `equal` gave None.
+
+    * Numbers are compared exactly: an approximation is another number.
+    * A percent sign is read as the gold reads it: 20% equals 20 and 0.2, and both equal 20%.
+    * Units count only when both are known and differ; words that follow a number otherwise say nothing.
+    * Several values are never one value; a set has no order, a tuple and an interval have.
+    * `x = 5` equals `5`; `x = 5` and `y = 5` differ.
+    * `nan` equals nothing.
+    """
+    if isinstance(gold, NotANumber) or isinstance(answer, NotANumber):
+        return False
+    if spelling(gold) == spelling(answer):
+        return True
+    match gold, answer:
+        case Number(), Number():
+            return _numbers(gold, answer)
+        case Equation(), _:
+            return _equation(gold, answer, equal)
+        case _, Equation():
+            return compare(gold, answer.value, equal)
+        case Based(), _:
+            return _based(gold, answer)
+        case _, Based():
+            return _based(answer, gold)
+        case Choice(), Choice():
+            return gold.letter == answer.letter
+        case Choice(), Words():
+            return gold.letter.lower() == answer.words
+        case Words(), Words():
+            return _words(gold, answer, equal)
+        case Items(), Items():
+            return _items(gold, answer, equal)
+    if isinstance(gold, Formula) or isinstance(answer, Formula):
+        return _formula(gold, answer, equal)
+    return False
+
+
+def _numbers(gold: Number, answer: Number) -> bool:
+    if gold.unit and answer.unit and gold.unit != answer.unit:
+        return False
+    if gold.number == answer.number:
+        return True
+    if gold.is_percent == answer.is_percent:
+        return False
+    return gold.number * 100 == answer.number if answer.is_percent else gold.number == answer.number * 100
+
+
+def _equation(gold: Equation, answer: Value, equal: FormulaEquality) -> bool | None:
+    if isinstance(answer, Equation):
+        if gold.name and answer.name:
+            # One-letter names are the variables of the problem; `Answer = 5` and `f(x) = 5` name the same thing.
+            if len(gold.name) == len(answer.name) == 1 and gold.name != answer.name:
+                return False
+            return compare(gold.value, answer.value, equal)
+        if gold.name or answer.name:
+            return _either(compare(gold.value, answer.value, equal), equal(gold.text, answer.text))
+        return equal(gold.text, answer.text)
+    if gold.name:
+        return compare(gold.value, answer, equal)
+    # `6 * 7 = 42` as a gold means 42; `x^2 + y^2 = 4` means itself.
+    if isinstance(gold.value, Number) and not re.search(r"[A-Za-z]", gold.text):
+        return compare(gold.value, answer, equal)
+    return equal(gold.text, answer.text)
+
+
+def _either(first: bool | None, second: bool | None) -> bool | None:
+    if first or second:
+        return True
+    return None if first is None or second is None else False
+
+
+def _based(based: Based, other: Value) -> bool:
+    """Compare digit by digit: that 5 is 101 in base 2 is the question, not the answer."""
+    if isinstance(other, Based):
+        return (based.digits, based.base) == (other.digits, other.base)
+    return spelling(other).lower() == based.digits
+
+
+_LONGEST_SYMBOL = 3
+"""Longer words are not products of variables, so the symbolic engine has nothing to say about them."""
+
+
+def _words(gold: Words, answer: Words, equal: FormulaEquality) -> bool | None:
+    if gold.words == answer.words:
+        # Case tells variables apart, not words.
+        return len(gold.words) > 1 or gold.text == answer.text
+    # `ab` and `ba` may be the same product.
+    if len(gold.words) <= _LONGEST_SYMBOL and sorted(gold.words) == sorted(answer.words):
+        return equal(gold.text, answer.text)
+    return False
+
+
+def _formula(gold: Value, answer: Value, equal: FormulaEquality) -> bool | None:
+    for value in (gold, answer):
+        if isinstance(value, Words) and len(value.words) > _LONGEST_SYMBOL:
+            return False
+    return equal(gold.text, answer.text)
+
+
+def _items(gold: Items, answer: Items, equal: FormulaEquality) -> bool | None:
+    if gold.is_ordered or answer.is_ordered:
+        # A bare `1, 2` may stand for (1, 2) in the same order, but a set does not, nor [1, 2) for (1, 2).
+        if gold.brackets and answer.brackets and gold.brackets != answer.brackets:
+            return False
+        if len(gold.items) != len(answer.items):
+            return False
+        return _all([compare(a, b, equal) for a, b in zip(gold.items, answer.items, strict=True)])
+    table = [[compare(a, b, equal) for b in answer.items] for a in gold.items]
+    return _all([_any(row) for row in table] + [_any(column) for column in zip(*table, strict=True)])
+
+
+def _all(results: Sequence[bool | None]) -> bool | None:
+    if False in results:
+        return False
+    return None if None in results else True
+
+
+def _any(results: Sequence[bool | None]) -> bool | None:
+    if True in results:
+        return True
+    return None if None in results else False

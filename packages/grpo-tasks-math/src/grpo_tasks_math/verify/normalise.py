@@ -1,0 +1,162 @@
+"""One spelling for what is written in many: Unicode to ASCII mathematics, LaTeX layout removed."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
+_SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]{1,64}")
+_VULGAR_FRACTION = re.compile("([0-9])?([¼½¾⅐-⅞])")
+_ROOT_SIGN = re.compile(r"√\s{0,4}(\([^()]{1,64}\)|[0-9.]{1,64}|[A-Za-z])")
+
+_SYMBOLS = {
+    "−": "-", "–": "-", "‐": "-", "‑": "-", "‒": "-", "﹣": "-", "－": "-",
+    "×": "*", "✕": "*", "⋅": "*", "·": "*", "∙": "*", "∗": "*", "÷": "/", "∕": "/", "⁄": "/",
+    "π": "\\pi ", "∞": "\\infty ", "∅": "\\emptyset ", "⌀": "\\emptyset ", "∪": "\\cup ", "∩": "\\cap ", "∈": "\\in ",
+    "≤": "\\le ", "≥": "\\ge ", "≠": "\\ne ", "≈": "\\approx ", "±": "\\pm ", "°": "^\\circ ", "º": "^\\circ ",
+    "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "…": "...", "‰": "\\permil ",
+}  # fmt: skip
+"""Characters with one ASCII or LaTeX spelling; the long dash is punctuation, so it is not here."""
+
+
+class _Translation(dict[int, str]):
+    """Spellings by code point for `str.translate`; computed on demand and not kept, so that it cannot grow."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        category = unicodedata.category(char)
+        if category == "Nd":
+            return str(unicodedata.decimal(char))
+        if category in ("Zs", "Zl", "Zp"):
+            return " " if category == "Zs" else "\n"
+        # Format characters (right-to-left marks, zero-width spaces), controls, lone surrogates, private use.
+        if category.startswith("C"):
+            return ""
+        plain = unicodedata.normalize("NFKC", char)
+        return plain if plain.isascii() else char
+
+
+_TRANSLATION = _Translation(
+    {code: chr(code) for code in range(128) if chr(code).isprintable()}
+    | {ord("\n"): "\n", ord("\r"): "\n", ord("\t"): " ", ord("\v"): "\n", ord("\f"): "\n"}
+    | {ord(char): plain for char, plain in _SYMBOLS.items()}
+)
+_ASCII_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_ASCII_TABLE = {code: _TRANSLATION[code] for code in range(128)}
+
+
+def to_ascii(text: str) -> str:
+    r"""Spell digits, operators, fractions, roots and powers of any script in ASCII or LaTeX; drop what is invisible.
+
+    `٤٢` is 42, `½` is 1/2, `x²` is x^{2}, `√2` is \sqrt{2}, `−` is -. Control and format characters and lone
+    surrogates vanish; letters stay. Linear in the length.
+    """
+    if text.isascii():
+        return text.translate(_ASCII_TABLE) if _ASCII_CONTROL.search(text) else text
+    text = _SUPERSCRIPT_RUN.sub(lambda run: f"^{{{run[0].translate(_SUPERSCRIPTS)}}}", text)
+    text = _VULGAR_FRACTION.sub(_spell_fraction, text)
+    text = text.translate(_TRANSLATION)
+    # `√` has no compatibility form, so it survived the table.
+    return _ROOT_SIGN.sub(lambda root: f"\\sqrt{{{root[1].strip('()')}}}", text) if "√" in text else text
+
+
+def _spell_fraction(match: re.Match[str]) -> str:
+    top, _, bottom = unicodedata.normalize("NFKC", match[2]).partition("⁄")
+    return f"{match[1] or ''} {top}/{bottom}"
+
+
+_LAYOUT = re.compile(
+    r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|nolimits|hfill|allowbreak)(?![A-Za-z])\.?"
+    r"|(?<!\\)\\!"
+)
+_SPACING = re.compile(r"(?<!\\)\\(?:[,;:> ]|(?:quad|qquad|thinspace|enspace|hspace\{[^{}]{0,16}\})(?![A-Za-z]))|~")
+_DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
+_TEXT = re.compile(
+    r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|mathrm|mathbf|mathit|mathsf|mbox|hbox|textup)\s?\{([^{}]{0,200})\}"
+)
+_DEGREES = re.compile(r"\^\s?(?:\{\s?\\(?:circ|degree)\s?\}|\\(?:circ|degree)(?![A-Za-z]))|\\degree(?![A-Za-z])")
+_FRACTION_NAME = re.compile(r"\\[dtc]frac(?![A-Za-z])")
+# \frac12, \frac1{2}, \frac{1}2, \frac 1 2
+_FRACTION_DIGITS = re.compile(r"\\frac\s{0,2}([0-9])\s{0,2}([0-9])")
+_FRACTION_LEFT = re.compile(r"\\frac\s{0,2}([0-9])\s{0,2}\{")
+_FRACTION_RIGHT = re.compile(r"\\frac\s{0,2}(\{[^{}]{1,100}\})\s{0,2}([0-9])")
+_FRACTION_SPACES = re.compile(r"\\frac\s{1,4}\{|(?<=\})\s{1,4}(?=\{)")
+_ROOT_ARGUMENT = re.compile(r"\\sqrt\s{0,2}([0-9.]{1,64}|[A-Za-z])(?![A-Za-z])")
+_ROOT_PLAIN = re.compile(r"(?<![\\A-Za-z])sqrt\s?(?:\(([^()]{1,100})\)|(?=\{))")
+_EXPONENT = re.compile(r"\^\s?(-?[0-9]{2,64}(?:\.[0-9]{1,64})?|-[0-9])")
+_GROUP_COMMA = re.compile(r"\{\s?,\s?\}")
+_COMMANDS = {
+    "times": "*", "cdot": "*", "ast": "*", "div": "/", "leq": "\\le ", "geq": "\\ge ", "neq": "\\ne ",
+    "leqslant": "\\le ", "geqslant": "\\ge ", "varnothing": "\\emptyset ", "minus": "-", "dollar": "$",
+    "lbrace": "\\{", "rbrace": "\\}", "infin": "\\infty ", "and": " and ", "or": " or ", "lor": " or ",
+    "land": " and ", "lbrack": "[", "rbrack": "]", "colon": ":", "euro": "€", "pounds": "£", "textdollar": "$",
+    "texteuro": "€", "cdots": "...", "ldots": "...", "dots": "...", "textpercent": "%", "percent": "%",
+}  # fmt: skip
+_COMMAND = re.compile(rf"\\({'|'.join(sorted(_COMMANDS, key=len, reverse=True))})(?![A-Za-z])")
+_WORD_SYMBOL = re.compile(r"(?<![\\A-Za-z])(?:pi|infinity)(?![A-Za-z])")
+_WORD_SYMBOLS = {"pi": "\\pi ", "infinity": "\\infty "}
+_SPACES = re.compile(r"\s+")
+_TEXT_NESTING = 3
+r"""`\text{\textbf{B}}`: how many such layers are opened."""
+
+
+def clean(text: str) -> str:
+    r"""Give an answer one spelling: no layout, no math delimiters, `\frac{1}{2}` for all its short forms, `*` and `/`.
+
+    The argument is an answer, not a completion: bound its length first. Currency signs and `%` stay for the reader.
+    """
+    text = to_ascii(text)
+    if "\\" in text:
+        text = _clean_latex(text)
+    text = _strip_dollars(_SPACES.sub(" ", text).strip())
+    if "sqrt" in text:
+        text = _ROOT_PLAIN.sub(lambda root: f"\\sqrt{{{root[1]}}}" if root[1] else "\\sqrt", text)
+    if "^" in text:
+        text = _EXPONENT.sub(r"^{\1}", text)
+    if "i" in text:
+        text = _WORD_SYMBOL.sub(lambda word: _WORD_SYMBOLS[word[0]], text)
+    return text.strip()
+
+
+def _clean_latex(text: str) -> str:
+    text = _DELIMITER.sub("", text)
+    text = _SPACING.sub(" ", _LAYOUT.sub("", text))
+    text = text.replace("\\%", "%").replace("\\&", "&").replace("\\#", "#")
+    for _ in range(_TEXT_NESTING):
+        text, count = _TEXT.subn(r" \1 ", text)
+        if not count:
+            break
+    text = _COMMAND.sub(lambda command: _COMMANDS[command[1]], _DEGREES.sub(" degrees ", text))
+    text = _GROUP_COMMA.sub(",", text)
+    if "frac" in text:
+        text = _FRACTION_NAME.sub(r"\\frac", text)
+        text = _FRACTION_DIGITS.sub(r"\\frac{\1}{\2}", text)
+        text = _FRACTION_LEFT.sub(r"\\frac{\1}{", text)
+        text = _FRACTION_RIGHT.sub(r"\\frac\1{\2}", text)
+        text = _FRACTION_SPACES.sub(lambda space: "\\frac{" if space[0].startswith("\\") else "", text)
+    return _ROOT_ARGUMENT.sub(r"\\sqrt{\1}", text)
+
+
+def _strip_dollars(text: str) -> str:
+    """Drop math delimiters; a single `$` before a number is a currency and stays."""
+    while len(text) > 1 and text[0] == "$" and text[-1] == "$":
+        text = text[1:-1].strip()
+    text = text.replace("\\$", "$")
+    return text if text.count("$") == 1 else text.replace("$", "")
+
+
+_EDGE = ' \t\n*_`"'
+"""White space, markdown emphasis and quotes around an answer; a lone `'` is a prime or a foot."""
+
+
+def trim(text: str) -> str:
+    """Strip emphasis, quotes and sentence punctuation around a cleaned answer; `...` and `!` belong to it."""
+    text = text.strip(_EDGE)
+    if len(text) > 2 and text[0] == text[-1] == "'":
+        text = text[1:-1]
+    while text and text[0] in "=:":
+        text = text[1:].lstrip(_EDGE)
+    while text and (text[-1] in ",;:?" or (text[-1] == "." and not text.endswith("..."))):
+        text = text[:-1].rstrip(_EDGE)
+    return text.removeprefix("\\approx").lstrip()

@@ -1,0 +1,92 @@
+"""Where symbolic checks run: one process-wide pool of killable workers, or in process inside such a worker."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from grpo_tasks_math.verify import symbolic
+
+if TYPE_CHECKING:
+    from grpo_core import KillablePool
+
+IN_WORKER_VARIABLE = "GRPO_KILLABLE_WORKER"
+"""Set to 1 by the pool in its children. A pool inside a worker would let its deadline count queueing, so there the
+check runs in process: that process has a deadline and a memory limit of its own."""
+MAX_WORKERS = 4
+"""Few answers need the engine, and each worker holds SymPy, about 150 MiB."""
+MEMORY_MIB = 2048
+"""Address space of a worker: ten times what ordinary answers take, little enough that four cannot exhaust a laptop."""
+
+_lock = threading.Lock()
+_pool: KillablePool | None = None
+
+
+class BudgetError(Exception):
+    """The check took more time or memory than it was given, or killed its worker trying."""
+
+
+def check(gold: str, answer: str, timeout_s: float) -> bytes:
+    """Run one symbolic check and return its reply.
+
+    Raises:
+        BudgetError: no reply within `timeout_s` seconds of work (queueing is not counted) or the memory limit.
+        InfrastructureError: no worker could be started; nothing was learnt about the answer.
+    """
+    payload = symbolic.encode(gold, answer)
+    if os.environ.get(IN_WORKER_VARIABLE) == "1":
+        try:
+            return symbolic.handle(payload)
+        except MemoryError as error:
+            raise BudgetError from error
+    outcome = _shared_pool().submit(payload, timeout_s).result()
+    if outcome.status == "ok":
+        return outcome.value
+    if outcome.status == "unavailable":
+        from grpo_core import InfrastructureError
+
+        raise InfrastructureError(f"the answer could not be verified: no worker for math-verify ({outcome.why}).")
+    raise BudgetError(outcome.why)
+
+
+def warm() -> None:
+    """Start the workers, or load SymPy when inside one, so that the first symbolic check does not wait for it."""
+    if os.environ.get(IN_WORKER_VARIABLE) == "1":
+        symbolic.factory()
+    else:
+        _shared_pool().warm()
+
+
+def close() -> None:
+    """Stop the workers; the next check starts new ones."""
+    global _pool
+    with _lock:
+        pool, _pool = _pool, None
+    if pool is not None:
+        pool.close()
+
+
+def _shared_pool() -> KillablePool:
+    global _pool
+    with _lock:
+        if _pool is None:
+            from grpo_core import KillablePool
+
+            _pool = KillablePool(
+                f"{symbolic.__name__}:{symbolic.factory.__name__}",
+                workers=min(MAX_WORKERS, os.cpu_count() or 1),
+                memory_mib=MEMORY_MIB,
+                name="verify",
+            )
+        return _pool
+
+
+def _forget() -> None:
+    """Give a forked child its own lock and pool: the parent's may be held, and its workers are not the child's."""
+    global _lock, _pool
+    _lock, _pool = threading.Lock(), None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

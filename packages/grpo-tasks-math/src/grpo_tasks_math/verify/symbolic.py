@@ -1,0 +1,132 @@
+"""The symbolic check by math-verify: what runs inside a killable worker."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+from grpo_tasks_math.verify.compare import compare
+from grpo_tasks_math.verify.values import read
+
+CORRECT, WRONG, UNPARSABLE = b"correct", b"wrong", b"unparsable"
+
+MAX_CHARS = 1000
+"""Longest gold or answer that the symbolic engine is given; its parser is slower than linear."""
+MAX_DEPTH = 24
+"""Most nested brackets: its parser takes about 15 Python frames for each."""
+DIGITS = 50
+"""Digits at which two numeric expressions are compared; math-verify's 15 would make an approximation an answer."""
+
+_UNSAFE = re.compile(r"__|[\"'`@#;]")
+"""Nothing that latex2sympy2_extended 1.11 does reaches Python's `eval`; refused all the same, no answer needs it."""
+_DECIMAL = re.compile(r"(?<![0-9.])([0-9]{0,60})\.([0-9]{1,60})(?![0-9.])")
+_FUNCTION = re.compile(
+    r"(?<![\\A-Za-z])(sin|cos|tan|cot|sec|csc|log|ln|exp|arcsin|arccos|arctan|max|min|gcd|lcm)(?![A-Za-z])"
+)
+_GROUP = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
+
+
+def factory() -> Callable[[bytes], bytes]:
+    """Load the engine, warm its parser, and return the handler of one check.
+
+    The payload is the JSON of [gold, answer]; the reply `correct`, `wrong` or `unparsable`. The handler may run for
+    ever, or out of memory: its caller kills it.
+    """
+    handle(encode("x + 1", "1 + x + 0.5"))
+    return handle
+
+
+def encode(gold: str, answer: str) -> bytes:
+    """Write the payload of one check."""
+    return json.dumps([gold, answer]).encode()
+
+
+def is_too_large(text: str) -> bool:
+    """Whether `text` is beyond what the engine is given."""
+    if len(text) > MAX_CHARS:
+        return True
+    depth = deepest = 0
+    for char in text:
+        depth += (char in "([{") - (char in ")]}")
+        deepest = max(deepest, depth)
+    return deepest > MAX_DEPTH
+
+
+def handle(payload: bytes) -> bytes:
+    """Compare a gold and an answer, formulas by math-verify."""
+    gold, answer = (read(text) for text in json.loads(payload))
+    if gold is None or answer is None:
+        return UNPARSABLE
+    unreadable: set[str] = set()
+
+    def equal(expected: str, given: str) -> bool:
+        left, right = _parse(expected), _parse(given)
+        if right is None:
+            unreadable.add(given)
+        return left is not None and right is not None and _are_equal(left, right)
+
+    if compare(gold, answer, equal):
+        return CORRECT
+    return UNPARSABLE if unreadable else WRONG
+
+
+def to_latex(text: str) -> str:
+    """Write a cleaned answer in the LaTeX that math-verify reads as meant: exact decimals, angles in radians."""
+    text = _DECIMAL.sub(lambda match: f"\\frac{{{int(match[1] + match[2])}}}{{1{'0' * len(match[2])}}}", text)
+    text = _FUNCTION.sub(r"\\\1", _GROUP.sub("", text))
+    return text.replace("degrees", "\\cdot \\frac{\\pi}{180}").replace("$", "")
+
+
+def _parse(text: str) -> list[Any] | None:
+    """Parse one formula; None when it is none."""
+    from math_verify import LatexExtractionConfig, LatexNormalizationConfig, parse
+
+    # Their advice that time limits are off: the process that runs this has one.
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    if is_too_large(text) or _UNSAFE.search(text):
+        return None
+    # Boxes and units are ours: math-verify's units take a trailing variable for one (`3c` would be 3).
+    normalisation = LatexNormalizationConfig(
+        basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
+    )
+    target = LatexExtractionConfig(boxed_match_priority=-1, normalization_config=normalisation)
+    return parse(f"${to_latex(text)}$", [target], fallback_mode="no_fallback", parsing_timeout=None) or None
+
+
+def _are_equal(gold: list[Any], answer: list[Any]) -> bool:
+    return _verify(gold, answer) or _verify(_with_imaginary_unit(gold), _with_imaginary_unit(answer))
+
+
+def _verify(gold: list[Any], answer: list[Any]) -> bool:
+    from math_verify import verify
+
+    try:
+        return bool(
+            verify(
+                gold,
+                answer,
+                numeric_precision=DIGITS,
+                allow_set_relation_comp=True,
+                timeout_seconds=None,
+                raise_on_error=True,
+            )
+        )
+    except MemoryError:
+        raise
+    except Exception:  # SymPy may raise anything on a stranger's formula; what it cannot show equal is not
+        return False
+
+
+def _with_imaginary_unit(parsed: list[Any]) -> list[Any]:
+    r"""Read the symbol `i` as the imaginary unit, which math-verify does not: e^{i\pi} is -1."""
+    from sympy import Basic, I  # type: ignore[import-untyped]  # SymPy ships no types
+
+    return [
+        expression.subs({symbol: I for symbol in expression.free_symbols if symbol.name == "i"})
+        if isinstance(expression, Basic)
+        else expression
+        for expression in parsed
+    ]

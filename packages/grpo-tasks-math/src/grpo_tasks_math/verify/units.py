@@ -1,0 +1,100 @@
+"""Units, currencies and magnitude words that follow or precede a number."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+CURRENCIES = {"$": "dollar", "€": "euro", "£": "pound", "¥": "yen", "₹": "rupee", "₩": "won", "₽": "rouble"}
+
+MAGNITUDES = {
+    "hundred": Fraction(100),
+    "thousand": Fraction(1000),
+    "million": Fraction(10**6),
+    "billion": Fraction(10**9),
+    "trillion": Fraction(10**12),
+}
+
+_SPELLINGS = """
+metre: m meter meters metre metres
+centimetre: cm centimeter centimeters centimetre centimetres
+millimetre: mm millimeter millimeters millimetre millimetres
+kilometre: km kms kilometer kilometers kilometre kilometres
+inch: in inch inches
+foot: ft foot feet
+yard: yd yds yard yards
+mile: mi mile miles
+gram: g gm gms gram grams
+kilogram: kg kgs kilogram kilograms
+milligram: mg milligram milligrams
+pound: lb lbs pound pounds GBP
+ounce: oz ounce ounces
+litre: L l liter liters litre litres
+millilitre: ml mL milliliter milliliters millilitre millilitres
+gallon: gal gals gallon gallons
+second: s sec secs second seconds
+minute: min mins minute minutes
+hour: h hr hrs hour hours
+day: day days
+week: wk wks week weeks
+month: mo month months
+year: yr yrs year years
+degree: deg degs degree degrees
+dollar: dollar dollars USD
+cent: cent cents
+euro: euro euros EUR
+rupee: Rs INR rupee rupees
+mph: mph
+kilometre per hour: kmh kph
+"""
+CANONICAL = {
+    spelling: canonical
+    for canonical, _, spellings in (line.partition(": ") for line in _SPELLINGS.strip().splitlines())
+    for spelling in spellings.split()
+}
+"""Spellings of units that are told apart: 5 cm is not 5 m. Words outside this table say nothing and are ignored."""
+
+_GLUE = frozenset((
+    "a", "an", "am", "pm", "at", "by", "cu", "for", "her", "his", "in", "is", "its", "more", "my", "of", "on", "our",
+    "per", "sq", "st", "th", "the", "to", "us",
+))  # fmt: skip
+_NOT_A_UNIT = frozenset((
+    "and", "or", "plus", "minus", "times", "over", "mod", "not", "nor", "if", "then", "else", "versus",
+))  # fmt: skip
+_MAX_WORDS = 8
+_WORD_BREAK = re.compile(r"[ ./'\-]+")
+_SQUARE = re.compile(r"(?<=[A-Za-z])\s?(?:\^\s?(?:\{([23])\}|([23]))|([23]))$")
+
+
+def read_unit(tail: str, *, is_spaced: bool) -> str | None:
+    """Return the canonical unit of what follows a number, "" for words that name no known unit, None for no unit.
+
+    Args:
+        tail: The text right after the number.
+        is_spaced: Whether white space stood between; `5m` is an expression, `5 m` a length.
+    """
+    tail = tail.strip(" ~.")
+    power = _SQUARE.search(tail)
+    suffix = ""
+    if power:
+        suffix = f"^{power[1] or power[2] or power[3]}"
+        tail = tail[: power.start()].rstrip()
+    words = [word for word in _WORD_BREAK.split(tail.strip("()")) if word]
+    if not words:
+        return "" if not tail else None
+    if len(words) > _MAX_WORDS or not all(word.isalpha() for word in words):
+        return None
+    if len(words) == 1 and words[0] in CANONICAL:
+        return CANONICAL[words[0]] + suffix if is_spaced or len(words[0]) > 1 else None
+    if any(word.lower() in _NOT_A_UNIT or not _is_unit_word(word) for word in words):
+        return None
+    # `5abc` is a product of variables; `5apples` is a slip of the space bar.
+    if not is_spaced and words[0] not in CANONICAL and len(words[0]) <= 3:
+        return None
+    # `10 feet tall` names the foot; `10 miles per hour` and `10 square feet` name something else.
+    is_compound = suffix or "/" in tail or any(word.lower() in ("per", "square", "cubic", "sq", "cu") for word in words)
+    return "" if is_compound else CANONICAL.get(words[0], CANONICAL.get(words[0].lower(), ""))
+
+
+def _is_unit_word(word: str) -> bool:
+    return len(word) >= 3 or word in CANONICAL or word.lower() in _GLUE

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from grpo_core import UserError, load_task
+from grpo_core.data import split_of
+from grpo_tasks_math.arithmetic import ArithmeticRow, content
+
+TASK = load_task("math.arithmetic?size=200")
+
+
+def row_of(a: int, operation: str, b: int) -> ArithmeticRow:
+    return ArithmeticRow.model_validate({"id": "x", "a": a, "operation": operation, "b": b, "difficulty": 2.0})
+
+
+def test_the_prompt_is_the_tours() -> None:
+    assert TASK.prompt(row_of(57, "add", 38)) == "57 + 38 ="
+    assert TASK.prompt(row_of(20, "sub", 75)) == "20 - 75 ="
+    assert TASK.prompt(row_of(7, "mul", 12)) == "7 * 12 ="
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (" 95", 1.0),
+        ("95\n", 1.0),
+        (" 95.", 1.0),
+        (" +95", 1.0),
+        (" 96", 0.2),  # off by 1
+        (" 85", 0.2),  # off by 10: a lost carry
+        (" 105", 0.2),
+        (" 195", 0.1),  # off by 100, a digit that 95 does not have
+        (" -95", 0.1),
+        (" 12", 0.1),
+        (" 95 or 96", 0.0),
+        (" 94, 95", 0.0),
+        (" 95 96", 0.0),
+        (" 57 + 38", 0.0),
+        (" 95 apples", 0.0),
+        (" 9 5", 0.0),
+        ("\n95", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_the_rungs(text: str, value: float) -> None:
+    score = TASK.score(text, row_of(57, "add", 38))
+    assert score.value == pytest.approx(value)
+    assert score.solved == (value == 1.0)
+
+
+@pytest.mark.parametrize("minus", ["-", "\N{MINUS SIGN}"])
+def test_negative_results_are_read(minus: str) -> None:
+    row = row_of(20, "sub", 75)
+    assert TASK.score(f" {minus}55", row).solved
+    assert not TASK.score(" 55", row).solved
+
+
+def test_a_result_inside_a_longer_number_is_wrong() -> None:
+    row = row_of(10, "add", 2)  # 12
+    assert [TASK.score(text, row).solved for text in ("112", "120", "12")] == [False, False, True]
+
+
+def test_two_digit_sums_and_differences_by_default_with_some_negative() -> None:
+    rows = [row for row in TASK.rows() if isinstance(row, ArithmeticRow)]
+    assert {row.operation for row in rows} == {"add", "sub"}
+    assert all(10 <= row.a <= 99 and 10 <= row.b <= 99 for row in rows)
+    # A quarter of all rows is a difference below 0: 50 of 200, standard deviation 6.
+    assert 25 <= sum(row.result < 0 for row in rows) <= 75
+    assert len(load_task("math.arithmetic").rows()) == 1000
+
+
+@pytest.mark.parametrize(("level", "digits"), [(1, {1}), (2, {2}), (3, {3}), (4, {1, 2})])
+def test_levels(level: int, digits: set[int]) -> None:
+    rows = load_task(f"math.arithmetic?min_difficulty={level}&max_difficulty={level}&size=60").rows()
+    assert {len(str(n)) for row in rows if isinstance(row, ArithmeticRow) for n in (row.a, row.b)} == digits
+
+
+def test_commuted_sums_are_one_problem_and_commuted_differences_are_two() -> None:
+    assert content(row_of(3, "add", 4)) == content(row_of(4, "add", 3))
+    assert content(row_of(3, "mul", 4)) == content(row_of(4, "mul", 3))
+    assert content(row_of(3, "sub", 4)) != content(row_of(4, "sub", 3))
+    unordered = [content(row) for row in TASK.rows() if isinstance(row, ArithmeticRow)]
+    assert len(set(unordered)) == len(unordered)
+
+
+def test_operations_can_be_chosen() -> None:
+    rows = load_task("math.arithmetic?operations=mul,sub&size=50").rows()
+    assert {row.operation for row in rows if isinstance(row, ArithmeticRow)} == {"mul", "sub"}
+    with pytest.raises(UserError, match="operations"):
+        load_task("math.arithmetic?operations=plus")
+
+
+def test_shots_are_solved_train_problems_and_never_the_question() -> None:
+    task = load_task("math.arithmetic?shots=3&operations=add&size=300")
+    for row in task.rows():
+        assert isinstance(row, ArithmeticRow)
+        prompt = task.prompt(row)
+        assert isinstance(prompt, str)
+        *examples, question = prompt.split("\n")
+        assert question == TASK.prompt(row)
+        assert len(examples) == 3
+        for example in examples:
+            left, result = example.split(" = ")
+            a, b = (int(number) for number in left.split(" + "))
+            assert a + b == int(result)
+            assert content(row_of(a, "add", b)) != content(row)
+            assert split_of(content(row_of(a, "add", b))) == "train"
+
+
+def test_a_shot_that_is_the_question_is_replaced() -> None:
+    task = load_task("math.arithmetic?shots=2")
+    prompt = task.prompt(row_of(10, "add", 10))
+    assert isinstance(prompt, str)
+    shown = prompt.split("\n")[0].split(" =")[0]
+    a, symbol, b = shown.split()
+    same = row_of(int(a), {"+": "add", "-": "sub"}[symbol], int(b))
+    replaced = task.prompt(same)
+    assert isinstance(replaced, str)
+    assert [line.split(" =")[0] for line in replaced.split("\n")].count(shown) == 1  # the question itself
+    assert len(replaced.split("\n")) == 3
+
+
+def test_more_rows_than_there_are_is_refused_with_the_number_there_is() -> None:
+    with pytest.raises(UserError, match="size=20000 is more than there are"):
+        load_task("math.arithmetic?size=20000").rows()
+
+
+def test_random_operands_agree_with_python() -> None:
+    random = Random(7)
+    for _ in range(200):
+        a, b = random.randint(-999, 999), random.randint(-999, 999)
+        assert (row_of(a, "add", b).result, row_of(a, "sub", b).result, row_of(a, "mul", b).result) == (
+            a + b,
+            a - b,
+            a * b,
+        )

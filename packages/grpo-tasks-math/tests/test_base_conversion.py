@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+
+from grpo_core import load_task
+from grpo_tasks_math.base_conversion import RADIX, BaseConversionRow, content
+
+TASK = load_task("math.base_conversion?size=210")
+TO_BINARY = BaseConversionRow(id="x", number=13, source="decimal", target="binary")
+TO_HEX = BaseConversionRow(id="x", number=2748, source="binary", target="hexadecimal")
+TO_DECIMAL = BaseConversionRow(id="x", number=200, source="hexadecimal", target="decimal")
+
+
+def test_prompts() -> None:
+    assert [TASK.prompt(row) for row in (TO_BINARY, TO_HEX, TO_DECIMAL)] == [
+        "Convert 13 from decimal to binary:",
+        "Convert 101010111100 from binary to hexadecimal:",
+        "Convert C8 from hexadecimal to decimal:",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "text", "value"),
+    [
+        (TO_BINARY, " 1101", 1.0),
+        (TO_BINARY, " 0b1101", 1.0),
+        (TO_BINARY, " 01101", 1.0),  # the same number
+        (TO_BINARY, " 1100", 0.2),
+        (TO_BINARY, " 1110", 0.1),  # two digits differ
+        (TO_BINARY, " 11011", 0.1),
+        (TO_BINARY, " 13", 0.0),  # not binary
+        (TO_BINARY, " 0x1101", 0.0),
+        (TO_BINARY, " -1101", 0.0),
+        (TO_BINARY, " 1100 or 1101", 0.0),
+        (TO_BINARY, " 11 01", 0.0),
+        (TO_HEX, " ABC", 1.0),
+        (TO_HEX, " abc.", 1.0),
+        (TO_HEX, " 0xABC", 1.0),
+        (TO_HEX, " ABD", 0.2),
+        (TO_HEX, " ABCD", 0.1),
+        (TO_HEX, " xyz", 0.0),
+        (TO_DECIMAL, " 200", 1.0),
+        (TO_DECIMAL, " 100", 0.2),
+        (TO_DECIMAL, " 20", 0.1),
+        (TO_DECIMAL, " C8", 0.0),
+        (TO_DECIMAL, " 0", 0.1),
+    ],
+)
+def test_the_rungs(row: BaseConversionRow, text: str, value: float) -> None:
+    score = TASK.score(text, row)
+    assert score.value == pytest.approx(value)
+    assert score.solved == (value == 1.0)
+
+
+def test_gold_agrees_with_python_and_is_never_what_the_prompt_shows() -> None:
+    for row in TASK.rows():
+        assert isinstance(row, BaseConversionRow) and row.gold is not None
+        assert int(row.gold, RADIX[row.target]) == row.number
+        prompt = TASK.prompt(row)
+        assert isinstance(prompt, str) and prompt.split()[1] != row.gold.strip()
+
+
+def test_a_conversion_and_its_inverse_are_one_problem() -> None:
+    inverse = BaseConversionRow(id="x", number=13, source="binary", target="decimal")
+    assert content(TO_BINARY) == content(inverse)

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from grpo_core import load_task
+from grpo_tasks_math.comparison import ComparisonRow, content
+
+TASK = load_task("math.comparison?size=600")
+TRUE = ComparisonRow(id="x", a=57, relation=">", b=38)
+FALSE = ComparisonRow(id="x", a=57, relation="==", b=38)
+
+
+def test_the_prompt() -> None:
+    assert TASK.prompt(TRUE) == "Is 57 > 38? Answer yes or no:"
+
+
+@pytest.mark.parametrize(
+    ("row", "text", "value"),
+    [
+        (TRUE, " yes", 1.0),
+        (TRUE, "Yes.", 1.0),
+        (TRUE, "YES\nno", 1.0),
+        (TRUE, " no", 0.1),
+        (TRUE, " yes and no", 0.0),
+        (TRUE, " yes yes", 0.0),
+        (TRUE, " yesterday", 0.0),
+        (TRUE, " true", 0.0),
+        (FALSE, " no", 1.0),
+        (FALSE, " yes", 0.1),
+        (FALSE, " not", 0.0),
+    ],
+)
+def test_the_rungs(row: ComparisonRow, text: str, value: float) -> None:
+    score = TASK.score(text, row)
+    assert score.value == pytest.approx(value)
+    assert score.solved == (value == 1.0)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_true_about_as_often_as_false_for_every_relation(split: str) -> None:
+    rows = [row for row in TASK.with_options(split=split).rows() if isinstance(row, ComparisonRow)]
+    # 600 fair coins: 300 with standard deviation 12; equal pairs run out first, which costs some true equalities.
+    assert 250 <= sum(row.truth for row in rows) <= 350
+    for relation in ("<", ">", "=="):
+        truths = [row.truth for row in rows if row.relation == relation]
+        assert 0.3 <= sum(truths) / len(truths) <= 0.7
+
+
+def test_the_same_two_numbers_are_one_problem() -> None:
+    assert content(TRUE) == content(FALSE) == content(ComparisonRow(id="x", a=38, relation="<", b=57))
+    assert content(TRUE) != content(ComparisonRow(id="x", a=57, relation=">", b=-38))

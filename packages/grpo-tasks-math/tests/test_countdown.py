@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_core import Invalid, load_task
+from grpo_tasks_math.countdown import CountdownRow, content
+from grpo_tasks_math.expressions import MAX_DEPTH, MAX_NUMBERS, parse_expression
+
+TASK = load_task("math.countdown?size=200&max_difficulty=4")
+ROW = CountdownRow(id="x", numbers=(3, 7, 25, 50), target=82)
+
+
+def test_the_prompt() -> None:
+    assert TASK.prompt(ROW) == (
+        "Use the numbers 3, 7, 25, 50 and + - * / to make 82. Use each number at most once.\nExpression:"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (" 50 + 25 + 7", 1.0),
+        (" 50 + 25 + 7 = 82", 1.0),
+        (" (50 + 25) + 7.", 1.0),
+        (" 25 + 50 + 3 * 7 / 3", 0.1),  # 3 twice
+        (" 82", 0.1),  # not a given number
+        (" 50 + 25 + 7 + 3", 0.2 + 0.2 * 0.7),  # 85 is 3 away
+        (" 50 + 25 + 3", 0.2 + 0.2 * 0.6),  # 78 is 4 away
+        (" 50", 0.2),  # 32 away
+        (" 50 + 25 + 7 = 83", 0.0),
+        (" 50 + 25 + 7 = 82 = 82", 0.0),
+        (" 50 / (7 - 7)", 0.0),
+        (" 50 +", 0.0),
+        (" 50 + 25 + 7, or 82", 0.0),
+        (" -50 + 25", 0.0),
+        (" 2 ** 3", 0.0),
+        (" 50 25 7", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_the_rungs(text: str, value: float) -> None:
+    score = TASK.score(text, ROW)
+    assert score.value == pytest.approx(value)
+    assert score.solved == (value == 1.0)
+
+
+def test_gold_uses_all_numbers_and_reaches_the_target() -> None:
+    for row in TASK.rows():
+        assert isinstance(row, CountdownRow) and row.gold is not None
+        expression = parse_expression(row.gold)
+        assert sorted(expression.numbers) == sorted(row.numbers)
+        assert expression.value == row.target and row.target not in row.numbers
+        # The text as Python reads it: precedence and parentheses are the usual ones.
+        assert eval(row.gold, {"__builtins__": {}}) == row.target
+
+
+def test_the_order_of_the_numbers_makes_no_other_problem() -> None:
+    assert content(ROW) == content(ROW.model_copy(update={"numbers": (50, 3, 25, 7)}))
+    assert content(ROW) != content(ROW.model_copy(update={"target": 83}))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1 + 2 * 3", Fraction(7)),
+        ("(1 + 2) * 3", Fraction(9)),
+        ("8 / 4 / 2", Fraction(1)),
+        ("8 - 4 - 2", Fraction(2)),
+        ("1 / 3 + 1 / 6", Fraction(1, 2)),
+        ("2 × 3 − 8 ÷ 4", Fraction(4)),
+        ("[(7)]", Fraction(7)),
+        ("007", Fraction(7)),
+    ],
+)
+def test_expressions(text: str, value: Fraction) -> None:
+    assert parse_expression(text).value == value
+
+
+@pytest.mark.parametrize("text", ["", "()", "1 +", "* 2", "1 2", "(1", "1)", "1 / 0", "1e3", "1.5", "x", "1,2", "- 1"])
+def test_what_is_no_expression(text: str) -> None:
+    with pytest.raises(Invalid):
+        parse_expression(text)
+
+
+def test_bounds_are_exact() -> None:
+    assert parse_expression("(" * MAX_DEPTH + "1" + ")" * MAX_DEPTH).value == 1
+    with pytest.raises(Invalid, match="nested"):
+        parse_expression("(" * (MAX_DEPTH + 1) + "1" + ")" * (MAX_DEPTH + 1))
+    assert parse_expression("+".join("1" * MAX_NUMBERS)).value == MAX_NUMBERS
+    with pytest.raises(Invalid, match="numbers"):
+        parse_expression("+".join("1" * (MAX_NUMBERS + 1)))
+    assert parse_expression("999999").value == 999_999
+    with pytest.raises(Invalid):
+        parse_expression("1000000")
+
+
+@pytest.mark.parametrize("text", ["(" * 100_000, "1+" * 100_000, "9" * 100_000, " " * 100_000, "1" + " " * 100_000 + "x"])
+def test_long_text_takes_no_time(text: str) -> None:
+    started = time.perf_counter()
+    with pytest.raises(Invalid):
+        parse_expression(text)
+    assert time.perf_counter() - started < 1.0
+
+
+# Integers, sums and products as nested pairs, written out with all parentheses.
+_TREES = st.recursive(
+    st.integers(0, 99).map(lambda n: (str(n), Fraction(n))),
+    lambda inner: st.tuples(inner, st.sampled_from("+-*"), inner).map(
+        lambda t: (
+            f"({t[0][0]} {t[1]} {t[2][0]})",
+            t[0][1] + t[2][1] if t[1] == "+" else t[0][1] - t[2][1] if t[1] == "-" else t[0][1] * t[2][1],
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(tree=_TREES)
+def test_parsing_agrees_with_the_tree_it_was_written_from(tree: tuple[str, Fraction]) -> None:
+    assert parse_expression(tree[0]).value == tree[1]

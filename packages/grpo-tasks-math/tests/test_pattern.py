@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from grpo_core import load_task
+from grpo_tasks_math.pattern import PatternRow, continuations
+
+TASK = load_task("math.pattern?size=600")
+LETTER = PatternRow(id="x", shown="A B C", next="D")
+NUMBER = PatternRow(id="x", shown="9 6 3 0", next="-3")
+
+
+@pytest.mark.parametrize(
+    ("row", "text", "value"),
+    [
+        (LETTER, " D", 1.0),
+        (LETTER, " d.", 1.0),
+        (LETTER, " E", 0.2),
+        (LETTER, " C", 0.2),
+        (LETTER, " A", 0.1),
+        (LETTER, " D E F", 0.0),
+        (LETTER, " 4", 0.0),
+        (LETTER, " DD", 0.0),
+        (LETTER, " \N{LATIN CAPITAL LETTER A WITH DIAERESIS}", 0.0),
+        (NUMBER, " -3", 1.0),
+        (NUMBER, " -2", 0.2),
+        (NUMBER, " 3", 0.1),
+        (NUMBER, " -3 -6", 0.0),
+        (NUMBER, " D", 0.0),
+    ],
+)
+def test_the_rungs(row: PatternRow, text: str, value: float) -> None:
+    score = TASK.score(text, row)
+    assert score.value == pytest.approx(value)
+    assert score.solved == (value == 1.0)
+
+
+@pytest.mark.parametrize(
+    ("terms", "next_terms"),
+    [
+        ([0, 1, 2], {3}),
+        ([5, 5, 5], {5}),  # a cycle of one
+        ([0, 1, 0, 1, 0], {1}),
+        ([0, 0, 1, 1, 2, 2], {3}),  # doubled: each half goes on by itself
+        ([3, 6, 12, 24], {48}),
+        ([2, 4, 8], {16}),
+        ([1, 2, 3, 5, 8], {13}),
+        ([10, 1, 20, 2, 30, 3], {40}),
+        ([1, 2, 4, 1], {2}),  # a cycle begun again
+        ([0, 1, 3], set()),
+        ([4, 4, 8, 12, 20], {32}),
+        ([1, 3, 1, 3, 1, 5], set()),
+        ([0, 5, 0, 6, 0, 7], {0}),
+        ([0, 5, 0, 6, 0], set()),  # only two terms of the half that goes on
+        # Both a cycle of four and two sequences in turn: 6, 1, -4 falls on to -9.
+        ([6, 2, 1, 2, -4, 2], {-9}),
+        ([1, 1, 2, 3, 5], {8}),
+        # An alternation of 2 and 4, or begun again from 2 4: the same.
+        ([2, 4, 2, 4], {2}),
+    ],
+)
+def test_continuations(terms: list[int], next_terms: set[int]) -> None:
+    assert continuations(terms) == next_terms
+
+
+def test_ambiguous_terms_have_two_continuations() -> None:
+    # 1 2 3 4 1: five terms of a cycle of four only. 2 1 3 2 4 ...: 2 3 4 and 1 2, only the cycle rule could object.
+    assert continuations([1, 2, 3, 4, 1]) == {2}
+    # 0 1 1 2 3 is a sum of two; its ends differ, so no cycle.
+    assert continuations([0, 1, 1, 2, 3]) == {5}
+    # 5 3 7 4 9 5: halves 5 7 9 -> 11, and the last term equals the first: a cycle of five -> 3.
+    assert continuations([5, 3, 7, 4, 9, 5]) == {11, 3}
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_every_row_has_one_continuation_and_it_is_gold(split: str) -> None:
+    for row in TASK.with_options(split=split).rows():
+        assert isinstance(row, PatternRow)
+        elements = [*row.shown.split(), row.next]
+        are_letters = row.next.isalpha()
+        assert all(element.isalpha() == are_letters for element in elements)
+        terms = [ord(element) if are_letters else int(element) for element in elements]
+        assert continuations(terms[:-1]) == {terms[-1]}, row
+        assert row.gold == f" {row.next}"
+        assert not are_letters or row.next in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def test_letters_stay_in_the_alphabet_and_numbers_may_fall_below_0() -> None:
+    rows = [row for row in TASK.rows() if isinstance(row, PatternRow)]
+    assert any(row.next.startswith("-") for row in rows)
