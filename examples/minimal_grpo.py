@@ -52,9 +52,7 @@ def train_step(model, optimizer, tokenizer, task, rows, generator):
     for (ids, mask, n_prompt), reward in zip(groups, rewards, strict=True):
         advantages = reward - reward.mean()
         logp = token_logprobs(model, ids, mask, n_prompt)
-        loss = dr_grpo_loss(
-            logp, logp.detach(), advantages, mask, n_rows=len(rows) * GROUP, max_tokens=MAX_TOKENS
-        )
+        loss = dr_grpo_loss(logp, logp.detach(), advantages, mask, n_rows=len(rows) * GROUP, max_tokens=MAX_TOKENS)
         loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()

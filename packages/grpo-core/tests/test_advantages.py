@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from grpo_core.algorithms.advantages import ema, group_mean, leave_one_out, scale_advantages, zero_std_fraction
 from hypothesis import given
 from hypothesis import strategies as st
+
+from grpo_core.algorithms.advantages import ema, group_mean, leave_one_out, scale_advantages, zero_std_fraction
 
 NAN = math.nan
 
@@ -94,7 +95,11 @@ def test_golden_cases_of_baselines() -> None:
     checked = 0
     for case in GOLDEN:
         given_inputs = case["inputs"]
-        if "singleton_verl" in case["tags"] or given_inputs.get("eps", 1e-4) != 1e-4 or given_inputs.get("ddof", 1) != 1:
+        if (
+            "singleton_verl" in case["tags"]
+            or given_inputs.get("eps", 1e-4) != 1e-4
+            or given_inputs.get("ddof", 1) != 1
+        ):
             continue
         r = rewards(*[float(value) for value in given_inputs["rewards"]])
         names = given_inputs["groups"]

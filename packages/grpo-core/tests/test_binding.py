@@ -182,8 +182,9 @@ def test_a_reward_that_fails_abstains_and_is_named(function: Callable[..., float
     assert why in score.why and len(score.why) <= MAX_WHY_CHARS
 
 
-def test_below_the_maximum_by_a_rounding_is_no_mistake() -> None:
-    assert score_with(lambda answer: 0.1 + 0.2 + 0.7 + 1e-12).solved
+@pytest.mark.parametrize(("maximum", "raw"), [(1.0, 0.1 + 0.2 + 0.7 + 1e-12), (1e6, 1e6 + 0.5)])
+def test_above_the_maximum_by_a_rounding_is_no_mistake(maximum: float, raw: float) -> None:
+    assert score_with(reward(maximum=maximum)(lambda answer: raw)).solved
 
 
 def test_a_validator_that_crashes_abstains_where_one_that_refuses_does_not() -> None:
@@ -497,6 +498,7 @@ def other_rows(config) -> Iterable[Sum]:
         {"load": other_rows},
         {"validate": lambda text, row: text},
         {"solved": lambda answer, row: True},
+        {"opponent": Opponent(prompt=prompt)},
         {"compose": graduated()},
         {"compose": graduated(invalid=-1.0)},
         {"options": {"split": "test"}},

@@ -116,6 +116,11 @@ def test_the_gold_earns_one(compose: Composer) -> None:
 
 def test_penalties_are_added_after_the_level() -> None:
     assert graduated()((EXACT, LENGTH), {"exact": 1.0, "length": -0.1}, True) == pytest.approx(0.9)
+    assert ladder(levels=(0.2, 1.0))((EXACT, LENGTH), {"exact": 1.0, "length": -0.1}, True) == pytest.approx(0.9)
+
+
+def test_where_nothing_can_be_earned_a_valid_completion_gets_the_first_level() -> None:
+    assert graduated()((LENGTH,), {"length": 0.0}, True) == 0.2
 
 
 def test_a_ladder_stops_at_the_first_criterion_that_fails() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ class Endpoint:
     """A real server on this machine; `respond(server, handler, request)` says what it does to request number n."""
 
     def __init__(self) -> None:
+        self.url = ""
         self.seen: list[dict[str, Any]] = []
         self.times: list[float] = []
         self.in_flight = self.most_in_flight = 0
@@ -298,7 +300,9 @@ def test_a_refused_prompt_does_not_harm_the_others(endpoint: Endpoint) -> None:
 
 
 def test_a_dead_endpoint_is_given_up_early() -> None:
-    dead = OpenAIEngine("http://127.0.0.1:9", "m", concurrency=2, max_retries=1, backoff_s=0.01)
+    with socket.create_server(("127.0.0.1", 0)) as closed_again:
+        port = closed_again.getsockname()[1]
+    dead = OpenAIEngine(f"http://127.0.0.1:{port}", "m", concurrency=2, max_retries=1, backoff_s=0.01)
     answers = ask(dead, n=30)
     assert all(answer.error for answer in answers)
     assert "ConnectError" in answers[0].error

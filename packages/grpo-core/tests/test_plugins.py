@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from grpo_core import Row, load_task
 from grpo_core.errors import PluginError, UnknownNameError
 from grpo_core.plugins import EmbeddedModel, PluginHost, resolve
 
@@ -66,6 +67,13 @@ def test_a_plugin_gives_its_tasks_by_full_name(site: Path) -> None:
     assert host.task("rhyme.haiku").name == "haiku"
     assert list(host.tasks("rhyme")) == ["rhyme.couplet", "rhyme.haiku"]
     assert host.distribution("rhyme") == "grpo-rhyme 1.0"
+
+
+def test_a_task_is_loaded_from_the_host_that_is_given(site: Path) -> None:
+    install(site, "rhyme", TASKS)
+    host = host_of(site)
+
+    assert load_task("rhyme.couplet?size=1", host).rows() == [Row(id="1", gold="yes")]
 
 
 def test_only_the_plugin_asked_for_is_imported(site: Path) -> None:
@@ -150,6 +158,12 @@ def test_a_name_claimed_by_two_packages_names_both(site: Path) -> None:
     assert str(caught.value) == (
         "plugin 'rhyme' (grpo-rhyme 1.0 and other-rhyme 1.0): two packages claim this name; uninstall one."
     )
+
+
+def test_an_entry_point_without_a_package_is_named_so() -> None:
+    host = PluginHost([metadata.EntryPoint("lost", "nothing_of_that_name", "grpo")])
+
+    assert host.distribution("lost") == "(unknown package)"
 
 
 def test_one_package_found_twice_is_no_conflict(site: Path) -> None:

@@ -28,6 +28,12 @@ def test_a_longer_text_never_costs_less(a: int, b: int) -> None:
     assert -0.1 <= length_penalty("x" * longer) <= length_penalty("x" * shorter) <= 0.0
 
 
+def test_the_least_settings_are_allowed() -> None:
+    assert length_penalty("x", free_chars=0, max_chars=2) == pytest.approx(-0.05)
+    assert length_penalty("x" * 300, most=0.0) == 0.0
+    assert soft_overlong(10, max_length=10, buffer=1) == -1.0
+
+
 @pytest.mark.parametrize("settings", [{"free_chars": 200}, {"free_chars": -1}, {"most": -0.1}])
 def test_length_penalty_refuses_settings_that_are_none(settings: dict[str, float]) -> None:
     with pytest.raises(UserError, match="need 0 <= free_chars < max_chars and most >= 0"):

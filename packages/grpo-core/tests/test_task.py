@@ -199,6 +199,10 @@ def test_a_mistake_is_told_when_the_task_is_made(build: partial[Task], message: 
     assert isinstance(caught.value, GrpoError)
 
 
+def test_the_least_that_is_allowed_is_accepted() -> None:
+    assert make(max_completion_length=1, max_turns=1, timeout_s=1e-3, name="a.b")
+
+
 def test_a_ladder_that_fits_is_accepted() -> None:
     assert make(compose=ladder(levels=(0.0, 1.0)))
     assert make(compose=graduated())

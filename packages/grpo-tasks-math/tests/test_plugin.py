@@ -89,7 +89,7 @@ def test_only_arithmetic_names_the_embedded_model() -> None:
 def test_gold_earns_exactly_one_and_is_solved(task: BoundTask) -> None:
     for row in task.rows():
         score = task.score(row.gold or "", row)
-        assert (score.value, score.solved, score.why) == (pytest.approx(1.0), True, ""), row
+        assert score.value == pytest.approx(1.0) and score.solved and not score.why, (row, score)
 
 
 def test_what_follows_the_stop_string_changes_nothing(task: BoundTask) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 
@@ -10,7 +10,7 @@ from grpo_tasks_math.scheduling import Event, SchedulingRow, best_schedule, cont
 TASK = load_task("math.scheduling?size=210")
 
 
-def event(title: str, start: str, end: str, priority: bool = False) -> Event:
+def event(title: str, start: str, end: str, *, priority: bool = False) -> Event:
     return Event(title=title, start=_minute(start), end=_minute(end), priority=priority)
 
 
@@ -23,7 +23,11 @@ def _minute(clock: str) -> int:
 # Best: Standup + Call = 30 + 120 = 150. Standup + Review = 120.
 ROW = SchedulingRow(
     id="x",
-    events=(event("Review", "10:00", "11:30"), event("Standup", "09:00", "09:30"), event("Call", "10:30", "11:30", True)),
+    events=(
+        event("Review", "10:00", "11:30"),
+        event("Standup", "09:00", "09:30"),
+        event("Call", "10:30", "11:30", priority=True),
+    ),
     optimum=150,
 )
 BEST = "<schedule>\n09:00-09:30 Standup\n10:30-11:30 Call\n</schedule>"
@@ -74,7 +78,7 @@ def test_a_blocked_break_stays_free() -> None:
 
 def _fits(chosen: tuple[Event, ...], blocked: tuple[int, int] | None) -> bool:
     spans = sorted([(e.start, e.end) for e in chosen] + ([blocked] if blocked else []))
-    return all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+    return all(a[1] <= b[0] for a, b in pairwise(spans))
 
 
 def test_the_optimum_is_that_of_trying_everything() -> None:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
@@ -38,7 +39,7 @@ def test_the_rungs(text: str, value: float) -> None:
 
 def test_stories_agree_with_their_numbers_and_never_show_their_answer() -> None:
     # The numbers as a reader finds them, in the order of the text, and the sum that the template tells.
-    told = {
+    told: dict[str, Callable[..., float]] = {
         "buys": lambda a, b: a + b,
         "colours": lambda a, b: a + b,
         "gives": lambda a, b: a - b,
@@ -52,7 +53,7 @@ def test_stories_agree_with_their_numbers_and_never_show_their_answer() -> None:
         "two kinds": lambda a, b, c: a * b + c,
     }
     assert set(told) == {template.name for template in TEMPLATES}
-    seen = defaultdict(int)
+    seen = Counter[str]()
     for row in TASK.rows():
         assert isinstance(row, WordProblemRow)
         name = re.split(r" (?=\d)", row.problem)[0]

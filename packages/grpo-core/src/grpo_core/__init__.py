@@ -15,7 +15,7 @@ from grpo_core.task import Invalid, Message, Opponent, Prompt, Row, Score, Task,
 
 if TYPE_CHECKING:
     from grpo_core.evaluation.evaluate import evaluate
-    from grpo_core.killable import KillablePool, Outcome
+    from grpo_core.killable import KillablePool, Outcome, inside_worker
     from grpo_core.scoring import Scorer
     from grpo_core.training.trainer import train
 
@@ -41,6 +41,7 @@ __all__ = [
     "evaluate",
     "graduated",
     "hookimpl",
+    "inside_worker",
     "ladder",
     "load_task",
     "reward",
@@ -53,6 +54,7 @@ _LAZY = {
     "Outcome": "grpo_core.killable",
     "Scorer": "grpo_core.scoring",
     "evaluate": "grpo_core.evaluation.evaluate",
+    "inside_worker": "grpo_core.killable",
     "train": "grpo_core.training.trainer",
 }
 """Names that cost an import (torch, or processes), loaded when first touched."""

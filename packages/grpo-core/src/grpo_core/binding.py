@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import inspect
 import math
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import is_dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 import orjson
@@ -23,6 +20,7 @@ from pydantic_core import PydanticSerializationError
 from grpo_core.calling import call_by_name
 from grpo_core.composition import RewardSpec
 from grpo_core.errors import DataError, InfrastructureError, UserError, near_match
+from grpo_core.identity import source_of
 from grpo_core.plugins import PluginHost, default_host
 from grpo_core.task import Invalid, Message, Prompt, Row, Score, Task, TaskConfig
 from grpo_core.taskspec import TaskSpec, parse_task_specs
@@ -224,20 +222,17 @@ class BoundTask:
     def identity(self) -> str:
         """Hash of the spec, version, rows, prompts and the source of all that decides a score: 16 hex digits.
 
-        Source that those functions call elsewhere is not seen; `Task.version` says that it changed.
+        What those functions call elsewhere is not seen; `Task.version` says that it changed.
         """
         digest = hashlib.blake2b(digest_size=8)
         task = self.task
-        optional = (task.solved, task.opponent.prompt if task.opponent else None)
-        functions = [task.prompt, task.validate, *(spec.function for spec in self._reward_specs)]
-        functions += [function for function in optional if function is not None]
         facts = [
             self.name,
             task.version,
             self.config.model_dump_json(),
-            repr(task.compose) if is_dataclass(task.compose) else source_of(task.compose),
             *(f"{spec.name} {spec.weight} {spec.needs} {spec.maximum}" for spec in self._reward_specs),
-            *(source_of(function) for function in functions),
+            *map(source_of, (task.prompt, task.validate, *(spec.function for spec in self._reward_specs))),
+            *map(source_of, (task.compose, task.solved, task.opponent)),
         ]
         for fact in facts:
             digest.update(hashlib.blake2b(fact.encode("utf-8", "surrogatepass")).digest())
@@ -345,25 +340,6 @@ def as_prompt(made: Any, who: str) -> Prompt:
     ):
         return tuple(Message(role=message["role"], content=message["content"]) for message in made)
     raise UserError(f"{who} must give text or a list of messages with role and content, not {made!r:.80}.")
-
-
-def source_of(function: Callable[..., Any]) -> str:
-    """Source text of a function, or its bytecode where there is no source; the same in every process."""
-    try:
-        return inspect.getsource(function)
-    except (OSError, TypeError):
-        code = getattr(function, "__code__", None)
-        return _code_text(code) if code is not None else repr(type(function))
-
-
-def _code_text(constant: Any) -> str:
-    # `repr` of a code object has its address, and of a frozenset an order that PYTHONHASHSEED decides.
-    if isinstance(constant, CodeType):
-        constants = [_code_text(inner) for inner in constant.co_consts]
-        return f"code({constant.co_code!r}, {constant.co_names!r}, {constants})"
-    if isinstance(constant, frozenset):
-        return f"frozenset({sorted(map(repr, constant))})"
-    return repr(constant)
 
 
 def _one_line(text: str) -> str:

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
 from grpo_core.scoring import Scorer
-from grpo_core.task import Opponent, Prompt, Row, Score
+from grpo_core.task import Fault, Opponent, Prompt, Row, Score
+
+if TYPE_CHECKING:
+    from grpo_core.engines.openai import OpenAIEngine
 
 OPPONENT_KEY_PREFIX = "opponent of "
 """Keeps the opponent's random numbers apart from those of the policy, which is keyed by task and row."""
+
+MAX_SEED = 2**31 - 1
+"""Largest seed that every endpoint takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """The opponent gave no answers, which says nothing about the completion.
+
+    Attributes:
+        why: What failed.
+    """
+
+    why: str
 
 
 class OpponentSampler(Protocol):
@@ -18,8 +37,8 @@ class OpponentSampler(Protocol):
 
     def sample(
         self, prompts: Sequence[Prompt], opponent: Opponent, keys: Sequence[SampleKey]
-    ) -> list[tuple[str, ...] | None]:
-        """Sample `opponent.samples` texts for each prompt; None where the machinery failed.
+    ) -> list[tuple[str, ...] | Unanswered]:
+        """Sample `opponent.samples` texts for each prompt, in order.
 
         Args:
             prompts: The opponent's prompts of a whole batch.
@@ -35,7 +54,7 @@ def play_opponents(
     """Score a batch of one task that has an opponent: validate, ask the opponent once for all, score.
 
     A completion that the validator refuses is scored without asking. One whose opponent did not answer abstains with
-    the fault `infrastructure`: an answer that nobody gave is no statement about the completion.
+    the fault `infrastructure`; one whose prompt for the opponent could not be made, with the fault `reward`.
 
     Args:
         scorer: Of the task.
@@ -46,23 +65,26 @@ def play_opponents(
     """
     opponent = scorer.task.task.opponent
     assert opponent is not None, f"task {scorer.task.name} has no opponent"
-    asked = {index: prompt for index, prompt in enumerate(scorer.opponent_prompts(texts, rows)) if prompt is not None}
-    answers = sampler.sample(list(asked.values()), opponent, [keys[index] for index in asked]) if asked else []
-    predictions = {
-        index: given for index, given in zip(asked, answers, strict=True) if given and len(given) == opponent.samples
-    }
-    unanswered = asked.keys() - predictions.keys()
-    scored = [index for index in range(len(texts)) if index not in unanswered]
-    scores = dict.fromkeys(unanswered, _abstention(scorer, "the opponent did not answer"))
+    prompts = {index: prompt for index, prompt in enumerate(scorer.opponent_prompts(texts, rows)) if prompt is not None}
+    given = sampler.sample(list(prompts.values()), opponent, [keys[index] for index in prompts]) if prompts else []
+    answers = dict(zip(prompts, given, strict=True))
+    predictions: dict[int, tuple[str, ...]] = {}
+    scores: dict[int, Score] = {}
+    for index, answer in answers.items():
+        if isinstance(answer, Unanswered):
+            scores[index] = _abstention(scorer, f"the opponent did not answer: {answer.why}")
+        else:
+            predictions[index] = answer
+    scored = [index for index in range(len(texts)) if index not in scores]
     made = scorer.score(
         [texts[index] for index in scored],
         [rows[index] for index in scored],
         predictions=[predictions.get(index, ()) for index in scored],
     )
     for index, score in zip(scored, made, strict=True):
-        # Valid now, though its prompt could not be made (a time-out that did not repeat): nobody answered it either.
-        lucky = score.valid and index not in predictions
-        scores[index] = _abstention(scorer, "the opponent's prompt could not be made") if lucky else score
+        if score.valid and index not in predictions:  # a reward may take "nobody guessed it" for a success
+            score = _abstention(scorer, "the opponent's prompt could not be made: it crashed or timed out", "reward")
+        scores[index] = score
     return [scores[index] for index in range(len(texts))]
 
 
@@ -79,17 +101,46 @@ class EngineOpponent:
 
     def sample(
         self, prompts: Sequence[Prompt], opponent: Opponent, keys: Sequence[SampleKey]
-    ) -> list[tuple[str, ...] | None]:
+    ) -> list[tuple[str, ...] | Unanswered]:
         """Sample the whole batch in one call of the engine; see `OpponentSampler`."""
         requests = [
-            Request(tuple(prompt_ids), opponent_key(key, sample), stop=opponent.stop)
-            for prompt_ids, key in zip(map(self._encode, prompts), keys, strict=True)
+            Request(prompt_ids, opponent_key(key, sample), stop=opponent.stop)
+            for prompt_ids, key in zip((tuple(self._encode(prompt)) for prompt in prompts), keys, strict=True)
             for sample in range(opponent.samples)
         ]
         texts = [[""] * opponent.samples for _ in prompts]
         for index, completion in self._engine.generate(requests, sampling_of(opponent)):
             texts[index // opponent.samples][index % opponent.samples] = completion.text
-        return [tuple(given) for given in texts]
+        return [tuple(answers) for answers in texts]
+
+
+class EndpointOpponent:
+    """An opponent behind an OpenAI-compatible endpoint.
+
+    Args:
+        engine: The endpoint.
+    """
+
+    def __init__(self, engine: OpenAIEngine) -> None:
+        self._engine = engine
+
+    def sample(
+        self, prompts: Sequence[Prompt], opponent: Opponent, keys: Sequence[SampleKey]
+    ) -> list[tuple[str, ...] | Unanswered]:
+        """Ask for the whole batch at once; one failed answer of k leaves its prompt unanswered."""
+        samples = range(opponent.samples)
+        texts = [[""] * opponent.samples for _ in prompts]
+        failures: dict[int, Unanswered] = {}
+        for index, answer in self._engine.answers(
+            [prompt for prompt in prompts for _ in samples],
+            sampling_of(opponent),
+            stop=opponent.stop,
+            seeds=[_seed(opponent_key(key, sample)) for key in keys for sample in samples],
+        ):
+            texts[index // opponent.samples][index % opponent.samples] = answer.text
+            if answer.error:
+                failures[index // opponent.samples] = Unanswered(answer.error)
+        return [failures.get(index, tuple(answers)) for index, answers in enumerate(texts)]
 
 
 def sampling_of(opponent: Opponent) -> Sampling:
@@ -102,5 +153,10 @@ def opponent_key(key: SampleKey, sample: int) -> SampleKey:
     return SampleKey(key.seed, key.step, f"{OPPONENT_KEY_PREFIX}{key.prompt_id}/{key.sample}", sample)
 
 
-def _abstention(scorer: Scorer, why: str) -> Score:
-    return Score(None, why=f"task {scorer.task.name}, {why}", fault="infrastructure")
+def _seed(key: SampleKey) -> int:
+    digest = hashlib.blake2b(repr(tuple(key)).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % (MAX_SEED + 1)
+
+
+def _abstention(scorer: Scorer, why: str, fault: Fault = "infrastructure") -> Score:
+    return Score(None, why=f"task {scorer.task.name}, {why}", fault=fault)

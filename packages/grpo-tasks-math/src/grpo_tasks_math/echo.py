@@ -56,8 +56,8 @@ def prompt(row: EchoRow) -> str:
 
 
 def validate(text: str) -> str:
-    """The first line, without quotes around it and a final full stop; case counts."""
-    return first_line(text).removesuffix(".").strip("\"'")
+    """The first line, without the quotes and the full stop around it; case counts."""
+    return first_line(text).strip("\"'.")
 
 
 @reward(0.2)

@@ -234,10 +234,10 @@ def chronological(answer: list[Entry]) -> float:
 def completion(answer: list[Entry], row: SchedulingRow) -> float:
     """Weighted minutes scheduled over the most that fit; 0 if any line is no event, repeats, overlaps or is blocked."""
     known = {Entry(event.start, event.end, event.title): event for event in row.events}
-    if len(set(answer)) != len(answer) or not all(entry in known for entry in answer):
+    if not all(entry in known for entry in answer):
         return 0.0
     taken = sorted([*answer, *([Entry(*row.blocked, "")] if row.blocked else [])])
-    if any(a.end > b.start for a, b in pairwise(taken)):
+    if any(a.end > b.start for a, b in pairwise(taken)):  # a repeated line overlaps itself
         return 0.0
     return min(1.0, sum(known[entry].worth for entry in answer) / row.optimum)
 

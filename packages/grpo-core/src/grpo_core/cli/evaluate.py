@@ -36,7 +36,7 @@ def evaluate(
     quiet: bool,
     **options: str | None,
 ) -> None:
-    """Evaluate a model on held-out rows of a task: one greedy completion a row, with 95% intervals.
+    r"""Evaluate a model on held-out rows of a task: one greedy completion a row, with 95% intervals.
 
     \b
     grpo eval --task math.arithmetic --model tiny
@@ -80,7 +80,7 @@ def run_evaluation(config: RunConfig, callbacks: tuple[Callback, ...]) -> Mappin
 def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
     """Print an evaluation as a table on stdout, a task a row."""
     from grpo_core.cli.lines import interval, number
-    from grpo_core.cli.text import out, table
+    from grpo_core.cli.text import print_out, table
 
     listing = table("task", "solved", "95% interval", "mean reward", "valid", "length", "truncated", "rows", "split")
     for name, result in results.items():
@@ -95,7 +95,7 @@ def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
             str(result.get("n", "")) + (f" (+{result['abstained']} not scored)" if result.get("abstained") else ""),
             f"{result.get('split', '')}, temperature {number(result.get('temperature'), 'g')}",
         )
-    out().print(listing)
+    print_out(listing)
 
 
 def _evaluate(config: RunConfig, *, quiet: bool) -> Mapping[str, Mapping[str, Any]]:

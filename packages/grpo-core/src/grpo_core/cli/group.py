@@ -76,8 +76,8 @@ def _plugin_commands() -> tuple[dict[str, str], PluginError | None]:
 
     try:
         given = default_host().commands()
-    except PluginError as problem:
-        return {}, problem
+    except PluginError as error:
+        return {}, error
     clashes = [f"{name} ({given[name]})" for name in given if name in COMMANDS]
     problem = (
         PluginError(f"a plugin's command has the name of a built-in one: {', '.join(clashes)}.") if clashes else None

@@ -100,12 +100,13 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _no_such_option(error: click.exceptions.NoSuchOption) -> str:
-    """Click's message, and the setting that was meant where there is one: settings are no options."""
-    from grpo_core.config.keys import keys, near
+    """Click's message, or the setting that was meant: settings are no options."""
+    from grpo_core.config.keys import known_as, near
 
+    takes_settings = error.ctx is not None and error.ctx.command.name in ("run", "eval")
     name = error.option_name.lstrip("-").replace("-", "_")
-    meant = (name,) if name in keys() else near(name)
-    if error.possibilities or not meant or error.ctx is None or error.ctx.command.name not in ("run", "eval"):
+    meant = known_as(name) or (() if error.possibilities else near(name))
+    if not (takes_settings and meant):
         return _usage(error)
     written = " or ".join(f"{key}=VALUE" for key in meant)
     return f"no option {error.option_name}. Settings are written without dashes: {written}"

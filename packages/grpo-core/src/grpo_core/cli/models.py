@@ -9,7 +9,7 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def models(as_json: bool) -> None:
     """List the embedded models: names that --model takes without a download."""
-    from grpo_core.cli.text import out, print_json, table, visible
+    from grpo_core.cli.text import print_json, print_out, table, visible
     from grpo_core.config.layers import shown
     from grpo_core.plugins import default_host
 
@@ -23,10 +23,10 @@ def models(as_json: bool) -> None:
         )
         return
     if not found:
-        out().print("No embedded model is installed. --model takes a hub id, a folder (./model) or a .gguf file.")
+        print_out("No embedded model is installed. --model takes a hub id, a folder (./model) or a .gguf file.")
         return
     listing = table("model", "description", "recommended settings")
     for name, model in sorted(found.items()):
         recommended = ", ".join(f"{key}={shown(value)}" for key, value in model.defaults.items())
         listing.add_row(name, visible(model.description), visible(recommended))
-    out().print(listing)
+    print_out(listing)

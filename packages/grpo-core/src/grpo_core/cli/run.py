@@ -41,7 +41,7 @@ def run(
     quiet: bool,
     **options: str | None,
 ) -> int:
-    """Train a model on a task with GRPO; alone, the embedded model on math.arithmetic.
+    r"""Train a model on a task with GRPO; alone, the embedded model on math.arithmetic.
 
     Every setting can be given as KEY=VALUE (trainer.learning_rate=5e-6), as an environment variable
     (GRPO_TRAINER__LEARNING_RATE), in .env or in a YAML file; --show-config lists them all.
@@ -87,7 +87,7 @@ def _train(resolved: ResolvedConfig, *, quiet: bool) -> RunResult:
 
 
 def _show(resolved: ResolvedConfig, *, as_json: bool) -> None:
-    from grpo_core.cli.text import out, print_json, table, visible
+    from grpo_core.cli.text import print_json, print_out, table, visible
     from grpo_core.config import flatten
     from grpo_core.config.layers import shown
 
@@ -102,4 +102,4 @@ def _show(resolved: ResolvedConfig, *, as_json: bool) -> None:
     listing = table("setting", "value", "from")
     for key, value in values.items():
         listing.add_row(key, visible(shown(value)), visible(sources[key]))
-    out().print(listing)
+    print_out(listing)

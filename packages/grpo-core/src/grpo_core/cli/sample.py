@@ -14,22 +14,21 @@ import click
 @click.option("-n", "count", default=3, show_default=True, type=click.IntRange(min=1), help="Rows of each task.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def sample(task: str, count: int, as_json: bool) -> None:
-    """Show rows of a task with prompt, gold and what the gold scores.
+    r"""Show rows of a task with prompt, gold and what the gold scores.
 
     \b
     grpo sample math.arithmetic -n 5
     grpo sample "math.gsm8k?path=rows.jsonl&split=test"
     """
-    from grpo_core.cli.text import out, print_json
+    from grpo_core.cli.text import print_json, print_out
     from grpo_core.taskspec import parse_task_specs
 
     looked_at = [entry for spec in parse_task_specs(task) for entry in _look(spec, count)]
     if as_json:
         print_json(looked_at)
         return
-    console = out()
-    for entry in looked_at:
-        console.print(_entry(entry))
+    for index, entry in enumerate(looked_at):
+        print_out(*([""] if index else []), _entry(entry))
 
 
 def _look(spec: Any, count: int) -> Iterable[dict[str, Any]]:
@@ -63,15 +62,15 @@ def _look(spec: Any, count: int) -> Iterable[dict[str, Any]]:
 def _entry(entry: dict[str, Any]) -> Any:
     import orjson
 
-    from grpo_core.cli.tasks import show_prompt
+    from grpo_core.cli.tasks import readable
     from grpo_core.cli.text import table, visible
 
     listing = table("", "")
     listing.show_header = False
     listing.add_row("row", visible(orjson.dumps(entry["row"]).decode()))
-    listing.add_row("prompt", show_prompt(entry["prompt"]))
-    listing.add_row("gold", "-" if entry["gold"] is None else show_prompt(entry["gold"]))
-    listing.add_row("score", _score(entry["score"]), end_section=True)
+    listing.add_row("prompt", readable(entry["prompt"]))
+    listing.add_row("gold", "-" if entry["gold"] is None else readable(entry["gold"]))
+    listing.add_row("score", _score(entry["score"]))
     return listing
 
 

@@ -43,6 +43,6 @@ def only_results_on_stdout() -> Iterator[None]:
     """
     from transformers.utils import logging
 
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call] # untyped in transformers
     with contextlib.redirect_stdout(sys.stderr):
         yield

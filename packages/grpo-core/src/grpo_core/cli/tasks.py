@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from grpo_core.binding import BoundTask
     from grpo_core.task import Task
 
+MAX_LINE_CHARS = 2000
+"""Of a prompt on one line: a page of a terminal."""
+
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
@@ -21,11 +24,11 @@ def tasks(ctx: click.Context, as_json: bool) -> None:
     """List the installed tasks; a plugin that does not load is listed with its error."""
     if ctx.invoked_subcommand is not None:
         return
-    from grpo_core.cli.text import out, print_json, table, visible
+    from grpo_core.cli.text import print_json, print_out, table, visible
     from grpo_core.plugins import default_host
 
     reports = default_host().reports()
-    found = [
+    found: list[dict[str, Any]] = [
         {
             "name": name,
             "plugin": report.name,
@@ -37,7 +40,7 @@ def tasks(ctx: click.Context, as_json: bool) -> None:
         for report in reports
         for name, task in report.tasks.items()
     ]
-    broken = [
+    broken: list[dict[str, Any]] = [
         {"plugin": report.name, "distribution": report.distribution, "error": report.error}
         for report in reports
         if report.error
@@ -47,10 +50,10 @@ def tasks(ctx: click.Context, as_json: bool) -> None:
         return
     listing = table("task", "from", "default model", "what")
     for row in found:
-        listing.add_row(row["name"], row["distribution"], row["default_model"] or "-", visible(str(row["description"])))
+        listing.add_row(row["name"], row["distribution"], row["default_model"] or "-", visible(row["description"]))
     for row in broken:
         listing.add_row(row["plugin"], row["distribution"], "-", f"NOT LOADED: {visible(row['error'])}", style="red")
-    out().print(listing if found or broken else "No plugin is installed: pip install grpo-tasks-math.")
+    print_out(listing if found or broken else "No plugin is installed: pip install grpo-tasks-math.")
     if found:
         click.echo("\ngrpo tasks show NAME: options and rewards.   grpo sample NAME: rows with gold and score.")
 
@@ -130,32 +133,23 @@ def facts_of(bound: BoundTask) -> dict[str, Any]:
 
 def _print_facts(facts: dict[str, Any]) -> None:
     import orjson
+    from rich.text import Text
 
-    from grpo_core.cli.text import out, table, visible
+    from grpo_core.cli.text import print_out, table, visible
     from grpo_core.config.layers import shown
 
-    console = out()
-    console.print(f"{facts['name']}   {facts['distribution']}   task version {facts['version']}", style="bold")
-    if facts["description"]:
-        console.print(visible(facts["description"]))
-    console.print()
     options = table("option", "value", "default", "type")
     for name, option in facts["options"].items():
         options.add_row(name, visible(shown(option["value"])), visible(shown(option["default"])), option["type"])
-    console.print(options)
-    console.print()
     rewards = table("reward", "weight", "maximum", "needs")
     for part in facts["rewards"]:
         rewards.add_row(part["name"], f"{part['weight']:g}", f"{part['maximum']:g}", part["needs"] or "-")
-    console.print(rewards)
-    console.print()
     rest = table("", "")
     rest.show_header = False
+    length = f"{facts['max_completion_length']} tokens" if facts["max_completion_length"] else "as the trainer says"
     rest.add_row("default model", facts["default_model"] or "-")
     rest.add_row("stop", " ".join(repr(stop) for stop in facts["stop"]) or "-")
-    rest.add_row(
-        "max completion", f"{facts['max_completion_length'] or '-'} tokens; scored within {facts['timeout_s']:g} s"
-    )
+    rest.add_row("completion", f"{length}, scored within {facts['timeout_s']:g} s")
     if facts["opponent"]:
         rest.add_row("opponent", facts["opponent"])
     for check, reason in facts["exempt"].items():
@@ -163,18 +157,23 @@ def _print_facts(facts: dict[str, Any]) -> None:
     if facts["row"] is None:
         rest.add_row("no row", visible(facts["unavailable"]))
     else:
-        rest.add_row(
-            "identity", f"{facts['identity']} ({facts['rows']} rows of split {facts['options']['split']['value']})"
-        )
+        rows = f"{facts['rows']} rows of split {facts['options']['split']['value']}"
+        rest.add_row("identity", f"{facts['identity']} ({rows})")
         rest.add_row("row", visible(orjson.dumps(facts["row"]).decode()))
-        rest.add_row("prompt", show_prompt(facts["prompt"]))
-    console.print(rest)
+        rest.add_row("prompt", readable(facts["prompt"]))
+    heading = Text(f"{facts['name']}   {facts['distribution']}   task version {facts['version']}", style="bold")
+    print_out(heading, visible(facts["description"]), "", options, "", rewards, "", rest)
 
 
-def show_prompt(prompt: Any) -> str:
-    """A prompt as it reads, its lines kept, everything unprintable escaped; chat messages with their roles."""
-    from grpo_core.cli.text import visible
+def readable(prompt: Any) -> str:
+    """A prompt as it reads: one line in quotes, several as they are, chat messages with their roles.
 
-    if isinstance(prompt, str):
-        return "\n".join(visible(line) for line in prompt.split("\n"))
-    return "\n".join(f"{visible(message['role'])}: {show_prompt(message['content'])}" for message in prompt)
+    Everything unprintable is escaped; quotes show the spaces at the ends.
+    """
+    from grpo_core.cli.text import quoted, visible
+
+    if not isinstance(prompt, str):
+        return "\n".join(f"{visible(message['role'])}: {readable(message['content'])}" for message in prompt)
+    if "\n" not in prompt:
+        return quoted(prompt, MAX_LINE_CHARS)
+    return "\n".join(visible(line) for line in prompt.split("\n"))

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
 PIPE_WIDTH = 10_000
@@ -26,23 +26,29 @@ def quoted(text: str, limit: int) -> str:
     return f'"{visible(text)}"'
 
 
-def out() -> Console:
-    """The console of results: stdout."""
-    return _console(stderr=False)
-
-
 def err() -> Console:
-    """The console of everything else: stderr."""
+    """The console of everything that is no result: stderr."""
     return _console(stderr=True)
+
+
+def print_out(*renderables: RenderableType) -> None:
+    """Print results on stdout; in a pipe, a row is one line without trailing spaces or control codes."""
+    console = _console(stderr=False)
+    if sys.stdout.isatty():
+        console.print(*renderables, sep="\n")
+        return
+    with console.capture() as captured:
+        console.print(*renderables, sep="\n")
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def _console(*, stderr: bool) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    # isatty of the real stream: rich also counts FORCE_COLOR, which says nothing about a width.
+    # isatty of the stream itself: rich also counts FORCE_COLOR, which says nothing about a width.
     width = None if stream.isatty() else PIPE_WIDTH
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=width)
+    return Console(file=stream, highlight=False, markup=False, emoji=False, width=width)
 
 
 def print_json(data: Any) -> None:

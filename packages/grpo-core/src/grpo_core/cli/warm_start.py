@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, alone on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 def warm_start(folder: str, as_json: bool, quiet: bool, **options: Any) -> None:
-    """Fine-tune a model on a task's gold completions (through TRL), so that GRPO has something to elicit.
+    r"""Fine-tune a model on a task's gold completions (through TRL), so that GRPO has something to elicit.
 
     \b
     grpo warm-start --task math.arithmetic --preset tiny --out ./warm

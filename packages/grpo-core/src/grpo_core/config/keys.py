@@ -127,16 +127,20 @@ def find(name: str, where: str) -> Key:
     raise UnknownNameError(f"{prefix}no setting {name!r}.{_hint(near(name))} {_available(name)}")
 
 
+def known_as(name: str) -> tuple[str, ...]:
+    """The keys of this very word: in whatever section, or as other trainers call it."""
+    last = _last(name).lower()
+    same = tuple(key for key in keys() if _last(key) == last)
+    return same or _ELSEWHERE.get(last, ())
+
+
 def near(name: str) -> tuple[str, ...]:
     """The keys that an unknown dotted name may have meant, the likeliest first."""
-    last = _last(name).lower()
-    if same := tuple(key for key in keys() if _last(key) == last):
+    if same := known_as(name):
         return same
-    if last in _ELSEWHERE:
-        return _ELSEWHERE[last]
     if close := get_close_matches(name, keys(), n=1, cutoff=0.75):
         return tuple(close)
-    close = get_close_matches(last, {_last(key) for key in keys()}, n=1, cutoff=0.6)
+    close = get_close_matches(_last(name).lower(), {_last(key) for key in keys()}, n=1, cutoff=0.6)
     return tuple(key for key in keys() if _last(key) in close)
 
 

@@ -35,7 +35,9 @@ class Source:
     where: str = ""
 
     def __str__(self) -> str:
-        return self.where if self.kind == "file" else f"{self.kind} {self.where}".strip()
+        if self.kind == "file":
+            return self.where
+        return f"chosen: {self.where}" if self.kind == "chosen" else f"{self.kind} {self.where}".strip()
 
 
 DEFAULT = Source("default")

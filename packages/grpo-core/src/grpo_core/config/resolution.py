@@ -81,9 +81,13 @@ def resolve(
     profiles = profiles_of(model, host)
     loaded = build([mine, chosen, *(profile.layer() for profile in profiles)])
     for profile in profiles:
-        taken = [name for name in profile.values if loaded.sources[name].kind == "profile"]
+        taken = {
+            name: value
+            for name, value in profile.layer().values.items()
+            if name not in mine.values and loaded.sources[name].kind == "profile"
+        }
         if taken:
-            listed = ", ".join(f"{name}={shown(profile.values[name])}" for name in taken)
+            listed = ", ".join(f"{name}={shown(value)}" for name, value in taken.items())
             choices.append(Choice("settings", listed, profile.why))
     for name, value, why in _dependent(loaded.config.trainer):
         choose(name, value, why)

@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from grpo_core.errors import UserError
+
 Item = TypeVar("Item")
 
 INITIAL_TOKENS = 32
@@ -232,11 +234,25 @@ class SharedPrefixCache(Cache):
         """Return the tokens of the longest row (for models that ask; positions are always given to them)."""
         return self.layout.longest_prompt + self.layout.decoded
 
-    def drop(self, dead: Sequence[int]) -> None:
-        """Forget rows, and the prompts that nobody continues."""
+    def drop(self, dead: Sequence[int]) -> list[tuple[int, int]]:
+        """Forget rows, and the prompts that nobody continues; return the rows' moves, for others to follow."""
         rows, prompts = self.layout.drop(dead)
         for layer in self._shared:
             layer.move(rows, prompts)
+        return rows
+
+    def check_complete(self, model_name: str) -> None:
+        """Refuse a model of which some layer went another way, after a forward.
+
+        Raises:
+            UserError: a layer shares another's keys, keeps no keys here, or does not use our attention.
+        """
+        if not self.updated == self.attended == len(self._shared) > 0:
+            raise UserError(
+                f"the native engine cannot sample from {model_name}: of its {len(self._shared)} caching layers, "
+                f"{self.updated} stored keys and {self.attended} used the shared-prompt attention in one pass. "
+                "Use another engine (vllm) for this model."
+            )
 
 
 def moves_that_fill(dead: Sequence[int], length: int) -> list[tuple[int, int]]:

@@ -9,8 +9,8 @@ from grpo_core.binding import BoundTask
 from grpo_core.engines.base import SampleKey
 from grpo_core.engines.encode import encode_prompt
 from grpo_core.engines.native import NativeEngine
-from grpo_core.engines.openai import OpenAIOpponent
-from grpo_core.opponents import EngineOpponent, OpponentSampler
+from grpo_core.engines.openai import OpenAIEngine
+from grpo_core.opponents import EndpointOpponent, EngineOpponent, OpponentSampler
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.policy import Policy
 from grpo_core.task import Opponent, Prompt
@@ -56,6 +56,6 @@ def opponent_sampler(task: BoundTask, policy: Policy, resources: ExitStack) -> O
     if opponent.engine == "base":
         policy.freeze_reference()
         return PolicyOpponent(policy, frozen=True)
-    if opponent.engine.startswith(("http://", "https://")):
-        return resources.enter_context(OpenAIOpponent(opponent.engine))
+    if OpenAIEngine.is_url(opponent.engine):
+        return EndpointOpponent(OpenAIEngine.from_url(opponent.engine))
     return PolicyOpponent(load_policy(opponent.engine, device=str(policy.device)), frozen=False)

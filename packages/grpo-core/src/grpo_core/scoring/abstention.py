@@ -37,10 +37,8 @@ class ScorerStats:
 
 
 def reason_head(why: str) -> str:
-    """The part of a reason that many completions share: up to the first colon or parenthesis."""
-    head = _PREFIX.sub("", why, count=1)
-    for separator in (": ", " ("):
-        head = head.partition(separator)[0]
+    """The part of a reason that many completions share: up to the first colon."""
+    head = _PREFIX.sub("", why, count=1).partition(": ")[0]
     return head[:_MAX_HEAD_CHARS] or "(no reason given)"
 
 

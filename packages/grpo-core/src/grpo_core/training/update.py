@@ -61,7 +61,7 @@ class Updater:
             weight_decay=config.weight_decay,
         )
         total_updates = total_steps * config.num_iterations * config.steps_per_generation
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._factor(total_updates))
+        self._factor = self._schedule(total_updates)
         self.scaler = torch.amp.GradScaler(policy.device.type, enabled=policy.autocast is torch.float16)
         self.updates = self.skipped = self._skipped_in_a_row = 0
 
@@ -114,7 +114,9 @@ class Updater:
                 finite = False
                 break
             self.scaler.scale(loss).backward()
-        learning_rate = self.schedule.get_last_lr()[0]
+        learning_rate = config.learning_rate * self._factor(self.updates)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
         grad_norm = self._apply(finite)
         count = max(1.0, totals.tokens)
         metrics = {
@@ -170,7 +172,6 @@ class Updater:
         self._skipped_in_a_row = 0 if finite else self._skipped_in_a_row + 1
         self.skipped += not finite
         self.optimizer.zero_grad(set_to_none=True)
-        self.schedule.step()
         self.updates += 1
         if self._skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
             raise NonFiniteError(
@@ -206,7 +207,7 @@ class Updater:
         given = {**{name: value for name, value in shared.items() if name in own}, **config.loss_args}
         return registry.validate_arguments("loss", config.loss_type, given, "trainer.loss_args")
 
-    def _factor(self, total_updates: int) -> Callable[[int], float]:
+    def _schedule(self, total_updates: int) -> Callable[[int], float]:
         config = self.config
         schedule = registry.resolve("schedule", config.lr_scheduler_type)
         warmup = config.warmup_steps

@@ -6,10 +6,11 @@ import math
 from enum import StrEnum
 from functools import lru_cache
 
+from grpo_core import UserError
 from grpo_tasks_math.verify import pool, symbolic
-from grpo_tasks_math.verify.compare import compare, spelling
+from grpo_tasks_math.verify.compare import LONGEST_SYMBOL, compare, spelling
 from grpo_tasks_math.verify.extract import extract, read_gold
-from grpo_tasks_math.verify.values import Value
+from grpo_tasks_math.verify.values import MAX_ANSWER_CHARS, Based, Formula, Number, Value, Words
 
 DEFAULT_TIMEOUT_S = 3.0
 """Work of one symbolic check; ordinary ones take 2 to 80 ms."""
@@ -35,8 +36,8 @@ def verify(gold: str, completion: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> 
     The answer is found by `extract` and read by `read`; `compare` decides numbers, choices, words and lists exactly.
     Only formulas go to math-verify, in killable workers that all threads of the process share (started on first use).
     What is compared is the value: an unreduced fraction or an unevaluated sum equals its value, so a task whose prompt
-    is itself an expression has to check the form besides. A gold that nothing can read is compared by its normalised
-    spelling.
+    is itself an expression has to check the form besides. A gold that is no mathematics (words, a name) is compared
+    by its normalised spelling; one that is empty or too long to read, as it stands.
 
     Args:
         gold: The expected answer, plain or LaTeX.
@@ -48,25 +49,32 @@ def verify(gold: str, completion: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> 
         InfrastructureError: the symbolic check was needed and no worker could be started.
     """
     if not (timeout_s > 0 and math.isfinite(timeout_s)):
-        from grpo_core import UserError
-
         raise UserError(f"verify(timeout_s={timeout_s}): give a positive, finite number of seconds.")
+    expected = _read_gold(gold) if len(gold) <= MAX_ANSWER_CHARS else None
+    if expected is None:
+        return Verdict.CORRECT if gold.strip() and gold.strip() == completion.strip() else Verdict.WRONG
     answer = extract(completion)
     if answer is None:
         return Verdict.UNPARSABLE
-    expected = _read_gold(gold)
-    if expected is None:
-        return Verdict.WRONG
     is_equal = compare(expected, answer)
-    if is_equal is not None:
-        return Verdict.CORRECT if is_equal else Verdict.WRONG
-    return _verify_symbolically(expected, answer, timeout_s)
+    if is_equal is None:
+        return _verify_symbolically(expected, answer, timeout_s)
+    if not is_equal and _is_no_mathematics(expected, answer):
+        return Verdict.UNPARSABLE
+    return Verdict.CORRECT if is_equal else Verdict.WRONG
 
 
 def extract_answer(completion: str) -> str | None:
     """Return the final answer of a completion in its cleaned spelling, None when there is none."""
     answer = extract(completion)
     return None if answer is None else spelling(answer)
+
+
+def _is_no_mathematics(gold: Value, answer: Value) -> bool:
+    """Whether words stand where a number or a formula was asked for: "I do not know" is no answer."""
+    return (
+        isinstance(gold, Number | Formula | Based) and isinstance(answer, Words) and len(answer.words) > LONGEST_SYMBOL
+    )
 
 
 def _verify_symbolically(gold: Value, answer: Value, timeout_s: float) -> Verdict:

@@ -50,6 +50,9 @@ def compare(gold: Value, answer: Value, equal: FormulaEquality = undecided) -> b
     match gold, answer:
         case Number(), Number():
             return _numbers(gold, answer)
+        # Against a number, `5m` is five metres; a gold `5m` may be a formula, so 5 is not enough for it.
+        case Number(), Formula(quantity=Number() as quantity):
+            return _numbers(gold, quantity)
         case Equation(), _:
             return _equation(gold, answer, equal)
         case _, Equation():
@@ -112,7 +115,7 @@ def _based(based: Based, other: Value) -> bool:
     return spelling(other).lower() == based.digits
 
 
-_LONGEST_SYMBOL = 3
+LONGEST_SYMBOL = 3
 """Longer words are not products of variables, so the symbolic engine has nothing to say about them."""
 
 
@@ -121,16 +124,21 @@ def _words(gold: Words, answer: Words, equal: FormulaEquality) -> bool | None:
         # Case tells variables apart, not words.
         return len(gold.words) > 1 or gold.text == answer.text
     # `ab` and `ba` may be the same product.
-    if len(gold.words) <= _LONGEST_SYMBOL and sorted(gold.words) == sorted(answer.words):
+    if len(gold.words) <= LONGEST_SYMBOL and sorted(gold.words) == sorted(answer.words):
         return equal(gold.text, answer.text)
     return False
 
 
 def _formula(gold: Value, answer: Value, equal: FormulaEquality) -> bool | None:
     for value in (gold, answer):
-        if isinstance(value, Words) and len(value.words) > _LONGEST_SYMBOL:
+        if isinstance(value, Words) and len(value.words) > LONGEST_SYMBOL:
             return False
-    return equal(gold.text, answer.text)
+    return equal(_symbols(gold), _symbols(answer))
+
+
+def _symbols(value: Value) -> str:
+    """Return what the symbolic engine is given: of a number, neither currency nor unit."""
+    return str(value.number) if isinstance(value, Number) else value.text
 
 
 def _items(gold: Items, answer: Items, equal: FormulaEquality) -> bool | None:

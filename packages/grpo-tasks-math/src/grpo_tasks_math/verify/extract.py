@@ -14,6 +14,9 @@ SENTENCE_CHARS = 16_384
 MAX_TRIES = 8
 """How many candidates of one rule are tried, from the last."""
 
+MAX_BOX_NESTING = 3
+"""A box inside a box, or inside an answer tag."""
+
 
 def extract(completion: str) -> Value | None:
     r"""Find and read the final answer; None when there is none.
@@ -85,9 +88,11 @@ def last_answer_block(text: str) -> str | None:
 
 def _marked(text: str) -> Value | None:
     """Read what a tag or a box encloses: an answer as it stands, or a sentence that holds one."""
-    boxed = _last_box(text)
-    if boxed is not None:
-        return _marked(boxed) if len(boxed) < len(text) else None
+    for _ in range(MAX_BOX_NESTING):
+        boxed = _last_box(text)
+        if boxed is None:
+            break
+        text = boxed
     value = _after_hashes(text) or read(text)
     if isinstance(value, Words) and value.is_prose:
         return _sentence(text) or value
@@ -101,8 +106,14 @@ def _free(text: str) -> Value | None:
     return _after_hashes(text) or _sentence(text)
 
 
+_CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")
+"""GSM8K's annotations, `48/2 = <<48/2=24>>24`."""
+
+
 def _sentence(text: str) -> Value | None:
     text = text[-SENTENCE_CHARS:].strip()
+    if "<<" in text:
+        text = _CALCULATOR.sub("", text)
     for rule in (_after_phrase, _whole, _final_formula, _final_equation, _last_number, _last_choice):
         if (value := rule(text)) is not None:
             return value
@@ -217,27 +228,43 @@ def _whole(text: str) -> Value | None:
     return None if isinstance(value, Words) and value.is_prose else value
 
 
+_MATH_DELIMITERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
+_JOINED = re.compile(r"(?:,|;|\b(?:or|and)\b)\s{0,3}(?:(?:or|and)\s{1,3})?$")
+_JOINED_NAME = re.compile(r"(?:,|;|\b(?:or|and)\b)\s{0,3}(?:(?:or|and)\s{1,3})?[A-Za-z]\w{0,3}\s{0,3}$")
+
+
 def _final_formula(text: str) -> Value | None:
-    r"""Read the math span that ends the text: `$…$`, `$$…$$`, `\(…\)`, `\[…\]`."""
+    r"""Read the math span that ends the text, `$…$`, `$$…$$`, `\(…\)` or `\[…\]`, with the spans it is joined to."""
     text = text.rstrip("*_ .")
-    for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
-        if text.endswith(closing):
-            end = len(text) - len(closing)
-            start = text.rfind(opening, 0, end)
-            if start < 0 or (opening == "$" and "\n" in text[start:end]):
-                return None
-            value = read(text[start + len(opening) : end])
-            return None if isinstance(value, Words) else value
-    return None
+    delimiters = next((pair for pair in _MATH_DELIMITERS if text.endswith(pair[1])), None)
+    if delimiters is None:
+        return None
+    opening, closing = delimiters
+    spans: list[str] = []
+    while len(spans) < MAX_TRIES and text.endswith(closing):
+        end = len(text) - len(closing)
+        start = text.rfind(opening, 0, end)
+        if start < 0 or (opening == "$" and "\n" in text[start:end]):
+            break
+        spans.append(text[start + len(opening) : end])
+        joint = _JOINED.search(text, max(0, start - 16), start)
+        text = text[: joint.start()].rstrip() if joint else ""
+    value = read(" or ".join(reversed(spans)))
+    return None if isinstance(value, Words) else value
 
 
 def _final_equation(text: str) -> Value | None:
-    """Read what follows the last `=` of the last line, when it is an answer up to its end."""
-    line = text[text.rfind("\n") + 1 :]
-    _, equals, tail = line.rpartition("=")
-    if not equals or len(tail) > _CLAUSE_CHARS:
+    """Read what follows the last `=` of the last line, if it is an answer up to its end; `x = 1 or x = 2` is two."""
+    *before, tail = text[text.rfind("\n") + 1 :].split("=")
+    if not before or len(tail) > _CLAUSE_CHARS:
         return None
-    value = read(tail)
+    values = [tail]
+    for part in before[:0:-1]:
+        joint = _JOINED_NAME.search(part[-16:])
+        if joint is None or len(values) == MAX_TRIES:
+            break
+        values.append(part[: max(0, len(part) - 16) + joint.start()])
+    value = read(" or ".join(reversed(values)))
     return None if isinstance(value, Words) else value
 
 

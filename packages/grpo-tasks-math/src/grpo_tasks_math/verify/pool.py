@@ -1,19 +1,17 @@
-"""Where symbolic checks run: one process-wide pool of killable workers, or in process inside such a worker."""
+"""Where symbolic checks run: one process-wide pool of killable workers, or in process inside such a worker.
+
+A pool inside a worker would let that worker's deadline count queueing, and it has a memory limit of its own anyway.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
 
+from grpo_core import InfrastructureError
+from grpo_core.killable import KillablePool, inside_worker
 from grpo_tasks_math.verify import symbolic
 
-if TYPE_CHECKING:
-    from grpo_core import KillablePool
-
-IN_WORKER_VARIABLE = "GRPO_KILLABLE_WORKER"
-"""Set to 1 by the pool in its children. A pool inside a worker would let its deadline count queueing, so there the
-check runs in process: that process has a deadline and a memory limit of its own."""
 MAX_WORKERS = 4
 """Few answers need the engine, and each worker holds SymPy, about 150 MiB."""
 MEMORY_MIB = 2048
@@ -35,7 +33,7 @@ def check(gold: str, answer: str, timeout_s: float) -> bytes:
         InfrastructureError: no worker could be started; nothing was learnt about the answer.
     """
     payload = symbolic.encode(gold, answer)
-    if os.environ.get(IN_WORKER_VARIABLE) == "1":
+    if inside_worker():
         try:
             return symbolic.handle(payload)
         except MemoryError as error:
@@ -44,15 +42,13 @@ def check(gold: str, answer: str, timeout_s: float) -> bytes:
     if outcome.status == "ok":
         return outcome.value
     if outcome.status == "unavailable":
-        from grpo_core import InfrastructureError
-
         raise InfrastructureError(f"the answer could not be verified: no worker for math-verify ({outcome.why}).")
     raise BudgetError(outcome.why)
 
 
 def warm() -> None:
     """Start the workers, or load SymPy when inside one, so that the first symbolic check does not wait for it."""
-    if os.environ.get(IN_WORKER_VARIABLE) == "1":
+    if inside_worker():
         symbolic.factory()
     else:
         _shared_pool().warm()
@@ -71,8 +67,6 @@ def _shared_pool() -> KillablePool:
     global _pool
     with _lock:
         if _pool is None:
-            from grpo_core import KillablePool
-
             _pool = KillablePool(
                 f"{symbolic.__name__}:{symbolic.factory.__name__}",
                 workers=min(MAX_WORKERS, os.cpu_count() or 1),

@@ -44,6 +44,8 @@ dollar: dollar dollars USD
 cent: cent cents
 euro: euro euros EUR
 rupee: Rs INR rupee rupees
+am: am AM
+pm: pm PM
 mph: mph
 kilometre per hour: kmh kph
 """
@@ -55,12 +57,13 @@ CANONICAL = {
 """Spellings of units that are told apart: 5 cm is not 5 m. Words outside this table say nothing and are ignored."""
 
 _GLUE = frozenset((
-    "a", "an", "am", "pm", "at", "by", "cu", "for", "her", "his", "in", "is", "its", "more", "my", "of", "on", "our",
+    "a", "an", "at", "by", "cu", "for", "her", "his", "in", "is", "its", "more", "my", "of", "on", "our",
     "per", "sq", "st", "th", "the", "to", "us",
 ))  # fmt: skip
 _NOT_A_UNIT = frozenset((
     "and", "or", "plus", "minus", "times", "over", "mod", "not", "nor", "if", "then", "else", "versus",
 ))  # fmt: skip
+_ABBREVIATIONS = frozenset(("KB", "MB", "GB", "TB", "BC", "AD", "Kg", "KG", "Km", "KM", "Mi", "Hz"))
 _MAX_WORDS = 8
 _WORD_BREAK = re.compile(r"[ ./'\-]+")
 _SQUARE = re.compile(r"(?<=[A-Za-z])\s?(?:\^\s?(?:\{([23])\}|([23]))|([23]))$")
@@ -97,4 +100,4 @@ def read_unit(tail: str, *, is_spaced: bool) -> str | None:
 
 
 def _is_unit_word(word: str) -> bool:
-    return len(word) >= 3 or word in CANONICAL or word.lower() in _GLUE
+    return len(word) >= 3 or word in CANONICAL or word.lower() in _GLUE or word in _ABBREVIATIONS

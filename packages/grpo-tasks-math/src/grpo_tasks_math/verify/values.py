@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from grpo_tasks_math.verify.exact import evaluate
 from grpo_tasks_math.verify.normalise import clean, trim
-from grpo_tasks_math.verify.units import CURRENCIES, MAGNITUDES, read_unit
+from grpo_tasks_math.verify.units import CANONICAL, CURRENCIES, MAGNITUDES, read_unit
 
 MAX_ANSWER_CHARS = 2000
 """Longest answer that is read; the longest gold of MATH has 159 characters."""
@@ -89,7 +89,12 @@ class NotANumber(Value):
 
 @dataclass(frozen=True, slots=True)
 class Formula(Value):
-    """Mathematics that only the symbolic engine can judge."""
+    """Mathematics that only the symbolic engine can judge.
+
+    `quantity` is its other reading when it may be a number with a one-letter unit, `5m`.
+    """
+
+    quantity: Number | None = None
 
 
 _PLAIN = re.compile(r"\s*([+-]?[0-9]{1,18})(?:\.0*)?\s*")
@@ -121,7 +126,7 @@ def read(raw: str, depth: int = 0) -> Value | None:
         return simple
     if depth < MAX_NESTING and (structured := _read_equation(text, depth) or _read_items(text, depth)) is not None:
         return structured
-    return _read_measured_formula(text) or _read_words(text) or Formula(text)
+    return _read_measured_formula(text) or _read_words(text) or Formula(text, _read_quantity(text))
 
 
 def _read_choice(text: str) -> Choice | None:
@@ -134,7 +139,7 @@ def _read_choice(text: str) -> Choice | None:
 _SIGN_AND_CURRENCY = re.compile(
     rf"(?P<sign>[+-]?)\s?(?:(?:US|A|C)?(?P<currency>[{''.join(CURRENCIES)}])|Rs\.?|USD|EUR|GBP|INR)\s?(?=[-+\d.\\({{])"
 )
-_ENDS_OF_NUMBER = "0123456789)]}!."
+_ENDS_OF_NUMBER = "0123456789)]}!"
 _WORD_UNIT_POWER = re.compile(r"(?<=[A-Za-z])\s?\^?\s?\{?[23]\}?$")
 
 
@@ -167,7 +172,7 @@ def _split_unit(text: str) -> tuple[str, str]:
     end = power.start() if power else len(text)
     last = max(text.rfind(char, 0, end) for char in _ENDS_OF_NUMBER)
     # `3. Conclusion` is a heading, not three conclusions.
-    if last < 0 or text[last] == ".":
+    if last < 0 or text[last + 1 : last + 2] == ".":
         return text, ""
     return text[: last + 1], text[last + 1 :]
 
@@ -191,7 +196,7 @@ def _read_based(text: str) -> Based | None:
     return Based(text, match[1].lower(), base)
 
 
-_EQUALS = re.compile(r"(?<![<>!=:\\])=(?!=)")
+_EQUALS = frozenset(("=",))
 _NAME = re.compile(
     r"[A-Za-z](?:_(?:\{\w{1,8}\}|\w))?'?(?:\(\s?[A-Za-z](?:\s?,\s?[A-Za-z]){0,3}\s?\))?"
     r"|\\[a-z]{2,8}|[A-Za-z][A-Za-z '\-]{1,60}|\\angle\s?[A-Z]{1,3}|[A-Z]{2,3}"
@@ -204,7 +209,7 @@ def _read_equation(text: str, depth: int) -> Value | None:
         return read(text[membership.end() :], depth + 1)
     if "=" not in text or len(_split_items(text)) > 1:
         return None
-    parts = [part.strip() for part in _EQUALS.split(text)]
+    parts = _split(text, _EQUALS)
     if len(parts) < 2:
         return None
     value = read(parts[-1], depth + 1)
@@ -213,32 +218,38 @@ def _read_equation(text: str, depth: int) -> Value | None:
     return Equation(text, parts[0] if _NAME.fullmatch(parts[0]) else "", value)
 
 
-_OPENERS = {"(": ")", "[": "]", "{": "}"}
-_BRACKET = re.compile(
-    r"\\[{}]|\\(?:langle|rangle)(?![a-z])|[()\[\]{}]|[,;]|(?<![A-Za-z])(?:and|or)(?![A-Za-z])|\\\\|\\begin|\\end"
+_OPENING = frozenset(("(", "[", "{", "\\{", "\\langle", "\\begin"))
+_CLOSING = frozenset((")", "]", "}", "\\}", "\\rangle", "\\end"))
+_MARK = re.compile(
+    r"\\[{}]|\\(?:langle|rangle|begin|end)(?![a-z])|[()\[\]{},;]|(?<![A-Za-z])(?:and|or)(?![A-Za-z])|(?<![<>!=:\\])=(?!=)"
 )
+_ITEM_SEPARATORS = frozenset((",", ";", "and", "or"))
 _GROUP = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _ALL_NUMBERS = re.compile(r"[-+$]?[0-9][0-9.,%/]*(?:\s[-+$]?[0-9][0-9.,%/]*){1,200}")
 
 
-def _split_items(text: str) -> list[str]:
-    """Split at the commas, semicolons and `and`/`or` outside every bracket; unbalanced text is one piece."""
+def _split(text: str, separators: frozenset[str]) -> list[str]:
+    """Split at the separators outside every bracket; unbalanced text is one piece."""
     depth = start = 0
     pieces = []
-    for match in _BRACKET.finditer(text):
+    for match in _MARK.finditer(text):
         mark = match[0]
-        if mark in "([{" or mark in ("\\{", "\\langle", "\\begin"):
+        if mark in _OPENING:
             depth += 1
-        elif mark in ")]}" or mark in ("\\}", "\\rangle", "\\end"):
+        elif mark in _CLOSING:
             depth -= 1
             if depth < 0:
                 return [text]
-        elif depth == 0 and mark != "\\\\":
+        elif depth == 0 and mark in separators:
             pieces.append(text[start : match.start()])
             start = match.end()
     pieces.append(text[start:])
     # `1, 2, and 3` leaves an empty piece between the comma and the word.
     return [piece for piece in map(str.strip, pieces) if piece] if depth == 0 else [text]
+
+
+def _split_items(text: str) -> list[str]:
+    return _split(text, _ITEM_SEPARATORS)
 
 
 def _read_items(text: str, depth: int) -> Value | None:
@@ -274,6 +285,8 @@ def _items(text: str, brackets: str, pieces: list[str], depth: int) -> Items | N
     words = [value.words for value in values if isinstance(value, Words) and len(value.words) > 1]
     if not brackets and words and (len(words) < len(values) or any(" " in word for word in words)):
         return None
+    if not brackets and any(isinstance(value, Equation) and " " in value.name for value in values):
+        return None
     return Items(text, brackets, tuple(value for value in values if value is not None))
 
 
@@ -291,13 +304,10 @@ def _unwrap(text: str) -> tuple[str, str] | None:
 def _is_balanced(text: str) -> bool:
     """Whether no bracket closes that was not opened inside, so that the outer pair belongs together."""
     depth = 0
-    for match in _BRACKET.finditer(text):
-        if match[0] in "([{" or match[0] in ("\\{", "\\langle"):
-            depth += 1
-        elif match[0] in ")]}" or match[0] in ("\\}", "\\rangle"):
-            depth -= 1
-            if depth < 0:
-                return False
+    for match in _MARK.finditer(text):
+        depth += (match[0] in _OPENING) - (match[0] in _CLOSING)
+        if depth < 0:
+            return False
     return depth == 0
 
 
@@ -309,11 +319,13 @@ _FUNCTIONS = frozenset((
 ))  # fmt: skip
 _SHORT_WORDS = frozenset((
     "is", "it", "we", "so", "he", "she", "the", "are", "was", "has", "had", "for", "his", "her", "get", "got", "can",
-    "of", "to", "be", "by", "as", "at", "if", "an", "on", "no",
+    "of", "to", "be", "by", "as", "at", "if", "an", "on", "no", "in", "up", "me", "my", "us", "or", "and", "not",
+    "all", "one", "two", "per", "out", "you", "who", "its", "him", "did", "new", "now",
 ))  # fmt: skip
 _LONGEST_PRODUCT = 3
 """`abc` may be a product of three variables; longer runs of letters are words."""
 _MATHEMATICS = re.compile(r"[0-9\\^_=<>+*/|]")
+_OPERATION = re.compile(r"[\\^_=<>+*/|]")
 _TRIGONOMETRY = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)")
 
 
@@ -333,11 +345,20 @@ def _read_measured_formula(text: str) -> Formula | None:
     r"""Drop a unit behind a formula, `10\sqrt{3} cm`; an angle inside a function belongs to it."""
     head, tail = _split_unit(text)
     head = head.rstrip()
-    if len(tail.strip()) < 2 or not _MATHEMATICS.search(head) or not _is_formula(head) or _TRIGONOMETRY.search(head):
+    if len(tail.strip()) < 2 or not _OPERATION.search(head) or not _is_formula(head) or _TRIGONOMETRY.search(head):
         return None
     unit = read_unit(tail, is_spaced=tail[0] == " ")
     # `\\sqrt{2} abc` may be a product; a unit by name or longer words are not.
     return Formula(head) if unit or (unit == "" and not _is_formula(tail)) else None
+
+
+_QUANTITY = re.compile(r"(-?[0-9][0-9.,]{0,30})([mghsLl])")
+
+
+def _read_quantity(text: str) -> Number | None:
+    match = _QUANTITY.fullmatch(text)
+    number = evaluate(match[1]) if match else None
+    return None if match is None or number is None else Number(text, number, unit=CANONICAL[match[2]])
 
 
 _ARTICLE = re.compile(r"(?:the|an|a)\s(?=\w)")

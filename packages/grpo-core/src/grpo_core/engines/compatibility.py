@@ -1,0 +1,101 @@
+"""Which models the native engine can sample from, and how long a sequence may be."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from transformers import PretrainedConfig, PreTrainedModel
+
+from grpo_core.engines.base import Request, Sampling
+from grpo_core.errors import UserError
+
+
+class LengthLimit(NamedTuple):
+    """How many tokens a prompt and its completion may have together, and why."""
+
+    tokens: int
+    why: str
+
+
+def check_model(model: PreTrainedModel) -> None:
+    """Refuse a model whose attention cannot be replaced by the shared-prompt attention.
+
+    Accepted: decoder-only models whose class supports `transformers`' attention interface (Llama, Mistral, Qwen2 and 3,
+    SmolLM, Gemma 1 and 3, GPT-2, GPT-NeoX, Phi, OLMo, …) with full attention, or with a sliding or chunked window, for
+    sequences that fit the window. Refused: older classes with attention of their own (Bloom, Falcon, GPT-J, MPT),
+    recurrent and hybrid ones (Mamba, Jamba), attention with soft-capping or sinks (Gemma 2, GPT-OSS; found as it runs).
+
+    Raises:
+        UserError: naming what is missing.
+    """
+    name = type(model).__name__
+    if not model._supports_attention_backend:
+        raise UserError(
+            f"the native engine cannot sample from {name}: its class does not go through transformers' attention "
+            "interface. Use a model that does (Llama, Qwen, SmolLM, GPT-2, …) or another engine (vllm)."
+        )
+    config = model.config.get_text_config(decoder=True)
+    known = {"full_attention", "sliding_attention", "chunked_attention"}
+    other = sorted(set(getattr(config, "layer_types", None) or ()) - known)
+    if other:
+        raise UserError(
+            f"the native engine cannot sample from {name}: it has layers of type {', '.join(other)}, and only "
+            f"{', '.join(sorted(known))} keep keys and values that completions can share. Use another engine (vllm)."
+        )
+
+
+def length_limits(config: PretrainedConfig) -> list[LengthLimit]:
+    """Return every limit on prompt + completion that the model sets, tightest first."""
+    return sorted(_limits(config))
+
+
+def check_requests(requests: Iterable[Request], sampling: Sampling, config: PretrainedConfig) -> None:
+    """Refuse requests that the model cannot read or that cannot fit, before anything is computed.
+
+    Raises:
+        UserError: with the arithmetic.
+    """
+    limits = length_limits(config)
+    most, why = limits[0] if limits else (sys.maxsize, "")
+    for index, request in enumerate(requests):
+        if min(request.prompt_ids) < 0 or max(request.prompt_ids) >= config.vocab_size:
+            raise UserError(
+                f"request {index} (prompt {request.key.prompt_id!r}) has token ids from {min(request.prompt_ids)} to "
+                f"{max(request.prompt_ids)}, but the model's are 0 to {config.vocab_size - 1}: is the tokenizer another "
+                "model's?"
+            )
+        prompt, completion = len(request.prompt_ids), request.limit(sampling)
+        if prompt + completion > most:
+            excess = prompt + completion - most
+            raise UserError(
+                f"request {index} (prompt {request.key.prompt_id!r}) does not fit: prompt {prompt} + "
+                f"max_completion_length {completion} = {prompt + completion} tokens, {excess} more than {most}, {why}. "
+                f"Lower max_completion_length or max_prompt_length by {excess} together."
+            )
+
+
+def _limits(config: PretrainedConfig) -> Iterator[LengthLimit]:
+    context = getattr(config, "max_position_embeddings", None)
+    if context:
+        yield LengthLimit(context, "the model's context (max_position_embeddings)")
+    kinds = getattr(config, "layer_types", None)
+    window = getattr(config, "sliding_window", None)
+    if window and (kinds is None or "sliding_attention" in kinds):
+        yield LengthLimit(
+            window, "the model's sliding window: the native engine keeps every key, which is right up to there"
+        )
+    chunk = getattr(config, "attention_chunk_size", None)
+    if chunk and kinds is not None and "chunked_attention" in kinds:
+        yield LengthLimit(
+            chunk, "the model's attention chunk: the native engine keeps every key, which is right up to there"
+        )
+    rope = getattr(config, "rope_parameters", None) or {}
+    for parameters in (rope, *rope.values()):  # flat, or one dict per layer type
+        if isinstance(parameters, dict) and parameters.get("rope_type") == "longrope":
+            short = parameters.get("original_max_position_embeddings") or config.original_max_position_embeddings
+            yield LengthLimit(
+                short,
+                "up to where longrope uses its short factors: beyond, one long sequence would change its neighbours",
+            )

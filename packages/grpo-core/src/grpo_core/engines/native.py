@@ -1,0 +1,270 @@
+"""The native engine: samples in process, with the training weights themselves, on any device torch knows.
+
+Each prompt is read once and shared by its completions; finished completions leave the batch at once; logits exist only
+for the tokens being drawn. The model's own code runs, through `transformers`' cache and attention interfaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+from grpo_core.algorithms.causal_lm import CausalLM, causal_lm, evaluating
+from grpo_core.engines.base import Request, Sampling
+from grpo_core.engines.batching import PromptGroup, plan, prefill_chunks
+from grpo_core.engines.compatibility import check_model, check_requests
+from grpo_core.engines.decoding import StopMatcher, StopStrings, TextDecoder
+from grpo_core.engines.kv_cache import SharedPrefixCache, fill
+from grpo_core.engines.sampling import UniformStream, sample
+from grpo_core.engines.shared_attention import attention_through
+from grpo_core.errors import UserError
+from grpo_core.rollout import Completion, FinishReason
+
+FLOAT32_MARGIN = 1e-3
+"""In float32, a greedy token does not depend on the batch where the best logit leads by more than this: matmuls of other
+shapes round otherwise, and the differences (1e-5 at logits of 10) stay far below. In float64 there is no such limit."""
+
+MAX_BATCH_TOKENS = 65_536
+"""Tokens of keys and values held at once: 3 GB for SmolLM2-135M in float32 (46 KB a token); 128 × 512 tokens."""
+
+SAMPLE_ELEMENTS = 2**25
+"""Logits made at once, 128 MiB in float32, so that many rows with a large vocabulary do not dominate memory."""
+
+UNIFORM_BLOCK = 64
+"""Uniforms drawn ahead per row: amortises the call, and a short completion wastes few."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """One completion being sampled."""
+
+    request: int
+    prompt_len: int
+    limit: int
+    uniforms: UniformStream | None
+    matcher: StopMatcher | None
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    text: str | None = None
+    finished: FinishReason | None = None
+    _block: list[float] = field(default_factory=list)
+
+    def uniform(self) -> float:
+        assert self.uniforms is not None, "greedy rows draw nothing"
+        at = len(self.token_ids) % UNIFORM_BLOCK
+        if at == 0:
+            self._block = self.uniforms.take(UNIFORM_BLOCK).tolist()
+        return self._block[at]
+
+    def push(self, token_id: int, logprob: float, eos_ids: frozenset[int]) -> None:
+        self.token_ids.append(token_id)
+        self.logprobs.append(logprob)
+        if self.matcher is not None:
+            self.text = self.matcher.push(token_id)
+        if token_id in eos_ids or self.text is not None:
+            self.finished = "stop"
+        elif len(self.token_ids) == self.limit:
+            self.finished = "length"
+
+
+class NativeEngine:
+    """Samples from a model that is in this process, and may be training.
+
+    Attributes:
+        eos_ids: Tokens that end a completion: those of the generation config and the tokenizer's.
+        version: Version of the weights, stamped on completions.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        max_batch_tokens: int = MAX_BATCH_TOKENS,
+        compact: bool = True,
+        version: int = 0,
+    ) -> None:
+        """Check that the model can be sampled from.
+
+        Args:
+            model: A decoder-only `transformers` model, or a PEFT model around one. Nothing is copied.
+            tokenizer: Its tokenizer: decodes, and names the end-of-sequence token.
+            max_batch_tokens: Tokens of keys and values held at once; more requests than fit are sampled in turns.
+            compact: Whether finished rows leave the batch. False is for measuring what that saves.
+            version: Version of the weights until `sync`.
+
+        Raises:
+            UserError: the model is not one that this engine can sample from (see `engines.compatibility`).
+        """
+        if max_batch_tokens < 1:
+            raise UserError(f"max_batch_tokens={max_batch_tokens} must be at least 1.")
+        self._parts: CausalLM = causal_lm(model)
+        check_model(self._parts.model)
+        self._config = self._parts.model.config.get_text_config(decoder=True)
+        self._decode = TextDecoder(tokenizer)
+        self._max_batch_tokens = max_batch_tokens
+        self._compact = compact
+        self.eos_ids = _eos_ids(self._parts, tokenizer)
+        self.version = version
+
+    def sync(self, version: int) -> None:
+        """Stamp what follows with `version`; the weights are the trainer's own, so nothing is copied."""
+        self.version = version
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
+        """Yield (index of the request, completion) as each finishes.
+
+        Between two completions the model is as it was (attention, training mode), so the caller may use it, but must not
+        change its weights or `sync` before the last.
+
+        Raises:
+            UserError: a request does not fit the model's context; raised at the call, before anything is sampled.
+            NonFiniteError: the model's logits are NaN or infinite.
+        """
+        check_requests(requests, sampling, self._config)
+        return self._generate(list(requests), sampling)
+
+    def _generate(self, requests: list[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
+        version = self.version
+        stops = {request.stop: StopStrings(self._decode, request.stop) for request in requests}
+        for groups in plan(requests, sampling, self._max_batch_tokens):
+            rows = [
+                _Row(
+                    request=index,
+                    prompt_len=len(group.prompt_ids),
+                    limit=requests[index].limit(sampling),
+                    uniforms=None if sampling.greedy else UniformStream(requests[index].key),
+                    matcher=StopMatcher(stops[requests[index].stop]) if requests[index].stop else None,
+                )
+                for group in groups
+                for index in group.requests
+            ]
+            batch = _Batch(self._parts, groups, rows, sampling, self.eos_ids, self._compact)
+            while batch.rows:
+                if self.version != version:
+                    raise RuntimeError(
+                        f"sync({self.version}) came while completions of version {version} were being sampled: "
+                        "take all completions from generate() before the weights change."
+                    )
+                with self._sampling(batch.cache):
+                    finished = batch.until_some_finish()
+                for row in finished:
+                    yield row.request, self._completion(row, version)
+
+    @contextmanager
+    def _sampling(self, cache: SharedPrefixCache) -> Iterator[None]:
+        """Dropout and gradients off, attention through `cache`; all restored after the block, exceptions included."""
+        with ExitStack() as stack:
+            stack.enter_context(evaluating(self._parts.model))
+            stack.enter_context(attention_through(cache, self._config))
+            yield
+
+    def _completion(self, row: _Row, version: int) -> Completion:
+        assert row.finished is not None, "only finished rows become completions"
+        text = row.text
+        if text is None:
+            # Some tokenizers do not count a generation config's EOS among their special tokens.
+            ended = row.token_ids[-1] in self.eos_ids
+            text = self._decode(row.token_ids[:-1] if ended else row.token_ids)
+        return Completion(
+            token_ids=tuple(row.token_ids),
+            logprobs=tuple(row.logprobs),
+            text=text,
+            finish_reason=row.finished,
+            policy_version=version,
+        )
+
+
+class _Batch:
+    """Rows that are decoded together, one token each at a time."""
+
+    def __init__(
+        self,
+        parts: CausalLM,
+        groups: Sequence[PromptGroup],
+        rows: list[_Row],
+        sampling: Sampling,
+        eos_ids: frozenset[int],
+        compact: bool,
+    ) -> None:
+        self.rows = rows
+        self._parts, self._groups, self._sampling = parts, groups, sampling
+        self._eos_ids, self._compact = eos_ids, compact
+        self._device = next(parts.body.parameters()).device
+        prompt_lens = [len(group.prompt_ids) for group in groups]
+        self.cache = SharedPrefixCache(prompt_lens, max(row.limit for row in rows), self._device)
+        self._rows_at_once = max(1, SAMPLE_ELEMENTS // parts.model.config.get_text_config(decoder=True).vocab_size)
+        self._started = False
+
+    def until_some_finish(self) -> list[_Row]:
+        """Decode until at least one row is finished; return those that are, and forget them."""
+        while True:
+            hidden = self._decode_one() if self._started else self._prefill()
+            self._choose(hidden)
+            finished = [index for index, row in enumerate(self.rows) if row.finished is not None]
+            if finished and (self._compact or len(finished) == len(self.rows)):
+                done = [self.rows[index] for index in finished]
+                fill(self.rows, self.cache.drop(finished), len(finished))
+                return done
+
+    def _prefill(self) -> Tensor:
+        """Read every prompt once; return the last hidden state of each row's prompt, [A, D]."""
+        self._started = True
+        prompts = [group.prompt_ids for group in self._groups]
+        last = []
+        for chunk in prefill_chunks([len(prompt) for prompt in prompts]):
+            chosen = prompts[chunk]
+            longest = max(map(len, chosen))
+            # Padding repeats the prompt's last token: any token will do, and a pad token makes some models warn.
+            padded = [prompt + prompt[-1:] * (longest - len(prompt)) for prompt in chosen]
+            self.cache.begin_prefill(chunk.start)
+            hidden = self._forward(padded, [tuple(range(longest))] * len(chosen))  # [p, l, D]
+            ends = torch.tensor([len(prompt) - 1 for prompt in chosen], device=self._device)
+            last.append(hidden[torch.arange(len(chosen), device=self._device), ends])
+        prompt_of = [prompt for prompt, group in enumerate(self._groups) for _ in group.requests]
+        self.cache.layout.start(prompt_of)
+        return torch.cat(last)[torch.tensor(prompt_of, device=self._device)]
+
+    def _decode_one(self) -> Tensor:
+        """Feed every row's last token; return the hidden states [A, D] that predict the next."""
+        fed = self.cache.layout.decoded
+        self.cache.begin_step()
+        tokens = [(row.token_ids[-1],) for row in self.rows]
+        return self._forward(tokens, [(row.prompt_len + fed,) for row in self.rows])[:, 0]
+
+    def _forward(self, token_ids: Sequence[Sequence[int]], positions: Sequence[Sequence[int]]) -> Tensor:
+        """Run the body on [b, l] tokens; return hidden states [b, l, D]."""
+        hidden = self._parts.hidden(
+            torch.tensor(token_ids, device=self._device),
+            position_ids=torch.tensor(positions, device=self._device),
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        self.cache.check_complete(type(self._parts.model).__name__)
+        return hidden
+
+    def _choose(self, hidden: Tensor) -> None:
+        """Draw a token for every row from its hidden state, [A, D]."""
+        u = None
+        if not self._sampling.greedy:
+            u = torch.tensor([row.uniform() for row in self.rows], dtype=torch.float64, device=self._device)
+        drawn: list[tuple[int, float]] = []
+        for start in range(0, len(self.rows), self._rows_at_once):
+            at = slice(start, start + self._rows_at_once)
+            token, logprob = sample(self._parts.logits(hidden[at]), None if u is None else u[at], self._sampling)
+            drawn += zip(token.tolist(), logprob.tolist(), strict=True)
+        for row, (token_id, logprob_value) in zip(self.rows, drawn, strict=True):
+            if row.finished is None:
+                row.push(token_id, logprob_value, self._eos_ids)
+
+
+def _eos_ids(parts: CausalLM, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    generation = getattr(parts.model, "generation_config", None)
+    named = getattr(generation, "eos_token_id", None)
+    several = named if isinstance(named, list) else [named]
+    return frozenset(token for token in (*several, tokenizer.eos_token_id) if token is not None)

@@ -1,0 +1,266 @@
+"""Any task in TRL's `GRPOTrainer`: its reward function, and its rows as a dataset.
+
+    from grpo_core.interop.trl import dataset, reward_funcs
+    GRPOTrainer(model=…, reward_funcs=reward_funcs("math.gsm8k"), train_dataset=dataset("math.gsm8k")).train()
+
+A row travels as one JSON string, so that a score is a function of task name, row and completion text alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from grpo_core.binding import BoundTask, bind, load_task
+from grpo_core.engines.base import SampleKey
+from grpo_core.engines.openai import OpenAIEngine
+from grpo_core.errors import UserError
+from grpo_core.mixture import Mixture, task_labels
+from grpo_core.opponents import EndpointOpponent, play_opponents
+from grpo_core.scoring import Scorer, check_abstentions
+from grpo_core.stopping import cut_at_stop
+from grpo_core.task import Prompt, Row, Score
+from grpo_core.taskspec import parse_task_specs
+
+Completion = str | Sequence[Mapping[str, Any]]
+
+MAX_ABSTAIN_SHARE = 0.5
+"""Share of a batch that may go unscored before it is an error, as in our own trainer."""
+
+_SPLIT_OFF = ("reasoning_content", "thinking", "tool_calls")
+
+
+def reward_funcs(
+    task_spec: str,
+    *,
+    workers: int | None = None,
+    opponent_url: str | None = None,
+    max_abstain_share: float = MAX_ABSTAIN_SHARE,
+) -> list[TaskReward]:
+    """The reward functions of a task, or one for each task of a mixture.
+
+    Args:
+        task_spec: `math.gsm8k?template=r1`, several separated by commas.
+        workers: Scoring processes per task; by default one per usable core.
+        opponent_url: Endpoint that plays the opponent of the tasks that have one, `http://host:port/v1#model`.
+        max_abstain_share: Share of a task's completions in a batch that may go unscored.
+
+    Raises:
+        UserError: a task that TRL cannot train, with the reason.
+    """
+    specs = parse_task_specs(task_spec)
+    tasks = [bind(spec) for spec in specs]
+    for task in tasks:
+        _check_single_turn(task)
+    return [
+        TaskReward(task.spec, label, workers, _endpoint_of(task, opponent_url), max_abstain_share)
+        for task, label in zip(tasks, task_labels(tasks), strict=True)
+    ]
+
+
+def dataset(task_spec: str, *, seed: int = 0) -> Any:
+    """The rows of a task or mixture as a `datasets.Dataset` with the columns `prompt`, `row` and `task`.
+
+    A mixture has as many rows as its tasks together, in exact proportion of the weights: a task whose share exceeds its
+    rows repeats them. With `shuffle_dataset=False` in TRL's config, every batch has the proportion, too.
+
+    Args:
+        task_spec: As for `reward_funcs`.
+        seed: Of the mixture's shuffling.
+
+    Raises:
+        UserError: prompts that TRL cannot continue: a prefilled message, several turns, or text mixed with messages.
+    """
+    import datasets
+
+    specs = parse_task_specs(task_spec)
+    tasks = [bind(spec) for spec in specs]
+    labels = task_labels(tasks)
+    rows = {label: task.rows() for label, task in zip(labels, tasks, strict=True)}
+    if len(tasks) == 1:
+        drawn = [(tasks[0], labels[0], row) for row in rows[labels[0]]]
+    else:
+        weighted = [(task, spec.weight) for task, spec in zip(tasks, specs, strict=True)]
+        mixture = Mixture(weighted, rows, seed)
+        drawn = [(draw.task, draw.label, draw.row) for draw in mixture.draw(mixture.prompts_per_epoch)]
+    prompts = [_prompt(task, row) for task, _, row in drawn]
+    kinds = {label: type(prompt) for (_, label, _), prompt in zip(drawn, prompts, strict=True)}
+    if len(set(kinds.values())) > 1:
+        listed = ", ".join(f"{label} ({'text' if kind is str else 'messages'})" for label, kind in kinds.items())
+        raise UserError(f"TRL takes prompts of one kind in a dataset, and this mixture has both: {listed}.")
+    return datasets.Dataset.from_dict(
+        {
+            "prompt": prompts,
+            "row": [row.model_dump_json() for _, _, row in drawn],
+            "task": [label for _, label, _ in drawn],
+        }
+    )
+
+
+class TaskReward:
+    """One task as a reward function of TRL's contract: keyword arguments in, one float or None per completion out.
+
+    Scores come from killable workers; None is a completion of another task, or one that could not be scored. It
+    pickles: the copy starts workers of its own. Stop strings of the task end the text that is scored, as in our
+    engines; TRL itself samples on (`generation_kwargs={"stop_strings": …}` ends its completions, too).
+
+    Each batch logs the columns `NAME/solved`, `NAME/valid`, `NAME/why` and one per part, and their means as metrics.
+
+    Args:
+        spec: Of the task.
+        label: What logs call it; rows with another one in the column `task` are left to others.
+        workers: Scoring processes.
+        opponent_url: Endpoint of the task's opponent.
+        max_abstain_share: Largest share of unscored completions.
+    """
+
+    def __init__(
+        self,
+        spec: str,
+        label: str,
+        workers: int | None = None,
+        opponent_url: str | None = None,
+        max_abstain_share: float = MAX_ABSTAIN_SHARE,
+    ) -> None:
+        self._arguments = (spec, label, workers, opponent_url, max_abstain_share)
+        self.__name__ = label  # how TRL names the reward in its logs
+        self.task = load_task(spec)
+        self._max_abstain_share = max_abstain_share
+        self._opponent = EndpointOpponent(OpenAIEngine.from_url(opponent_url)) if opponent_url else None
+        self._scorer = Scorer(self.task, workers=workers)
+
+    def __reduce__(self) -> tuple[Callable[..., TaskReward], tuple[object, ...]]:
+        return TaskReward, self._arguments
+
+    def __repr__(self) -> str:
+        return f"TaskReward({self.task.spec!r})"
+
+    def close(self) -> None:
+        """Stop the workers."""
+        self._scorer.close()
+
+    def __call__(
+        self,
+        *,
+        completions: Sequence[Completion],
+        row: Sequence[str] | None = None,
+        task: Sequence[str] | None = None,
+        log_extra: Callable[[str, list[Any]], None] | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
+        trainer_state: Any = None,
+        **unused: Any,
+    ) -> list[float | None]:
+        """Score a batch.
+
+        Raises:
+            UserError: there is no column `row`, or the completions are not what a single-turn task can score.
+            AbstentionLimitError: too many could not be scored.
+        """
+        if row is None or len(row) != len(completions):
+            raise UserError(
+                f"reward {self.__name__!r} got {'no column' if row is None else len(row)} 'row' for {len(completions)} "
+                f"completions; train on grpo_core.interop.trl.dataset({self.task.spec!r}), which has it."
+            )
+        mine = [index for index in range(len(completions)) if task is None or task[index] == self.__name__]
+        texts = [cut_at_stop(completion_text(completions[index]), self.task.task.stop)[0] for index in mine]
+        parsed = {text: self.task.row_from_json(text) for text in {row[index] for index in mine}}
+        rows = [parsed[row[index]] for index in mine]
+        made = self._score(texts, rows, step=getattr(trainer_state, "global_step", 0))
+        check_abstentions(made, self.__name__, self._max_abstain_share)
+        scores: list[Score | None] = [None] * len(completions)
+        for index, score in zip(mine, made, strict=True):
+            scores[index] = score
+        if log_extra is not None:
+            for column, value in self._columns().items():
+                log_extra(column, [None if score is None else value(score) for score in scores])
+        if log_metric is not None and made:
+            for name, mean in self._metrics(made).items():
+                log_metric(name, mean)
+        return [None if score is None else score.value for score in scores]
+
+    def _score(self, texts: Sequence[str], rows: Sequence[Row], *, step: int) -> list[Score]:
+        if self._opponent is None:
+            return self._scorer.score(texts, rows)
+        keys = [SampleKey(0, step, f"{self.__name__}/{row.id}", index) for index, row in enumerate(rows)]
+        return play_opponents(self._scorer, texts, rows, self._opponent, keys=keys)
+
+    def _columns(self) -> dict[str, Callable[[Score], Any]]:
+        # The same columns in every batch, also where a score abstained: TRL's table has one value for each completion.
+        columns: dict[str, Callable[[Score], Any]] = {
+            "solved": lambda score: None if score.abstained else score.solved,
+            "valid": lambda score: None if score.abstained else score.valid,
+            "why": lambda score: score.why,
+        }
+        for spec in self.task.rewards:
+            columns[spec.name] = _part(spec.name)
+        return {f"{self.__name__}/{name}": value for name, value in columns.items()}
+
+    def _metrics(self, scores: Sequence[Score]) -> dict[str, float]:
+        scored = [score for score in scores if not score.abstained]
+        metrics = {"abstained_rate": 1 - len(scored) / len(scores)}
+        if scored:
+            metrics["solved_rate"] = sum(score.solved for score in scored) / len(scored)
+            metrics["valid_rate"] = sum(score.valid for score in scored) / len(scored)
+            for spec in self.task.rewards:
+                metrics[spec.name] = sum(score.parts[spec.name] for score in scored) / len(scored)
+        return {f"{self.__name__}/{name}": mean for name, mean in metrics.items()}
+
+
+def _part(name: str) -> Callable[[Score], float | None]:
+    return lambda score: score.parts.get(name)
+
+
+def completion_text(completion: Completion) -> str:
+    """The text of a completion as TRL gives it: a string, or one message by the assistant.
+
+    Raises:
+        UserError: it has several messages, or parts of the text were split off into other fields.
+    """
+    if isinstance(completion, str):
+        return completion
+    if len(completion) != 1 or completion[0].get("role") != "assistant":
+        roles = ", ".join(str(message.get("role")) for message in completion) or "no message"
+        raise UserError(f"a completion of a single-turn task is one message by the assistant; this one has: {roles}.")
+    (message,) = completion
+    split_off = [name for name in _SPLIT_OFF if message.get(name)]
+    if split_off:
+        raise UserError(
+            f"the tokenizer's response template moved part of a completion to {', '.join(split_off)}, so its text "
+            "cannot be scored; set tokenizer.response_template = tokenizer.response_schema = None before training."
+        )
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return "".join(block.get("text", "") for block in content if block.get("type") == "text")
+
+
+def _prompt(task: BoundTask, row: Row) -> str | list[dict[str, str]]:
+    _check_single_turn(task)
+    prompt: Prompt = task.prompt(row)
+    if isinstance(prompt, str):
+        return prompt
+    if prompt[-1]["role"] == "assistant":
+        raise UserError(
+            f"task {task.name!r}: its prompts end in a prefilled message by the assistant, which TRL would close and "
+            "not continue. Use a template without a prefill, or our own trainer."
+        )
+    return [{"role": message["role"], "content": message["content"]} for message in prompt]
+
+
+def _check_single_turn(task: BoundTask) -> None:
+    if task.task.respond is not None or task.task.max_turns > 1:
+        raise UserError(f"task {task.name!r} has several turns; TRL's reward functions see one. Use our own trainer.")
+
+
+def _endpoint_of(task: BoundTask, opponent_url: str | None) -> str | None:
+    opponent = task.task.opponent
+    if opponent is None:
+        return None
+    url = opponent_url or opponent.engine
+    if not OpenAIEngine.is_url(url):
+        raise UserError(
+            f"task {task.name!r} has an opponent, {url!r}, which a reward function cannot sample from: inside TRL it "
+            "needs an endpoint. Serve a model (e.g. vllm serve MODEL) and give "
+            "reward_funcs(…, opponent_url='http://host:port/v1#MODEL')."
+        )
+    return url

@@ -1,0 +1,140 @@
+"""What the workers of test_killable*.py run: a payload is `verb:argument`."""
+
+import atexit
+import ctypes
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+kept: list[bytes] = []
+
+
+def fork_sleeper() -> int:
+    """A forked grandchild: unlike a started one it holds every descriptor of the worker."""
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(600)
+        os._exit(0)
+    return pid
+
+
+def start_sleeper() -> int:
+    return subprocess.Popen(["sleep", "600"]).pid
+
+
+def note(path: str, line: object) -> None:
+    with Path(path).open("a") as file:
+        file.write(f"{line}\n")
+
+
+def verbs(argument: str) -> dict[str, object]:
+    return {
+        "echo": lambda: argument,
+        "pid": os.getpid,
+        "cwd": os.getcwd,
+        "variable": lambda: os.environ.get(argument, ""),
+        "modules": lambda: ",".join(sorted(sys.modules)),
+        "sleep": lambda: time.sleep(float(argument)),
+        "raise": lambda: int(argument),
+        "exit": lambda: sys.exit(argument),
+        "wrong": lambda: None,
+        "spin": spin,
+        "regex": lambda: re.match(r"(a+)+$", "a" * 64 + "b"),
+        "power": lambda: pow(3, 10**9),
+        "die": lambda: os._exit(3),
+        "die_once": lambda: die_once(argument),
+        "segfault": lambda: ctypes.string_at(0),
+        "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+        "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+        "bomb": lambda: "x" * (1 << 40),
+        "bomb_in_steps": bomb_in_steps,
+        "keep": lambda: kept.append(b"\1" * (int(argument) << 20)),
+        "print": lambda: chatter(int(argument)),
+        "stdin": lambda: os.read(0, 10),
+        "long": lambda: "x" * int(argument),
+        "sleeper": lambda: note(argument, start_sleeper()),
+        "sleeper_spin": lambda: (note(argument, start_sleeper()), spin()),
+        "forked_die": lambda: (note(argument, fork_sleeper()), os._exit(3)),
+        "pid_power": lambda: (note(argument, os.getpid()), note(argument, start_sleeper()), pow(3, 10**9)),
+    }
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def die_once(flag: str) -> str:
+    if not Path(flag).exists():
+        Path(flag).touch()
+        os._exit(3)
+    return "survived"
+
+
+def bomb_in_steps() -> None:
+    hoard = []
+    while True:
+        hoard.append(bytearray(16 << 20))
+
+
+def chatter(count: int) -> None:
+    for _ in range(count):
+        print("chatter " * 8)
+    sys.stdout.buffer.write(b"bytes\n")
+    os.write(1, b"descriptor 1\n" * 10)
+    os.write(2, b"descriptor 2\n" * 10)
+
+
+def run(payload: bytes) -> bytes:
+    verb, _, argument = payload.decode().partition(":")
+    result = verbs(argument)[verb]()
+    if verb == "wrong":
+        return result
+    return result if isinstance(result, bytes) else str(result).encode()
+
+
+def make(*_arguments: object):
+    return run
+
+
+def make_echo():
+    return lambda payload: payload
+
+
+def make_slowly(seconds: float):
+    time.sleep(seconds)
+    return run
+
+
+def make_arguments(*arguments: object):
+    return lambda payload: repr(arguments).encode()
+
+
+def make_counted(path: str):
+    note(path, os.getpid())
+    os._exit(7)
+
+
+def make_when_there(path: str):
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path} is not there yet")
+    return run
+
+
+def make_with_exit_handler(path: str):
+    atexit.register(note, path, "left in peace")
+    return run
+
+
+def make_nothing():
+    return None
+
+
+def make_loudly():
+    sys.stderr = io.StringIO()
+    raise ValueError("long " * 1000)

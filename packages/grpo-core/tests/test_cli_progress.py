@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from grpo_core.callbacks import Choice, RunInfo, Sample, StepRecord
+from grpo_core.cli import lines
+from grpo_core.cli.progress import SAMPLE_EVERY_S, TELL_EVERY_S, Progress, Waiting
+from grpo_core.cli.text import quoted, visible
+from grpo_core.config import RunConfig
+from grpo_core.task import Score
+
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+BASE = {"solved_rate": 0.46, "ci_low": 0.42, "ci_high": 0.5, "n": 512, "mean_reward": 0.51}
+FINAL = {**BASE, "solved_rate": 0.91, "ci_low": 0.88, "ci_high": 0.93, "delta": 0.45, "delta_ci_low": 0.4, "delta_ci_high": 0.49}  # fmt: skip
+METRICS = {
+    "reward": 0.63,
+    "solved_rate": 0.58,
+    "frac_reward_zero_std": 0.12,
+    "completions/mean_length": 4.1,
+    "tokens_per_s": 18_000.0,
+    "step_s": 0.5,
+}
+CHOICES = (
+    Choice("model", "tiny (embedded, 1.9 M parameters)", "no --model given"),
+    Choice("device", "cpu, 2 threads", "no accelerator found"),
+    Choice("precision", "float32", "the safe choice on cpu"),
+    Choice("loss", "dr_grpo", "asked for"),
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Watched:
+    """A run that is watched: what it shows, in a pipe or in a terminal of some width."""
+
+    def __init__(self, *, width: int | None = None, quiet: bool = False, **settings: object) -> None:
+        self.stream = io.StringIO()
+        is_terminal = width is not None
+        console = Console(
+            file=self.stream, force_terminal=is_terminal, width=width or 10_000, highlight=False, markup=False,
+            color_system="standard" if is_terminal else None, legacy_windows=False, _environ={"TERM": "xterm"},
+        )  # fmt: skip
+        self.clock = Clock()
+        self.progress = Progress(console, RunConfig.model_validate(settings), quiet=quiet, clock=self.clock)
+
+    def start(self, tasks: Sequence[str] = ("math.arithmetic",), total: int | None = 200) -> None:
+        counts = dict.fromkeys(tasks, (128, 512))
+        self.progress.on_run_start(RunInfo(Path("training_runs/run_1"), counts, CHOICES, total))
+
+    def step(self, number: int, samples: Sequence[Sample] = (), **metrics: float) -> None:
+        self.clock.now += 0.5
+        self.progress.on_step(StepRecord(number, {**METRICS, **metrics}, samples))
+
+    @property
+    def text(self) -> str:
+        return CONTROL.sub("", self.stream.getvalue())
+
+    @property
+    def shown(self) -> list[str]:
+        return self.text.splitlines()
+
+
+def sample(text: str, value: float | None = 1.0, why: str = "") -> Sample:
+    return Sample("math.arithmetic", "57 + 38 =", text, Score(value, why=why))
+
+
+def test_a_run_in_a_pipe_is_one_plain_line_a_step() -> None:
+    run = Watched()
+    with run.progress:
+        run.start()
+        run.progress.on_evaluation("math.arithmetic", "base", BASE)
+        run.step(1, [sample(" 95"), sample(" 85", 0.2, "off by 10")])
+        run.step(2)
+        run.progress.on_evaluation("math.arithmetic", "final", FINAL)
+        run.progress.on_run_end({"steps": 2}, Path("training_runs/run_1"))
+    assert run.stream.getvalue() == run.text, "no control codes"
+    # 199 and 198 steps of 0.5 s are left: 99.5 s rounds to 1:40, 99 s is 1:39.
+    assert run.shown == [
+        "grpo-run  task math.arithmetic (128 train / 512 held-out rows)   model tiny (embedded, 1.9 M parameters)   "
+        "device cpu, 2 threads, float32",
+        "why       model tiny (embedded, 1.9 M parameters): no --model given",
+        "          device cpu, 2 threads: no accelerator found",
+        "          precision float32: the safe choice on cpu",
+        "base      solved 0.46 [0.42, 0.50]   mean reward 0.51",
+        'sample    "57 + 38 =" → " 95"  1.00   → " 85"  0.20 (off by 10)',
+        "step        1/200   reward 0.63   solved 0.58   zero-std 12%   length 4.1   18 k tok/s   ETA 1:40",
+        "step        2/200   reward 0.63   solved 0.58   zero-std 12%   length 4.1   18 k tok/s   ETA 1:39",
+        "final     solved 0.91 [0.88, 0.93]   +0.45 over base [0.40, 0.49] on the same 512 rows",
+        "saved     training_runs/run_1   next: grpo eval --task math.arithmetic --model "
+        "./training_runs/run_1/training_state/step_final/model",
+    ]
+
+
+def test_in_a_terminal_the_step_is_redrawn_and_its_last_state_kept() -> None:
+    run = Watched(width=120)
+    with run.progress:
+        run.start(total=3)
+        for number in (1, 2, 3):
+            run.step(number)
+        run.progress.on_evaluation("math.arithmetic", "final", FINAL)
+    assert "\x1b[2K" in run.stream.getvalue(), "the line is erased and drawn again"
+    assert "━" in run.text
+    kept = run.stream.getvalue().rpartition("\x1b[2K")[2]  # what follows the last erasure stays on the screen
+    assert [line[:12] for line in CONTROL.sub("", kept).splitlines() if line.strip()] == [
+        "step      3/",
+        "final     so",
+    ]
+
+
+def test_long_lines_fold_between_their_parts() -> None:
+    run = Watched(width=80)
+    with run.progress:
+        run.start()
+    assert run.shown[:3] == [
+        "grpo-run  task math.arithmetic (128 train / 512 held-out rows)",
+        "          model tiny (embedded, 1.9 M parameters)",
+        "          device cpu, 2 threads, float32",
+    ]
+    assert max(map(len, run.shown)) <= 80
+
+
+def test_folding_breaks_sentences_but_no_path() -> None:
+    path = "x" * 100
+    assert lines.fold("why", ["one two three four five six"], 30) == "why       one two three four\n          five six"
+    assert lines.fold("saved", [path, "next"], 40) == f"saved     {path}\n          next"
+    assert lines.fold("step", ["a", "", "b"], None) == "step      a   b"
+    assert lines.fold("step", [], 80) == "step"
+
+
+def test_a_mixture_names_its_tasks() -> None:
+    run = Watched()
+    run.start(("math.echo", "math.arithmetic"))
+    run.progress.on_evaluation("math.echo", "base", BASE)
+    run.step(1, **{"task/math.echo/solved_rate": 0.9, "task/math.arithmetic/solved_rate": 0.3})
+    assert run.shown[0].count("task math.") == 2
+    assert run.shown[-2].startswith("base      math.echo   solved 0.46")
+    assert run.shown[-1].endswith("math.echo 0.90   math.arithmetic 0.30")
+
+
+def test_completions_are_shown_now_and_then() -> None:
+    run = Watched()
+    run.start()
+    for number in range(1, 42):  # 41 steps of 0.5 s: at 0.5 s, and again after 10 s and 20 s
+        run.step(number, [sample(" 95")])
+    assert SAMPLE_EVERY_S == 10
+    assert len([line for line in run.shown if line.startswith("sample")]) == 3
+
+
+def test_hostile_text_cannot_steer_the_terminal() -> None:
+    run = Watched(width=200)
+    hostile = "\x1b[2J\x1b]0;owned\x07\r\n\x9b31m\u202eevil\ud800"
+    with run.progress:
+        run.start()
+        run.step(1, [sample(hostile, None, hostile)])
+        run.progress.on_warning(hostile)
+    written = run.stream.getvalue()
+    for forbidden in ("\x1b[2J", "\x1b]0", "\x07", "\x9b", "\u202e", "\ud800"):
+        assert forbidden not in written
+    assert r'"\x1b[2J\x1b]0;owned\x07\r\n\x9b31m\u202eevil\ud800"  not scored' in run.text
+
+
+def test_text_is_quoted_in_one_bounded_line() -> None:
+    assert quoted(" 95\n", 10) == '" 95\\n"'
+    # 9 characters: 5 of the beginning, the sign, 3 of the end.
+    assert quoted("abcdefghijklmnopqrstuvwxyz", 9) == '"abcde…xyz"'
+    assert visible("añ—日本") == "añ—日本"
+
+
+def test_what_abstained_and_what_is_missing_is_said() -> None:
+    run = Watched()
+    run.start()
+    run.progress.on_evaluation("math.arithmetic", "base", {"solved_rate": None, "abstained": 7, "n": 0})
+    run.step(1, abstained=3.0)
+    assert run.shown[-2] == "base      solved - -   mean reward -   7 rows not scored"
+    assert "not scored 3" in run.shown[-1]
+
+
+def test_a_time_limit_bounds_the_eta() -> None:
+    run = Watched(trainer={"max_minutes": 0.5})
+    run.start(total=1000)
+    run.step(1)  # 999 steps of 0.5 s are more than the 29.5 s left
+    assert "ETA 0:30" in run.shown[-1]
+
+
+@pytest.mark.parametrize("total", [None, 10**9])
+def test_a_run_without_a_planned_end_shows_the_time_spent(total: int | None) -> None:
+    run = Watched()
+    run.start(total=total)
+    run.step(7)
+    assert run.shown[-1].startswith("step      7   reward")
+    assert run.shown[-1].endswith("   0:00")
+
+
+def test_durations_and_rates() -> None:
+    assert [lines.duration(seconds) for seconds in (0, 59.6, 72, 7425, -3)] == [
+        "0:00",
+        "1:00",
+        "1:12",
+        "2:03:45",
+        "0:00",
+    ]
+    assert [lines.rate(rate) for rate in (999.4, 9_999, 18_000)] == ["999 tok/s", "9999 tok/s", "18 k tok/s"]
+
+
+def test_an_interrupted_run_says_how_far_it_came() -> None:
+    run = Watched()
+    run.start()
+    run.progress.on_run_end({"steps": 57, "interrupted": True}, Path("training_runs/run_1"))
+    assert run.shown[-2] == "stopped   after step 57 of 200, as asked"
+    assert run.shown[-1].startswith("saved     training_runs/run_1")
+
+
+def test_the_next_command_loads_an_adapter_onto_its_base() -> None:
+    run = Watched(model="owner/base", lora={"enabled": True}, task="math.gsm8k?size=3")
+    run.progress.on_run_end({}, Path("/abs/run_1"))
+    assert run.shown[-1].endswith(
+        "next: grpo eval --task 'math.gsm8k?size=3' --model owner/base --adapter "
+        "/abs/run_1/training_state/step_final/model"
+    )
+
+
+def test_quiet_shows_warnings_only() -> None:
+    run = Watched(width=100, quiet=True)
+    with run.progress:
+        run.start()
+        run.step(1, [sample(" 95")])
+        run.progress.on_progress("loading", 1, 2)
+        run.progress.on_warning("something")
+        run.progress.on_run_end({}, Path("run_1"))
+    assert run.shown == ["warning   something"]
+
+
+def test_a_long_wait_in_a_pipe_says_so_now_and_then() -> None:
+    stream, clock = io.StringIO(), Clock()
+    with Waiting(Console(file=stream, width=10_000), clock=clock) as waiting:
+        for done in range(1, 101):  # 100 rows of 0.5 s: 50 s, so at 15 s, 30 s and 45 s
+            clock.now += 0.5
+            waiting.on_progress("base evaluation", done, 100)
+    assert TELL_EVERY_S == 15
+    assert stream.getvalue().splitlines() == [f"working   base evaluation   {done}/100" for done in (31, 61, 91)]
+
+
+def test_the_terminal_is_left_clean_after_a_crash() -> None:
+    run = Watched(width=100)
+    with pytest.raises(ZeroDivisionError), run.progress:
+        run.start()
+        run.progress.on_progress("loading", 1, 2)
+        raise ZeroDivisionError
+    written = run.stream.getvalue()
+    assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l"), "the cursor is shown again"

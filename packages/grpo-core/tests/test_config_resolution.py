@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from grpo_core import Row, Task, reward
+from grpo_core.config import RunConfig, TrainerConfig, choose_model, load_config, resolve, to_yaml
+from grpo_core.errors import UnknownNameError, UserError
+from grpo_core.plugins import EmbeddedModel, PluginHost, hookimpl
+
+
+def load_rows() -> Iterable[Row]:
+    return [Row(id="a", gold="a")]
+
+
+@reward()
+def right(answer: str) -> float:
+    return 1.0
+
+
+def task(name: str, default_model: str | None) -> Task:
+    return Task(name, load_rows, lambda row: "p", lambda text, row: text, (right,), default_model=default_model)
+
+
+TINY = EmbeddedModel(
+    "tiny", "/models/tiny", "small", {"trainer.learning_rate": 5e-5, "trainer.max_steps": 200, "eval.size": 100}
+)
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> PluginHost:
+    """A plugin `toy` with tasks that want different models, and an embedded model with recommended settings."""
+    module = ModuleType("toy_plugin")
+    tasks = [task("small", "tiny"), task("also_small", "tiny"), task("large", "owner/large"), task("any", None)]
+    module.grpo_tasks = hookimpl(lambda: tasks, specname="grpo_tasks")  # type: ignore[attr-defined] # a module is made
+    module.grpo_models = hookimpl(lambda: [TINY], specname="grpo_models")  # type: ignore[attr-defined] # as above
+    monkeypatch.setitem(sys.modules, "toy_plugin", module)
+    return PluginHost([metadata.EntryPoint("toy", "toy_plugin", "grpo")])
+
+
+def test_the_model_is_the_tasks_default(host: PluginHost) -> None:
+    resolved = resolve(RunConfig(task="toy.small,toy.also_small:2"), host=host)
+    assert resolved.config.model == "tiny"
+    choice = next(choice for choice in resolved.choices if choice.what == "model")
+    assert choice.value == "tiny"
+    assert "no --model given: the default of toy.small, toy.also_small" in choice.why
+    assert "--model Qwen/" in choice.why
+    assert resolved.sources["model"].kind == "chosen"
+
+
+def test_different_default_models_ask_for_one(host: PluginHost) -> None:
+    with pytest.raises(UserError, match=r"toy\.small -> tiny, toy\.large -> owner/large\)\. Say which: --model"):
+        choose_model("toy.small,toy.large", host)
+    with pytest.raises(UserError, match=r"toy\.small -> tiny, toy\.any -> none"):
+        choose_model("toy.small,toy.any", host)
+    with pytest.raises(UserError, match=r"toy\.any: no default model\. Give one: --model"):
+        choose_model("toy.any", host)
+    assert resolve(RunConfig(task="toy.small,toy.large", model="owner/mine"), host=host).config.model == "owner/mine"
+
+
+def test_an_unknown_task_is_named_before_anything_else(host: PluginHost) -> None:
+    with pytest.raises(UnknownNameError, match=r"Did you mean 'toy\.small'"):
+        resolve(RunConfig(task="toy.smal"), host=host)
+
+
+def test_an_embedded_model_brings_its_recommended_settings(host: PluginHost) -> None:
+    resolved = resolve(RunConfig(task="toy.small"), host=host)
+    assert (resolved.config.trainer.learning_rate, resolved.config.trainer.max_steps) == (5e-5, 200)
+    assert str(resolved.sources["trainer.learning_rate"]) == "profile tiny: recommended for the embedded model tiny"
+    settings = next(choice for choice in resolved.choices if choice.what == "settings")
+    assert settings.value == "trainer.learning_rate=5e-05, trainer.max_steps=200, eval.size=100"
+
+
+def test_what_the_user_gave_is_not_changed(host: PluginHost) -> None:
+    config = RunConfig(task="toy.small", trainer=TrainerConfig(learning_rate=1e-6, num_train_epochs=2.0))
+    resolved = resolve(config, host=host).config
+    assert resolved.trainer.learning_rate == 1e-6, "also when it equals the default"
+    assert (resolved.trainer.num_train_epochs, resolved.trainer.max_steps) == (2.0, None), "they exclude each other"
+    assert resolved.eval.size == 100
+
+
+def test_other_models_bring_no_settings(host: PluginHost) -> None:
+    for model in ("owner/other", "./tiny", "tiny.gguf"):
+        assert resolve(RunConfig(task="toy.small", model=model), host=host).config.trainer.learning_rate == 1e-6
+
+
+def test_a_wrong_recommendation_is_named(host: PluginHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = EmbeddedModel("tiny", "/m", "", {"trainer.learning_rte": 1})
+    monkeypatch.setattr(host, "models", lambda: {"tiny": bad})
+    with pytest.raises(UnknownNameError, match=r"tiny.*no setting 'trainer\.learning_rte'"):
+        resolve(RunConfig(task="toy.small"), host=host)
+
+
+@pytest.mark.parametrize(("loss", "scale"), [("dr_grpo", "none"), ("grpo", "group"), ("dapo", "group")])
+def test_reward_scaling_goes_by_the_loss(host: PluginHost, loss: str, scale: str) -> None:
+    resolved = resolve(RunConfig(task="toy.small", trainer=TrainerConfig(loss_type=loss)), host=host)
+    assert resolved.config.trainer.scale_rewards == scale
+    choice = next(choice for choice in resolved.choices if choice.what == "trainer.scale_rewards")
+    assert choice.value == scale
+    assert choice.why
+
+
+def test_reward_scaling_as_given_is_no_choice(host: PluginHost) -> None:
+    config = RunConfig(task="toy.small", trainer=TrainerConfig(loss_type="grpo", scale_rewards="none"))
+    resolved = resolve(config, host=host)
+    assert resolved.config.trainer.scale_rewards == "none"
+    assert "trainer.scale_rewards" not in {choice.what for choice in resolved.choices}
+
+
+def test_a_group_of_one_is_not_divided_by_its_deviation(host: PluginHost) -> None:
+    trainer = TrainerConfig(loss_type="grpo", baseline="ema", num_generations=1)
+    assert resolve(RunConfig(task="toy.small", trainer=trainer), host=host).config.trainer.scale_rewards == "none"
+
+
+def test_dapo_clips_higher(host: PluginHost) -> None:
+    def high(**values: object) -> float | None:
+        trainer = TrainerConfig(loss_type="dapo", **values)  # type: ignore[arg-type] # values of several types
+        return resolve(RunConfig(task="toy.small", trainer=trainer), host=host).config.trainer.epsilon_high
+
+    assert (high(), high(epsilon=0.4), high(epsilon_high=0.3)) == (0.28, 0.4, 0.3)
+
+
+def test_something_always_ends_the_run(host: PluginHost) -> None:
+    def ends(**values: object) -> tuple[object, ...]:
+        trainer = TrainerConfig(**values)  # type: ignore[arg-type] # values of several types
+        resolved = resolve(RunConfig(task="toy.large", trainer=trainer), host=host).config.trainer
+        return (resolved.max_steps, resolved.num_train_epochs, resolved.max_minutes)
+
+    assert ends() == (None, 1.0, None)
+    assert ends(max_steps=3) == (3, None, None)
+    assert ends(max_minutes=2.0) == (None, None, 2.0)
+
+
+def test_resolving_twice_changes_nothing(host: PluginHost, tmp_path: Path) -> None:
+    once = resolve(RunConfig(task="toy.small", trainer=TrainerConfig(loss_args={"a": 1})), host=host)
+    twice = resolve(once.config, once.sources, host=host)
+    assert twice.config == once.config
+    assert twice.choices == ()
+    file = tmp_path / "config.yaml"
+    file.write_text(to_yaml(once.config))
+    loaded = load_config(config_file=file, environ={}, dotenv_path=None)
+    again = resolve(loaded.config, loaded.sources, host=host)
+    assert again.config == once.config
+    assert again.choices == ()
+    assert again.sources["trainer.learning_rate"].kind == "file"

@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_core.config import LoadedConfig, Profile, RunConfig, flatten, load_config, to_yaml
+from grpo_core.config.keys import environment_name, keys
+from grpo_core.config.layers import MAX_SHOWN_CHARS, shown
+from grpo_core.config.sources import RESERVED_ENVIRONMENT
+from grpo_core.errors import UnknownNameError, UserError
+
+NOWHERE = Path("no-such-folder/.env")
+
+
+def load(cli: dict[str, Any] | None = None, **more: Any) -> LoadedConfig:
+    """Load without this process's environment and folder."""
+    return load_config(cli or {}, **{"environ": {}, "dotenv_path": NOWHERE, **more})
+
+
+def refusal(cli: dict[str, Any] | None = None, **more: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        load(cli, **more)
+    assert "\n" not in str(caught.value), "an error is one line"
+    return str(caught.value)
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_each_layer_wins_over_the_next(tmp_path: Path) -> None:
+    layers: dict[str, Any] = {
+        "cli": {"trainer.beta": "0.5"},
+        "environ": {"GRPO_TRAINER__BETA": "0.4", "PATH": "/bin"},
+        "dotenv_path": write(tmp_path / ".env", "GRPO_TRAINER__BETA=0.3\nWANDB_PROJECT=x\n"),
+        "config_file": write(tmp_path / "run.yaml", "trainer:\n  beta: 0.2\n"),
+        "profiles": [Profile("tiny", {"trainer.beta": 0.1}, "it learns fast"), Profile("cpu", {"trainer.beta": 0.05})],
+    }
+    expected = [
+        (0.5, "command line"),
+        (0.4, "environment GRPO_TRAINER__BETA"),
+        (0.3, ".env GRPO_TRAINER__BETA"),
+        (0.2, f"{tmp_path}/run.yaml:2"),
+        (0.1, "profile tiny: it learns fast"),
+    ]
+    for (beta, source), layer in zip(expected, list(layers), strict=True):
+        loaded = load_config(**{"environ": {}, "dotenv_path": NOWHERE, **layers})
+        assert (loaded.config.trainer.beta, str(loaded.sources["trainer.beta"])) == (beta, source)
+        del layers[layer]
+    loaded = load()
+    assert (loaded.config.trainer.beta, str(loaded.sources["trainer.beta"])) == (0.0, "default")
+
+
+def test_every_key_has_a_source() -> None:
+    assert set(load({"seed": "3"}).sources) == set(keys())
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("trainer.learning_rate", "1e-5", 1e-5),  # YAML 1.1 would read text
+        ("trainer.learning_rate", "1", 1.0),
+        ("trainer.num_generations", "16", 16),
+        ("trainer.num_generations", "016", 16),  # and this as octal 14
+        ("trainer.max_steps", "null", None),
+        ("trainer.max_steps", "", None),
+        ("trainer.scale_rewards", "none", "none"),
+        ("trainer.gradient_checkpointing", "true", True),
+        ("model", "123", "123"),
+        ("model", "null", None),
+        ("model", "./a: b", "./a: b"),
+        ("task", "math.gsm8k?size=3,math.echo:2", "math.gsm8k?size=3,math.echo:2"),
+        ("output_dir", "true", "true"),
+        ("curriculum.weights", "[2, 1, 0.5]", (2.0, 1.0, 0.5)),
+        ("lora.target_modules", "all-linear", "all-linear"),
+        ("lora.target_modules", "[q_proj, v_proj]", ("q_proj", "v_proj")),
+        ("device", "cuda:1", "cuda:1"),
+    ],
+)
+def test_text_is_read_by_what_the_key_holds(key: str, text: str, value: object) -> None:
+    for loaded in (load({key: text}), load(environ={environment_name(key): text})):
+        assert flatten(loaded.config)[key] == value
+        assert type(flatten(loaded.config)[key]) is type(value)
+
+
+def test_python_values_need_no_text() -> None:
+    assert load({"trainer.num_generations": 4, "curriculum.weights": [1, 2, 3]}).config.trainer.num_generations == 4
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        (
+            "trainer.num_generations",
+            "eight",
+            "trainer.num_generations=eight: must be a whole number, 1 or more. Default: 8.",
+        ),
+        ("trainer.num_generations", "8.0", "must be a whole number"),
+        ("trainer.num_generations", "true", "must be a whole number"),
+        ("trainer.num_generations", "", "trainer.num_generations='': must be a whole number"),
+        ("trainer.gradient_checkpointing", "yes", "must be true or false"),
+        ("trainer.gradient_checkpointing", "1", "must be true or false"),
+        ("trainer.learning_rate", ".nan", "must be a number, 0 or more"),
+        ("trainer.learning_rate", "1e999", "must be a number"),
+        ("trainer.learning_rate", "9" * 5000, "must be a number"),
+        ("trainer.max_completion_length", "0", "a completion of 0 tokens has nothing to score or train"),
+        ("trainer.temperature", "0", "every advantage is 0"),
+        ("precision", "bfloat", "Did you mean 'bfloat16'?"),
+        ("device", "gpu", "must be auto, cpu, cuda, cuda:N or mps"),
+        ("curriculum.weights", "[1, 2]", "must be a list of 3 numbers"),
+        ("curriculum.weights", "[1, 2", "must be a list of 3 numbers"),
+        ("trainer.loss_args", "5", "must be a number, text, true, false or null"),
+        ("trainer.loss_args.delta", "[1]", "trainer.loss_args.delta=[1]: must be a number"),
+        ("task", "", "task='': must be text, not empty"),
+        ("seed", "-1", "0 to 2^63 - 1"),
+    ],
+)
+def test_a_wrong_value_says_what_is_wanted(key: str, text: str, message: str) -> None:
+    assert message in refusal({key: text})
+
+
+@given(st.sampled_from(sorted(keys())), st.text(max_size=40))
+def test_no_text_breaks_the_reader(key: str, text: str) -> None:
+    # Either it is taken, or one line says why not.
+    try:
+        load({key: text})
+    except UserError as error:
+        assert str(error)
+
+
+def test_a_value_from_elsewhere_is_refused_by_the_name_of_its_source(tmp_path: Path) -> None:
+    assert "(environment GRPO_SEED)" in refusal(environ={"GRPO_SEED": "x"})
+    assert "(.env GRPO_SEED)" in refusal(dotenv_path=write(tmp_path / ".env", "GRPO_SEED=x"))
+    file = write(tmp_path / "a.yaml", "# comment\nseed: x\n")
+    assert f"seed=x ({file}:2): must be" in refusal(config_file=file)
+    assert "(profile tiny)" in refusal(profiles=[Profile("tiny", {"seed": "x"})])
+
+
+def test_values_that_contradict_name_their_sources() -> None:
+    message = refusal(environ={"GRPO_TRAINER__NUM_GENERATIONS": "1"})
+    assert message.startswith("trainer.num_generations=1: the baseline group_mean needs a group")
+    assert message.endswith("[trainer.num_generations: environment GRPO_TRAINER__NUM_GENERATIONS]")
+    assert "[" not in refusal({"trainer.num_generations": "1"}), "what was just typed needs no source"
+
+
+def test_the_original_class_of_an_error_survives() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'dr_grpo'"):
+        load({"trainer.loss_type": "drgrpo"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("GRPO_TRAINER__LEARNING_RTE", "GRPO_TRAINER__LEARNING_RATE"),
+        ("GRPO_RUN__SEED", "GRPO_SEED"),
+        ("GRPO_LEARNING_RATE", "GRPO_TRAINER__LEARNING_RATE"),
+        ("GRPO_PLUGIN", "GRPO_PLUGINS"),
+        ("GRPO_TRAINER_BETA", "GRPO_TRAINER__BETA"),
+    ],
+)
+def test_an_unknown_variable_of_ours_is_refused(tmp_path: Path, variable: str, meant: str) -> None:
+    message = refusal(environ={variable: "1"})
+    assert message.startswith(f"environment: no setting {variable}. Did you mean '{meant}'")
+    assert refusal(dotenv_path=write(tmp_path / ".env", f"{variable}=1")).startswith(f".env: no setting {variable}")
+
+
+def test_reserved_and_foreign_variables_are_no_settings() -> None:
+    loaded = load(environ={**dict.fromkeys(RESERVED_ENVIRONMENT, "x"), "grpo_seed": "x", "SEED": "x", "TRL_SEED": "1"})
+    assert loaded.config == RunConfig()
+
+
+def test_arguments_of_variants_come_from_every_layer() -> None:
+    loaded = load(
+        {"trainer.loss_args.a": "1.5"},
+        environ={"GRPO_TRAINER__LOSS_ARGS__B": "true"},
+        profiles=[Profile("p", {"trainer.loss_args": {"a": 9, "c": "x"}})],
+    )
+    assert loaded.config.trainer.loss_args == {"a": 1.5, "b": True, "c": "x"}
+    assert str(loaded.sources["trainer.loss_args.a"]) == "command line"
+    assert str(loaded.sources["trainer.loss_args.c"]) == "profile p"
+    assert load({"trainer.loss_args": "{a: 1}"}).config.trainer.loss_args == {"a": 1}
+
+
+def test_of_two_that_exclude_each_other_the_higher_layer_wins(tmp_path: Path) -> None:
+    # A saved configuration has num_train_epochs; `--config it --max-steps 40` must work.
+    file = write(tmp_path / "a.yaml", "trainer: {num_train_epochs: 1.0, max_steps: null, warmup_steps: 5}")
+    trainer = load({"trainer.max_steps": "40", "trainer.warmup_ratio": "0.1"}, config_file=file).config.trainer
+    assert (trainer.max_steps, trainer.num_train_epochs) == (40, None)
+    assert (trainer.warmup_steps, trainer.warmup_ratio) == (0, 0.1)
+    # null is no value: it silences nothing.
+    assert load({"trainer.max_steps": "null"}, config_file=file).config.trainer.num_train_epochs == 1.0
+    assert "both" in refusal({"trainer.max_steps": "40", "trainer.num_train_epochs": "1"})
+
+
+def test_a_file_may_use_sections_or_dots(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.yaml", "seed: 3\ntrainer.beta: 0.1\ntrainer:\n  kl: k2\neval:\nlora: {enabled: true}\n")
+    config = load(config_file=file).config
+    assert (config.seed, config.trainer.beta, config.trainer.kl, config.lora.enabled) == (3, 0.1, "k2", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "trainer:\n  num_generation: 4\n",
+            "{file}:2: no setting 'trainer.num_generation'. Did you mean 'trainer.num_generations'?",
+        ),
+        ("seed: 1\nseed: 2\n", "{file}:2: 'seed' is given twice, first in line 1."),
+        ("trainer.beta: 1\ntrainer:\n  beta: 2\n", "{file}:3: trainer.beta is given twice, first by {file}:1."),
+        ("trainer: 5\n", "trainer is a section"),
+        ("- a\n- b\n", "this file is a list"),
+        ("just text", "this file is a single value"),
+        ("a: [1,\n", "{file}:2: not YAML"),
+        ("seed: !!python/object/apply:os.system ['true']\n", "{file}:1: could not determine a constructor"),
+        ("seed: &a 1\nmodel: *a\n", "{file}:2: not YAML that can be read here: aliases"),
+        ("[1]: 2\n", "{file}:1: a key is a word, not a list"),
+        ("seed: " + "9" * 5000, "{file}:1: "),
+        ("a: " + "[" * 3000, "nested too deeply"),
+        ("trainer: {loss_args: {a: 1, a: 2}}", "{file}:1: 'a' is given twice"),
+    ],
+)
+def test_a_file_that_is_wrong_says_where(tmp_path: Path, text: str, message: str) -> None:
+    file = write(tmp_path / "run.yaml", text)
+    assert message.format(file=file) in refusal(config_file=file)
+
+
+def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
+    write(tmp_path / "train.yaml", "")
+    assert f"Did you mean '{tmp_path}/train.yaml'?" in refusal(config_file=tmp_path / "trian.yaml")
+    assert "it is a folder" in refusal(config_file=tmp_path)
+    (tmp_path / "bytes.yaml").write_bytes(b"seed: \xff\xfe")
+    assert "not UTF-8" in refusal(config_file=tmp_path / "bytes.yaml")
+    (tmp_path / ".env").write_bytes(b"GRPO_SEED=\xff")
+    assert "not UTF-8" in refusal(dotenv_path=tmp_path / ".env")
+    (tmp_path / "big.yaml").write_bytes(b"#" * (1 << 20) + b"\n")
+    assert "1048577 bytes" in refusal(config_file=tmp_path / "big.yaml")
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
+    assert load(config_file=write(tmp_path / "a.yaml", "# nothing\n")).config == RunConfig()
+
+
+def test_a_saved_configuration_is_read_back_equal(tmp_path: Path) -> None:
+    config = load(
+        {
+            "model": "1e5",  # text that YAML could take for a number
+            "adapter": "no",
+            "task": "math.echo:2,math.arithmetic?size=3",
+            "trainer.learning_rate": "1e-6",
+            "trainer.loss_args.a": "0.5",
+            "lora.target_modules": "[q, v]",
+            "curriculum.weights": "[2, 1, 1]",
+        }
+    ).config
+    assert load(config_file=write(tmp_path / "config.yaml", to_yaml(config))).config == config
+
+
+@given(st.text(min_size=1, max_size=30).filter(str.isprintable), st.floats(0, 1, width=64), st.integers(0, 2**63 - 1))
+def test_any_configuration_survives_yaml(
+    tmp_path_factory: pytest.TempPathFactory, text: str, beta: float, seed: int
+) -> None:
+    config = RunConfig.model_validate({"model": text, "seed": seed, "trainer": {"beta": beta}})
+    file = write(tmp_path_factory.getbasetemp() / "any.yaml", to_yaml(config))
+    assert load(config_file=file).config == config
+
+
+def test_values_are_shown_as_they_are_written() -> None:
+    assert [shown(value) for value in (None, True, 1e-6, [1, "a"], {"a": None}, "x")] == [
+        "null", "true", "1e-06", "[1, a]", "{a: null}", "x",
+    ]  # fmt: skip
+    assert shown("") == "''"
+    assert shown("a\x1b[31mb") == "'a\\x1b[31mb'"
+    assert len(shown("x" * 1000)) == MAX_SHOWN_CHARS
+    assert shown(10**5000) == "(a huge number)"

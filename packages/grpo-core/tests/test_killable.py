@@ -1,0 +1,433 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_core.errors import InfrastructureError, UserError
+from grpo_core.killable import KillablePool, Outcome, crew
+from grpo_core.killable.quarantine import CAPACITY, Quarantine
+
+ENOUGH_S = 30.0
+"""For what must succeed: never reached, whatever the machine's load."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _targets_are_importable() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parent))  # the pool must hand sys.path on
+        yield
+
+
+@pytest.fixture(scope="module")
+def echo() -> Iterator[KillablePool]:
+    with pool(2, "make_echo") as workers:
+        yield workers
+
+
+def pool(workers: int = 1, factory: str = "make", *args: str | float, **options: float) -> KillablePool:
+    return KillablePool(f"killable_targets:{factory}", args=args, workers=workers, name="test", **options)
+
+
+def one(workers: KillablePool, payload: str, timeout_s: float = ENOUGH_S) -> Outcome:
+    return workers.submit(payload.encode(), timeout_s).result()
+
+
+def values(outcomes: list[Outcome]) -> list[bytes]:
+    assert [outcome.status for outcome in outcomes] == ["ok"] * len(outcomes), outcomes
+    return [outcome.value for outcome in outcomes]
+
+
+# What a handler does
+
+
+def test_outcomes_are_in_the_order_of_payloads() -> None:
+    # Every third is slow, so with two workers the answers come back in another order.
+    payloads = [b"sleep:0.02" if index % 3 == 0 else b"echo:%d" % index for index in range(60)]
+    with pool(2) as workers:
+        outcomes = workers.map(payloads, ENOUGH_S)
+        assert workers.stats.answered == 60
+    assert values(outcomes) == [b"None" if index % 3 == 0 else b"%d" % index for index in range(60)]
+    assert all(outcome.seconds >= 0.02 for outcome in outcomes[::3])
+
+
+def test_nothing_to_do() -> None:
+    with pool() as workers:
+        assert workers.map([], 1.0) == []
+
+
+@pytest.mark.parametrize(
+    ("payload", "head"),
+    [
+        ("raise:seven", "ValueError: invalid literal for int() with base 10: 'seven' (killable_targets.py:"),
+        ("exit:now", "SystemExit: now (killable_targets.py:"),
+        ("wrong:", "TypeError: the handler returned a NoneType, not bytes"),
+        ("long:70000000", "ValueError: the handler returned 70000000 bytes; the limit is 67108864"),
+        ("bomb:", "MemoryError (killable_targets.py:"),
+        ("bomb_in_steps:", "MemoryError (killable_targets.py:"),
+    ],
+)
+def test_an_exception_is_an_error_and_harms_nobody_else(payload: str, head: str) -> None:
+    with pool(memory_mib=512) as workers:
+        outcomes = workers.map([b"echo:a", payload.encode(), b"echo:b"], ENOUGH_S)
+    assert (outcomes[0].value, outcomes[2].value) == (b"a", b"b")
+    assert outcomes[1].status == "error"
+    assert outcomes[1].why.startswith(head)
+
+
+def test_an_error_is_one_bounded_line() -> None:
+    with pool() as workers:
+        why = one(workers, "raise:" + "a\n" * 100_000).why
+    assert len(why) < 700
+    assert "\n" not in why
+
+
+def test_large_payloads_and_answers_pass(echo: KillablePool) -> None:
+    # More than any socket buffer, so both directions are cut into pieces; several at once are interleaved.
+    payloads = [bytes([65 + index]) * (3 << 20) for index in range(4)]
+    assert values(echo.map(payloads, ENOUGH_S)) == payloads
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.binary(max_size=300), max_size=40))
+def test_any_bytes_return_as_they_were(echo: KillablePool, payloads: list[bytes]) -> None:
+    assert values(echo.map(payloads, ENOUGH_S)) == payloads
+
+
+def test_prints_are_bounded_and_do_not_disturb_answers(capfd: pytest.CaptureFixture[str]) -> None:
+    with pool() as workers:
+        assert values(workers.map([b"print:10000", b"echo:after"], ENOUGH_S)) == [b"None", b"after"]
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("chatter chatter")
+    assert err.endswith("... (more was printed and dropped)\n")
+    assert len(err) < 4096 + 100  # 10,000 lines of 64 characters were printed, and descriptors written to
+
+
+def test_standard_input_is_empty() -> None:
+    with pool() as workers:
+        assert one(workers, "stdin:").value == b""
+
+
+def test_a_worker_starts_light_and_knows_what_it_is() -> None:
+    with pool() as workers:
+        modules = one(workers, "modules:").value.decode().split(",")
+        assert one(workers, "variable:GRPO_KILLABLE_WORKER").value == b"1"
+    assert not {"torch", "numpy", "pydantic", "grpo_core", "asyncio", "concurrent"} & set(modules)
+
+
+def test_arguments_and_directory_are_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = (1, 2.5, "\udcff text", None, [True, {"a": []}])
+    with KillablePool("killable_targets:make_arguments", args=arguments, workers=1) as workers:
+        assert one(workers, "x").value == repr(arguments).encode()
+    monkeypatch.chdir(tmp_path)
+    with pool() as workers:
+        monkeypatch.chdir("/")  # relative paths keep the meaning they had when the pool was made
+        assert one(workers, "cwd:").value == os.fsencode(tmp_path)
+
+
+# Deadlines
+
+
+@pytest.mark.parametrize("payload", ["spin:", "regex:", "power:", "stop:", "sleep:60"])
+def test_what_does_not_end_is_killed(payload: str) -> None:
+    """In Python, in C with the interpreter lock held, and stopped: none can prevent it."""
+    with pool(2) as workers:
+        workers.warm()
+        start = time.monotonic()
+        outcomes = workers.map([b"echo:a", payload.encode(), *[b"echo:b"] * 5], 0.3)
+        elapsed = time.monotonic() - start
+        assert workers.stats.restarts == workers.stats.timeouts == 1
+    assert [outcome.status for outcome in outcomes] == ["ok", "timeout", *["ok"] * 5]
+    assert outcomes[1].why == "no answer within 0.3 s"
+    assert 0.3 <= outcomes[1].seconds <= elapsed < 5
+
+
+def test_time_in_the_queue_does_not_count() -> None:
+    # 20 × 0.1 s on one worker: the last waits 1.9 s, far beyond the limit.
+    with pool() as workers:
+        values(workers.map([b"sleep:0.1"] * 20, 0.8))
+
+
+def test_time_behind_the_item_before_does_not_count() -> None:
+    # After quick ones a second payload is sent ahead: it waits 0.4 s in the worker, and its own 0.4 s are within 0.7.
+    with pool() as workers:
+        workers.map([b"echo:"] * 10, ENOUGH_S)
+        values(workers.map([b"sleep:0.4"] * 2, 0.7))
+
+
+def test_loading_the_target_does_not_count() -> None:
+    with pool(1, "make_slowly", 0.6) as workers:
+        values(workers.map([b"echo:"], 0.3))
+
+
+def test_an_answer_counts_that_came_while_nobody_could_look() -> None:
+    with pool() as workers:
+        workers.warm()
+        future = workers.submit(b"sleep:0.1", 0.3)
+        end = time.monotonic() + 0.6
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(10.0)  # this thread holds the interpreter lock past the deadline
+        try:
+            while time.monotonic() < end:
+                pass
+        finally:
+            sys.setswitchinterval(interval)
+        assert future.result().status == "ok"
+
+
+# Crashes
+
+
+@pytest.mark.parametrize(
+    ("payload", "how"),
+    [
+        ("die:", "exited with status 3"),
+        ("segfault:", "was killed by SIGSEGV"),
+        ("kill:", "was killed by SIGKILL"),
+    ],
+)
+def test_a_killer_is_named_after_one_retry(payload: str, how: str) -> None:
+    with pool() as workers:
+        outcomes = workers.map([b"echo:a", payload.encode(), b"echo:b", b"echo:c"], ENOUGH_S)
+        assert (workers.stats.crashes, workers.stats.restarts) == (1, 2)
+    assert [outcome.status for outcome in outcomes] == ["ok", "crashed", "ok", "ok"]
+    assert outcomes[1].why == f"its worker {how}, twice"
+
+
+def test_a_single_death_is_forgiven(tmp_path: Path) -> None:
+    with pool() as workers:
+        assert one(workers, f"die_once:{tmp_path / 'flag'}").value == b"survived"
+        assert (workers.stats.crashes, workers.stats.restarts) == (0, 1)
+
+
+def test_a_worker_killed_while_idle_is_replaced() -> None:
+    with pool() as workers:
+        for _ in range(4):  # more often than starts may fail in a row: each was of use
+            os.kill(int(one(workers, "pid:").value), signal.SIGKILL)
+
+
+def test_memory_left_behind_does_not_reach_the_limit() -> None:
+    # 120 × 16 MiB are kept and 640 MiB allowed: without fresh workers the later ones would raise MemoryError.
+    with pool(memory_mib=640) as workers:
+        values(workers.map([b"keep:16"] * 120, ENOUGH_S))
+        assert workers.stats.restarts >= 3
+
+
+# Quarantine
+
+
+def test_poison_costs_its_deadline_once() -> None:
+    with pool() as workers:
+        assert one(workers, "spin:", 0.2).status == "timeout"
+        start = time.monotonic()
+        again = workers.map([b"spin:"] * 50, 0.2)
+        assert time.monotonic() - start < 0.2
+        assert workers.stats.quarantined == 50
+        assert {(outcome.status, outcome.why) for outcome in again} == {
+            ("timeout", "quarantined, as for the same input before: no answer within 0.2 s")
+        }
+
+
+def test_twins_that_wait_together_cost_one_deadline() -> None:
+    with pool() as workers:
+        start = time.monotonic()
+        outcomes = workers.map([b"spin:"] * 30, 0.2)
+        assert time.monotonic() - start < 2
+        assert {outcome.status for outcome in outcomes} == {"timeout"}
+        assert workers.stats.quarantined == 29
+
+
+def test_more_time_is_another_chance() -> None:
+    with pool() as workers:
+        assert one(workers, "sleep:0.4", 0.1).status == "timeout"
+        assert one(workers, "sleep:0.4", ENOUGH_S).status == "ok"
+        assert one(workers, "die:", 1.0).status == "crashed"
+        assert one(workers, "die:", 2.0).why.startswith("quarantined, as for the same input before: its worker exited")
+
+
+def test_quarantine_forgets_the_least_recently_used() -> None:
+    quarantine = Quarantine()
+    for index in range(CAPACITY):
+        quarantine.admit(b"%d" % index, 1.0, Outcome("timeout", why="late"))
+    assert quarantine.find(b"0", 1.0) is not None  # used: now 1 is the oldest
+    quarantine.admit(b"one more", 1.0, Outcome("crashed", why="dead"))
+    assert quarantine.find(b"0", 1.0) is not None
+    assert quarantine.find(b"1", 1.0) is None
+    assert quarantine.find(b"one more", 99.0) == Outcome(
+        "crashed", why="quarantined, as for the same input before: dead"
+    )
+
+
+# Workers that cannot start
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("no_such_module_at_all:make", "ModuleNotFoundError: No module named 'no_such_module_at_all'"),
+        ("killable_targets:no_such", "AttributeError: module 'killable_targets' has no attribute 'no_such'"),
+        ("killable_targets:make_nothing", "TypeError: killable_targets:make_nothing() returned a NoneType"),
+        ("killable_targets:make_loudly", "ValueError: long long"),
+    ],
+)
+def test_a_broken_target_is_unavailable_with_the_reason(target: str, reason: str) -> None:
+    with KillablePool(target, workers=2) as workers:
+        outcomes = workers.map([b"a", b"b", b"c"], ENOUGH_S)
+        with pytest.raises(InfrastructureError) as caught:
+            workers.warm()
+        assert workers.stats.unavailable == 3
+    assert {outcome.status for outcome in outcomes} == {"unavailable"}
+    assert outcomes[0].why.startswith(f"no worker for {target}: {reason}")
+    assert str(caught.value) == outcomes[0].why
+    assert len(outcomes[0].why) < 700
+
+
+def test_a_target_that_loads_for_ever_is_unavailable() -> None:
+    with pool(1, "make_slowly", 600, start_timeout_s=0.2) as workers:
+        outcome = one(workers, "echo:")
+    assert outcome.status == "unavailable"
+    assert "the target was not loaded after 0.2" in outcome.why
+
+
+def test_a_missing_interpreter_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pool() as workers:
+        outcome = one(workers, "echo:")
+    assert outcome.status == "unavailable"
+    assert "cannot start a process: [Errno 2] No such file or directory: '/no/such/python'" in outcome.why
+
+
+def test_restarts_are_bounded(tmp_path: Path) -> None:
+    log = tmp_path / "starts"
+    with pool(1, "make_counted", str(log)) as workers:
+        for _ in range(20):
+            outcome = one(workers, "echo:")
+            assert outcome.why.endswith("a worker exited with status 7 while it loaded the target")
+        time.sleep(0.1)
+    assert len(log.read_text().splitlines()) == crew.MAX_FAILED_STARTS
+
+
+def test_a_repaired_target_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "FIRST_PAUSE_S", 0.05)
+    needed = tmp_path / "there"
+    with pool(1, "make_when_there", str(needed)) as workers:
+        assert one(workers, "echo:").status == "unavailable"
+        needed.touch()
+        time.sleep(0.15)
+        assert one(workers, "echo:back").value == b"back"
+
+
+# Callers
+
+
+def test_many_threads_share_a_pool() -> None:
+    results: dict[int, list[bytes]] = {}
+    with pool(2) as workers:
+
+        def call(thread: int) -> None:
+            results[thread] = values(workers.map([b"echo:%d.%d" % (thread, index) for index in range(50)], ENOUGH_S))
+
+        threads = [threading.Thread(target=call, args=(thread,)) for thread in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert results == {thread: [b"%d.%d" % (thread, index) for index in range(50)] for thread in range(8)}
+
+
+def test_a_thread_that_ends_takes_no_worker_with_it() -> None:
+    """Linux sends the parent-death signal when the starting thread ends, so no caller's thread may start workers."""
+    with pool() as workers:
+        pids: list[bytes] = []
+        for _ in range(3):
+            caller = threading.Thread(target=lambda: pids.append(one(workers, "pid:").value))
+            caller.start()
+            caller.join()
+            time.sleep(0.05)
+    assert len(set(pids)) == 1
+
+
+def test_asyncio_is_not_blocked() -> None:
+    async def main() -> tuple[list[Outcome], int]:
+        with pool() as workers:
+            await asyncio.to_thread(workers.warm)
+            scoring = asyncio.ensure_future(workers.amap([b"sleep:0.1", b"echo:a", b"sleep:0.1"], ENOUGH_S))
+            ticks = 0
+            while not scoring.done():
+                await asyncio.sleep(0.01)
+                ticks += 1
+            return scoring.result(), ticks
+
+    outcomes, ticks = asyncio.run(main())
+    assert [outcome.value for outcome in outcomes] == [b"None", b"a", b"None"]
+    assert ticks >= 5
+
+
+def test_a_cancelled_payload_is_not_run(tmp_path: Path) -> None:
+    with pool() as workers:
+        workers.warm()
+        first, second = (workers.submit(b"sleep:0.2", ENOUGH_S) for _ in range(2))
+        unwanted = workers.submit(f"sleeper:{tmp_path / 'ran'}".encode(), ENOUGH_S)
+        assert unwanted.cancel()
+        assert first.result().status == second.result().status == "ok"
+        assert one(workers, "echo:").status == "ok"
+        with pytest.raises(CancelledError):
+            unwanted.result()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_pickled_pool_starts_workers_of_its_own() -> None:
+    with pool() as workers, pickle.loads(pickle.dumps(workers)) as copy:
+        assert one(workers, "pid:").value != one(copy, "pid:").value
+        assert repr(copy) == "KillablePool('killable_targets:make', workers=1, name='test')"
+
+
+def test_a_converter_that_fails_fails_its_future_only() -> None:
+    with pool() as workers:
+        bad = workers.submit_as(b"echo:", ENOUGH_S, lambda outcome: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            bad.result()
+        assert workers.submit_as(b"echo:a", ENOUGH_S, lambda outcome: outcome.value).result() == b"a"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"target": "module"}, "write module:factory"),
+        ({"target": "__main__:f"}, "another process can import"),
+        ({"target": "m:f", "workers": 0}, "workers=0 must be at least 1"),
+        ({"target": "m:f", "memory_mib": 0}, "memory_mib=0 must be at least 1"),
+        ({"target": "m:f", "start_timeout_s": 0.0}, "start_timeout_s=0.0 must be a number of seconds above 0"),
+        ({"target": "m:f", "args": (b"x",)}, "must be plain JSON values"),
+    ],
+)
+def test_arguments_that_cannot_be_meant(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message.replace("(", r"\(")):
+        KillablePool(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("payload", "timeout_s", "message"),
+    [
+        (b"", 0.0, "timeout_s=0.0"),
+        (b"", float("nan"), "timeout_s=nan"),
+        (b"", float("inf"), "timeout_s=inf"),
+        ("text", 1.0, "a payload is bytes, not a str"),
+        (bytes((64 << 20) + 1), 1.0, "longer than 67108864"),
+    ],
+)
+def test_payloads_that_cannot_be_meant(payload: bytes, timeout_s: float, message: str) -> None:
+    with pool() as workers, pytest.raises(UserError, match=message):
+        workers.submit(payload, timeout_s)

@@ -1,0 +1,250 @@
+"""What a pool leaves behind: nothing, however it, a worker or its own process ends."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from grpo_core.errors import InfrastructureError
+from grpo_core.killable import KillablePool
+
+ENOUGH_S = 30.0
+HERE = str(Path(__file__).parent)
+
+
+@pytest.fixture(autouse=True)
+def _targets_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(HERE)
+
+
+def pool(workers: int = 1, factory: str = "make", *args: str) -> KillablePool:
+    return KillablePool(f"killable_targets:{factory}", args=args, workers=workers, name="test")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE  # whose parent died may wait for init for ever
+    except psutil.NoSuchProcess:
+        return False
+
+
+def eventually(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
+    give_up = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def noted(path: Path, count: int = 1) -> list[int]:
+    assert eventually(lambda: path.exists() and len(path.read_text().splitlines()) >= count)
+    return [int(line) for line in path.read_text().splitlines()]
+
+
+def pid_of(workers: KillablePool) -> int:
+    return int(workers.submit(b"pid:", ENOUGH_S).result().value)
+
+
+def children() -> list[psutil.Process]:
+    return psutil.Process().children()
+
+
+@pytest.mark.parametrize("end", ["timeout", "close"])
+def test_what_a_worker_started_dies_with_it(end: str, tmp_path: Path) -> None:
+    log = tmp_path / "pids"
+    with pool() as workers:
+        if end == "timeout":
+            assert workers.submit(f"sleeper_spin:{log}".encode(), 0.5).result().status == "timeout"
+        else:
+            assert workers.submit(f"sleeper:{log}".encode(), ENOUGH_S).result().status == "ok"
+            assert is_running(noted(log)[0])
+            workers.close()
+        (grandchild,) = noted(log)
+        assert eventually(lambda: not is_running(grandchild))
+
+
+def test_a_death_is_noticed_though_a_forked_child_holds_the_socket(tmp_path: Path) -> None:
+    log = tmp_path / "pids"
+    with pool() as workers:
+        start = time.monotonic()
+        outcome = workers.submit(f"forked_die:{log}".encode(), ENOUGH_S).result()
+        assert time.monotonic() - start < 10
+        assert (outcome.status, outcome.why) == ("crashed", "its worker exited with status 3, twice")
+        assert eventually(lambda: not any(map(is_running, noted(log, 2))))
+
+
+def test_closing_while_busy_answers_everybody() -> None:
+    workers = pool(2)
+    workers.warm()
+    futures = [workers.submit(b"spin:%d" % index, 600) for index in range(8)]
+    time.sleep(0.05)
+    start = time.monotonic()
+    workers.close()
+    assert time.monotonic() - start < 5
+    assert {(future.result().status, future.result().why) for future in futures} == {
+        ("unavailable", "the pool was closed")
+    }
+    workers.close()
+    with pytest.raises(InfrastructureError, match="the pool of 'test' workers is closed"):
+        workers.submit(b"echo:", 1.0)
+    with pytest.raises(InfrastructureError):
+        workers.warm()
+
+
+def test_closing_lets_idle_workers_run_their_exit_handlers(tmp_path: Path) -> None:
+    with pool(2, "make_with_exit_handler", str(tmp_path / "log")) as workers:
+        workers.warm()
+    assert (tmp_path / "log").read_text() == "left in peace\n" * 2
+
+
+def test_a_forgotten_pool_finishes_its_work_and_ends() -> None:
+    before = {child.pid for child in children()}
+    future = pool().submit(b"sleep:0.1", ENOUGH_S)
+    gc.collect()
+    assert future.result().status == "ok"
+    assert eventually(lambda: {child.pid for child in children()} <= before)
+
+
+def test_two_hundred_deaths_leak_nothing() -> None:
+    def resources() -> tuple[int, int]:
+        return psutil.Process().num_fds(), len(children())
+
+    with pool(2) as workers:
+        workers.warm()
+        before = resources()
+        # Each kills two workers; different bytes, or quarantine would answer.
+        outcomes = workers.map([b"die:%d" % index for index in range(100)], ENOUGH_S)
+        assert {outcome.status for outcome in outcomes} == {"crashed"}
+        assert workers.stats.restarts == 200
+        workers.warm()
+        assert eventually(lambda: resources() == before), (resources(), before)
+        assert not [child for child in children() if child.status() == psutil.STATUS_ZOMBIE]
+
+
+def test_a_closed_pool_leaves_no_descriptor_and_no_process() -> None:
+    before = psutil.Process().num_fds(), len(children())
+    for _ in range(5):
+        with pool(2) as workers:
+            workers.map([b"echo:a", b"die:", b"echo:b"], ENOUGH_S)
+    assert (psutil.Process().num_fds(), len(children())) == before
+
+
+# The process of the pool
+
+
+def start_script(body: str) -> subprocess.Popen[str]:
+    head = f"""
+        import os, signal, sys, threading, time
+        sys.path.insert(0, {HERE!r})
+        from grpo_core.killable import KillablePool
+        workers = KillablePool("killable_targets:make", workers=2)
+        pid = lambda: int(workers.submit(b"pid:", 30).result().value)
+        workers.warm()
+    """
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(head) + textwrap.dedent(body)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["", 'workers.submit(b"spin:", 600)', '[workers.submit(b"sleep:1", 600) for _ in range(9)]', "workers.close()"],
+    ids=["idle", "busy", "queued", "closed"],
+)
+def test_a_process_ends_cleanly_with_its_pool_open(state: str) -> None:
+    script = start_script(f"print(pid(), flush=True)\n{state}\ntime.sleep(0.05)")
+    out, err = script.communicate(timeout=30)
+    assert (script.returncode, err) == (0, "")
+    assert eventually(lambda: not is_running(int(out)))
+
+
+def test_workers_and_what_they_started_die_with_a_killed_trainer(tmp_path: Path) -> None:
+    """By SIGKILL, while one worker is stuck in C with the interpreter lock and the other is idle."""
+    log = tmp_path / "pids"
+    script = start_script(f'print(pid(), flush=True)\nworkers.submit(b"pid_power:{log}", 600)\ntime.sleep(600)')
+    assert script.stdout is not None
+    idle = int(script.stdout.readline())
+    stuck, started_by_it = noted(log, 2)
+    assert all(map(is_running, (stuck, started_by_it)))
+    script.kill()
+    script.communicate()
+    assert eventually(lambda: not any(map(is_running, (idle, stuck, started_by_it))))
+
+
+def test_ctrl_c_reaches_the_trainer_only() -> None:
+    script = start_script(
+        """
+        futures = [workers.submit(b"sleep:0.5", 30) for _ in range(2)]
+        try:
+            print("ready", flush=True)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            print([future.result().status for future in futures], workers.stats.restarts, flush=True)
+        """
+    )
+    assert script.stdout is not None
+    assert script.stdout.readline() == "ready\n"
+    os.killpg(script.pid, signal.SIGINT)
+    out, err = script.communicate(timeout=30)
+    assert (out, err) == ("['ok', 'ok'] 0\n", "")
+
+
+# Forks
+
+
+def _use_in_child(workers: KillablePool, parents_worker: int, answers: multiprocessing.Queue[object]) -> None:
+    mine = pid_of(workers)
+    statuses = [outcome.status for outcome in workers.map([b"echo:a", b"spin:", b"echo:b"], 0.5)]
+    answers.put((parents_worker, mine, statuses))
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_daemonic_child_has_workers_of_its_own() -> None:
+    """As torch's DataLoader makes them; busy in the parent at the time of the fork."""
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    with pool() as workers:
+        mine = pid_of(workers)
+        busy = workers.submit(b"sleep:0.5", ENOUGH_S)
+        child = context.Process(target=_use_in_child, args=(workers, mine, answers), daemon=True)
+        child.start()
+        parents, childs, statuses = answers.get(timeout=30)
+        assert statuses == ["ok", "timeout", "ok"]
+        assert parents == mine != childs
+        child.join(30)
+        assert child.exitcode == 0
+        assert busy.result().status == "ok"
+        assert pid_of(workers) == mine
+        assert eventually(lambda: not is_running(childs))
+    answers.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_child_does_not_keep_the_parents_workers_alive() -> None:
+    """It holds copies of every descriptor, so without care nobody would see the end of file."""
+    context = multiprocessing.get_context("fork")
+    with pool() as workers:
+        mine = pid_of(workers)
+        child = context.Process(target=time.sleep, args=(60,), daemon=True)
+        child.start()
+        start = time.monotonic()
+    assert time.monotonic() - start < 0.9  # the worker left at its end of file, not at the end of the grace
+    assert not is_running(mine)
+    child.kill()
+    child.join()

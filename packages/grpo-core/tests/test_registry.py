@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from grpo_core import registry
+from grpo_core.errors import PluginError, UnknownNameError, UserError
+from grpo_core.plugins import PluginHost, default_host, hookimpl
+
+SOURCE = """
+def spo(rewards, groups, *, alpha: float = 0.1, levels: int = 3, mode: str = "a"): return rewards
+spo.needs_group = False
+def strict(rewards, groups, *, must: int): return rewards
+def unreadable(rewards, *, x: "Nowhere" = 1): return rewards
+"""
+
+
+@pytest.fixture
+def variants(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleType]:
+    """A module `my_variants`, importable as a third party's would be."""
+    (tmp_path / "my_variants.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("my_variants")
+    del sys.modules["my_variants"]
+    for kind in registry.BUILT_IN:
+        registry._registered.pop(kind, None)
+
+
+def plugin_giving(monkeypatch: pytest.MonkeyPatch, **plugins: Mapping[str, Mapping[str, str]]) -> None:
+    """Install plugins that give these variants, by name."""
+    points = []
+    for name, given in plugins.items():
+        module = ModuleType(f"plugin_{name}")
+        module.grpo_variants = hookimpl(lambda given=given: given, specname="grpo_variants")  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        points.append(metadata.EntryPoint(name, module.__name__, "grpo"))
+    host = PluginHost(points)
+    monkeypatch.setattr("grpo_core.plugins.default_host", lambda: host)
+
+
+def test_every_built_in_name_is_listed() -> None:
+    assert registry.names("loss") == ("dapo", "dr_grpo", "grpo")
+    assert registry.names("advantage") == ("ema", "group_mean", "leave_one_out")
+    assert registry.names("kl") == ("k1", "k2", "k3")
+    assert registry.names("schedule") == ("constant", "cosine", "none")
+
+
+def test_every_built_in_variant_resolves() -> None:
+    for kind in registry.BUILT_IN:
+        for name in registry.BUILT_IN[kind]:
+            assert callable(registry.resolve(kind, name)), (kind, name)
+
+
+def test_the_declared_needs_group_is_the_functions_own() -> None:
+    # The table exists so that names are checked without torch; the functions are the truth.
+    for name in registry.BUILT_IN["advantage"]:
+        assert registry.needs_group(name) == registry.resolve("advantage", name).needs_group, name  # type: ignore[attr-defined]
+    assert registry.group_free_baselines() == ("ema",)
+
+
+def test_names_are_checked_without_torch() -> None:
+    code = (
+        "import sys; from grpo_core import registry\n"
+        "registry.check('loss', 'dr_grpo'); registry.names('loss'); registry.needs_group('ema')\n"
+        "try: registry.check('loss', 'nope')\n"
+        "except LookupError: pass\n"
+        "assert 'torch' not in sys.modules, 'torch was imported'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_an_unknown_name_says_what_there_is_and_the_near_one() -> None:
+    with pytest.raises(UnknownNameError, match=r"no loss 'drgrpo'\. Did you mean 'dr_grpo'\? Available: dapo, dr_grpo"):
+        registry.check("loss", "drgrpo")
+    with pytest.raises(UnknownNameError, match=r"no kind of variant 'los'\. Did you mean 'loss'\?"):
+        registry.names("los")
+
+
+def test_a_script_registers_a_variant(variants: ModuleType) -> None:
+    registry.register("advantage", "spo", "my_variants:spo")
+    assert "spo" in registry.names("advantage")
+    assert registry.resolve("advantage", "spo") is variants.spo
+    assert registry.needs_group("spo") is False
+    assert registry.group_free_baselines() == ("ema", "spo")
+    registry.register("advantage", "spo", "my_variants:spo")  # again, as a re-run notebook cell does
+    registry.unregister("advantage", "spo")
+    assert "spo" not in registry.names("advantage")
+
+
+def test_a_baseline_that_does_not_say_needs_a_group(variants: ModuleType) -> None:
+    registry.register("advantage", "strict", "my_variants:strict")
+    assert registry.needs_group("strict") is True
+
+
+def test_a_taken_name_is_an_error_naming_both(variants: ModuleType) -> None:
+    with pytest.raises(
+        UserError, match=r"kl 'k3' is registered as grpo_core\.algorithms\.kl:k3 and as my_variants:spo"
+    ):
+        registry.register("kl", "k3", "my_variants:spo")
+
+
+@pytest.mark.parametrize("target", ["my_variants", "my_variants:", ":spo", "my variants:spo", "a..b:c"])
+def test_a_target_is_module_and_function(target: str) -> None:
+    with pytest.raises(UserError, match="must be 'module:function'"):
+        registry.register("kl", "mine", target)
+
+
+def test_a_plugin_registers_a_variant(monkeypatch: pytest.MonkeyPatch, variants: ModuleType) -> None:
+    plugin_giving(monkeypatch, one={"advantage": {"spo": "my_variants:spo"}})
+    registry.check("advantage", "spo")
+    assert registry.resolve("advantage", "spo") is variants.spo
+    assert registry.names("loss") == ("dapo", "dr_grpo", "grpo")
+
+
+def test_two_plugins_with_one_name_are_an_error(monkeypatch: pytest.MonkeyPatch, variants: ModuleType) -> None:
+    plugin_giving(monkeypatch, one={"kl": {"x": "my_variants:spo"}}, two={"kl": {"x": "my_variants:strict"}})
+    with pytest.raises(PluginError, match="'x' is given by"):
+        registry.names("kl")
+
+
+def test_a_plugin_cannot_replace_a_built_in_variant(monkeypatch: pytest.MonkeyPatch, variants: ModuleType) -> None:
+    plugin_giving(monkeypatch, one={"kl": {"k3": "my_variants:spo"}})
+    with pytest.raises(PluginError, match=r"kl 'k3' is given by grpo_core\.algorithms\.kl:k3 and my_variants:spo"):
+        registry.names("kl")
+
+
+def test_a_target_that_cannot_be_imported_names_itself(variants: ModuleType) -> None:
+    registry.register("kl", "gone", "my_variants:gone")
+    with pytest.raises(PluginError, match=r"kl 'gone': cannot import my_variants:gone"):
+        registry.resolve("kl", "gone")
+    registry.register("kl", "nowhere", "no_such_module_anywhere:f")
+    with pytest.raises(PluginError, match=r"cannot import no_such_module_anywhere:f"):
+        registry.resolve("kl", "nowhere")
+
+
+def test_arguments_are_the_keyword_only_parameters(variants: ModuleType) -> None:
+    registry.register("advantage", "spo", "my_variants:spo")
+    assert list(registry.arguments("advantage", "spo")) == ["alpha", "levels", "mode"]
+    # ema also takes `keys` and `state`, which the trainer provides: they are parameters, but no settings.
+    assert list(registry.arguments("advantage", "ema")) == ["alpha"]
+    assert list(registry.parameters("advantage", "ema")) == ["keys", "state", "alpha"]
+
+
+def test_arguments_are_validated_and_defaults_filled_in(variants: ModuleType) -> None:
+    registry.register("advantage", "spo", "my_variants:spo")
+    assert registry.validate_arguments("advantage", "spo", {"alpha": 1}, "trainer.advantage_args") == {
+        "alpha": 1.0,
+        "levels": 3,
+        "mode": "a",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"alfa": 1},
+            r"trainer\.advantage_args\.alfa: the advantage spo has no argument 'alfa'\. Did you mean 'alpha'\?",
+        ),
+        ({"levels": 1.5}, r"trainer\.advantage_args\.levels: .*integer.*given 1\.5.*advantage spo"),
+        ({"levels": True}, r"levels: .*integer"),
+        ({"alpha": float("nan")}, r"alpha: .*finite"),
+        ({"keys": ["a"]}, r"has no argument 'keys'"),
+    ],
+)
+def test_a_wrong_argument_is_refused(variants: ModuleType, given: dict[str, object], message: str) -> None:
+    registry.register("advantage", "spo", "my_variants:spo")
+    with pytest.raises(UserError, match=message):
+        registry.validate_arguments("advantage", "spo", given, "trainer.advantage_args")
+
+
+def test_a_missing_argument_is_refused(variants: ModuleType) -> None:
+    registry.register("advantage", "strict", "my_variants:strict")
+    with pytest.raises(UserError, match=r"trainer\.advantage_args\.must: Field required \(given nothing\)"):
+        registry.validate_arguments("advantage", "strict", {}, "trainer.advantage_args")
+
+
+def test_annotations_that_cannot_be_read_are_the_plugins_fault(variants: ModuleType) -> None:
+    registry.register("kl", "unreadable", "my_variants:unreadable")
+    with pytest.raises(PluginError, match=r"the annotations of my_variants:unreadable cannot be read"):
+        registry.arguments("kl", "unreadable")
+
+
+def test_the_shared_host_is_what_is_asked() -> None:
+    # The built-in names must not depend on what happens to be installed.
+    assert default_host() is default_host()
+    assert set(registry.BUILT_IN["loss"]) <= set(registry.names("loss"))

@@ -1,0 +1,344 @@
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_core import BoundTask, Row, Score, Scorer, load_task
+from grpo_core.errors import AbstentionLimitError, DataError, InfrastructureError, UnknownNameError, UserError
+from grpo_core.scoring import MAX_TEXT_CHARS, check_abstentions, reason_head, shared_scorer
+from grpo_core.scoring.abstention import MAX_REASONS, OTHER_REASONS, count_reasons
+from grpo_core.scoring.wire import decode_request, encode_request
+
+FILE = Path(__file__).with_name("scoring_tasks.py")
+SPEC = f"{FILE}:sums"
+SUMS = load_task(SPEC)
+ROWS = SUMS.rows()  # 0 + 0, 1 + 1, … 4 + 4
+
+
+@pytest.fixture(scope="module")
+def scorer() -> Iterator[Scorer]:
+    with Scorer(SUMS, workers=2) as made:
+        yield made
+
+
+# Equal to scoring in process
+
+
+def test_scores_are_in_order_and_equal_to_those_in_process(scorer: Scorer) -> None:
+    texts = ["4", "5", " 4 ", "four", "", "4\n"] * 10
+    scores = scorer.score(texts, [ROWS[2]] * 60)
+    assert scores == [SUMS.score(text, ROWS[2]) for text in texts]
+    # 2 + 2 = 4, weight 2; the other part is a penalty and torch is not there.
+    assert scores[0].parts == {"right": 1.0, "without_torch": 0.0}
+    assert (scores[0].valid, scores[0].solved, scores[3].valid, scores[1].solved) == (True, True, False, False)
+    assert [score.value for score in scores[:6]] == [2.0, 0.0, 2.0, 0.0, 0.0, 2.0]
+    assert scores[3].why == "invalid: not a number: 'four'"
+
+
+ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=40)  # lone surrogates too
+
+
+@settings(max_examples=25, deadline=None)
+@given(texts=st.lists(ANY_TEXT | st.integers(-9, 9).map(str), max_size=20), data=st.data())
+def test_any_text_scores_as_in_process(scorer: Scorer, texts: list[str], data: st.DataObject) -> None:
+    rows = [data.draw(st.sampled_from(ROWS)) for _ in texts]
+    assert scorer.score(texts, rows) == [SUMS.score(text, row) for text, row in zip(texts, rows, strict=True)]
+
+
+@given(ANY_TEXT, ANY_TEXT, st.lists(ANY_TEXT, max_size=4))
+def test_requests_survive_the_wire(text: str, row_json: str, predictions: list[str]) -> None:
+    assert decode_request(encode_request(text, row_json, predictions)) == (text, row_json, tuple(predictions))
+
+
+def test_options_and_composition_reach_the_worker() -> None:
+    task = load_task(f"{FILE}:laddered?scale=0.5")
+    with Scorer(task, workers=1) as halved:
+        # A quality of one half of the maximum is on the second level, 0.4 ≤ 0.5 < 0.6; invalid is −0.3.
+        assert [score.value for score in halved.score(["2", "x"], [ROWS[1]] * 2)] == [0.4, -0.3]
+
+
+# Abstention
+
+
+@pytest.mark.parametrize(
+    ("text", "fault", "why"),
+    [
+        ("404", "reward", "reward right() raised LookupError (scoring_tasks.py:44): no such number: 404"),
+        ("500", "reward", "task scoring_tasks.sums: its worker exited with status 1, twice"),
+        ("501", "reward", "task scoring_tasks.sums: its worker was killed by SIGSEGV, twice"),
+        ("502", "reward", "reward right() raised MemoryError (scoring_tasks.py:50):"),
+        ("spin", "timeout", "task scoring_tasks.sums: no answer within 0.5 s"),
+    ],
+)
+def test_a_failing_reward_abstains_and_harms_nobody_else(text: str, fault: str, why: str) -> None:
+    texts = ["4", "3", text, "4", "x"]
+    with Scorer(SUMS, workers=2, timeout_s=0.5, memory_mib=512) as scorer:
+        scorer.warm()
+        scores = scorer.score(texts, [ROWS[2]] * 5)
+        assert (scorer.stats.scored, scorer.stats.abstained) == (4, {fault: 1})
+    assert [score.value for score in scores] == [2.0, 0.0, None, 2.0, 0.0]
+    assert (scores[2].fault, scores[2].abstained, scores[2].solved) == (fault, True, False)
+    assert scores[2].why.startswith(why)
+
+
+def test_poison_is_quarantined_and_reasons_are_counted() -> None:
+    with Scorer(SUMS, workers=1, timeout_s=0.3) as scorer:
+        scores = scorer.score(["spin"] * 8 + ["404", "x"], [ROWS[0]] * 10)
+        stats = scorer.stats
+    assert [score.fault for score in scores] == ["timeout"] * 8 + ["reward", ""]
+    assert scores[7].why == (
+        "task scoring_tasks.sums: quarantined, as for the same input before: no answer within 0.3 s"
+    )
+    assert stats.reasons == {
+        "timeout: no answer within 0.3 s": 8,
+        "reward: reward right() raised LookupError (scoring_tasks.py:44)": 1,
+    }
+    assert (stats.scored, stats.quarantined, stats.restarts) == (1, 7, 1)
+
+
+def test_the_task_sets_the_limit_unless_told_otherwise() -> None:
+    assert Scorer(SUMS).timeout_s == 20.0
+    assert Scorer(SUMS, timeout_s=3.0).timeout_s == 3.0
+    with pytest.raises(UserError, match="timeout_s=0 must be a number of seconds above 0"):
+        Scorer(SUMS, timeout_s=0)
+
+
+def test_a_text_too_long_to_score_abstains(scorer: Scorer) -> None:
+    padding = MAX_TEXT_CHARS - 1
+    longest, too_long = " " * padding + "4", " " * padding + " 4"
+    scored, refused = scorer.score([longest, too_long], [ROWS[2]] * 2)
+    assert scored.value == 2.0
+    assert (refused.value, refused.fault) == (None, "infrastructure")
+    assert refused.why == (
+        "task scoring_tasks.sums: text too long to be scored: 1048577 characters; the limit is 1048576"
+    )
+
+
+def test_a_task_that_workers_cannot_load_abstains_as_infrastructure(tmp_path: Path) -> None:
+    file = tmp_path / "moved_tasks.py"
+    file.write_text(FILE.read_text())
+    task = load_task(f"{file}:sums")
+    file.unlink()
+    with Scorer(task, workers=1) as scorer:
+        (score,) = scorer.score(["4"], [ROWS[2]])
+        with pytest.raises(InfrastructureError, match=r"UserError: task '.*moved_tasks.py:sums': there is no file"):
+            scorer.warm()
+    assert (score.value, score.fault) == (None, "infrastructure")
+    assert score.why.startswith("task moved_tasks.sums: no worker for grpo_core.scoring.wire:make_handler: UserError")
+
+
+def test_a_closed_scorer_says_so() -> None:
+    scorer = Scorer(SUMS, workers=1)
+    pending = scorer.submit("spin", ROWS[0])
+    scorer.close()
+    assert pending.result() == Score(None, why="task scoring_tasks.sums: the pool was closed", fault="infrastructure")
+    with pytest.raises(InfrastructureError, match=r"'score-scoring_tasks\.sums' workers is closed"):
+        scorer.score(["4"], [ROWS[0]])
+
+
+# Bad input
+
+
+class Other(Row):
+    question: str
+
+
+class Loose(Row):
+    value: object
+
+
+def test_a_row_of_another_task_abstains_as_infrastructure(scorer: Scorer) -> None:
+    (score,) = scorer.score(["4"], [Other(id="1", question="?")])
+    assert (score.value, score.fault) == (None, "infrastructure")
+    assert "a row does not fit Sum: a: Field required" in score.why
+
+
+def test_a_row_that_is_no_json_is_refused(scorer: Scorer) -> None:
+    with pytest.raises(DataError, match="row '7' is no plain JSON"):
+        scorer.score(["4"], [Loose(id="7", value=object())])
+
+
+def test_unequal_lengths_are_refused(scorer: Scorer) -> None:
+    with pytest.raises(UserError, match="2 texts, 1 rows; give one of each"):
+        scorer.score(["4", "5"], [ROWS[0]])
+    with pytest.raises(UserError, match="1 texts, 1 rows, 2 lists of predictions"):
+        scorer.score(["4"], [ROWS[0]], predictions=[[], []])
+
+
+def test_an_unknown_task_is_refused_before_any_process_starts() -> None:
+    with pytest.raises((UnknownNameError, UserError), match="no task"):
+        Scorer("math.no_such_task")
+
+
+# Opponents
+
+
+def test_predictions_reach_the_reward_and_must_be_given() -> None:
+    with Scorer(f"{FILE}:guess", workers=1) as scorer:
+        scores = scorer.score(["4", "4", "x"], [ROWS[2]] * 3, predictions=[["4", "5"], ["4", "4"], []])
+        assert [score.value for score in scores] == [0.5, 1.0, 0.0]
+        assert scorer.submit("4", ROWS[2], ["5", "4", "3", "4"]).result().value == 0.5
+        with pytest.raises(UserError, match="has an opponent: give the predictions"):
+            scorer.score(["4"], [ROWS[2]])
+
+
+def test_opponent_prompts_are_made_where_they_can_be_killed() -> None:
+    with Scorer(f"{FILE}:guess", workers=1, timeout_s=0.5) as scorer:
+        texts = ["4", "x", "600", "5", " " * (MAX_TEXT_CHARS + 1)]
+        assert scorer.opponent_prompts(texts, ROWS) == ["what is 4 \udcff?", None, None, "what is 5 \udcff?", None]
+        assert scorer.opponent_prompts(["4"], [Other(id="1", question="?")]) == [None]
+
+
+# Callers
+
+
+def test_submitted_completions_overlap(scorer: Scorer) -> None:
+    scorer.warm()
+    start = time.monotonic()
+    # 0.3 s each: the number asks the reward to sleep for a fraction of a second.
+    futures = [scorer.submit(str(3 * 10**17 + index), ROWS[0]) for index in range(4)]
+    submitting = time.monotonic() - start
+    assert [future.result().value for future in futures] == [0.0] * 4
+    assert submitting < 0.3
+    assert 0.6 <= time.monotonic() - start < 1.2  # two workers: half of 4 × 0.3 s, and not all of it
+
+
+def test_threads_and_asyncio_share_a_scorer(scorer: Scorer) -> None:
+    expected = [2.0 if index % 2 else 0.0 for index in range(30)]
+    texts = ["4" if index % 2 else "5" for index in range(30)]
+    results: list[list[float | None]] = []
+
+    def call() -> None:
+        results.append([score.value for score in scorer.score(texts, [ROWS[2]] * 30)])
+
+    async def main() -> list[list[Score]]:
+        return await asyncio.gather(*(scorer.ascore(texts, [ROWS[2]] * 30) for _ in range(4)))
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    results.extend([score.value for score in scores] for scores in asyncio.run(main()))
+    for thread in threads:
+        thread.join()
+    assert results == [expected] * 8
+
+
+def test_a_scorer_pickles(scorer: Scorer) -> None:
+    with pickle.loads(pickle.dumps(scorer)) as copy:
+        assert repr(copy) == repr(scorer) == f"Scorer({SPEC!r}, workers=2, timeout_s=20)"
+        assert copy.score(["4"], [ROWS[2]])[0].value == 2.0
+
+
+def test_the_shared_scorer_is_one_per_spec() -> None:
+    assert shared_scorer(SPEC) is shared_scorer(SPEC)
+    assert shared_scorer(SPEC) is not shared_scorer(f"{SPEC}?scale=2")
+    assert shared_scorer(SPEC).score(["4"], [ROWS[2]])[0].value == 2.0
+    shared_scorer(SPEC).close()
+    shared_scorer.cache_clear()
+
+
+class _Scored:
+    """A torch Dataset that scores in `__getitem__`, as offline filtering does."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer = scorer
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> float:
+        (score,) = self.scorer.score(["4" if index % 2 else "spin"], [ROWS[2]])
+        return -1.0 if score.value is None else score.value
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_torchs_dataloader_scores_in_its_workers() -> None:
+    from torch.utils.data import DataLoader
+
+    with Scorer(SUMS, workers=1, timeout_s=0.3) as scorer:
+        assert scorer.score(["4"], [ROWS[2]])[0].value == 2.0  # workers run before the fork
+        loader: DataLoader[float] = DataLoader(_Scored(scorer), batch_size=2, num_workers=2)  # type: ignore[arg-type] # a map-style dataset by protocol
+        assert [batch.tolist() for batch in loader] == [[-1.0, 2.0]] * 4
+        assert scorer.score(["5"], [ROWS[2]])[0].value == 0.0
+        assert scorer.stats.scored == 2  # each process counts its own
+
+
+# The limit of abstentions
+
+
+def score(value: float | None, why: str = "", fault: str = "") -> Score:
+    return Score(value, why=why, fault=fault)  # type: ignore[arg-type] # literals of the table
+
+
+def test_the_limit_is_on_the_share_above_it() -> None:
+    batch = [score(1.0)] * 8 + [score(None, "no answer within 5 s", "timeout")] * 2
+    check_abstentions(batch, "math.x", 0.2)  # 2 of 10 is not more than 0.2
+    check_abstentions([], "math.x", 0.0)
+    check_abstentions([score(0.0)], "math.x", 0.0)
+    with pytest.raises(AbstentionLimitError):
+        check_abstentions(batch, "math.x", 0.19)
+    with pytest.raises(UserError, match="must be a share between 0 and 1"):
+        check_abstentions([], "math.x", 20)
+
+
+def test_the_limit_names_task_count_share_and_reasons() -> None:
+    crash = "reward right() raised ValueError (x.py:3): {}"
+    batch = [
+        *[score(None, crash.format(index), "reward") for index in range(3)],
+        *[score(None, "task math.x: no answer within 5 s", "timeout")] * 2,
+        *[score(1.0)] * 3,
+    ]
+    with pytest.raises(AbstentionLimitError) as caught:
+        check_abstentions(batch, "math.x", 0.25)
+    assert str(caught.value) == (
+        "task 'math.x': 5 of 8 completions could not be scored (62%; the limit is 25%). Reasons: "
+        "3 × reward: reward right() raised ValueError (x.py:3); 2 × timeout: no answer within 5 s. "
+        "Score one by hand: its `why` says where it failed."
+    )
+    assert caught.value.exit_code == 3
+
+
+def test_a_scorer_may_hold_its_batches_to_a_limit() -> None:
+    with Scorer(SUMS, workers=1, max_abstain_share=0.5) as scorer:
+        assert len(scorer.score(["4", "404"], [ROWS[2]] * 2)) == 2
+        with pytest.raises(AbstentionLimitError, match=r"task 'scoring_tasks\.sums': 2 of 3"):
+            scorer.score(["4", "404", "404"], [ROWS[2]] * 3)
+    with pytest.raises(UserError, match="between 0 and 1"):
+        Scorer(SUMS, max_abstain_share=1.5)
+
+
+@pytest.mark.parametrize(
+    ("why", "head"),
+    [
+        ("task a.b: no answer within 5 s", "no answer within 5 s"),
+        ("task a.b: quarantined, as for the same input before: its worker died, twice", "its worker died, twice"),
+        ("reward f() raised KeyError (y.py:1): 'x: y'", "reward f() raised KeyError (y.py:1)"),
+        ("", "(no reason given)"),
+        ("x" * 1000, "x" * 120),
+    ],
+)
+def test_heads_of_reasons(why: str, head: str) -> None:
+    assert reason_head(why) == head
+
+
+def test_the_number_of_distinct_reasons_is_bounded() -> None:
+    counts: Counter[str] = Counter()
+    count_reasons((score(None, f"reason {index}", "reward") for index in range(500)), counts)
+    assert len(counts) == MAX_REASONS + 1
+    assert counts[OTHER_REASONS] == 500 - MAX_REASONS
+    assert counts.total() == 500
+
+
+def test_bound_task_is_kept() -> None:
+    assert isinstance(SUMS, BoundTask)
+    assert Scorer(SUMS).task is SUMS
+    assert Scorer(SPEC).task.spec == SPEC

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from grpo_core import UserError, load_task
+from grpo_tasks_math.ladder import LADDER, LadderConfig, LadderRow
+
+TASK = load_task("math.ladder?size=200")
+
+
+def test_the_ladder_is_ordered_from_easiest_to_hardest() -> None:
+    assert LADDER == (
+        "math.echo",
+        "math.pattern",
+        "math.arithmetic",
+        "math.counting",
+        "math.base_conversion",
+        "math.comparison",
+        "math.word_problem",
+        "math.gsm8k",
+        "math.scheduling",
+    )
+    assert LadderConfig().rungs == tuple(s.removeprefix("math.") for s in LADDER if s != "math.gsm8k")
+    assert LadderConfig().threshold == 0.9
+
+
+def test_rows_take_the_rungs_in_turn_and_say_which() -> None:
+    rows = [row for row in TASK.rows() if isinstance(row, LadderRow)]
+    rungs = LadderConfig().rungs
+    assert len(rows) == 200
+    for index, row in enumerate(rows):
+        assert row.rung == rungs[index % len(rungs)]
+        assert row.difficulty == float(rungs.index(row.rung))
+
+
+def test_everything_is_the_rungs_own() -> None:
+    for row in TASK.rows():
+        assert isinstance(row, LadderRow) and row.gold is not None
+        task = load_task(f"math.{row.rung}")
+        inner = task.row_from_json(row.inner)
+        assert TASK.prompt(row) == task.prompt(inner)
+        assert inner.gold == row.gold
+        for text in (row.gold, " 7", " yes", " A", "", "<schedule></schedule>"):
+            score, own = TASK.score(text, row), task.score(text, inner)
+            assert (score.valid, score.solved) == (own.valid, own.solved)
+            assert score.value == pytest.approx(own.value)  # these rungs have a maximum of 1.0
+        assert TASK.score(row.gold, row).value == pytest.approx(1.0)
+        assert TASK.row_from_json(row.model_dump_json()) == row
+
+
+def test_splits_are_the_rungs_own() -> None:
+    rows = {split: TASK.with_options(split=split).rows() for split in ("train", "validation", "test")}
+    ids = {split: {row.id for row in found} for split, found in rows.items()}
+    assert not (ids["train"] & ids["test"] or ids["train"] & ids["validation"] or ids["validation"] & ids["test"])
+    assert all(len(found) == 200 for found in rows.values())
+
+
+def test_rungs_can_be_chosen_in_any_order() -> None:
+    rows = load_task("math.ladder?rungs=comparison,echo&size=5").rows()
+    assert [(row.rung, row.difficulty) for row in rows if isinstance(row, LadderRow)] == [
+        ("comparison", 0.0),
+        ("echo", 1.0),
+        ("comparison", 0.0),
+        ("echo", 1.0),
+        ("comparison", 0.0),
+    ]
+
+
+def test_a_rung_from_a_file_pays_its_share_of_its_own_maximum(tmp_path: Path) -> None:
+    records = [{"question": f"What is {n} + 1?", "answer": f"{n} + 1 = {n + 1}\n#### {n + 1}"} for n in range(40)]
+    (tmp_path / "train.jsonl").write_bytes(b"\n".join(map(orjson.dumps, records)))
+    task = load_task(f"math.ladder?rungs=echo,gsm8k&size=20&path={tmp_path / '{split}.jsonl'}")
+    row = task.rows()[1]
+    assert isinstance(row, LadderRow) and row.rung == "gsm8k" and row.gold is not None
+    assert task.score(row.gold, row).value == pytest.approx(1.0)
+    # The answer alone: accuracy 2.0 and the form 0.2 of 2.4; without steps there is no reasoning.
+    answer = row.gold.rpartition("\n")[2]
+    score = task.score(answer, row)
+    assert score.value == pytest.approx(2.2 / 2.4) and score.solved
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("rungs=ecko", "there is no rung 'ecko'"),
+        ("rungs=echo,echo", "each of them once"),
+        ("rungs=", "there is no rung ''"),
+        ("threshold=0", "threshold"),
+        ("threshold=1.1", "threshold"),
+        ("path=rows.jsonl", "gsm8k"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_task(f"math.ladder?{options}")

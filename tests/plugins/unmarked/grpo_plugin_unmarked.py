@@ -1,0 +1,5 @@
+"""A plugin whose author forgot @hookimpl."""
+
+
+def grpo_tasks():
+    return []

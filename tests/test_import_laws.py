@@ -1,0 +1,101 @@
+"""Who may import what: docs/explanation/architecture.md states the laws, these hold them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("torch", "transformers", "trl", "peft", "datasets", "vllm", "sympy", "math_verify")
+
+EVERY_TASK = f"""
+import sys
+import grpo_core
+from grpo_core.data import ProceduralConfig
+from grpo_core.plugins import default_host
+
+scored = 0
+for report in default_host().reports():
+    assert not report.error, report.error
+    for name, task in report.tasks.items():
+        if issubclass(task.config, ProceduralConfig):
+            bound = grpo_core.load_task(name + "?size=3")
+            for row in bound.rows():
+                bound.prompt(row)
+                assert bound.score(row.gold, row).solved, (name, row)
+                bound.score("certainly not", row)
+                scored += 1
+import grpo_tasks_math.rewards
+import grpo_core.rewards, grpo_core.scoring, grpo_core.config, grpo_core.mixture, grpo_core.registry, grpo_core.cli.main
+print(scored, *sorted(set(sys.modules) & {set(HEAVY)!r}))
+"""
+
+EVERY_NAME = """
+import sys
+import grpo_core
+before = "torch" in sys.modules
+for name in grpo_core.__all__:
+    getattr(grpo_core, name)
+print(before, "torch" in sys.modules)
+"""
+
+
+def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], env={**os.environ, **environment}, capture_output=True, text=True
+    )
+
+
+def test_importing_and_scoring_every_procedural_task_is_free_of_torch() -> None:
+    done = python("-c", EVERY_TASK)
+
+    assert done.returncode == 0, done.stderr
+    scored, *imported = done.stdout.split()
+    assert int(scored) >= 3 * 9 and imported == []
+
+
+def test_public_names_that_cost_an_import_are_loaded_when_touched() -> None:
+    done = python("-c", EVERY_NAME)
+
+    assert (done.stdout, done.stderr) == ("False True\n", "")
+
+
+def test_a_name_that_the_package_does_not_have_is_an_attribute_error() -> None:
+    import grpo_core
+
+    with pytest.raises(AttributeError, match="module 'grpo_core' has no attribute 'tarin'"):
+        _ = grpo_core.tarin
+
+
+def test_the_contracts_between_modules_are_kept(root: Path) -> None:
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--no-cache"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("module", ["data.py", "cli/main.py", "scoring/scorer.py"])
+def test_the_linter_refuses_torch_at_the_top_of_a_light_module(root: Path, module: str) -> None:
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).with_name("ruff")),
+            "check",
+            "--no-cache",
+            "--output-format=concise",
+            f"--stdin-filename=packages/grpo-core/src/grpo_core/{module}",
+            "-",
+        ],
+        cwd=root,
+        input='"""A module."""\n\nimport torch\n\nprint(torch)\n',
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 1 and "TID253" in done.stdout

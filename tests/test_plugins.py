@@ -1,0 +1,103 @@
+"""Plugins as their users meet them: the packages under tests/plugins, installed, and the command line."""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core.plugins import PluginHost
+
+BROKEN = {
+    "broken": "failed to load: ModuleNotFoundError: No module named 'a_package_that_nobody_installed'",
+    "exits": "failed to load: SystemExit: this plugin needs a licence",
+    "raises": "grpo_tasks() raised FileNotFoundError: word list not found",
+    "twice": "gives task 'twice.yes' twice",
+    "typo": "implements 'grpo_task', which is no hook. Did you mean 'grpo_tasks'?",
+    "unmarked": "contributes nothing: grpo_plugin_unmarked has no function marked @hookimpl",
+    "empty": "contributes nothing: grpo_plugin_empty has no function marked @hookimpl",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(install: Any) -> None:
+    install("tests/plugins/good", *(f"tests/plugins/{name}" for name in BROKEN))
+
+
+@pytest.fixture(scope="module")
+def listing(run: Any) -> dict[str, Any]:
+    done = run("grpo", "tasks", "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_every_broken_plugin_is_a_row_with_its_package_and_its_error(listing: dict[str, Any]) -> None:
+    rows = {row["plugin"]: row for row in listing["broken"]}
+
+    assert set(rows) == set(BROKEN)
+    for name, reason in BROKEN.items():
+        assert reason in rows[name]["error"]
+        assert rows[name]["distribution"] == f"grpo-plugin-{name} 1.0"
+
+
+def test_the_sound_ones_are_listed_all_the_same(listing: dict[str, Any]) -> None:
+    names = {row["name"] for row in listing["tasks"]}
+
+    assert {"good.shout", "math.arithmetic"} <= names
+    assert not any(name.split(".")[0] in BROKEN for name in names)
+
+
+def test_a_sound_plugin_works_beside_broken_ones(run: Any) -> None:
+    done = run("grpo", "sample", "good.shout", "-n", "1", "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert "Shout 'cat'" in done.stdout and "CAT" in done.stdout
+
+
+def test_asking_for_a_broken_plugin_is_one_clear_message_and_exit_2(run: Any) -> None:
+    done = run("grpo", "sample", "typo.anything")
+
+    assert done.returncode == 2 and done.stdout == ""
+    assert "error: plugin 'typo' (grpo-plugin-typo 1.0)" in " ".join(done.stderr.split())
+    assert "Did you mean 'grpo_tasks'?" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_a_plugin_brings_its_own_command(run: Any) -> None:
+    assert run("grpo", "shout", "moon").stdout == "MOON\n"
+
+
+def test_the_environment_restricts_what_is_loaded(run: Any) -> None:
+    done = run("grpo", "tasks", "--json", GRPO_PLUGINS="good")
+
+    assert [row["name"] for row in json.loads(done.stdout)["tasks"]] == ["good.shout"]
+    assert json.loads(done.stdout)["broken"] == []
+    assert run("grpo", "tasks", "show", "math.echo", GRPO_PLUGINS="good").returncode == 2
+
+
+LOADED = """
+import sys
+from grpo_core import load_task
+load_task("good.shout").rows()
+print(*sorted(name for name in sys.modules if name.startswith(("grpo_plugin", "grpo_tasks_math"))))
+"""
+
+
+def test_asking_for_a_task_imports_its_plugin_and_no_other(run: Any) -> None:
+    done = run("-c", LOADED)
+
+    assert (done.stdout, done.stderr) == ("grpo_plugin_good\n", "")
+
+
+def test_two_packages_that_claim_one_plugin_are_both_named(install: Any, site: Path) -> None:
+    install("tests/plugins/claims_good")
+    points = [point for found in metadata.distributions(path=[str(site)]) for point in found.entry_points]
+    report = next(report for report in PluginHost(points, only=["good"]).reports())
+
+    assert report.error == (
+        "plugin 'good' (grpo-plugin-claims-good 1.0 and grpo-plugin-good 1.0): "
+        "two packages claim this name; uninstall one."
+    )
