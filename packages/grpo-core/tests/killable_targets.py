@@ -127,7 +127,11 @@ def make_when_there(path: str):
 
 
 def make_with_exit_handler(path: str):
-    atexit.register(note, path, "left in peace")
+    @atexit.register
+    def leave() -> None:
+        time.sleep(0.1)
+        note(path, "left in peace")
+
     return run
 
 

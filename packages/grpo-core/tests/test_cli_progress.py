@@ -17,7 +17,11 @@ from grpo_core.task import Score
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 BASE = {"solved_rate": 0.46, "ci_low": 0.42, "ci_high": 0.5, "n": 512, "mean_reward": 0.51}
-FINAL = {**BASE, "solved_rate": 0.91, "ci_low": 0.88, "ci_high": 0.93, "delta": 0.45, "delta_ci_low": 0.4, "delta_ci_high": 0.49}  # fmt: skip
+FINAL = {
+    **BASE,
+    **{"solved_rate": 0.91, "ci_low": 0.88, "ci_high": 0.93},
+    **{"delta": 0.45, "delta_ci_low": 0.4, "delta_ci_high": 0.49},
+}
 METRICS = {
     "reward": 0.63,
     "solved_rate": 0.58,
@@ -29,7 +33,7 @@ METRICS = {
 CHOICES = (
     Choice("model", "tiny (embedded, 1.9 M parameters)", "no --model given"),
     Choice("device", "cpu, 2 threads", "no accelerator found"),
-    Choice("precision", "float32", "the safe choice on cpu"),
+    Choice("precision", "float32", "float32: the safe choice on cpu"),
     Choice("loss", "dr_grpo", "asked for"),
 )
 
@@ -95,8 +99,8 @@ def test_a_run_in_a_pipe_is_one_plain_line_a_step() -> None:
         "          precision float32: the safe choice on cpu",
         "base      solved 0.46 [0.42, 0.50]   mean reward 0.51",
         'sample    "57 + 38 =" → " 95"  1.00   → " 85"  0.20 (off by 10)',
-        "step        1/200   reward 0.63   solved 0.58   zero-std 12%   length 4.1   18 k tok/s   ETA 1:40",
-        "step        2/200   reward 0.63   solved 0.58   zero-std 12%   length 4.1   18 k tok/s   ETA 1:39",
+        "step        1/200  reward 0.63  solved 0.58  zero-std 12%  length 4.1  18 k tok/s  ETA 1:40",
+        "step        2/200  reward 0.63  solved 0.58  zero-std 12%  length 4.1  18 k tok/s  ETA 1:39",
         "final     solved 0.91 [0.88, 0.93]   +0.45 over base [0.40, 0.49] on the same 512 rows",
         "saved     training_runs/run_1   next: grpo eval --task math.arithmetic --model "
         "./training_runs/run_1/training_state/step_final/model",
@@ -131,6 +135,20 @@ def test_long_lines_fold_between_their_parts() -> None:
     assert max(map(len, run.shown)) <= 80
 
 
+def test_a_narrow_terminal_keeps_the_step_on_one_line() -> None:
+    run = Watched(width=64)
+    with run.progress:
+        run.start()
+        run.step(1)
+        drawn = run.shown[-1]
+    # With throughput, length or zero-std the line has more than 64 characters: they go, the time left stays. Without
+    # them it has 53, which leaves 9 for a bar after its gap.
+    assert drawn == "step        1/200  reward 0.63  solved 0.58  ETA 1:40  " + "━" * 9
+    assert lines.crop("step", ["1/2", "reward 1", "solved 1", "rest", "ETA 1:00"], 40, "  ") == (
+        "step      1/2  reward 1  solved 1  ETA 1:00"
+    ), "the first three and the last stay, and the terminal cuts"
+
+
 def test_folding_breaks_sentences_but_no_path() -> None:
     path = "x" * 100
     assert lines.fold("why", ["one two three four five six"], 30) == "why       one two three four\n          five six"
@@ -146,7 +164,7 @@ def test_a_mixture_names_its_tasks() -> None:
     run.step(1, **{"task/math.echo/solved_rate": 0.9, "task/math.arithmetic/solved_rate": 0.3})
     assert run.shown[0].count("task math.") == 2
     assert run.shown[-2].startswith("base      math.echo   solved 0.46")
-    assert run.shown[-1].endswith("math.echo 0.90   math.arithmetic 0.30")
+    assert run.shown[-1].endswith("  math.echo 0.90  math.arithmetic 0.30  ETA 1:40")
 
 
 def test_completions_are_shown_now_and_then() -> None:
@@ -199,8 +217,8 @@ def test_a_run_without_a_planned_end_shows_the_time_spent(total: int | None) -> 
     run = Watched()
     run.start(total=total)
     run.step(7)
-    assert run.shown[-1].startswith("step      7   reward")
-    assert run.shown[-1].endswith("   0:00")
+    assert run.shown[-1].startswith("step      7  reward")
+    assert run.shown[-1].endswith("  0:00")
 
 
 def test_durations_and_rates() -> None:

@@ -105,8 +105,21 @@ def test_a_better_part_never_earns_less(compose: Composer, a: float, b: float) -
 @given(quality=QUALITY, penalty=st.floats(-1, 0))
 def test_valid_is_worth_more_than_invalid(compose: Composer, quality: float, penalty: float) -> None:
     specs, parts = (spec("a"), LENGTH), {"a": quality, "length": penalty}
+    refused = compose(specs, {"length": penalty}, False)
 
-    assert compose(specs, parts, True) > compose(specs, parts, False) == pytest.approx(-0.3 + penalty)
+    assert compose(specs, parts, True) > refused == pytest.approx(-0.3 + penalty)
+
+
+@pytest.mark.parametrize("compose", [*COMPOSERS[1:], ladder(levels=(0.2, 0.6, 1.0))])
+@given(weight=st.floats(0.01, 5), form=QUALITY)
+def test_what_does_not_take_the_answer_counts_for_invalid_ones_without_paying(
+    compose: Composer, weight: float, form: float
+) -> None:
+    specs, parts = (spec("form", weight), EXACT), {"form": form, "exact": 0.0}
+    refused = compose(specs, parts, False)
+
+    assert -0.3 <= refused <= compose(specs, parts, True)
+    assert refused == pytest.approx(min(-0.3 + weight * form, compose(specs, parts, True)))
 
 
 @pytest.mark.parametrize("compose", [*COMPOSERS, ladder(levels=(0.2, 1.0))])

@@ -22,7 +22,7 @@ from grpo_core.data import (
     split_of,
     stable_id,
 )
-from grpo_core.errors import DataError
+from grpo_core.errors import DataError, ExhaustedError
 
 
 class Sum(Row):
@@ -110,9 +110,10 @@ def test_splits_hold_eight_one_and_one_tenth() -> None:
 def test_a_space_with_too_few_problems_says_how_many_there_are() -> None:
     # One digit each, order ignored: 10·11/2 = 55 problems, of which those that hash to the split remain.
     exist = sum(split_of(f"{a}+{b}") == "train" for a in range(10) for b in range(a, 10))
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(ExhaustedError) as caught:
         generate(ProceduralConfig(size=56, max_difficulty=1))
 
+    assert caught.value.available == exist
     assert str(caught.value) == (
         f"only {exist} distinct rows of split 'train' exist at difficulty 1 to 1; size=56 is more than there are."
     )

@@ -383,7 +383,7 @@ def test_leaving_early_stops_asking(endpoint: Endpoint) -> None:
     answers.close()
     assert time.monotonic() - started < 1
     assert len(endpoint.seen) <= 2
-    assert not [thread for thread in threading.enumerate() if thread.name == "endpoint"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "background"]
 
 
 def test_it_works_inside_a_running_event_loop(endpoint: Endpoint) -> None:

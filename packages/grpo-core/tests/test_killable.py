@@ -167,6 +167,14 @@ def test_time_behind_the_item_before_does_not_count() -> None:
         values(workers.map([b"sleep:0.4"] * 2, 0.7))
 
 
+def test_slow_payloads_do_not_wait_behind_slower_ones() -> None:
+    with pool(2) as workers:
+        workers.map([b"sleep:0.02"] * 20, ENOUGH_S)  # by now the pool knows that these are slow
+        slow, *quick = [workers.submit(payload, ENOUGH_S) for payload in [b"sleep:1.5", *[b"sleep:0.03"] * 5]]
+        assert [future.result().status for future in quick] == ["ok"] * 5
+        assert not slow.done()
+
+
 def test_loading_the_target_does_not_count() -> None:
     with pool(1, "make_slowly", 0.6) as workers:
         values(workers.map([b"echo:"], 0.3))
@@ -175,10 +183,12 @@ def test_loading_the_target_does_not_count() -> None:
 def test_an_answer_counts_that_came_while_nobody_could_look() -> None:
     with pool() as workers:
         workers.warm()
-        future = workers.submit(b"sleep:0.1", 0.3)
-        end = time.monotonic() + 0.6
+        future = workers.submit(b"sleep:0.25", 0.4)
+        time.sleep(0.05)
+        end = time.monotonic() + 0.7
         interval = sys.getswitchinterval()
-        sys.setswitchinterval(10.0)  # this thread holds the interpreter lock past the deadline
+        # This thread holds the interpreter lock from before the pool's next look around, at 0.1 s, past the deadline.
+        sys.setswitchinterval(10.0)
         try:
             while time.monotonic() < end:
                 pass
@@ -317,6 +327,19 @@ def test_restarts_are_bounded(tmp_path: Path) -> None:
             assert outcome.why.endswith("a worker exited with status 7 while it loaded the target")
         time.sleep(0.1)
     assert len(log.read_text().splitlines()) == crew.MAX_FAILED_STARTS
+
+
+def test_one_worker_tries_again_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(crew, "LONGEST_PAUSE_S", 0.05)
+    log = tmp_path / "starts"
+    with pool(4, "make_counted", str(log)) as workers:
+        workers.map([b"echo:"] * 8, ENOUGH_S)
+        before = len(log.read_text().splitlines())
+        assert 4 <= before <= 4 + crew.MAX_FAILED_STARTS  # all at first, and those replaced before two had failed
+        time.sleep(0.2)
+        assert one(workers, "echo:").status == "unavailable"
+        assert len(log.read_text().splitlines()) == before + 1
 
 
 def test_a_repaired_target_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,9 +124,11 @@ def test_two_hundred_deaths_leak_nothing() -> None:
     with pool(2) as workers:
         workers.warm()
         before = resources()
-        # Each kills two workers; different bytes, or quarantine would answer.
-        outcomes = workers.map([b"die:%d" % index for index in range(100)], ENOUGH_S)
-        assert {outcome.status for outcome in outcomes} == {"crashed"}
+        # Different bytes, or quarantine would answer. The first 50 kill two workers each, the others one.
+        crashed = workers.map([b"die:%d" % index for index in range(50)], ENOUGH_S)
+        killed = workers.map([b"sleep:60.%d" % index for index in range(100)], 0.01)
+        assert {outcome.status for outcome in crashed} == {"crashed"}
+        assert {outcome.status for outcome in killed} == {"timeout"}
         assert workers.stats.restarts == 200
         workers.warm()
         assert eventually(lambda: resources() == before), (resources(), before)
@@ -144,12 +146,12 @@ def test_a_closed_pool_leaves_no_descriptor_and_no_process() -> None:
 # The process of the pool
 
 
-def start_script(body: str) -> subprocess.Popen[str]:
+def start_script(body: str, factory: str = "make", *args: str) -> subprocess.Popen[str]:
     head = f"""
         import os, signal, sys, threading, time
         sys.path.insert(0, {HERE!r})
         from grpo_core.killable import KillablePool
-        workers = KillablePool("killable_targets:make", workers=2)
+        workers = KillablePool("killable_targets:{factory}", args={args!r}, workers=2)
         pid = lambda: int(workers.submit(b"pid:", 30).result().value)
         workers.warm()
     """
@@ -174,17 +176,42 @@ def test_a_process_ends_cleanly_with_its_pool_open(state: str) -> None:
     assert eventually(lambda: not is_running(int(out)))
 
 
-def test_workers_and_what_they_started_die_with_a_killed_trainer(tmp_path: Path) -> None:
-    """By SIGKILL, while one worker is stuck in C with the interpreter lock and the other is idle."""
+def test_a_process_that_ends_lets_idle_workers_run_their_exit_handlers(tmp_path: Path) -> None:
+    script = start_script("", "make_with_exit_handler", str(tmp_path / "log"))
+    assert script.communicate(timeout=30) == ("", "")
+    assert (tmp_path / "log").read_text() == "left in peace\n" * 2
+
+
+@pytest.mark.parametrize(
+    "guarded",
+    [
+        True,
+        pytest.param(
+            False, marks=pytest.mark.skipif(sys.platform != "linux", reason="parent-death signals are Linux's")
+        ),
+    ],
+)
+def test_workers_and_what_they_started_die_with_a_killed_trainer(guarded: bool, tmp_path: Path) -> None:
+    """By SIGKILL, while one worker is stuck in C with the interpreter lock and the other is idle.
+
+    Without the guard, the kernel still kills the workers, though not what they started.
+    """
     log = tmp_path / "pids"
     script = start_script(f'print(pid(), flush=True)\nworkers.submit(b"pid_power:{log}", 600)\ntime.sleep(600)')
     assert script.stdout is not None
     idle = int(script.stdout.readline())
     stuck, started_by_it = noted(log, 2)
     assert all(map(is_running, (stuck, started_by_it)))
+    if not guarded:
+        (guard,) = [child for child in psutil.Process(script.pid).children() if child.name() == "sh"]
+        guard.kill()
     script.kill()
     script.communicate()
-    assert eventually(lambda: not any(map(is_running, (idle, stuck, started_by_it))))
+    assert eventually(lambda: not any(map(is_running, (idle, stuck))))
+    if guarded:
+        assert eventually(lambda: not is_running(started_by_it))
+    else:
+        os.kill(started_by_it, signal.SIGKILL)
 
 
 def test_ctrl_c_reaches_the_trainer_only() -> None:

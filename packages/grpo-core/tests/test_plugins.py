@@ -189,6 +189,24 @@ def test_a_broken_module_is_imported_once(site: Path) -> None:
     assert builtins.__dict__.pop("tries") == 1
 
 
+OTHERS = """
+@hookimpl
+def grpo_models():
+    return [EmbeddedModel("small", "/somewhere", "a model")]
+
+@hookimpl
+def grpo_variants():
+    return {"kl": {"k9": "grpo_rhyme:k9"}}
+
+@hookimpl
+def grpo_commands():
+    return {"rhyme": "grpo_rhyme:command"}
+
+def k9():
+    return 9
+"""
+
+
 # Restriction
 
 
@@ -197,6 +215,13 @@ def test_a_host_can_be_restricted(site: Path) -> None:
     install(site, "other", TASKS)
 
     assert host_of(site, only=["other"]).names == ("other",)
+
+
+def test_a_restriction_keeps_what_core_contributes(site: Path) -> None:
+    install(site, "core", OTHERS, distribution="stands-for-core")
+    install(site, "other", TASKS)
+
+    assert list(host_of(site, only=["other"]).models()) == ["small"]
 
 
 def test_the_environment_restricts(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,23 +242,6 @@ def test_a_restriction_to_what_is_not_there_is_a_mistake(site: Path, monkeypatch
 
 
 # The other hooks
-
-OTHERS = """
-@hookimpl
-def grpo_models():
-    return [EmbeddedModel("small", "/somewhere", "a model")]
-
-@hookimpl
-def grpo_variants():
-    return {"kl": {"k9": "grpo_rhyme:k9"}}
-
-@hookimpl
-def grpo_commands():
-    return {"rhyme": "grpo_rhyme:command"}
-
-def k9():
-    return 9
-"""
 
 
 def test_models_variants_and_commands(site: Path) -> None:

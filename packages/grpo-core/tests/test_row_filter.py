@@ -56,7 +56,7 @@ def test_a_gold_that_cannot_be_reached_drops_its_row_under_both_policies() -> No
 def test_nothing_left_is_refused_with_the_arithmetic() -> None:
     with pytest.raises(DataError) as refused:
         filter_rows(
-            [row(6), row(9), row(3, 8)],
+            [row(6), row(9, 8), row(3, 8)],
             prompt_length,
             max_prompt_length=5,
             gold_length=gold_length,

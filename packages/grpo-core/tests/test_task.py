@@ -157,6 +157,7 @@ def needs_a_misspelt_one() -> Task:
         (lambda: make(timeout_s=0), "task 'add': timeout_s=0 must be a finite time above 0 seconds"),
         (lambda: make(timeout_s=math.nan), "task 'add': timeout_s=nan"),
         (lambda: make(max_completion_length=0), "task 'add': max_completion_length=0 must be at least 1"),
+        (lambda: make(order="lader"), "task 'add': order='lader' must be shuffled or ladder"),
         (lambda: make(max_turns=0), "task 'add': max_turns=0 must be at least 1"),
         (lambda: make(rewards=()), "task 'add' has no rewards; give at least one function marked with @reward"),
         (lambda: make(rewards=exact), "task 'add': rewards=exact must be a tuple, e.g. (exact,)"),

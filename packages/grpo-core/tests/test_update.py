@@ -38,7 +38,7 @@ def batch(*, truncated: int | None = None, mask_truncated: bool = False) -> Trai
             tuple(ids[n_prompt:]), (-1.0,) * n_completion, "", "length" if index == truncated else "stop", 0
         )
         turn = Turn(tuple(ids[:n_prompt]), completion)
-        rollouts.append(Rollout("t.t", Row(id=str(index)), index // 2, "", (turn,), Score(0.0), "scored"))
+        rollouts.append(Rollout("t.t", Row(id=str(index)), index, "", (turn,), Score(0.0), "scored"))
     advantages = torch.tensor(ADVANTAGES, dtype=torch.float64)
     return collate(rollouts, advantages, pad_id=0, mask_truncated=mask_truncated)
 
@@ -112,10 +112,15 @@ def test_a_truncated_completion_is_masked_and_still_counts_as_a_row() -> None:
     assert len(made) == 4
 
 
-def test_micro_batches_hold_every_row_once_longest_first() -> None:
-    chosen = [index.tolist() for index in micro_batches(batch(), max_rows=None, max_tokens=14)]
-    assert sorted(sum(chosen, [])) == [0, 1, 2, 3]
-    assert chosen[0] == [2]  # 8 tokens wide: 14 // 8 = 1 row
+@pytest.mark.parametrize("pair_cost", [0.0, 0.01, math.inf])
+@pytest.mark.parametrize("limit", [{"max_rows": None, "max_tokens": 14}, {"max_rows": 1, "max_tokens": 99}])
+def test_micro_batches_hold_every_row_once(pair_cost: float, limit: dict) -> None:
+    made = list(micro_batches(batch(), pair_cost=pair_cost, **limit))
+    assert sorted(row for micro in made for row in micro.rows.tolist()) == [0, 1, 2, 3]
+    for micro in made:
+        assert sorted(place for pack in micro.packs for place in pack) == list(range(len(micro.rows)))
+        if limit["max_rows"]:
+            assert len(micro.rows) == 1
 
 
 def test_a_non_finite_gradient_is_skipped_and_counted_and_at_last_an_error(policy: Policy) -> None:
@@ -136,7 +141,8 @@ def test_a_non_finite_gradient_is_skipped_and_counted_and_at_last_an_error(polic
 def test_temperature_divides_the_logits_of_the_trainer_too(policy: Policy) -> None:
     made = batch()
     ids, prompts, completions = made.input_ids, made.prompt_lens, made.completion_lens
-    cold = policy.logprobs(ids, prompts, completions, temperature=0.7)
+    alone = [(row,) for row in range(len(made))]
+    cold = policy.logprobs(ids, prompts, completions, alone, temperature=0.7)
     row = made.input_ids[:1, :7]
     expected = (policy.model(row).logits[0, 2:-1] / 0.7).log_softmax(-1).gather(-1, row[0, 3:, None])[:, 0]
     assert torch.allclose(cold[0, :4], expected, atol=1e-10)

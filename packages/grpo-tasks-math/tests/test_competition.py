@@ -89,6 +89,16 @@ def test_the_rungs(tmp_path: Path, text: str, value: float, solved: bool) -> Non
     assert score.value == pytest.approx(value) and score.solved is solved, score
 
 
+_HOSTILE = ("\x00", "nan", "\\boxed{" * 20_000, "}" * 100_000, "9" * 100_000, "\ud800", "$" * 100_000)
+
+
+@pytest.mark.parametrize("text", _HOSTILE)
+def test_hostile_text_is_scored_and_earns_nothing(tmp_path: Path, text: str) -> None:
+    task = task_of(tmp_path, RECORDS)
+    score = task.score(text, task.rows()[0])
+    assert score.value == 0.0 and not score.solved
+
+
 def test_the_prompt(tmp_path: Path) -> None:
     task = task_of(tmp_path, RECORDS)
     assert task.prompt(task.rows()[1]) == (

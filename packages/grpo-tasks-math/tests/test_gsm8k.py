@@ -176,6 +176,16 @@ def test_where_the_reference_shows_no_arithmetic_reasoning_follows_the_answer(fi
     assert task.score(" 2 + 5 = 7\n#### 7", spiders).parts["reasoning"] == 0.0
 
 
+def test_reasoning_is_measured_against_the_references_own(file: Path) -> None:
+    # Half of the reference's steps are true, as in some rows of the dataset: as good as that is good enough.
+    record = {"question": "Q?", "answer": "2*3=6\n6+1=8\n#### 8"}
+    task = task_of(file, [record])
+    row = task.rows()[0]
+    texts = (row.gold or "", " 2*3=6\n#### 8", " 2*3=6\n6+1=8\n6+2=9\n6+3=1\n#### 8")
+    # Shares 1/2, 1 and 1/4, over 1/2.
+    assert [task.score(text, row).parts["reasoning"] for text in texts] == [1.0, 1.0, 0.5]
+
+
 @pytest.mark.parametrize(
     ("preset", "template", "text", "value"),
     [
@@ -225,6 +235,8 @@ def test_the_latex_form(file: Path, form: str, template: str) -> None:
         ({"question": " ", "answer": "#### 5"}, "", "an empty question"),
         ({"question": "Q?", "answer": 5}, "", "answer: a int where text is wanted"),
         ({"index": 1, "text": "Q? 18"}, "", "text: not of the form"),
+        ({"text": "Q?<think>x</think><answer>5</answer>!"}, "", "text: not of the form"),
+        ({"text": "Q?<think>x</think>y<answer>5</answer>"}, "", "text: not of the form"),
         ({"question": "Q?", "answer": "#### 5"}, "&form=latex", "no field 'text'"),
         ({"q": "Q?", "a": "#### 5"}, "", "fields="),
     ],
@@ -259,6 +271,31 @@ def test_one_file_is_split_by_content(tmp_path: Path) -> None:
     assert len(splits[0]) > 130  # 80% of 200 is 160, standard deviation 6
 
 
+HOSTILE = (
+    "\x00",
+    "nan",
+    "#" * 100_000,
+    "#### " * 20_000,
+    "=" * 100_000,
+    "1=" * 50_000,
+    "<<" * 50_000,
+    "\\boxed{" * 20_000,
+    "<answer>" * 20_000,
+    "</think>" * 20_000,
+    "9" * 100_000,
+    "\ud800",
+    "\nQuestion:" * 10_000,
+)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_hostile_text_is_scored_and_earns_nothing(file: Path, template: str) -> None:
+    task = task_of(file, RECORDS, f"&template={template}")
+    for text in HOSTILE:
+        score = task.score(text, task.rows()[0])
+        assert score.value == 0.0 and not score.solved, (text[:20], score)
+
+
 def shared_data(name: str) -> Path:
     """A real file, from GRPO_SHARED_DATA or a `shared/data` folder above this file."""
     folders = [Path(os.environ["GRPO_SHARED_DATA"])] if "GRPO_SHARED_DATA" in os.environ else []
@@ -269,22 +306,29 @@ def shared_data(name: str) -> Path:
     pytest.skip(f"{name} is in none of the folders: set GRPO_SHARED_DATA")
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
-@pytest.mark.parametrize("name", ["gsm8k_train.jsonl", "gsm8k_test_500.jsonl"])
-def test_every_real_gold_earns_the_maximum_and_a_corrupted_one_does_not(name: str, template: str) -> None:
-    path = shared_data(name)
-    rows = []
-    for split in ("train", "validation", "test"):
-        rows += load_task(f"math.gsm8k?path={path}&template={template}&split={split}").rows()
-    assert len(rows) == len({row.id for row in rows}) >= 500
-    task = load_task(f"math.gsm8k?path={path}&template={template}")
-    for row in rows:
-        assert isinstance(row, GSM8KRow) and row.gold is not None
+@pytest.mark.parametrize(
+    ("name", "template", "every"),
+    [
+        ("gsm8k_train.jsonl", "plain", 1),
+        ("gsm8k_train.jsonl", "r1", 8),
+        ("gsm8k_train.jsonl", "few_shot", 8),
+        *(("gsm8k_test_500.jsonl", template, 1) for template in TEMPLATES),
+    ],
+)
+def test_real_golds_earn_the_maximum_and_corrupted_ones_do_not(
+    tmp_path: Path, name: str, template: str, every: int
+) -> None:
+    (tmp_path / "train.jsonl").symlink_to(shared_data(name))
+    task = load_task(f"math.gsm8k?path={tmp_path / '{split}.jsonl'}&template={template}")
+    rows = [row for row in task.rows() if isinstance(row, GSM8KRow)]
+    assert len(rows) >= 500
+    mark = "<answer>\n" if template == "r1" else "#### "
+    for row in rows[::every]:
+        assert row.gold is not None
         score = task.score(row.gold, row)
         assert score.value == pytest.approx(2.4) and score.solved, (row, score)
     for row in rows[::10]:
-        assert isinstance(row, GSM8KRow) and row.gold is not None
-        mark = "<answer>\n" if template == "r1" else "#### "
+        assert row.gold is not None
         corrupted = row.gold.replace(f"{mark}{row.answer}", f"{mark}{row.answer}7")
         score = task.score(corrupted, row)
-        assert score.parts["accuracy"] == 0.0 and not score.solved, (corrupted, score)
+        assert corrupted != row.gold and score.parts["accuracy"] == 0.0 and not score.solved, (corrupted, score)

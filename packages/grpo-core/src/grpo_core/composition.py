@@ -193,12 +193,12 @@ class _Graduated:
     def __call__(self, specs: Sequence[RewardSpec], parts: Mapping[str, float], valid: bool) -> float:
         earned = [spec for spec in specs if not spec.is_penalty]
         penalties = _weighted([spec for spec in specs if spec.is_penalty], parts)
-        if not valid:
-            return self.invalid + penalties
         most = math.fsum(spec.weight * spec.maximum for spec in earned)
         quality = min(1.0, max(0.0, _weighted(earned, parts) / most)) if most else 0.0
         value = shape(quality, self.shaping, invalid=self.invalid, levels=self.levels, thresholds=self.thresholds)
-        return (min(0.0, value + self.valid_bonus) if value < 0 else value) + penalties
+        if value < 0:
+            value = min(0.0, value + self.valid_bonus)
+        return (value if valid else min(value, self.invalid + _weighted(earned, parts))) + penalties
 
 
 def graduated(
@@ -212,7 +212,8 @@ def graduated(
     """Compose the normalised weighted quality Σ w·raw / Σ w·maximum, then `shape` it; penalties are added after.
 
     Args:
-        invalid: Value of a completion that the validator refused.
+        invalid: Value of a completion that the validator refused. Rewards that do not take `answer` are added, up to
+            what the same parts earn a valid completion: being refused never pays.
         shaping: `graduated`, `linear`, `binary` or `continuous`.
         levels: Values of the ladder, lowest first; the first is what any valid completion gets.
         thresholds: Quality at which each further level begins; one fewer than `levels`.
@@ -247,21 +248,20 @@ class _Ladder:
     def __call__(self, specs: Sequence[RewardSpec], parts: Mapping[str, float], valid: bool) -> float:
         criteria = [spec for spec in specs if not spec.is_penalty]
         penalties = _weighted([spec for spec in specs if spec.is_penalty], parts)
-        if not valid:
-            return self.invalid + penalties
         rung = 0
         for spec in criteria:
-            if not spec.reached_by(parts[spec.name]):
+            if not spec.reached_by(parts.get(spec.name, -math.inf)):
                 break
             rung += 1
-        return self.levels[rung] + penalties
+        value = self.levels[rung]
+        return (value if valid else min(value, self.invalid + _weighted(criteria, parts))) + penalties
 
 
 def ladder(*, invalid: float = -0.3, levels: Sequence[float] = GRADUATED_LEVELS) -> Composer:
     """Compose by stated criteria: each reward is one rung, climbed in order while each reaches its maximum.
 
     Args:
-        invalid: Value of a completion that the validator refused.
+        invalid: As for `graduated`.
         levels: levels[0] for any valid completion, levels[k] when the first k criteria hold.
 
     Raises:

@@ -123,7 +123,7 @@ class Mixture:
 
     def _draw_from(self, label: str) -> Draw:
         taken = self._batch.setdefault(label, Counter())
-        fewest = len(taken) == self._rows[label] and min(taken.values())
+        fewest = min(taken.values()) if len(taken) == self._rows[label] else 0  # all are taken: begin another round
         row = self.orders[label].next({row_id for row_id, times in taken.items() if times > fewest})
         draw = Draw(self.tasks[label], label, row, self.drawn, taken[row.id])
         taken[row.id] += 1

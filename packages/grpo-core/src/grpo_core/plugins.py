@@ -20,6 +20,9 @@ GROUP = "grpo"
 
 Collected = TypeVar("Collected")
 
+CORE = "core"
+"""The plugin of grpo-core itself; no restriction excludes it, so `GRPO_PLUGINS=math` keeps the embedded model."""
+
 hookspec = pluggy.HookspecMarker(GROUP)
 hookimpl = pluggy.HookimplMarker(GROUP)
 
@@ -94,14 +97,14 @@ class PluginHost:
     ) -> None:
         if only is None and os.environ.get("GRPO_PLUGINS"):
             only = [name.strip() for name in os.environ["GRPO_PLUGINS"].split(",") if name.strip()]
-        allowed = None if only is None else set(only)
+        allowed = None if only is None else {*only, CORE}
         found = tuple(metadata.entry_points(group=GROUP) if entry_points is None else entry_points)
         self._claims: dict[str, dict[tuple[str, str], metadata.EntryPoint]] = {}
         for point in found:
             if allowed is None or point.name in allowed:
                 # One distribution may be on the path twice (an editable install over a wheel): that is no conflict.
                 self._claims.setdefault(point.name, {}).setdefault((_distribution(point), point.value), point)
-        if allowed is not None and (missing := allowed - set(self._claims)):
+        if allowed is not None and (missing := allowed - {CORE} - set(self._claims)):
             raise unknown_name("plugin (from GRPO_PLUGINS)", sorted(missing)[0], {p.name for p in found})
         self._managers: dict[str, pluggy.PluginManager | PluginError] = {}
 

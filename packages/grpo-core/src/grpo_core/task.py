@@ -29,6 +29,7 @@ _CALLS: Mapping[str, tuple[tuple[str, ...], int]] = {
 
 Split = Literal["train", "validation", "test"]
 Fault = Literal["", "reward", "timeout", "infrastructure"]
+Order = Literal["shuffled", "ladder"]
 
 
 class Message(TypedDict):
@@ -172,7 +173,7 @@ class Task:
     default_model: str | None = field(default=None, kw_only=True)
     timeout_s: float = field(default=5.0, kw_only=True)
     opponent: Opponent | None = field(default=None, kw_only=True)
-    order: Literal["shuffled", "ladder"] = field(default="shuffled", kw_only=True)
+    order: Order = field(default="shuffled", kw_only=True)
     demos: Callable[..., Iterable[tuple[Prompt, str]]] | None = field(default=None, kw_only=True)
     respond: Callable[..., Prompt | None] | None = field(default=None, kw_only=True)
     max_turns: int = field(default=1, kw_only=True)
@@ -193,6 +194,8 @@ class Task:
             raise UserError(
                 f"task {self.name!r}: max_completion_length={self.max_completion_length} must be at least 1."
             )
+        if self.order not in typing.get_args(Order):
+            raise UserError(f"task {self.name!r}: order={self.order!r} must be {' or '.join(typing.get_args(Order))}.")
         if self.max_turns < 1:
             raise UserError(f"task {self.name!r}: max_turns={self.max_turns} must be at least 1.")
         for contribution, (available, positional) in _CALLS.items():

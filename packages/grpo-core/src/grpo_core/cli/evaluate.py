@@ -13,8 +13,14 @@ if TYPE_CHECKING:
     from grpo_core.callbacks import Callback
     from grpo_core.config import RunConfig
 
+EXAMPLES = """\b
+Examples:
+  grpo eval --task math.arithmetic --model tiny
+  grpo eval --task math.gsm8k --model ./model --size 200
+"""
 
-@click.command("eval", context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.command("eval", epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--task", metavar="TASK", help="Task, or several separated by commas.")
 @click.option("--model", metavar="MODEL", help="Embedded name (tiny), hub id, folder (./model) or .gguf file.")
@@ -36,12 +42,7 @@ def evaluate(
     quiet: bool,
     **options: str | None,
 ) -> None:
-    r"""Evaluate a model on held-out rows of a task: one greedy completion a row, with 95% intervals.
-
-    \b
-    grpo eval --task math.arithmetic --model tiny
-    grpo eval --task math.gsm8k --model ./training_runs/run_…/training_state/step_final/model --size 200
-    """
+    """Evaluate a model on held-out rows of a task: one greedy completion a row, with 95% intervals."""
     from grpo_core.config import resolve
 
     options = {**options, "eval.size": size, "eval.split": split, "eval.temperature": temperature}
@@ -58,10 +59,10 @@ def evaluate(
 
 def run_evaluation(config: RunConfig, callbacks: tuple[Callback, ...]) -> Mapping[str, Mapping[str, Any]]:
     """`grpo_core.evaluate` with a configuration's values, imported when it is called: it brings torch."""
-    from grpo_core.evaluation import evaluate as evaluation
-
     assert config.model is not None  # `resolve` chose one
     with only_results_on_stdout():
+        from grpo_core.evaluation import evaluate as evaluation
+
         return evaluation.evaluate(
             config.task,
             config.model,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from grpo_core import plugins
 from grpo_core.errors import PluginError, unknown_name
 
 if TYPE_CHECKING:
@@ -37,10 +38,10 @@ class LazyGroup(click.Group):
             PluginError: the command is a plugin's and is broken.
         """
         if cmd_name in COMMANDS:
-            return _load(COMMANDS[cmd_name][0])
+            return load_command(cmd_name)
         targets, problem = _plugin_commands()
         if cmd_name in targets:
-            return _load(targets[cmd_name])
+            return _load_of_plugin(targets[cmd_name])
         if problem is not None:
             raise problem
         return None
@@ -72,10 +73,8 @@ class LazyGroup(click.Group):
 
 def _plugin_commands() -> tuple[dict[str, str], PluginError | None]:
     """The plugins' commands, and what is wrong with them."""
-    from grpo_core.plugins import default_host
-
     try:
-        given = default_host().commands()
+        given = plugins.default_host().commands()
     except PluginError as error:
         return {}, error
     clashes = [f"{name} ({given[name]})" for name in given if name in COMMANDS]
@@ -85,13 +84,18 @@ def _plugin_commands() -> tuple[dict[str, str], PluginError | None]:
     return {name: target for name, target in sorted(given.items()) if name not in COMMANDS}, problem
 
 
-def _load(target: str) -> click.Command:
-    module, _, name = target.partition(":")
+def load_command(name: str) -> click.Command:
+    """Import one of our own commands."""
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    command = getattr(importlib.import_module(module), attribute)
+    assert isinstance(command, click.Command)
+    return command
+
+
+def _load_of_plugin(target: str) -> click.Command:
     try:
-        command = getattr(importlib.import_module(module), name)
+        command: object = plugins.resolve(target)
     except (ImportError, AttributeError) as error:
-        if target in (ours for ours, _ in COMMANDS.values()):
-            raise
         raise PluginError(f"the command at {target} cannot be imported: {error}") from error
     if not isinstance(command, click.Command):
         raise PluginError(f"{target} is a {type(command).__name__}; a plugin's command is a click command or group.")

@@ -15,6 +15,9 @@ LABEL_WIDTH = 10
 GAP = "   "
 """Between the segments of a line."""
 
+STEP_GAP = "  "
+"""Between those of a step's line, which has many and stays on one line."""
+
 MAX_TEXT_CHARS = 60
 """Of a prompt or completion in a sample: two fit on a line of a wide terminal."""
 
@@ -44,22 +47,23 @@ def rate(tokens_per_s: float) -> str:
     return f"{tokens_per_s / 1000:.0f} k tok/s" if tokens_per_s >= 10_000 else f"{tokens_per_s:.0f} tok/s"
 
 
-def fold(label: str, segments: Iterable[str], width: int | None) -> str:
+def fold(label: str, segments: Iterable[str], width: int | None, gap: str = GAP) -> str:
     """One labelled line; with a width, folded between segments and indented under the first.
 
     Args:
         label: Its first word.
         segments: Parts that stay together where they fit.
         width: Columns, or None for one line however long.
+        gap: Between the segments.
     """
     head = f"{label:<{LABEL_WIDTH}}"
     kept = [segment for segment in segments if segment]
     if width is None:
-        return (head + GAP.join(kept)).rstrip()
+        return (head + gap.join(kept)).rstrip()
     room = max(20, width - LABEL_WIDTH)
     lines = [""]
     for segment in kept:
-        joined = f"{lines[-1]}{GAP}{segment}" if lines[-1] else segment
+        joined = f"{lines[-1]}{gap}{segment}" if lines[-1] else segment
         if len(joined) <= room:
             lines[-1] = joined
             continue
@@ -67,6 +71,14 @@ def fold(label: str, segments: Iterable[str], width: int | None) -> str:
         pieces = textwrap.wrap(segment, room, break_long_words=False, break_on_hyphens=False)
         lines = [*(lines if lines[-1] else []), *pieces]
     return (head + f"\n{' ' * LABEL_WIDTH}".join(lines)).rstrip()
+
+
+def crop(label: str, segments: Sequence[str], width: int, gap: str = GAP) -> str:
+    """One labelled line within a width: segments go from the one before the last backwards; the first three stay."""
+    kept = [segment for segment in segments if segment]
+    while len(line := fold(label, kept, None, gap)) > width and len(kept) > 4:
+        del kept[-2]
+    return line
 
 
 def header(tasks: Mapping[str, tuple[int, int]], choices: Sequence[Choice]) -> list[str]:
@@ -83,7 +95,9 @@ def header(tasks: Mapping[str, tuple[int, int]], choices: Sequence[Choice]) -> l
 def reasons(choices: Sequence[Choice]) -> list[str]:
     """What was chosen for the user and why, a line each."""
     return [
-        visible(f"{choice.what} {choice.value}: {choice.why}")
+        visible(
+            f"{choice.what} {choice.why if choice.why.startswith(choice.value) else f'{choice.value}: {choice.why}'}"
+        )
         for choice in choices
         if choice.why and choice.why not in _OBVIOUS
     ]
@@ -105,23 +119,18 @@ def evaluation(result: Mapping[str, Any], task: str = "") -> list[str]:
 
 
 def step(metrics: Mapping[str, float], tasks: Sequence[str], eta: str) -> list[str]:
-    """A step's numbers."""
-    segments = [
-        f"reward {number(metrics.get('reward'))}",
-        f"solved {number(metrics.get('solved_rate'))}",
-        f"zero-std {number(metrics.get('frac_reward_zero_std'), '.0%')}",
-        f"length {number(metrics.get('completions/mean_length'), '.1f')}",
-    ]
-    if metrics.get("tokens_per_s") is not None:
-        segments.append(rate(metrics["tokens_per_s"]))
+    """A step's numbers, the time left last."""
+    segments = [f"reward {number(metrics.get('reward'))}", f"solved {number(metrics.get('solved_rate'))}"]
     if metrics.get("abstained"):
         segments.append(f"not scored {metrics['abstained']:.0f}")
-    segments.append(eta)
+    segments.append(f"zero-std {number(metrics.get('frac_reward_zero_std'), '.0%')}")
+    segments.append(f"length {number(metrics.get('completions/mean_length'), '.1f')}")
+    if metrics.get("tokens_per_s") is not None:
+        segments.append(rate(metrics["tokens_per_s"]))
     if len(tasks) > 1:
-        segments += [
-            f"{name} {number(metrics[key])}" for name in tasks if (key := f"task/{name}/solved_rate") in metrics
-        ]
-    return segments
+        solved = {name: metrics.get(f"task/{name}/solved_rate") for name in tasks}
+        segments += [f"{visible(name)} {number(value)}" for name, value in solved.items() if value is not None]
+    return [*segments, eta]
 
 
 def samples(shown: Sequence[Sample]) -> list[str]:

@@ -33,7 +33,8 @@ TELL_EVERY_S = 15.0
 STEP_WEIGHT = 0.1
 """Of the newest step in the running mean behind the time left."""
 
-BAR_WIDTH = 24
+MIN_BAR_WIDTH, MAX_BAR_WIDTH = 8, 24
+"""A shorter bar shows nothing, a longer one nothing more."""
 
 ENDLESS = 10**9
 """A plan of so many steps means that only a time limit ends the run."""
@@ -54,7 +55,8 @@ class Waiting(Callback):
         self.console, self.quiet, self._clock = console, quiet, clock
         self._is_live = console.is_terminal and not console.is_dumb_terminal and not quiet
         self._live: Live | None = None
-        self._drawn = self._told = -1e9
+        self._drawn = float("-inf")
+        self._told: float | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -69,20 +71,21 @@ class Waiting(Callback):
         segments = [visible(what), f"{done}/{total}"]
         if self._is_live:
             self.draw("working", segments, done / total if total else None, last=done >= total)
-        elif not self.quiet and self._clock() - self._told >= TELL_EVERY_S and done < total:
-            if self._told > 0:  # what takes less than that is not worth a line
-                self.say("working", segments)
+        elif self._told is None:  # what is done before the first interval is over needs no line
             self._told = self._clock()
+        elif self._clock() - self._told >= TELL_EVERY_S and done < total:
+            self._told = self._clock()
+            self.say("working", segments)
 
     def on_warning(self, message: str) -> None:
         """Say it, also when quiet."""
         self.console.print(Text.assemble(("warning   ", "yellow"), visible(message)), soft_wrap=not self._is_live)
 
-    def say(self, label: str, segments: Sequence[str], style: str = "bold cyan") -> None:
+    def say(self, label: str, segments: Sequence[str], style: str = "bold cyan", gap: str = lines.GAP) -> None:
         """Print a line that stays, above the live one."""
         if self.quiet:
             return
-        text = Text(lines.fold(label, segments, self.console.width if self.console.is_terminal else None))
+        text = Text(lines.fold(label, segments, self.console.width if self.console.is_terminal else None, gap))
         text.stylize(style, 0, len(label))
         self.console.print(text, soft_wrap=True)
 
@@ -92,11 +95,13 @@ class Waiting(Callback):
         if now - self._drawn < REDRAW_S and not last:
             return
         self._drawn = now
-        text = Text(lines.fold(label, segments, None), no_wrap=True, overflow="ellipsis")
+        text = Text(lines.crop(label, segments, self.console.width, lines.STEP_GAP), no_wrap=True, overflow="ellipsis")
         text.stylize("bold cyan", 0, len(label))
-        if share is not None and len(text) + len(lines.GAP) + BAR_WIDTH <= self.console.width:
-            filled = round(BAR_WIDTH * min(1.0, share))
-            text.append(lines.GAP).append("━" * filled, "green").append("━" * (BAR_WIDTH - filled), "bright_black")
+        room = self.console.width - len(text) - len(lines.STEP_GAP)
+        if share is not None and room >= MIN_BAR_WIDTH:
+            width = min(room, MAX_BAR_WIDTH)
+            filled = round(width * min(1.0, share))
+            text.append(lines.STEP_GAP).append("━" * filled, "green").append("━" * (width - filled), "bright_black")
         if self._live is None:
             from rich.live import Live
 
@@ -166,7 +171,7 @@ class Progress(Waiting):
         if self._is_live:
             self.draw("step", segments, self._share(record.step, now), last=is_first or record.step == self._total)
         else:
-            self.say("step", segments)
+            self.say("step", segments, gap=lines.STEP_GAP)
         self._last_step = segments
 
     def on_run_end(self, summary: Mapping[str, Any], run_dir: Path) -> None:
@@ -190,7 +195,7 @@ class Progress(Waiting):
     def _keep_last_step(self) -> None:
         self.clear()
         if self._is_live and self._last_step:
-            self.say("step", self._last_step)
+            self.say("step", self._last_step, gap=lines.STEP_GAP)
         self._last_step = ()
 
     def _time_step(self, record: StepRecord, now: float) -> None:

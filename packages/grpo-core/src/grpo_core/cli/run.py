@@ -16,8 +16,15 @@ if TYPE_CHECKING:
     from grpo_core.config import ResolvedConfig, RunConfig
     from grpo_core.training.trainer import RunResult
 
+EXAMPLES = """\b
+Examples:
+  grpo run
+  grpo run --task math.gsm8k --model Qwen/Qwen2.5-0.5B-Instruct lora.enabled=true
+  grpo run --config run.yaml trainer.num_generations=16
+"""
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--task", metavar="TASK", help="Task or mixture: math.gsm8k?size=100, or math.echo:2,math.arithmetic:1.")
 @click.option("--model", metavar="MODEL", help="Embedded name (tiny), hub id, folder (./model) or .gguf file.")
@@ -41,15 +48,10 @@ def run(
     quiet: bool,
     **options: str | None,
 ) -> int:
-    r"""Train a model on a task with GRPO; alone, the embedded model on math.arithmetic.
+    """Train a model on a task with GRPO; alone, the embedded model on math.arithmetic.
 
     Every setting can be given as KEY=VALUE (trainer.learning_rate=5e-6), as an environment variable
     (GRPO_TRAINER__LEARNING_RATE), in .env or in a YAML file; --show-config lists them all.
-
-    \b
-    grpo run
-    grpo run --task math.gsm8k --model Qwen/Qwen2.5-0.5B-Instruct lora.enabled=true
-    grpo run --config training_runs/run_…/config.yaml trainer.num_generations=16
     """
     from grpo_core.config import resolve
 
@@ -71,9 +73,9 @@ def run(
 
 def train(config: RunConfig, callbacks: Sequence[Callback], choices: Sequence[Choice]) -> RunResult:
     """`grpo_core.train`, imported when it is called: it brings torch."""
-    from grpo_core.training import trainer
-
     with only_results_on_stdout():
+        from grpo_core.training import trainer
+
         return trainer.train(config, callbacks=callbacks, choices=choices)
 
 

@@ -8,18 +8,19 @@ from typing import Any
 
 import click
 
+EXAMPLES = """\b
+Examples:
+  grpo sample math.arithmetic -n 5
+  grpo sample "math.gsm8k?path=rows.jsonl&split=test"
+"""
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("task", metavar="TASK")
 @click.option("-n", "count", default=3, show_default=True, type=click.IntRange(min=1), help="Rows of each task.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def sample(task: str, count: int, as_json: bool) -> None:
-    r"""Show rows of a task with prompt, gold and what the gold scores.
-
-    \b
-    grpo sample math.arithmetic -n 5
-    grpo sample "math.gsm8k?path=rows.jsonl&split=test"
-    """
+    """Show rows of a task with prompt, gold and what the gold scores."""
     from grpo_core.cli.text import print_json, print_out
     from grpo_core.taskspec import parse_task_specs
 

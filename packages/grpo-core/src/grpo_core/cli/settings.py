@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from grpo_core.config import LoadedConfig, load_config
 from grpo_core.errors import UserError
+
+BAR_SWITCHES = ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS")
+"""Read by huggingface_hub (whose answer transformers takes) and datasets when they are imported."""
 
 
 def read_settings(options: Mapping[str, str | None], overrides: Iterable[str], config_file: str | None) -> LoadedConfig:
@@ -37,12 +41,19 @@ def read_settings(options: Mapping[str, str | None], overrides: Iterable[str], c
 
 @contextlib.contextmanager
 def only_results_on_stdout() -> Iterator[None]:
-    """Send what anybody prints meanwhile to stderr, and keep the libraries' progress bars off both.
+    """Send what anybody prints meanwhile to stderr, without the libraries' progress bars.
 
-    A plugin's loader or a library may print; stdout belongs to the command's result.
+    A plugin's loader or a library may print; stdout belongs to the command's result. Torch and transformers are
+    imported inside, because they read `BAR_SWITCHES` then. In a terminal, downloads keep their bars.
     """
-    from transformers.utils import logging
+    if sys.stderr.isatty():
+        from huggingface_hub.utils import enable_progress_bars
+        from transformers.utils import logging
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call] # untyped in transformers
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call] # untyped in transformers
+        enable_progress_bars()
+    else:
+        for name in BAR_SWITCHES:
+            os.environ.setdefault(name, "1")
     with contextlib.redirect_stdout(sys.stderr):
         yield

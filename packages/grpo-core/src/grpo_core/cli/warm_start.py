@@ -14,8 +14,15 @@ from grpo_core.cli.settings import only_results_on_stdout
 if TYPE_CHECKING:
     from grpo_core.callbacks import Callback
 
+EXAMPLES = """\b
+Examples:
+  grpo warm-start --task math.arithmetic --preset tiny --out ./warm
+"""
 
-@click.command("warm-start", context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+
+@click.command(
+    "warm-start", epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
+)
 @click.option("--task", required=True, metavar="TASK", help="Task or mixture; weights are the shares of examples.")
 @click.option("--out", "folder", required=True, metavar="FOLDER", help="Receives the model; must be new or empty.")
 @click.option("--model", metavar="MODEL", help="What to start from.")
@@ -29,11 +36,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, alone on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 def warm_start(folder: str, as_json: bool, quiet: bool, **options: Any) -> None:
-    r"""Fine-tune a model on a task's gold completions (through TRL), so that GRPO has something to elicit.
-
-    \b
-    grpo warm-start --task math.arithmetic --preset tiny --out ./warm
-    """
+    """Fine-tune a model on a task's gold completions (through TRL), so that GRPO has something to elicit."""
     from grpo_core.cli.evaluate import print_results
     from grpo_core.cli.progress import Waiting
     from grpo_core.cli.text import err, print_json
@@ -49,9 +52,9 @@ def warm_start(folder: str, as_json: bool, quiet: bool, **options: Any) -> None:
 
 def fine_tune(folder: str, callbacks: tuple[Callback, ...], **options: Any) -> Mapping[str, Any]:
     """`grpo_core.training.warm_start`, imported when it is called: it brings torch."""
-    from grpo_core.training import warm_start as training
-
     task = options.pop("task")
     command = shlex.join(["grpo", *sys.argv[1:]])
     with only_results_on_stdout():
+        from grpo_core.training import warm_start as training
+
         return training.warm_start(task, folder, command=command, callbacks=callbacks, **options)

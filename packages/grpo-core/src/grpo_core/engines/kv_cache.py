@@ -101,20 +101,21 @@ class Layout:
         lengths = torch.tensor(self.prompt_lens, device=self._device)
         return (torch.arange(self.longest_prompt, device=self._device) >= lengths[:, None])[:, None]
 
-    def to_slots(self, x: Tensor) -> Tensor:
-        """[A, KV, R, *] of rows -> [P * KV, G * R, *], so that one matmul per prompt and head serves all its rows."""
-        _, kv, repeats, width = x.shape
+    def to_slots(self, x: Tensor, kv: int) -> Tensor:
+        """[A * KV, R, *] of rows -> [P * KV, G * R, *], so that one matmul per prompt and head serves all its rows."""
+        repeats, width = x.shape[1:]
         if not self._in_place:
-            x = x.index_select(0, self._row_of_slot)
+            x = x.reshape(self.rows, kv * repeats, width).index_select(0, self._row_of_slot)
         x = x.view(self.prompts, self.slots_per_prompt, kv, repeats, width).transpose(1, 2)
         return x.reshape(self.prompts * kv, self.slots_per_prompt * repeats, width)
 
     def to_rows(self, x: Tensor, kv: int) -> Tensor:
-        """Undo `to_slots`: [P * KV, G * R, *] -> [A, KV, R, *]."""
-        width = x.shape[-1]
-        x = x.view(self.prompts, kv, self.slots_per_prompt, -1, width).transpose(1, 2)
-        x = x.reshape(self.prompts * self.slots_per_prompt, kv, -1, width)
-        return x if self._in_place else x.index_select(0, self._slot_of_row)
+        """Undo `to_slots`: [P * KV, G * R, *] -> [A * KV, R, *]."""
+        repeats, width = x.shape[1] // self.slots_per_prompt, x.shape[2]
+        x = x.view(self.prompts, kv, self.slots_per_prompt, repeats, width).transpose(1, 2)
+        if not self._in_place:
+            x = x.reshape(self.prompts * self.slots_per_prompt, kv * repeats, width).index_select(0, self._slot_of_row)
+        return x.reshape(self.rows * kv, repeats, width)
 
 
 class SharedPrefixLayer:
@@ -155,11 +156,11 @@ class SharedPrefixLayer:
         return keys[:count, :, :length].flatten(0, 1), values[:count, :, :length].flatten(0, 1)
 
     def tokens(self) -> tuple[Tensor, Tensor]:
-        """Keys and values [A, KV, T, D] of the alive rows' decoded tokens, as views."""
+        """Keys and values [A * KV, T, D] of the alive rows' decoded tokens, as views."""
         assert self._completions is not None, "store_tokens comes before tokens"
         rows, decoded = self._layout.rows, self._layout.decoded
         keys, values = self._completions
-        return keys[:rows, :, :decoded], values[:rows, :, :decoded]
+        return keys[:rows, :, :decoded].flatten(0, 1), values[:rows, :, :decoded].flatten(0, 1)
 
     def move(self, rows: Sequence[tuple[int, int]], prompts: Sequence[tuple[int, int]]) -> None:
         """Copy rows and prompts (from, to) over those that are done."""

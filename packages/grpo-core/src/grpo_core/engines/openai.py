@@ -6,29 +6,25 @@ It serves evaluation and opponents only: an endpoint gives texts, not the token 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import email.utils
 import json
 import os
 import random
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx2
 from pydantic import BaseModel, Field, ValidationError
 
+from grpo_core.engines.background import stream_from_thread
 from grpo_core.engines.base import Sampling
 from grpo_core.errors import UserError
 from grpo_core.rollout import FinishReason
 from grpo_core.stopping import cut_at_stop
 from grpo_core.task import Prompt
-
-T = TypeVar("T")
 
 MAX_REPLY_BYTES = 4 * 2**20
 """Longest reply read: one completion of 32,000 tokens is about 0.2 MiB, escaped JSON included."""
@@ -182,7 +178,7 @@ class OpenAIEngine:
                         task.cancel()
                     await asyncio.gather(*tasks, return_exceptions=True)
 
-        yield from _in_background(ask_all)
+        yield from stream_from_thread(ask_all)
 
     def _key(self) -> str:
         key = os.environ.get(self._api_key_env, "").strip()
@@ -322,37 +318,3 @@ def _retry_after_s(header: str) -> float:
         return email.utils.parsedate_to_datetime(header).timestamp() - time.time()
     except ValueError:
         return 0.0
-
-
-_DONE = object()
-
-
-def _in_background(work: Callable[[Callable[[T], None]], Coroutine[Any, Any, None]]) -> Iterator[T]:
-    """Yield what a coroutine puts, run in a thread with an event loop of its own; ending the iteration cancels it."""
-    items: SimpleQueue[Any] = SimpleQueue()
-    loop = asyncio.new_event_loop()
-    task = loop.create_task(work(items.put))
-
-    def run() -> None:
-        try:
-            loop.run_until_complete(task)
-        except asyncio.CancelledError:
-            pass
-        except BaseException as error:  # whatever ended the work is raised again where its results are read
-            items.put(error)
-        finally:
-            items.put(_DONE)
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
-
-    thread = threading.Thread(target=run, name="endpoint", daemon=True)
-    thread.start()
-    try:
-        while (item := items.get()) is not _DONE:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the work has ended by itself
-            loop.call_soon_threadsafe(task.cancel)
-        thread.join()

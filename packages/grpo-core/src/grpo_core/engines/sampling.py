@@ -141,30 +141,31 @@ def _draw(weights: Tensor, u: Tensor) -> Tensor:
     """
     vocabulary = weights.shape[1]
     whole = vocabulary // BLOCK
+    if whole <= 1:
+        return _invert(weights.double(), u)[0]
     sums = weights[:, : whole * BLOCK].unflatten(1, (whole, BLOCK)).sum(-1)  # [N, whole]
     if vocabulary % BLOCK:
         sums = torch.cat((sums, weights[:, whole * BLOCK :].sum(-1, keepdim=True)), -1)
-    sums = sums.double()
-    cumulative = sums.cumsum(-1)
-    total = cumulative[:, -1:]
+    block, share = _invert(sums.double(), u)
+    index = block[:, None] * BLOCK + torch.arange(BLOCK, device=weights.device)  # [N, BLOCK]
+    inside = weights.gather(1, index.clamp(max=vocabulary - 1)).double().where(index < vocabulary, 0.0)
+    return block * BLOCK + _invert(inside, share)[0]
+
+
+def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the least index [N] with CDF(index) > u, and how far into that index's mass u points, from 0 to 1.
+
+    The share is what makes two levels one CDF although the float32 sum of a block and its float64 sum differ.
+    """
+    cumulative = weights.cumsum(-1)  # [N, n]
+    total = cumulative[:, -1:].contiguous()
     _require_finite(total)
     target = u[:, None] * total
-    block = _first_above(cumulative, target)  # [N, 1]
-    mass = sums.gather(1, block)
-    before = cumulative.gather(1, block) - mass
-    offsets = torch.arange(BLOCK, device=weights.device)
-    index = block * BLOCK + offsets  # [N, BLOCK]
-    inside = weights.gather(1, index.clamp(max=vocabulary - 1)).double().where(index < vocabulary, 0.0)
-    cumulative = inside.cumsum(-1)
-    # As a share of the block, so that the float32 sum of the block and its float64 sum need not agree.
-    target = (target - before) / mass * cumulative[:, -1:]
-    return (block * BLOCK + _first_above(cumulative, target))[:, 0]
-
-
-def _first_above(cumulative: Tensor, target: Tensor) -> Tensor:
-    """Return the first index with cumulative > target; where rounding leaves none, the last one that has mass."""
-    last = torch.searchsorted(cumulative, cumulative[:, -1:].contiguous())
-    return torch.minimum(torch.searchsorted(cumulative, target, right=True), last)
+    # Where rounding leaves nothing above the target, the last index that has mass: never one that is impossible.
+    index = torch.minimum(torch.searchsorted(cumulative, target, right=True), torch.searchsorted(cumulative, total))
+    mass = weights.gather(1, index)
+    share = (target - (cumulative.gather(1, index) - mass)) / mass
+    return index[:, 0], share[:, 0]
 
 
 def _require_finite(mass: Tensor) -> None:

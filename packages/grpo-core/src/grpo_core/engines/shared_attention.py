@@ -89,25 +89,26 @@ def _decode(cache: SharedPrefixCache, query: Tensor, scaling: float) -> Tensor:
     assert cache.current is not None, "a layer updates the cache before it attends"
     layout = cache.layout
     prompt_keys, prompt_values = cache.current.prompts()  # [P * KV, L, D]
-    keys, values = cache.current.tokens()  # [A, KV, T, D]
+    keys, values = cache.current.tokens()  # [A * KV, T, D]
     rows, heads, _, width = query.shape
-    kv = keys.shape[1]
-    query = (query * scaling).reshape(rows, kv, heads // kv, width)  # R = H / KV query heads share a key head
-    scores = _matmul(layout.to_slots(query), prompt_keys.transpose(1, 2))  # [P * KV, G * R, L]
+    kv = keys.shape[0] // rows
+    query = (query * scaling).reshape(rows * kv, heads // kv, width)  # R = H / KV query heads share a key head
+    scores = _bmm(layout.to_slots(query, kv), prompt_keys.mT)  # [P * KV, G * R, L]
     if layout.padding is not None:
         scores.view(layout.prompts, -1, scores.shape[-1]).masked_fill_(layout.padding, float("-inf"))
-    prompt_scores = layout.to_rows(scores, kv)  # [A, KV, R, L]
-    own_scores = _matmul(query, keys.transpose(2, 3))  # [A, KV, R, T]
-    weights = torch.cat((prompt_scores, own_scores), -1).softmax(-1).to(query.dtype)
-    length = prompt_scores.shape[-1]
-    out = layout.to_rows(_matmul(layout.to_slots(weights[..., :length]), prompt_values), kv)
-    out = out + _matmul(weights[..., length:], values)  # [A, KV, R, D]
-    return out.to(query.dtype).reshape(rows, 1, heads, values.shape[-1])
+    scores = torch.cat((layout.to_rows(scores, kv), _bmm(query, keys.mT)), -1)  # [A * KV, R, L + T]
+    weights = scores.softmax(-1).to(query.dtype)
+    length = prompt_keys.shape[1]
+    out = layout.to_rows(_bmm(layout.to_slots(weights[..., :length], kv), prompt_values), kv)  # [A * KV, R, D]
+    out = out + _bmm(weights[..., length:], values)
+    return out.to(query.dtype).view(rows, 1, heads, values.shape[-1])
 
 
-def _matmul(a: Tensor, b: Tensor) -> Tensor:
+def _bmm(a: Tensor, b: Tensor) -> Tensor:
     """Multiply with a result in float32 at least: scores in bfloat16 would carry errors of 2^-8 into the softmax."""
-    return a @ b if a.dtype in (torch.float32, torch.float64) else a.float() @ b.float()
+    if a.dtype == b.dtype and a.dtype in (torch.float32, torch.float64):
+        return torch.bmm(a, b)
+    return torch.bmm(a.float(), b.float())
 
 
 def _refuse_unsupported(module: nn.Module, attention_mask: Tensor | None, kwargs: dict[str, Any]) -> None:

@@ -67,7 +67,9 @@ class Crew:
         return f"no worker for {self._launch.target}: {self._last_failure}"
 
     def start(self, needed: int) -> None:
-        """Start workers until there are `needed`, or as many as were ever needed, at most `size`."""
+        """Start workers until there are `needed`, or as many as were ever needed, at most `size`; none in a pause."""
+        if self.is_paused:
+            return
         self._wanted = min(self._size, max(self._wanted, needed))
         while len(self.workers) < self._wanted and not self.is_paused:
             try:

@@ -20,11 +20,12 @@ from grpo_core.killable.outcome import Outcome, PoolStats
 from grpo_core.killable.process import Answer, Item, Launch, WorkerProcess
 from grpo_core.killable.quarantine import Quarantine
 
-DEPTH = 2
-"""Payloads a worker may hold, so that it has the next one without waiting for this process's interpreter lock."""
+AHEAD_S = 0.004
+"""Work that a worker may hold ahead, so that it need not wait for this process's interpreter lock (5 ms when another
+thread wants it too). Payloads that take longer go one by one to whoever is free."""
 
-DEPTH_BELOW_S = 0.005
-"""Mean handler time up to which a second payload is sent ahead; slower ones rather go to the next free worker."""
+MAX_DEPTH = 16
+"""Payloads that a worker may hold at most."""
 
 _MEAN_DECAY = 0.9
 """Of the mean handler time, per answer: it follows a change of load within some twenty answers."""
@@ -64,7 +65,7 @@ class Dispatcher:
         self._queue: deque[Item] = deque()
         self._warming: list[Future[None]] = []
         self._next_check = 0.0
-        self._mean_s = 0.0
+        self._mean_s = AHEAD_S
         self._counts = {field.name: 0 for field in fields(PoolStats)}
 
     # What other threads call
@@ -225,7 +226,7 @@ class Dispatcher:
             self._warming.pop().set_exception(InfrastructureError(why))
 
     def _assign(self, crew: Crew) -> None:
-        depth = DEPTH if self._mean_s < DEPTH_BELOW_S else 1
+        depth = min(MAX_DEPTH, max(1, int(AHEAD_S / max(self._mean_s, AHEAD_S / MAX_DEPTH))))
         while self._queue:
             worker = min(
                 (worker for worker in crew.workers if worker.is_ready and len(worker.held) < depth),
@@ -268,7 +269,7 @@ class Dispatcher:
         item = worker.held.popleft()
         worker.restart_clock()
         crew.proved_useful()
-        self._mean_s = _MEAN_DECAY * self._mean_s + (1 - _MEAN_DECAY) * answer.seconds
+        self._took(answer.seconds)
         self._counts["answered"] += 1
         if answer.kind & program.ERROR:
             item.resolve(Outcome("error", why=answer.value.decode(), seconds=answer.seconds))
@@ -299,9 +300,13 @@ class Dispatcher:
         item = worker.held.popleft()
         outcome = Outcome("timeout", why=f"no answer within {item.timeout_s:g} s", seconds=seconds)
         self._counts["timeouts"] += 1
+        self._took(seconds)
         self._quarantine.admit(item.payload, item.timeout_s, outcome)
         self._retire(crew, worker)
         item.resolve(outcome)
+
+    def _took(self, seconds: float) -> None:
+        self._mean_s = _MEAN_DECAY * self._mean_s + (1 - _MEAN_DECAY) * seconds
 
     def _died(self, crew: Crew, worker: WorkerProcess) -> None:
         """Handle a worker that ended by itself.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_core.algorithms.logprobs import completion_logprobs
+from grpo_core.algorithms.packing import Pack, packed_logprobs
 from grpo_core.callbacks import Choice
 from grpo_core.policy.source import ModelSource
 
@@ -69,14 +69,17 @@ class Policy:
         return torch.autocast(self.device.type, dtype=self.autocast)
 
     def logprobs(
-        self, input_ids: Tensor, prompt_lens: Tensor, completion_lens: Tensor, *, temperature: float
+        self,
+        input_ids: Tensor,
+        prompt_lens: Tensor,
+        completion_lens: Tensor,
+        packs: Sequence[Pack],
+        *,
+        temperature: float,
     ) -> Tensor:
-        """Log-probabilities [B, T] of the completions' tokens at the sampling temperature."""
+        """Log-probabilities [B, T] of the completions' tokens at the sampling temperature; see `packed_logprobs`."""
         with self.precision():
-            logp, _ = completion_logprobs(
-                self.model, input_ids, prompt_lens, completion_lens, temperature=temperature, with_entropy=False
-            )
-        return logp
+            return packed_logprobs(self.model, input_ids, prompt_lens, completion_lens, packs, temperature=temperature)
 
     def freeze_reference(self) -> None:
         """Keep the policy as it is now as the reference: the anchor of the KL penalty, or a frozen opponent.

@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from grpo_core.algorithms.packing import Pack, plan_packs
 from grpo_core.rollout import Rollout
 
 
@@ -27,6 +28,7 @@ class TrainBatch:
         input_ids: [B, L] prompt and completion tokens, right-padded.
         prompt_lens: [B] tokens of the prompt.
         completion_lens: [B] tokens of the completion.
+        groups: [B] rows with an equal number answer the same prompt.
         mask: [B, T] true on completion tokens that get a loss.
         advantages: [B] float64.
         weights: [B, T] float64 share of each token in the loss of its optimizer step; see `losses.token_weights`.
@@ -38,6 +40,7 @@ class TrainBatch:
     input_ids: Tensor
     prompt_lens: Tensor
     completion_lens: Tensor
+    groups: Tensor
     mask: Tensor
     advantages: Tensor
     weights: Tensor
@@ -95,6 +98,7 @@ def collate(rollouts: Sequence[Rollout], advantages: Tensor, *, pad_id: int, mas
         input_ids=torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True, padding_value=pad_id),
         prompt_lens=torch.tensor([len(turn.prompt_ids) for turn in turns]),
         completion_lens=completion_lens,
+        groups=torch.tensor([rollout.group for rollout in rollouts]),
         mask=mask,
         advantages=advantages,
         weights=torch.zeros(mask.shape, dtype=torch.float64),
@@ -102,19 +106,56 @@ def collate(rollouts: Sequence[Rollout], advantages: Tensor, *, pad_id: int, mas
     )
 
 
-def micro_batches(batch: TrainBatch, *, max_rows: int | None, max_tokens: int) -> Iterator[Tensor]:
-    """Row indices of each micro-batch: rows of similar length together, so that little is padding.
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Rows for one forward pass.
+
+    Attributes:
+        rows: Indices into the batch, [M].
+        packs: The same rows by position, 0 … M−1, in sequences that share a prompt; see `packing`.
+    """
+
+    rows: Tensor
+    packs: tuple[Pack, ...]
+
+
+def micro_batches(
+    batch: TrainBatch, *, pair_cost: float, max_rows: int | None, max_tokens: int
+) -> Iterator[MicroBatch]:
+    """Split a batch into forward passes: sequences of similar length together, so that little is padding.
 
     Args:
         batch: The rows of one optimizer step.
-        max_rows: Rows per micro-batch; None packs by tokens.
-        max_tokens: Padded tokens per micro-batch where `max_rows` is None; a longer row goes alone.
+        pair_cost: See `packing.plan_packs`; inf runs every row by itself.
+        max_rows: Rows per micro-batch; None fills it by tokens.
+        max_tokens: Padded tokens per micro-batch where `max_rows` is None; a longer sequence goes alone.
     """
-    lengths = (batch.prompt_lens + batch.completion_lens).tolist()
-    longest_first = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
-    start = 0
-    while start < len(longest_first):
-        width = lengths[longest_first[start]]
-        count = max_rows if max_rows is not None else max(1, max_tokens // width)
-        yield torch.tensor(longest_first[start : start + count])
-        start += count
+    prompts, completions = batch.prompt_lens.tolist(), batch.completion_lens.tolist()
+    packs = plan_packs(
+        prompts,
+        completions,
+        batch.groups.tolist(),
+        pair_cost=pair_cost,
+        max_rows=max_rows,
+        max_tokens=None if max_rows is not None else max_tokens,
+    )
+    lengths = [prompts[pack[0]] + sum(completions[row] for row in pack) for pack in packs]
+    longest_first = sorted(range(len(packs)), key=lambda index: (-lengths[index], packs[index]))
+    chosen: list[Pack] = []
+    width = 0
+    for index in longest_first:
+        rows = sum(map(len, chosen)) + len(packs[index])
+        full = rows > max_rows if max_rows is not None else (len(chosen) + 1) * width > max_tokens
+        if chosen and full:
+            yield _micro_batch(chosen)
+            chosen = []
+        width = width if chosen else lengths[index]
+        chosen.append(packs[index])
+    if chosen:
+        yield _micro_batch(chosen)
+
+
+def _micro_batch(packs: Sequence[Pack]) -> MicroBatch:
+    rows = [row for pack in packs for row in pack]
+    places = iter(range(len(rows)))
+    return MicroBatch(torch.tensor(rows), tuple(tuple(next(places) for _ in pack) for pack in packs))

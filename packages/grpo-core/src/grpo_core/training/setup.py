@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from grpo_core.binding import BoundTask, bind
-from grpo_core.callbacks import Callback, Choice
+from grpo_core.callbacks import Choice
 from grpo_core.config import RunConfig, to_yaml
 from grpo_core.curriculum import LadderCurriculum, PassRateCurriculum
 from grpo_core.engines.encode import encode_prompt
 from grpo_core.engines.opponent import opponent_sampler
-from grpo_core.errors import UserError
+from grpo_core.errors import DataError, UserError
 from grpo_core.evaluation.evaluate import held_out
 from grpo_core.mixture import Mixture, RowOrder, task_labels
 from grpo_core.opponents import OpponentSampler
@@ -40,7 +40,6 @@ class Setup:
         scorers: By label.
         opponents: By label of each task that has one.
         identities: Identity by task spec.
-        scale_rewards: `none`, `group` or `batch`, resolved.
         total_steps: Steps planned.
         choices: What was chosen, and why.
     """
@@ -54,17 +53,15 @@ class Setup:
     scorers: Mapping[str, Scorer]
     opponents: Mapping[str, OpponentSampler]
     identities: Mapping[str, str]
-    scale_rewards: str
     total_steps: int
     choices: Sequence[Choice]
 
 
-def prepare(config: RunConfig, callbacks: Sequence[Callback], resources: ExitStack) -> Setup:
+def prepare(config: RunConfig, resources: ExitStack) -> Setup:
     """Check names, then rows, then load the model, then start the scorers.
 
     Args:
-        config: The run.
-        callbacks: Told of what takes seconds.
+        config: The run, resolved.
         resources: Receives what must be closed.
 
     Raises:
@@ -75,8 +72,7 @@ def prepare(config: RunConfig, callbacks: Sequence[Callback], resources: ExitSta
     for task in bound:
         if task.task.max_turns > 1 or task.task.respond is not None:
             raise UserError(f"task {task.name!r} has several turns; this version trains single-turn tasks.")
-    if config.model is None:
-        raise UserError("no model: RunConfig(model=…) names one; grpo-run chooses the tasks' own default.")
+    assert config.model is not None, "the configuration is resolved"
     model_source(config.model)
     labels = task_labels(bound)
     tasks = dict(zip(labels, bound, strict=True))
@@ -85,9 +81,6 @@ def prepare(config: RunConfig, callbacks: Sequence[Callback], resources: ExitSta
     if config.eval.at_start or config.eval.at_end:
         held = {label: held_out(task, size=config.eval.size, split=config.eval.split) for label, task in tasks.items()}
     choices = _evaluation_choices(config, held)
-    scale, why = resolve_scale_rewards(config)
-    choices.append(Choice("loss", f"{config.trainer.loss_type}, scale_rewards {scale}", why))
-
     policy = load_policy(
         config.model, adapter=config.adapter, lora=config.lora, device=config.device, precision=config.precision
     )
@@ -122,20 +115,9 @@ def prepare(config: RunConfig, callbacks: Sequence[Callback], resources: ExitSta
         scorers=scorers,
         opponents=opponents,
         identities={task.spec: task.identity for task in bound},
-        scale_rewards=scale,
         total_steps=total_steps,
         choices=[*policy.choices, *choices, Choice("steps", str(total_steps), why)],
     )
-
-
-def resolve_scale_rewards(config: RunConfig) -> tuple[str, str]:
-    """What advantages are divided by, and why."""
-    given = config.trainer.scale_rewards
-    if given is not None:
-        return given, "asked for"
-    if config.trainer.loss_type == "grpo":
-        return "group", "the loss grpo divides by the group's standard deviation"
-    return "none", f"the loss {config.trainer.loss_type} keeps rewards' scale"
 
 
 def planned_steps(config: RunConfig, n_rows: int) -> tuple[int, str]:
@@ -209,12 +191,12 @@ def _encode_rows(
     if policy.max_context is not None and policy.max_context - completion < longest:
         longest = policy.max_context - completion
         why = f"the model's context {policy.max_context} less {completion} for the completion"
-    report = filter_rows(
-        rows,
-        lambda row: len(ids[row.id]),
-        max_prompt_length=longest,
-        policy=trainer.overlong_prompts,
-    )
+    try:
+        report = filter_rows(
+            rows, lambda row: len(ids[row.id]), max_prompt_length=longest, policy=trainer.overlong_prompts
+        )
+    except DataError as error:
+        raise DataError(f"task {task.name!r}: {error} The limit is {longest} tokens: {why}.") from None
     said = []
     if report.dropped or report.truncated:
         said.append(Choice("rows", f"{task.name}: {report}", f"longer than {longest} tokens: {why}"))

@@ -21,7 +21,7 @@ from torch import Tensor
 from grpo_core import registry
 from grpo_core.algorithms.advantages import scale_advantages
 from grpo_core.callbacks import Callback, Choice, EvalPhase, RunInfo, Sample, StepRecord
-from grpo_core.config import RunConfig
+from grpo_core.config import RunConfig, resolve
 from grpo_core.curriculum import LadderCurriculum
 from grpo_core.engines.base import Sampling, StopRequested
 from grpo_core.engines.native import NativeEngine
@@ -68,10 +68,10 @@ def train(
         AbstentionLimitError: too many of a task's completions could not be scored.
         NonFiniteError: the model broke down.
     """
-    config = config or RunConfig()
+    resolved = resolve(config or RunConfig())
     with ExitStack() as resources:
-        setup = prepare(config, callbacks, resources)
-        return Trainer(config, setup, callbacks, choices, resources).run()
+        setup = prepare(resolved.config, resources)
+        return Trainer(resolved.config, setup, callbacks, [*choices, *resolved.choices], resources).run()
 
 
 class Trainer:
@@ -227,7 +227,9 @@ class Trainer:
         if "state" in registry.parameters("advantage", self.config.trainer.baseline):
             extra = {"keys": labels, "state": self._baseline_state}
         centred = self._baseline(rewards, groups, **extra, **self._baseline_args)
-        return scale_advantages(centred, rewards, groups, self.setup.scale_rewards)
+        scale = self.config.trainer.scale_rewards
+        assert scale is not None, "the configuration is resolved"
+        return scale_advantages(centred, rewards, groups, scale)
 
     def _evaluate(self, phase: EvalPhase, base: Mapping[str, Evaluation]) -> dict[str, Evaluation]:
         done: dict[str, Evaluation] = {}

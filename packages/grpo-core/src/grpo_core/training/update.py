@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,10 +12,11 @@ from torch import Tensor
 
 from grpo_core import registry
 from grpo_core.algorithms.losses import clip_fractions, importance_ratio, token_weights
+from grpo_core.algorithms.packing import Pack, can_pack, pair_cost
 from grpo_core.config import TrainerConfig
 from grpo_core.errors import NonFiniteError
 from grpo_core.policy.policy import Policy
-from grpo_core.training.batch import TrainBatch, micro_batches
+from grpo_core.training.batch import MicroBatch, TrainBatch, micro_batches
 
 MAX_SKIPPED_IN_A_ROW = 10
 """Optimizer steps skipped one after another before the run fails: the weights are then beyond repair."""
@@ -61,6 +62,7 @@ class Updater:
             weight_decay=config.weight_decay,
         )
         total_updates = total_steps * config.num_iterations * config.steps_per_generation
+        self._pair_cost = pair_cost(policy.model) if can_pack(policy.model) else math.inf
         self._factor = self._schedule(total_updates)
         self.scaler = torch.amp.GradScaler(policy.device.type, enabled=policy.autocast is torch.float16)
         self.updates = self.skipped = self._skipped_in_a_row = 0
@@ -109,7 +111,7 @@ class Updater:
         chosen = part.rows(teaches.nonzero()[:, 0])
         finite = True
         for micro in self._micro_batches(chosen):
-            loss = self._micro_loss(micro, totals)
+            loss = self._micro_loss(chosen.rows(micro.rows).to(self.policy.device), micro.packs, totals)
             if not bool(torch.isfinite(loss)):
                 finite = False
                 break
@@ -130,10 +132,10 @@ class Updater:
         }
         return {**metrics, "kl": totals.kl / count} if config.beta else metrics
 
-    def _micro_loss(self, micro: TrainBatch, totals: _Totals) -> Tensor:
+    def _micro_loss(self, micro: TrainBatch, packs: Sequence[Pack], totals: _Totals) -> Tensor:
         config = self.config
         logp = self.policy.logprobs(
-            micro.input_ids, micro.prompt_lens, micro.completion_lens, temperature=config.temperature
+            micro.input_ids, micro.prompt_lens, micro.completion_lens, packs, temperature=config.temperature
         )
         old = logp.detach() if micro.old_logprobs is None else micro.old_logprobs
         # Wide from here on: [B, T] numbers are few, and a sum of thousands must not lose the small ones.
@@ -183,20 +185,25 @@ class Updater:
     def _frozen_logprobs(self, policy: Policy, batch: TrainBatch) -> Tensor:
         logprobs = torch.zeros(batch.mask.shape, dtype=self.policy.wide)
         with torch.no_grad():
-            for index in self._indices(batch):
-                micro = batch.rows(index).to(policy.device)
+            for micro in self._micro_batches(batch):
+                rows = batch.rows(micro.rows).to(policy.device)
                 some = policy.logprobs(
-                    micro.input_ids, micro.prompt_lens, micro.completion_lens, temperature=self.config.temperature
+                    rows.input_ids,
+                    rows.prompt_lens,
+                    rows.completion_lens,
+                    micro.packs,
+                    temperature=self.config.temperature,
                 )
-                logprobs[index, : some.shape[1]] = some.to(self.policy.wide).cpu()
+                logprobs[micro.rows, : some.shape[1]] = some.to(self.policy.wide).cpu()
         return logprobs
 
-    def _micro_batches(self, batch: TrainBatch) -> Iterator[TrainBatch]:
-        for index in self._indices(batch):
-            yield batch.rows(index).to(self.policy.device)
-
-    def _indices(self, batch: TrainBatch) -> Iterator[Tensor]:
-        return micro_batches(batch, max_rows=self.config.micro_batch_size, max_tokens=self.config.micro_batch_tokens)
+    def _micro_batches(self, batch: TrainBatch) -> Iterator[MicroBatch]:
+        return micro_batches(
+            batch,
+            pair_cost=self._pair_cost,
+            max_rows=self.config.micro_batch_size,
+            max_tokens=self.config.micro_batch_tokens,
+        )
 
     def _arguments_of_loss(self) -> dict[str, Any]:
         config = self.config

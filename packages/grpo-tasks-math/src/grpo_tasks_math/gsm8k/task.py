@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Literal
 
 from pydantic import model_validator
@@ -108,10 +109,15 @@ def reasoning(text: str, row: GSM8KRow, config: GSM8KConfig) -> float:
     """
     if config.rewards != "accuracy":
         return 0.0
-    reference = rewards.reasoning(row.gold or "")
+    reference = _reference_quality(row.gold or "")
     if reference == 0.0:
         return float(_verdict(text, row, config) is Verdict.CORRECT)
     return min(1.0, rewards.reasoning(whole_answer(text, config.template)) / reference)
+
+
+@lru_cache(maxsize=64)  # the completions of a group share their row
+def _reference_quality(gold: str) -> float:
+    return rewards.reasoning(gold)
 
 
 @reward(0.2)

@@ -10,7 +10,8 @@ from grpo_core import UserError
 from grpo_tasks_math.verify import pool, symbolic
 from grpo_tasks_math.verify.compare import LONGEST_SYMBOL, compare, spelling
 from grpo_tasks_math.verify.extract import extract, read_gold
-from grpo_tasks_math.verify.values import MAX_ANSWER_CHARS, Based, Formula, Number, Value, Words
+from grpo_tasks_math.verify.reader import MAX_ANSWER_CHARS
+from grpo_tasks_math.verify.values import Based, Formula, Number, Value, Words
 
 DEFAULT_TIMEOUT_S = 3.0
 """Work of one symbolic check; ordinary ones take 2 to 80 ms."""

@@ -27,8 +27,8 @@ _TOKEN = re.compile(
         (?:\\(?:overline|bar|dot)\s?\{(?P<cycle>\d{1,40})\} | (?<=\.)\((?P<bracket>\d{1,40})\)))
   | (?P<ellipsis>\d*\.\d*?(?P<last>\d)(?P=last){2,}(?:\.\.\.|\\[lc]?dots\b))
   | (?P<science>(?:\d+(?:\.\d*)?|\.\d+)[eE](?P<exponent>[+-]?\d{1,6})(?![\d.]))
+  | (?P<mixed>(?P<whole>\d+)\ +(?P<top>[1-9]\d*)\ ?/\ ?(?P<bottom>\d+)(?![\d.,^!]))
   | (?P<grouped>\d{1,3}(?:(?:,\d{3})+|(?:\ \d{3})+)(?![\d,])(?:\.\d+)?)
-  | (?P<mixed>(?P<whole>\d+)\ +(?P<top>\d+)\ ?/\ ?(?P<bottom>\d+)(?![\d.,^!]))
   | (?P<number>\d+(?:\.\d*)?|\.\d+)
   | (?P<command>\\(?:frac|sqrt)(?![A-Za-z]))
   | (?P<operator>\*\*|[-+*/^(){}\[\]!%])
@@ -102,9 +102,12 @@ def _literal(match: re.Match[str]) -> Fraction:
             return Fraction(text.replace(",", "").replace(" ", ""))
         case "mixed":
             whole, top, bottom = int(match["whole"]), int(match["top"]), int(match["bottom"])
-            if top >= bottom:
-                raise _NotExactError
-            return whole + Fraction(top, bottom)
+            if top < bottom:
+                return whole + Fraction(top, bottom)
+            # `2 500/3` groups digits.
+            if len(match["top"]) == 3:
+                return Fraction(int(match["whole"] + match["top"]), bottom)
+            raise _NotExactError
     return Fraction(text)
 
 

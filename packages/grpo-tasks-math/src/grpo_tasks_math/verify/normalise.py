@@ -110,6 +110,8 @@ def clean(text: str) -> str:
     if "\\" in text:
         text = _clean_latex(text)
     text = _strip_dollars(_SPACES.sub(" ", text).strip())
+    if "{" in text:
+        text = _GROUP_COMMA.sub(",", text)
     if "sqrt" in text:
         text = _ROOT_PLAIN.sub(lambda root: f"\\sqrt{{{root[1]}}}" if root[1] else "\\sqrt", text)
     if "^" in text:
@@ -128,7 +130,6 @@ def _clean_latex(text: str) -> str:
         if not count:
             break
     text = _COMMAND.sub(lambda command: _COMMANDS[command[1]], _DEGREES.sub(" degrees ", text))
-    text = _GROUP_COMMA.sub(",", text)
     if "frac" in text:
         text = _FRACTION_NAME.sub(r"\\frac", text)
         text = _FRACTION_DIGITS.sub(r"\\frac{\1}{\2}", text)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from grpo_tasks_math.verify.compare import compare
-from grpo_tasks_math.verify.values import read
+from grpo_tasks_math.verify.reader import read
 
 CORRECT, WRONG, UNPARSABLE = b"correct", b"wrong", b"unparsable"
 

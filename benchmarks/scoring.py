@@ -1,0 +1,182 @@
+"""What the killable scorer costs: `python benchmarks/scoring.py [--json]`.
+
+The same completions are scored in process, by `Scorer`, and by `concurrent.futures.ProcessPoolExecutor` over the same
+`BoundTask.score` (which has no deadline: a completion that hangs stops it for ever). The three alternate within one
+run, because machines are shared; the medians of the rounds are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+
+from grpo_core import BoundTask, Row, Score, Scorer, Task, TaskConfig, load_task, reward
+
+WORK_US = (0, 1000)
+"""Time in the reward: the overhead alone, and an ordinary parser's millisecond."""
+
+HANG_LIMIT_S = 0.2
+
+
+class Work(TaskConfig):
+    """How long the reward works."""
+
+    work_us: int = 0
+
+
+class Sum(Row):
+    """a + b = ?"""
+
+    a: int
+    b: int
+
+
+def load(config: Work) -> Iterable[Sum]:
+    for index in range(64):
+        yield Sum(id=str(index), gold=str(2 * index), a=index, b=index)
+
+
+def prompt(row: Sum) -> str:
+    return f"{row.a} + {row.b} ="
+
+
+def validate(text: str, row: Sum) -> int:
+    if text == "hang":
+        while True:
+            pass
+    return int(text)
+
+
+@reward()
+def right(answer: int, row: Sum, config: Work) -> float:
+    end = time.perf_counter() + config.work_us * 1e-6
+    while time.perf_counter() < end:
+        pass
+    return float(answer == row.a + row.b)
+
+
+task = Task("sums", load, prompt, validate, [right], config=Work)
+
+_bound: BoundTask | None = None
+
+
+def _load_in_peer(spec: str) -> None:
+    global _bound
+    _bound = load_task(spec)
+
+
+def _score_in_peer(text: str, row_json: str) -> Score:
+    assert _bound is not None
+    return _bound.score(text, _bound.row_from_json(row_json))
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of the table.
+
+    Attributes:
+        way: Who scored.
+        work_us: Microseconds in the reward.
+        samples_per_s: Completions per second of wall time.
+        own_cpu_us: CPU time of the calling process per completion: what the trainer loses.
+    """
+
+    way: str
+    work_us: int
+    samples_per_s: float
+    own_cpu_us: float
+
+
+Way = Callable[[Sequence[str], Sequence[Row]], list[Score]]
+
+
+def measure(work_us: int, samples: int, rounds: int, workers: int) -> list[Result]:
+    """Alternate the three ways over the same completions."""
+    bound = load_task(f"{os.path.abspath(__file__)}:task?work_us={work_us}")
+    rows = (bound.rows() * (samples // 64 + 1))[:samples]
+    # A completion of some 400 characters: text, not bookkeeping, should be what is sent.
+    texts = [f"{row.gold:>400}" for row in rows]
+
+    def in_process(texts: Sequence[str], rows: Sequence[Row]) -> list[Score]:
+        return [bound.score(text, row) for text, row in zip(texts, rows, strict=True)]
+
+    context = multiprocessing.get_context("spawn")
+    with (
+        Scorer(bound, workers=workers) as scorer,
+        ProcessPoolExecutor(workers, context, initializer=_load_in_peer, initargs=(bound.spec,)) as executor,
+    ):
+
+        def peer(texts: Sequence[str], rows: Sequence[Row]) -> list[Score]:
+            return list(executor.map(_score_in_peer, texts, [row.model_dump_json() for row in rows]))
+
+        ways: dict[str, Way] = {"in process": in_process, "Scorer": scorer.score, "ProcessPoolExecutor": peer}
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+        for round_number in range(rounds + 1):  # the first warms up
+            for name, way in ways.items():
+                wall, own = time.perf_counter(), time.process_time()
+                scores = way(texts, rows)
+                if round_number:
+                    times[name].append((time.perf_counter() - wall, time.process_time() - own))
+                assert all(score.value == 1.0 for score in scores), scores[0]
+    return [
+        Result(
+            name,
+            work_us,
+            samples_per_s=samples / statistics.median(wall for wall, _ in measured),
+            own_cpu_us=1e6 * statistics.median(own for _, own in measured) / samples,
+        )
+        for name, measured in times.items()
+    ]
+
+
+def measure_hang(rounds: int) -> float:
+    """Median seconds that one hanging completion costs a batch of one worker beyond its deadline."""
+    bound = load_task(f"{os.path.abspath(__file__)}:task")
+    rows = bound.rows()[:3]
+    costs = []
+    for _ in range(rounds):
+        with Scorer(bound, workers=1, timeout_s=HANG_LIMIT_S) as scorer:
+            scorer.warm()
+            begin = time.perf_counter()
+            scores = scorer.score(["0", "hang", "4"], rows)
+            costs.append(time.perf_counter() - begin - HANG_LIMIT_S)
+            assert [score.value for score in scores] == [1.0, None, 1.0], scores
+    return statistics.median(costs)
+
+
+def main() -> None:
+    """Print the table, or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, default=2000, help="completions per round (default 2000)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds whose median is taken (default 5)")
+    parser.add_argument("--workers", type=int, default=2, help="worker processes (default 2)")
+    parser.add_argument("--json", action="store_true", help="print JSON alone")
+    arguments = parser.parse_args()
+    results = [
+        result
+        for work_us in WORK_US
+        for result in measure(work_us, arguments.samples, arguments.rounds, arguments.workers)
+    ]
+    hang_s = measure_hang(arguments.rounds)
+    if arguments.json:
+        report = {"results": [asdict(result) for result in results], "hang_beyond_deadline_s": hang_s}
+        json.dump({**report, "workers": arguments.workers, "samples": arguments.samples}, sys.stdout, indent=2)
+        print()
+        return
+    print(f"{arguments.samples} completions of 400 characters, {arguments.workers} workers, {os.cpu_count()} cores\n")
+    print(f"{'way':<22}{'reward µs':>10}{'samples/s':>12}{'own CPU µs':>12}")
+    for result in results:
+        print(f"{result.way:<22}{result.work_us:>10}{result.samples_per_s:>12,.0f}{result.own_cpu_us:>12.1f}")
+    print(f"\none hanging completion, beyond its deadline: {1000 * hang_s:.0f} ms (a new worker loads the task)")
+
+
+if __name__ == "__main__":
+    main()

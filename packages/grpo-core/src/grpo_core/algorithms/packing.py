@@ -1,0 +1,178 @@
+"""Log-probs of completions that share a prompt: the prompt runs once, its completions side by side behind it.
+
+Drawn for a prompt of 2 tokens with completions of 3 and 2 tokens. The last token of a completion predicts nothing, so
+it is left out; each completion sees the prompt and itself, at the positions it would have alone:
+
+    tokens      p p a a b          attends to    p p a a b
+    position    0 1 2 3 2                    p   x
+    segment     0 0 1 1 2                    p   x x
+                                             a   x x x
+                                             a   x x x x
+                                             b   x x     x
+
+G completions of T tokens behind a prompt of P cost P + G·(T − 1) tokens and not G·(P + T).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from grpo_core.algorithms.causal_lm import CausalLM, causal_lm
+from grpo_core.algorithms.logprobs import completion_logprobs, linear_logprob
+
+Pack = tuple[int, ...]
+"""Rows of a batch that share a prompt and run as one sequence."""
+
+
+def can_pack(model: nn.Module) -> bool:
+    """Whether the model's attention takes a mask of ours: full attention in every layer, and not a fused kernel."""
+    config = causal_lm(model).model.config.get_text_config(decoder=True)
+    layers = set(getattr(config, "layer_types", None) or ("full_attention",))
+    windowed = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
+    return layers == {"full_attention"} and not windowed and config._attn_implementation in ("sdpa", "eager")
+
+
+def plan_packs(
+    prompt_lens: Sequence[int],
+    completion_lens: Sequence[int],
+    groups: Sequence[int],
+    *,
+    pair_cost: float,
+    max_rows: int | None = None,
+    max_tokens: int | None = None,
+) -> list[Pack]:
+    """Group rows of equal prompt into sequences, as many together as makes the whole cheapest.
+
+    A sequence of S tokens costs S + pair_cost·S² (half of the square for a row alone, whose attention is causal).
+
+    Args:
+        prompt_lens: [B].
+        completion_lens: [B].
+        groups: [B] rows with an equal number share their prompt.
+        pair_cost: Cost of one (query, key) pair in units of one token's; 0 packs all, inf packs none.
+        max_rows: Rows per sequence at most.
+        max_tokens: Tokens per sequence at most, unless a row alone has more.
+
+    Returns:
+        Every row once, rows of a group in their order.
+    """
+    members: dict[int, list[int]] = {}
+    for row, group in enumerate(groups):
+        members.setdefault(group, []).append(row)
+    packs: list[Pack] = []
+    for rows in members.values():
+        prompt = prompt_lens[rows[0]]
+        choices = [_split(rows, size) for size in range(1, min(len(rows), max_rows or len(rows)) + 1)]
+        best = None
+        for choice in choices:
+            lengths = [prompt + sum(completion_lens[row] - 1 for row in pack) for pack in choice]
+            if max_tokens is not None and len(choice) < len(rows) and max(lengths) > max_tokens:
+                continue
+            if len(choice) == len(rows):
+                cost = sum(length + pair_cost * length * length / 2 for length in lengths)
+            else:
+                cost = sum(length + pair_cost * length * length for length in lengths)
+            if best is None or cost < best[0]:
+                best = (cost, choice)
+        assert best is not None, "a row alone is always allowed"
+        packs += best[1]
+    return packs
+
+
+def pair_cost(model: nn.Module) -> float:
+    """Cost of one attention pair relative to one token: 4·layers·width of attention over 2·parameters of the body."""
+    parts = causal_lm(model)
+    config = parts.model.config.get_text_config(decoder=True)
+    heads = config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    embedding = parts.model.get_input_embeddings().weight.numel()
+    body = max(1, sum(parameter.numel() for parameter in parts.body.parameters()) - embedding)
+    return float(2 * config.num_hidden_layers * heads * head_dim / body)
+
+
+def packed_logprobs(
+    model: nn.Module,
+    input_ids: Tensor,
+    prompt_lens: Tensor,
+    completion_lens: Tensor,
+    packs: Sequence[Pack],
+    *,
+    temperature: float = 1.0,
+) -> Tensor:
+    """Log-probs [B, T] as `completion_logprobs` gives them, each pack computed as one sequence.
+
+    Args:
+        model: A model that `can_pack`, unless every pack is one row.
+        input_ids: [B, L], right-padded.
+        prompt_lens: [B], each at least 1; equal within a pack, and so are the prompts.
+        completion_lens: [B], each at least 1.
+        packs: Every row once; see `plan_packs`.
+        temperature: Divides the logits.
+    """
+    if all(len(pack) == 1 for pack in packs):
+        logp, _ = completion_logprobs(model, input_ids, prompt_lens, completion_lens, temperature=temperature)
+        return logp
+    parts = causal_lm(model)
+    prompts, completions = prompt_lens.tolist(), completion_lens.tolist()
+    ids, positions, segments, predictors = _layout(input_ids, prompts, completions, packs)
+    mask = _attention_mask(segments, parts)
+    hidden = parts.hidden(ids, attention_mask=mask, position_ids=positions, use_cache=False)  # [R, S, D]
+    tokens = torch.arange(max(completions), device=input_ids.device)
+    real = tokens[None, :] < completion_lens[:, None]  # [B, T]
+    flat = hidden.flatten(0, 1).index_select(0, predictors[real])
+    weight, bias = parts.head_weight()
+    if parts.scale != 1.0:
+        flat, bias = flat * parts.scale, None if bias is None else bias * parts.scale
+    rows, offsets = real.nonzero(as_tuple=True)
+    logp, _ = linear_logprob(
+        flat,
+        weight,
+        input_ids[rows, prompt_lens[rows] + offsets],
+        bias=bias,
+        temperature=temperature,
+        softcap=parts.softcap,
+    )
+    return torch.zeros(real.shape, dtype=logp.dtype, device=logp.device).masked_scatter(real, logp)
+
+
+def _split(rows: Sequence[int], size: int) -> list[Pack]:
+    return [tuple(rows[start : start + size]) for start in range(0, len(rows), size)]
+
+
+def _layout(
+    input_ids: Tensor, prompts: Sequence[int], completions: Sequence[int], packs: Sequence[Pack]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Tokens, positions and segments [R, S] (segment −1 is padding), and the flat index that predicts each token [B, T]."""
+    width = max(prompts[pack[0]] + sum(completions[row] - 1 for row in pack) for pack in packs)
+    ids = input_ids.new_zeros(len(packs), width)
+    positions, segments = torch.zeros_like(ids), torch.full_like(ids, -1)
+    predictors = input_ids.new_zeros(len(prompts), max(completions))
+    for index, pack in enumerate(packs):
+        prompt, at = prompts[pack[0]], prompts[pack[0]]
+        ids[index, :prompt] = input_ids[pack[0], :prompt]
+        positions[index, :prompt] = torch.arange(prompt, device=ids.device)
+        segments[index, :prompt] = 0
+        for segment, row in enumerate(pack, start=1):
+            inner = completions[row] - 1
+            ids[index, at : at + inner] = input_ids[row, prompt : prompt + inner]
+            positions[index, at : at + inner] = torch.arange(prompt, prompt + inner, device=ids.device)
+            segments[index, at : at + inner] = segment
+            predictors[row, 0] = index * width + prompt - 1
+            predictors[row, 1 : inner + 1] = torch.arange(at, at + inner, device=ids.device) + index * width
+            at += inner
+    return ids, positions, segments, predictors
+
+
+def _attention_mask(segments: Tensor, parts: CausalLM) -> Tensor:
+    """[R, 1, S, S], true where a query (third axis) sees a key; every query sees itself, so that no row is empty."""
+    columns = torch.arange(segments.shape[1], device=segments.device)
+    causal = columns[:, None] >= columns[None, :]
+    prompt_key, same = (segments == 0)[:, None, :], segments[:, :, None] == segments[:, None, :]
+    seen = (causal & (prompt_key | same))[:, None]
+    if parts.model.config.get_text_config(decoder=True)._attn_implementation == "sdpa":
+        return seen
+    dtype = parts.model.dtype
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill(~seen, torch.finfo(dtype).min)

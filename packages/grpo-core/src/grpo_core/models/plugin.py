@@ -1,0 +1,27 @@
+"""grpo-core's own contribution through the public hook: the embedded model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from grpo_core.plugins import EmbeddedModel, hookimpl
+
+
+@hookimpl
+def grpo_models() -> list[EmbeddedModel]:
+    """The models that ship with grpo-core."""
+    return [
+        EmbeddedModel(
+            name="tiny",
+            path=str(Path(__file__).parent / "tiny"),
+            description="1.8 M parameters, half-taught two-digit sums; learns in minutes on a laptop",
+            defaults={
+                "trainer.prompts_per_step": 32,
+                "trainer.max_steps": 150,
+                "trainer.learning_rate": 1e-4,
+                "trainer.warmup_steps": 10,
+                "trainer.max_prompt_length": 128,
+                "trainer.max_completion_length": 64,
+            },
+        )
+    ]

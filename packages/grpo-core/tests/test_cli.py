@@ -1,0 +1,370 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+
+from grpo_core.cli import main as entry
+from grpo_core.cli.group import COMMANDS
+from grpo_core.errors import AbstentionLimitError, NonFiniteError, UserError
+from grpo_core.plugins import EmbeddedModel, default_host, hookimpl
+
+COUPLET = """
+from collections.abc import Iterable
+from grpo_core import Invalid, Row, Task, reward
+
+def load(config) -> Iterable[Row]:
+    "Words to rhyme with."
+    return [Row(id=str(n), gold=f"gold {n}") for n in range(5)]
+
+def validate(text, row):
+    if not text:
+        raise Invalid("no line")
+    return text
+
+@reward(0.25)
+def one_line(answer):
+    return float("\\n" not in answer)
+
+@reward(0.75, needs="one_line")
+def rhymes(answer, row):
+    return float(answer == row.gold)
+
+couplet = Task("couplet", load, lambda row: f"rhyme {row.id}\\n\x1b[2J", validate, (one_line, rhymes), stop=("\\n",),
+               default_model="tiny", max_completion_length=9, exempt={"solvable": "a test"})
+bare = Task("bare", lambda config: [Row(id="1")], lambda row: ({"role": "user", "content": "hi"},), validate,
+            (one_line,), row=Row)
+empty = Task("empty", lambda config: [], lambda row: "", validate, (one_line,), row=Row)
+"""
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test runs in an empty folder, without this machine's settings."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("GRPO_")]:
+        monkeypatch.delenv(name)
+    return tmp_path
+
+
+@pytest.fixture
+def plugins(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Install plugins: name -> {hook: what it gives}, or an error that its import raises."""
+
+    def install(**given: Mapping[str, object]) -> None:
+        points = []
+        for name, hooks in given.items():
+            module = ModuleType(f"cli_plugin_{name}")
+            for hook, value in hooks.items():
+                setattr(module, hook, hookimpl(lambda value=value: value, specname=hook))
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+            points.append(metadata.EntryPoint(name, module.__name__, "grpo"))
+        monkeypatch.setattr(metadata, "entry_points", lambda group: points)
+        default_host.cache_clear()
+
+    yield install  # type: ignore[misc] # the fixture's own clean-up follows
+    monkeypatch.undo()
+    default_host.cache_clear()
+
+
+def grpo(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Run `grpo` in this process.
+
+    Returns:
+        (exit code, stdout, stderr).
+    """
+    code = entry.main(arguments)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line with which a command is refused, as a user's mistake."""
+    code, out, err = grpo(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1, err
+    return err.removeprefix("error: ").rstrip("\n")
+
+
+def test_help_lists_every_command_without_importing_torch() -> None:
+    code = (
+        "import sys; from grpo_core.cli.main import main\n"
+        "code = main(['--help'])\n"
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules and 'rich' not in sys.modules\n"
+        "sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    for name, (_, help_line) in COMMANDS.items():
+        assert f"\n  {name}" in done.stdout
+        assert help_line in done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    code, out, _ = grpo(capsys, name, "--help")
+    assert code == 0
+    assert out.startswith(f"Usage: grpo {name}")
+    assert grpo(capsys, name, "-h")[1] == out
+
+
+def test_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert grpo(capsys, "--version")[:2] == (0, "grpo-core 0.1.0\n")
+    assert entry.main_run(["--version"]) == 0
+    assert capsys.readouterr().out == "grpo-core 0.1.0\n"
+
+
+def test_alone_it_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = grpo(capsys)
+    assert code == 2
+    assert "Commands:" in out + err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rn"], "no command 'rn'. Did you mean 'run'?"),
+        (["run", "--lr", "3"], "no option --lr. Settings are written without dashes: trainer.learning_rate=VALUE"),
+        (["run", "--num-generations", "3"], "trainer.num_generations=VALUE"),
+        (["run", "--max-step", "3"], "'--max-steps'"),
+        (["run", "--task"], "--task"),
+        (["run", "trainer.num_generation=4"], "Did you mean 'trainer.num_generations'?"),
+        (["run", "lr=1"], "no setting 'lr'. Did you mean 'trainer.learning_rate'?"),
+        (["run", "math.gsm8k"], "'math.gsm8k' is not KEY=VALUE"),
+        (["run", "--seed", "1", "seed=2"], "seed is given twice on the command line: '1' and '2'."),
+        (["run", "--seed", "x"], "seed=x: must be a whole number"),
+        (["run", "--max-steps", "0"], "trainer.max_steps=0: must be a whole number, 1 or more"),
+        (["run", "trainer.num_generations=1"], "the baseline group_mean needs a group; alone, every advantage is 0"),
+        (["run", "--config", "nope.yaml"], "--config nope.yaml: there is no such file."),
+        (["run", "--task", "a b"], "task spec 'a b' cannot be read"),
+        (["eval", "--size", "0"], "eval.size=0: must be a whole number, 1 or more"),
+        (["eval", "--split", "tset"], "Did you mean 'test'?"),
+        (["sample", "./no.py:task"], "there is no file ./no.py"),
+        (["sample", "math.echo", "-n", "0"], "-n"),
+        (["tasks", "shw"], "shw"),
+        (["warm-start", "--out", "x"], "--task"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert message in refusal(capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UserError("wrong"), 2),
+        (NonFiniteError("diverged"), 1),
+        (AbstentionLimitError("3 of 4"), 3),
+        (click.UsageError("usage"), 2),
+        (MemoryError(), 1),
+        (KeyboardInterrupt(), 130),
+        (SystemExit(7), 7),
+    ],
+)
+def test_every_error_has_its_exit_code(capsys: pytest.CaptureFixture[str], error: BaseException, code: int) -> None:
+    @click.command()
+    def fails() -> None:
+        raise error
+
+    assert entry.run_command(fails, [], "grpo") == code
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_bug_keeps_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command()
+    def fails() -> None:
+        raise ZeroDivisionError("of ours")
+
+    assert entry.run_command(fails, [], "grpo") == 1
+    err = capsys.readouterr().err
+    assert "Traceback" in err
+    assert err.splitlines()[-1].startswith("error: this is a bug in grpo-core or in a plugin, not yours: ZeroDivision")
+
+
+def test_debug_shows_the_traceback_of_a_mistake(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRPO_DEBUG", "1")
+    code, _, err = grpo(capsys, "run", "--seed", "x")
+    assert code == 2
+    assert "Traceback" in err
+    assert err.splitlines()[-1].startswith("error: seed=x")
+
+
+def test_out_of_memory_comes_with_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    class OutOfMemoryError(RuntimeError):  # the name of torch's
+        pass
+
+    @click.command()
+    def fails() -> None:
+        raise OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nmore")
+
+    assert entry.run_command(fails, [], "grpo") == 1
+    assert "Lower trainer.micro_batch_tokens" in capsys.readouterr().err
+
+
+def test_hostile_words_in_an_error_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "\x1b" not in refusal(capsys, "run", "\x1b[2J=1")
+
+
+def test_a_dotenv_file_serves_libraries_and_never_the_environment_s_settings(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (elsewhere / ".env").write_text("SOME_LIBRARY_HOME=/x\nGRPO_LOG_DIR=logs\nGRPO_SEED=3\nKEPT=new\n")
+    for name in ("SOME_LIBRARY_HOME", "GRPO_LOG_DIR"):
+        monkeypatch.setenv(name, "")  # so that monkeypatch restores it
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("KEPT", "old")
+    entry.load_dotenv(elsewhere / ".env")
+    assert (os.environ["SOME_LIBRARY_HOME"], os.environ["GRPO_LOG_DIR"], os.environ["KEPT"]) == ("/x", "logs", "old")
+    assert "GRPO_SEED" not in os.environ, "a setting there would rank above .env"
+
+
+# Commands that list and show
+
+
+def test_tasks_lists_what_is_installed_and_what_is_broken(
+    capsys: pytest.CaptureFixture[str], plugins: Callable[..., None], elsewhere: Path
+) -> None:
+    namespace: dict[str, object] = {}
+    exec(compile(COUPLET, "couplet.py", "exec", dont_inherit=True), namespace)
+    plugins(rhyme={"grpo_tasks": [namespace["couplet"], namespace["bare"]]}, broken={"grpo_takss": []})
+    code, out, _ = grpo(capsys, "tasks", "--json")
+    listed = json.loads(out)
+    assert code == 0
+    assert [task["name"] for task in listed["tasks"]] == ["rhyme.couplet", "rhyme.bare"]
+    assert listed["tasks"][0]["description"] == "Words to rhyme with."
+    assert listed["tasks"][0]["default_model"] == "tiny"
+    assert listed["tasks"][0]["options"] == {"seed": 0, "split": "train", "size": None, "path": None}
+    assert listed["broken"][0]["plugin"] == "broken"
+    assert "grpo_tasks" in listed["broken"][0]["error"], "the near hook"
+
+    code, out, _ = grpo(capsys, "tasks")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].split() == ["task", "from", "default", "model", "what"]
+    assert any(line.startswith("rhyme.couplet") and "Words to rhyme with." in line for line in lines)
+    assert any(line.startswith("broken") and "NOT LOADED" in line for line in lines)
+    assert "\x1b" not in out
+    assert not any(line.endswith(" ") for line in lines)
+
+
+def test_tasks_without_plugins_says_what_to_do(
+    capsys: pytest.CaptureFixture[str], plugins: Callable[..., None]
+) -> None:
+    plugins()
+    assert "pip install grpo-tasks-math" in grpo(capsys, "tasks")[1]
+
+
+def test_tasks_show_tells_everything(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
+    (elsewhere / "rhyme.py").write_text(COUPLET)
+    code, out, _ = grpo(capsys, "tasks", "show", "./rhyme.py:couplet?size=3", "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert facts["options"]["size"] == {"value": 3, "default": None, "type": "int | None"}
+    assert facts["rewards"] == [
+        {"name": "one_line", "weight": 0.25, "maximum": 1.0, "needs": None},
+        {"name": "rhymes", "weight": 0.75, "maximum": 1.0, "needs": "one_line"},
+    ]
+    assert (facts["rows"], facts["row"]["gold"], facts["stop"]) == (3, "gold 0", ["\n"])
+    assert len(facts["identity"]) == 16
+
+    code, out, _ = grpo(capsys, "tasks", "show", "./rhyme.py:couplet")
+    assert code == 0
+    assert "9 tokens, scored within 5 s" in out
+    assert "solvable: a test" in out
+    assert "\x1b" not in out
+    assert r"\x1b[2J" in out, "the prompt's control code is visible"
+
+
+def test_tasks_show_without_data_says_why(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
+    (elsewhere / "rhyme.py").write_text(COUPLET)
+    code, out, _ = grpo(capsys, "tasks", "show", "./rhyme.py:empty")
+    assert code == 0
+    assert "has no rows for split 'train'" in out
+
+
+def test_sample_shows_rows_with_gold_and_its_score(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
+    (elsewhere / "rhyme.py").write_text(COUPLET)
+    code, out, _ = grpo(capsys, "sample", "./rhyme.py:couplet", "-n", "2", "--json")
+    entries = json.loads(out)
+    assert code == 0
+    assert [entry["gold"] for entry in entries] == ["gold 0", "gold 1"]
+    assert entries[0]["prompt"] == "rhyme 0\n\x1b[2J"
+    # 0.25 for one line and 0.75 for the rhyme: the gold earns everything.
+    assert (entries[0]["score"]["value"], entries[0]["score"]["solved"]) == (1.0, True)
+
+    code, out, _ = grpo(capsys, "sample", "./rhyme.py:couplet,./rhyme.py:bare", "-n", "1")
+    assert code == 0
+    assert 'gold     "gold 0"' in out
+    assert "1   solved   one_line 1, rhymes 1" in out
+    assert 'user: "hi"' in out
+    assert "score    -" in out, "bare has no gold"
+
+
+def test_models_lists_embedded_ones(capsys: pytest.CaptureFixture[str], plugins: Callable[..., None]) -> None:
+    plugins(toy={"grpo_models": [EmbeddedModel("wee", "/m/wee", "A small model.", {"trainer.beta": 0.1})]})
+    code, out, _ = grpo(capsys, "models", "--json")
+    assert code == 0
+    assert json.loads(out)["wee"] == {
+        "description": "A small model.",
+        "path": "/m/wee",
+        "defaults": {"trainer.beta": 0.1},
+    }
+    assert "A small model.   trainer.beta=0.1" in grpo(capsys, "models")[1]
+
+
+# Commands of plugins
+
+
+def test_a_plugin_s_command_runs(capsys: pytest.CaptureFixture[str], plugins: Callable[..., None]) -> None:
+    plugins(toy={"grpo_commands": {"toy": "cli_plugin_toy:command"}})
+
+    @click.command()
+    @click.argument("word")
+    def command(word: str) -> None:
+        click.echo(f"toy {word}")
+
+    sys.modules["cli_plugin_toy"].command = command  # type: ignore[attr-defined] # a module made by the fixture
+    assert grpo(capsys, "toy", "hello")[:2] == (0, "toy hello\n")
+    assert "Commands of plugins:\n  toy" in grpo(capsys, "--help")[1]
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("cli_plugin_toy:gone", "the command at cli_plugin_toy:gone cannot be imported"),
+        ("cli_plugin_toy:__name__", "is a str; a plugin's command is a click command or group"),
+    ],
+)
+def test_a_broken_command_of_a_plugin_is_named(
+    capsys: pytest.CaptureFixture[str], plugins: Callable[..., None], target: str, message: str
+) -> None:
+    plugins(toy={"grpo_commands": {"toy": target}})
+    assert message in refusal(capsys, "toy")
+
+
+def test_a_plugin_cannot_replace_a_command(capsys: pytest.CaptureFixture[str], plugins: Callable[..., None]) -> None:
+    plugins(toy={"grpo_commands": {"run": "cli_plugin_toy:x", "toy": "cli_plugin_toy:y"}})
+    code, out, _ = grpo(capsys, "--help")
+    assert code == 0
+    assert "has the name of a built-in one: run (cli_plugin_toy:x)" in " ".join(out.split())
+    assert "Train a model" in grpo(capsys, "run", "--help")[1]
+
+
+def test_two_plugins_with_one_command_break_only_it(
+    capsys: pytest.CaptureFixture[str], plugins: Callable[..., None]
+) -> None:
+    plugins(one={"grpo_commands": {"toy": "a:b"}}, two={"grpo_commands": {"toy": "c:d"}})
+    assert grpo(capsys, "--help")[0] == 0
+    assert "'toy' is given by" in refusal(capsys, "toy")

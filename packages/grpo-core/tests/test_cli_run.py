@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import grpo_core.evaluation
+import grpo_core.training
+from grpo_core.callbacks import Callback, Choice, RunInfo, StepRecord
+from grpo_core.cli import main as entry
+from grpo_core.cli import run
+from grpo_core.cli.settings import BAR_SWITCHES
+from grpo_core.config import RunConfig
+from grpo_core.config.keys import keys
+
+TASK = """
+from grpo_core import Row, Task, reward
+
+@reward()
+def right(answer, row):
+    return float(answer == row.gold)
+
+one = Task("one", lambda config: [Row(id="1", gold="a")], lambda row: "p", lambda text, row: text, (right,),
+           row=Row, default_model="owner/model")
+"""
+RESULT = {
+    **{"solved_rate": 0.5, "ci_low": 0.4, "ci_high": 0.6, "n": 10, "mean_reward": 0.5},
+    **{"split": "test", "temperature": 0.0},
+}
+
+
+class FakeTrainer:
+    """Stands where the trainer is: remembers what it was asked, and tells the callbacks of a run."""
+
+    def __init__(self, run_dir: Path, *, interrupted: bool = False) -> None:
+        self.run_dir, self.interrupted = run_dir, interrupted
+        self.configs: list[RunConfig] = []
+        self.choices: Sequence[Choice] = ()
+
+    def __call__(self, config: RunConfig, callbacks: Sequence[Callback], choices: Sequence[Choice]) -> SimpleNamespace:
+        self.configs.append(config)
+        self.choices = choices
+        summary = {"tasks": {"rhyme.one": {"base": RESULT}}, "steps": 2, "interrupted": self.interrupted}
+        for callback in callbacks:
+            callback.on_run_start(RunInfo(self.run_dir, {"rhyme.one": (1, 1)}, choices, 2))
+            callback.on_step(StepRecord(1, {"reward": 0.5}))
+            callback.on_run_end(summary, self.run_dir)
+        return SimpleNamespace(run_dir=self.run_dir, summary=summary, interrupted=self.interrupted)
+
+
+@pytest.fixture
+def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTrainer]:
+    """A folder with a task of one's own, and a trainer that only remembers."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rhyme.py").write_text(TASK)
+    for name in [name for name in os.environ if name.startswith("GRPO_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GRPO_TASK", "./rhyme.py:one")
+    for name in BAR_SWITCHES:  # set, and so restored: the commands set them where they are not
+        monkeypatch.setenv(name, "1")
+    fake = FakeTrainer(Path("training_runs/run_1"))
+    monkeypatch.setattr(run, "train", fake)
+    yield fake
+
+
+def test_options_and_overrides_reach_the_trainer(trainer: FakeTrainer) -> None:
+    code = entry.main_run(
+        [
+            "--max-steps",
+            "7",
+            "--max-minutes",
+            "1.5",
+            "--seed",
+            "3",
+            "--output-dir",
+            "out",
+            "--ckpt",
+            "./ada",
+            "trainer.num_generations=16",
+            "trainer.kl=k2",
+            "--model",
+            "./folder",
+        ]
+    )
+    (config,) = trainer.configs
+    assert code == 0
+    assert (config.trainer.max_steps, config.trainer.max_minutes, config.seed, config.output_dir) == (7, 1.5, 3, "out")
+    assert (config.adapter, config.model) == ("./ada", "./folder")
+    assert (config.trainer.num_generations, config.trainer.kl) == (16, "k2")
+    assert config.task == "./rhyme.py:one", "from the environment"
+
+
+def test_what_was_chosen_is_handed_on(trainer: FakeTrainer) -> None:
+    assert entry.main(["run"]) == 0
+    assert trainer.configs[0].model == "owner/model"
+    assert trainer.configs[0].trainer.scale_rewards == "none"
+    assert {choice.what for choice in trainer.choices} == {"model", "trainer.scale_rewards", "trainer.num_train_epochs"}
+
+
+def test_json_is_alone_on_stdout(trainer: FakeTrainer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main_run(["--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["tasks"]["rhyme.one"]["base"]["solved_rate"] == 0.5
+    assert captured.err.startswith("grpo-run  task rhyme.one (1 train / 1 held-out rows)")
+    assert "\nstep      1/2" in captured.err
+    assert "\x1b" not in captured.err
+
+
+def test_progress_is_on_stderr_and_nothing_on_stdout(trainer: FakeTrainer, capsys: pytest.CaptureFixture[str]) -> None:
+    entry.main_run([])
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "saved     training_runs/run_1" in captured.err
+
+
+def test_quiet_gives_the_folder_alone(trainer: FakeTrainer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main_run(["--quiet"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "training_runs/run_1\n"
+    assert captured.err == ""
+
+
+def test_an_interrupted_run_exits_with_130(trainer: FakeTrainer, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer.interrupted = True
+    assert entry.main_run([]) == 130
+    err = capsys.readouterr().err
+    assert "stopped   after step 2 of 2" in err
+    assert "saved" in err
+
+
+def test_show_config_prints_every_setting_with_its_source(
+    trainer: FakeTrainer, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run.yaml").write_text("trainer:\n  beta: 0.1\n")
+    (tmp_path / ".env").write_text("GRPO_EVAL__SIZE=64\n")
+    monkeypatch.setenv("GRPO_TRAINER__LOSS_ARGS__DELTA", "0.5")
+    arguments = ["--show-config", "--config", "run.yaml", "--seed", "5"]
+    assert entry.main_run([*arguments, "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert set(listed) == {*keys(), "trainer.loss_args.delta"}
+    assert listed["seed"] == {"value": 5, "source": "command line"}
+    assert listed["task"] == {"value": "./rhyme.py:one", "source": "environment GRPO_TASK"}
+    assert listed["eval.size"] == {"value": 64, "source": ".env GRPO_EVAL__SIZE"}
+    assert listed["trainer.beta"] == {"value": 0.1, "source": "run.yaml:2"}
+    assert listed["trainer.loss_args.delta"]["source"] == "environment GRPO_TRAINER__LOSS_ARGS__DELTA"
+    assert listed["model"]["value"] == "owner/model"
+    assert listed["model"]["source"].startswith("chosen: no --model given")
+    assert listed["engine.max_batch_tokens"] == {"value": 65536, "source": "default"}
+
+    assert entry.main_run(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(listed)[: len(lines) - 1]
+    assert any(line.split() == ["trainer.beta", "0.1", "run.yaml:2"] for line in lines)
+    assert trainer.configs == [], "nothing is trained"
+
+
+def test_a_saved_configuration_repeats_the_run(trainer: FakeTrainer, tmp_path: Path) -> None:
+    from grpo_core.config import to_yaml
+
+    entry.main_run(["trainer.beta=0.1"])
+    (tmp_path / "config.yaml").write_text(to_yaml(trainer.configs[0]))
+    entry.main_run(["--config", "config.yaml"])
+    assert trainer.configs[1] == trainer.configs[0]
+    entry.main_run(["--config", "config.yaml", "--max-steps", "3"])
+    assert trainer.configs[2].trainer.max_steps == 3
+    assert trainer.configs[2].trainer.num_train_epochs is None
+
+
+def test_eval_passes_everything_on(
+    trainer: FakeTrainer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def fake(task: str, model: str, **options: Any) -> dict[str, Any]:
+        asked.update(options, task=task, model=model)
+        print("a library prints")
+        options["callbacks"][0].on_progress("evaluating", 1, 2)
+        options["callbacks"][0].on_evaluation("rhyme.one", "base", RESULT)
+        return {"rhyme.one": RESULT}
+
+    monkeypatch.setattr(grpo_core.evaluation, "evaluate", SimpleNamespace(evaluate=fake), raising=False)
+    assert (
+        entry.main(["eval", "--size", "20", "--split", "validation", "--temperature", "0.5", "--seed", "2", "--json"])
+        == 0
+    )
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {"rhyme.one": RESULT}, "what libraries print goes to stderr"
+    assert "a library prints" in captured.err
+    del asked["callbacks"]
+    assert asked == {
+        "task": "./rhyme.py:one", "model": "owner/model", "adapter": None, "size": 20, "split": "validation",
+        "temperature": 0.5, "max_completion_length": 256, "seed": 2, "device": "auto", "precision": "auto",
+    }  # fmt: skip
+
+    assert entry.main(["eval", "trainer.max_completion_length=32"]) == 0
+    assert asked["max_completion_length"] == 32
+    header, row = capsys.readouterr().out.splitlines()
+    assert header.split()[:3] == ["task", "solved", "95%"]
+    assert row.split()[:4] == ["rhyme.one", "0.50", "[0.40,", "0.60]"]
+
+
+def test_warm_start_passes_everything_on(
+    trainer: FakeTrainer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def fake(task: str, out: str, **options: Any) -> dict[str, Any]:
+        asked.update(options, task=task, out=out)
+        return {"evaluation": {"rhyme.one": RESULT}, "steps": 5}
+
+    monkeypatch.setattr(grpo_core.training, "warm_start", SimpleNamespace(warm_start=fake), raising=False)
+    monkeypatch.setattr("sys.argv", ["/usr/bin/grpo", "warm-start", "--task", "./rhyme.py:one"])
+    arguments = ["warm-start", "--task", "./rhyme.py:one", "--out", "warm", "--preset", "tiny", "--max-steps", "5"]
+    assert entry.main(arguments) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "warm"
+    del asked["callbacks"]
+    assert asked == {
+        "task": "./rhyme.py:one", "out": "warm", "model": None, "preset": "tiny", "max_steps": 5, "batch_size": 64,
+        "learning_rate": 1e-3, "seed": 0, "eval_size": 512, "device": "auto",
+        "command": "grpo warm-start --task ./rhyme.py:one",
+    }  # fmt: skip
+    assert entry.main([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 5
+
+
+def test_the_fakes_have_the_signatures_of_the_real_ones() -> None:
+    # A fake proves nothing about a function that has changed since.
+    import inspect
+
+    from grpo_core.evaluation import evaluate as real_evaluate
+    from grpo_core.training import trainer as real_trainer
+    from grpo_core.training import warm_start as real_warm_start
+
+    inspect.signature(real_trainer.train).bind(RunConfig(), callbacks=(), choices=())
+    inspect.signature(real_evaluate.evaluate).bind(
+        "task", "model", adapter=None, size=1, split="test", temperature=0.0, max_completion_length=1, seed=0,
+        device="cpu", precision="auto", callbacks=(),
+    )  # fmt: skip
+    inspect.signature(real_warm_start.warm_start).bind(
+        "task", "out", model=None, preset="tiny", max_steps=1, batch_size=1, learning_rate=1e-3, seed=0, eval_size=1,
+        device="cpu", command="", callbacks=(),
+    )  # fmt: skip
+    assert {"run_dir", "summary", "interrupted"} <= set(real_trainer.RunResult.__dataclass_fields__)

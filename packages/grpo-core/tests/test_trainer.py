@@ -1,0 +1,180 @@
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from grpo_core import train
+from grpo_core.callbacks import Callback
+from grpo_core.config import EvalConfig, LoraConfig, RunConfig, TrainerConfig
+from grpo_core.errors import AbstentionLimitError, UserError
+from grpo_core.policy.fresh import fresh_model
+
+TASKS = """
+from collections.abc import Iterable
+from grpo_core import Invalid, Row, Task, TaskConfig, reward
+
+class Letter(Row):
+    letter: str
+
+def load(config) -> Iterable[Letter]:
+    offset = {"train": 0, "validation": 8, "test": 16}[config.split]
+    for index in range(8):
+        letter = chr(97 + offset + index)
+        yield Letter(id=letter, letter=letter, gold=letter, difficulty=1.0 + index // 4)
+
+def prompt(row):
+    return f"{row.letter}{row.letter}"
+
+def validate(text, row):
+    if not text:
+        raise Invalid("nothing")
+    return text
+
+@reward(1.0)
+def printable(answer):
+    return sum(32 <= ord(character) < 127 for character in answer) / len(answer)
+
+@reward(1.0)
+def crashes(answer):
+    return 1 / 0
+
+letters = Task("letters", load, prompt, validate, (printable,), max_completion_length=4, default_model="tiny")
+other = Task("other", load, prompt, validate, (printable,), max_completion_length=4, default_model="tiny")
+broken = Task("broken", load, prompt, validate, (printable, crashes), max_completion_length=4)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("trainer")
+    model, tokenizer = fresh_model("tiny", seed=0)
+    model.save_pretrained(path / "model")
+    tokenizer.save_pretrained(path / "model")
+    (path / "tasks.py").write_text(TASKS)
+    return path
+
+
+def config(folder: Path, out: Path, task: str = "letters", **trainer: object) -> RunConfig:
+    options = {"max_steps": 2, "prompts_per_step": 4, "num_generations": 4, "max_completion_length": 4, **trainer}
+    return RunConfig(
+        task=",".join(f"{folder / 'tasks.py'}:{name}" for name in task.split(",")),
+        model=str(folder / "model"),
+        output_dir=str(out),
+        device="cpu",
+        trainer=TrainerConfig(**options),
+        eval=EvalConfig(size=8),
+    )
+
+
+def log(run_dir: Path) -> list[dict]:
+    return [json.loads(line) for line in (run_dir / "logs" / "train_log.jsonl").read_text().splitlines()]
+
+
+TIMING = {"tokens_per_s", "generate_s", "update_s", "step_s", "peak_memory_mib"}
+
+
+def test_a_run_leaves_everything_that_was_promised(folder: Path, tmp_path: Path) -> None:
+    result = train(config(folder, tmp_path))
+    run = result.run_dir
+    assert run.parent == tmp_path and run.name.startswith("run_")
+    assert yaml.safe_load((run / "config.yaml").read_text())["trainer"]["num_generations"] == 4
+    assert len(log(run)) == 2
+    assert (run / "logs" / "train.log").read_text().splitlines()[0].startswith("step=1 reward=")
+    assert (run / "training_state" / "step_final" / "model" / "model.safetensors").is_file()
+    summary = json.loads((run / "summary.json").read_text())
+    entry = summary["tasks"]["tasks.letters"]
+    for phase in ("base", "final"):
+        assert {"solved_rate", "ci_low", "ci_high", "n", "mean_reward"} <= entry[phase].keys()
+        assert entry[phase]["n"] == 8
+    assert {"delta", "delta_ci_low", "delta_ci_high"} <= entry["final"].keys()
+    assert {"steps", "seconds", "tokens", "peak_memory_mib", "versions", "seed"} <= summary.keys()
+    rollouts = [json.loads(line) for line in (run / "logs" / "rollouts.jsonl").read_text().splitlines()]
+    assert len(rollouts) == 2 * 4 * 4
+    assert rollouts[0]["score"]["parts"].keys() == {"printable"}
+    assert rollouts[0]["identity"] == entry["identity"]
+
+
+def test_the_same_seed_gives_the_same_run_bit_for_bit_and_another_does_not(folder: Path, tmp_path: Path) -> None:
+    runs = [train(config(folder, tmp_path)) for _ in range(2)]
+    first, second = (
+        [{name: value for name, value in step.items() if name not in TIMING} for step in log(run.run_dir)]
+        for run in runs
+    )
+    assert first == second
+    other = train(config(folder, tmp_path).model_copy(update={"seed": 1}))
+    assert log(other.run_dir)[0]["reward"] != log(runs[0].run_dir)[0]["reward"]
+
+
+def test_on_policy_the_ratio_is_one_and_the_sampler_agrees_with_the_trainer(folder: Path, tmp_path: Path) -> None:
+    for temperature in (1.0, 0.7):
+        result = train(config(folder, tmp_path, temperature=temperature))
+        for step in log(result.run_dir):
+            assert step["ratio_mean"] == 1.0
+            assert step["clip_ratio/low"] == step["clip_ratio/high"] == 0.0
+            assert step["sampler_mismatch"] < 1e-5
+
+
+def test_kl_is_zero_at_the_first_step(folder: Path, tmp_path: Path) -> None:
+    run = config(folder, tmp_path, beta=0.05, learning_rate=1e-3)
+    for changed in (run, run.model_copy(update={"lora": LoraConfig(enabled=True, r=4)})):
+        steps = log(train(changed).run_dir)
+        assert steps[0]["kl"] == pytest.approx(0, abs=1e-9)
+        assert steps[1]["kl"] > 0
+
+
+def test_a_mixture_keeps_exact_quotas_and_logs_each_task(folder: Path, tmp_path: Path) -> None:
+    run = config(folder, tmp_path, task="letters,other:3")
+    result = train(run)
+    assert {"task/tasks.letters/reward", "task/tasks.other/reward"} <= log(result.run_dir)[0].keys()
+    lines = [json.loads(line) for line in (result.run_dir / "logs" / "rollouts.jsonl").read_text().splitlines()]
+    first = [line["task"].rpartition(":")[2] for line in lines if line["step"] == 1]
+    assert (first.count("letters"), first.count("other")) == (4, 12)
+
+
+def test_too_many_abstentions_end_the_run_and_name_the_task(folder: Path, tmp_path: Path) -> None:
+    run = config(folder, tmp_path, task="broken").model_copy(update={"eval": EvalConfig(at_start=False, at_end=False)})
+    with pytest.raises(AbstentionLimitError, match=r"tasks\.broken.*ZeroDivisionError"):
+        train(run)
+
+
+class StopAfter(Callback):
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def on_step(self, record) -> None:
+        if record.step == self.steps:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals go to the main thread")
+def test_ctrl_c_stops_cleanly_and_saves(folder: Path, tmp_path: Path) -> None:
+    result = train(config(folder, tmp_path, max_steps=50), callbacks=[StopAfter(2)])
+    assert result.interrupted
+    assert result.summary["steps"] == 2
+    assert (result.run_dir / "training_state" / "step_final" / "model" / "model.safetensors").is_file()
+    assert json.loads((result.run_dir / "summary.json").read_text())["interrupted"] is True
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_completion_longer_than_the_context_is_refused_with_the_arithmetic(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"context is 512 tokens, 512 - 512 = 0"):
+        train(config(folder, tmp_path, max_completion_length=512))
+
+
+def test_long_prompts_are_dropped_and_said(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="max_prompt_length"):
+        train(config(folder, tmp_path, max_prompt_length=1))
+
+
+def test_training_moves_the_weights_and_a_zero_learning_rate_does_not(folder: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    before = load_file(folder / "model" / "model.safetensors")
+    for rate, moves in ((1e-3, True), (0.0, False)):
+        run = train(config(folder, tmp_path, learning_rate=rate))
+        after = load_file(run.run_dir / "training_state" / "step_final" / "model" / "model.safetensors")
+        assert any(not torch.equal(before[name], after[name]) for name in before) is moves

@@ -1,0 +1,153 @@
+"""Reward functions over plain text, for tasks and for any other code; none of them imports torch.
+
+They take the completion alone or the completion and the gold answer, so that a trainer's own loop can call them.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from grpo_core.rewards import length_penalty as linear_length_penalty
+from grpo_core.rewards import xml_format
+from grpo_tasks_math.steps import steps
+from grpo_tasks_math.verify import Verdict, verify
+from grpo_tasks_math.verify.extract import outside_thinking
+
+__all__ = [
+    "accuracy",
+    "length_penalty",
+    "overfit_length_penalty",
+    "reasoning",
+    "signed_accuracy",
+    "tag_correct",
+    "tag_math_correct",
+    "tag_pref",
+    "xml_format",
+]
+
+ACCURATE = 2.0
+"""Value of a right answer in `accuracy`: twice the most that reasoning and format can add."""
+
+
+def accuracy(completion: str, gold: str) -> float:
+    """Return 2·[the final answer equals `gold`].
+
+    Raises:
+        TimeoutError: the symbolic check ran out of time, so nothing is known: the completion must not be scored.
+    """
+    return ACCURATE * _is_correct(gold, completion)
+
+
+def reasoning(completion: str) -> float:
+    """Return the share of written steps whose arithmetic is true, among the first `steps.MAX_STEPS` (16) distinct ones.
+
+    A step is an equation with an operation, `48/2 = 24`, `$3 * 1,000 = $3,000` or `<<48/2=24>>`; see `steps`. 0 without
+    a step. Length alone pays nothing: neither words nor further true steps nor a repeated one raise the share.
+    """
+    found = steps(completion)
+    return sum(step.is_true for step in found) / len(found) if found else 0.0
+
+
+MENTIONED = 0.5
+
+
+def signed_accuracy(completion: str, gold: str) -> float:
+    """Return +1 for a right final answer, +0.5 if the gold is only mentioned, −1 otherwise.
+
+    A mention is a whole number equal to the gold, or the gold's words between word boundaries: "112" does not mention
+    12, "-12" does not, "$1,200" mentions 1200.
+
+    Raises:
+        TimeoutError: as in `accuracy`.
+    """
+    if _is_correct(gold, completion):
+        return 1.0
+    return MENTIONED if is_mentioned(gold, completion) else -1.0
+
+
+_NUMBER = re.compile(
+    r"(?<![\w.,])(?P<sign>[-+\u2212]?)[$€£]?"
+    r"(?P<digits>(?>[0-9]{1,3}(?:,[0-9]{3})++(?![0-9])|[0-9]{1,300}+)(?:\.[0-9]{1,300})?)(?!\w|[.,][0-9])"
+)
+_GOLD_NUMBER = re.compile(r"\s*(?P<sign>[-+\u2212]?)\$?(?P<digits>[0-9][0-9,]{0,299}(?:\.[0-9]{1,300})?)\s*")
+
+
+def is_mentioned(gold: str, text: str) -> bool:
+    """Whether `text` contains the gold as a whole number, or as whole words where it is none."""
+    number = _GOLD_NUMBER.fullmatch(gold)
+    if number is None:
+        words = gold.strip()
+        return bool(words) and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text, re.IGNORECASE) is not None
+    wanted = _signed(number)
+    return any(_signed(found) == wanted for found in _NUMBER.finditer(text))
+
+
+def _signed(match: re.Match[str]) -> Fraction:
+    value = Fraction(match["digits"].replace(",", ""))
+    return -value if match["sign"] in ("-", "\u2212") else value
+
+
+FREE_CHARS, FULL_CHARS, LARGEST_PENALTY = 20, 100, 0.5
+"""The reference recipe's quadratic length penalty (pippa's train_grpo.py)."""
+
+
+def length_penalty(completion: str) -> float:
+    """Return 0 up to 20 characters, −0.5·((n − 20)/80)² up to 100, then −0.5."""
+    excess = (len(completion) - FREE_CHARS) / (FULL_CHARS - FREE_CHARS)
+    return -LARGEST_PENALTY * min(1.0, max(0.0, excess)) ** 2
+
+
+def overfit_length_penalty(completion: str) -> float:
+    """Return 0 up to 50 characters, falling linearly to −0.1 at 200, then −0.1 (pippa's train_grpo_overfit.py)."""
+    return linear_length_penalty(completion, free_chars=50, max_chars=200, most=0.1)
+
+
+def tag_pref(completion: str, gold: str, w_tag: float = 0.0, w_ans: float = 1.0) -> float:
+    """Return w_tag·[exactly one `<answer>` block] + w_ans·[the last block's inside equals `gold`].
+
+    A block inside `<think>…</think>` counts as a block but holds no answer.
+
+    Raises:
+        TimeoutError: as in `accuracy`.
+    """
+    return w_tag * has_one_answer_block(completion) + w_ans * _is_block_correct(completion, gold)
+
+
+def tag_math_correct(completion: str, gold: str) -> float:
+    """Return [exactly one `<answer>` block]·[its inside equals `gold`].
+
+    Raises:
+        TimeoutError: as in `accuracy`.
+    """
+    return float(has_one_answer_block(completion) and _is_block_correct(completion, gold))
+
+
+def has_one_answer_block(completion: str) -> bool:
+    """Whether there is one `<answer>`, one `</answer>`, and they are in that order."""
+    opened, closed = "<answer>", "</answer>"
+    return completion.count(opened) == completion.count(closed) == 1 and completion.index(opened) < completion.index(
+        closed
+    )
+
+
+def tag_correct(completion: str) -> float:
+    """Return 1 if the text ends with `</think>`, white space and one `<answer>…</answer>`, else 0; a metric of form."""
+    text = completion.rstrip()
+    if not text.endswith("</answer>"):
+        return 0.0
+    before, opened, inside = text.removesuffix("</answer>").rpartition("<answer>")
+    return float(bool(opened) and "</answer>" not in inside and before.rstrip().endswith("</think>"))
+
+
+def _is_block_correct(completion: str, gold: str) -> bool:
+    before, closed, _ = outside_thinking(completion).rpartition("</answer>")
+    _, opened, inside = before.rpartition("<answer>")
+    return bool(closed and opened) and _is_correct(gold, f"<answer>{inside}</answer>")
+
+
+def _is_correct(gold: str, completion: str) -> bool:
+    verdict = verify(gold, completion)
+    if verdict is Verdict.TIMEOUT:
+        raise TimeoutError("the symbolic check of the answer ran out of time; the completion is not scored")
+    return verdict is Verdict.CORRECT

@@ -1,0 +1,108 @@
+"""The arithmetic that a text writes down, and whether it is true."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from grpo_tasks_math.verify.exact import decimal_places, evaluate
+from grpo_tasks_math.verify.normalise import clean
+
+MAX_STEPS = 16
+"""Distinct steps that are read; GSM8K's longest solution has 14. More neither pay nor cost."""
+MAX_CHARS = 16_384
+"""Characters that are read."""
+MAX_LINE = 1000
+"""Characters of a line that are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One equation of a text.
+
+    Attributes:
+        text: `left=right`, without spaces.
+        is_true: Whether both sides have the same value, or the right one is the left one rounded to its decimals.
+    """
+
+    text: str
+    is_true: bool
+
+
+_CALCULATOR = re.compile(r"<<([^<>\n]{0,200})>>")
+_TIMES = re.compile(r"(?<=[0-9)%])\s?[xX]\s?(?=[0-9($])")
+_CURRENCY = re.compile(r"[$€£¥₹]")
+_SPAN = re.compile(r"(?:[0-9.,%+\-*/^(){}\[\]!\s=]|\\(?:frac|sqrt|approx)(?![A-Za-z]))+")
+_EQUALS = re.compile(r"(=|\\approx)")
+_OPERATION = re.compile(r"[0-9)%}!]\s*(?:\*\*|[-+*/^])\s*[-+(\\0-9.]|\\(?:frac|sqrt)|[0-9)]\(|[0-9)]!")
+
+
+def steps(text: str) -> list[Step]:
+    """Return the first `MAX_STEPS` distinct steps of a text, those in `<<…>>` first.
+
+    A step is `left = right` (or ≈) where both sides are numeric expressions and one has an operation; a chain
+    `a = b = c` gives two. Currency signs, thousands separators, `%`, × and LaTeX are read. An equation with a letter
+    in it is no step, nor one whose beginning or end belongs to words.
+    """
+    found: dict[str, Step] = {}
+    for line in _lines(text):
+        for step in _steps_of(line):
+            found.setdefault(step.text, step)
+            if len(found) == MAX_STEPS:
+                return list(found.values())
+    return list(found.values())
+
+
+def _lines(text: str) -> Iterator[str]:
+    text = text[:MAX_CHARS]
+    if "=" not in text and "≈" not in text and "\\approx" not in text:
+        return
+    yield from _CALCULATOR.findall(text)
+    yield from _CALCULATOR.sub("", text).splitlines()
+
+
+def _steps_of(line: str) -> Iterator[Step]:
+    line = _TIMES.sub("*", _CURRENCY.sub("", clean(line[:MAX_LINE])))
+    for span in _SPAN.finditer(line):
+        pieces = _EQUALS.split(span[0])
+        if len(pieces) < 3:
+            continue
+        sides = [side.strip() for side in pieces[::2]]
+        if _belongs_to_words(line[: span.start()], span[0]):
+            sides[0] = ""
+        # A sentence may go on behind the last number: `= 24.` or `= 24 (since …`, but `= 24x` is no number.
+        is_cut = line[span.end() : span.end() + 1].isalpha() and not span[0][-1:].isspace()
+        sides[-1] = "" if is_cut else sides[-1].rstrip(" .,([")
+        for left, sign, right in zip(sides, pieces[1::2], sides[1:], strict=False):
+            step = _step(left, right, is_approximate=sign != "=")
+            if step is not None:
+                yield step
+
+
+def _belongs_to_words(before: str, span: str) -> bool:
+    """Whether a span's first expression continues words: `x2 + …`, `60 students x 2/3 = …`, `apples - 3 = …`."""
+    start = span.lstrip()
+    if start == span and (before[-1:].isalnum() or before[-1:] == ":"):
+        return True
+    if before.endswith((" x", " X", " of", " and")):
+        return True
+    return start[:1] in "+*/^)]}!%" or (start[:1] == "-" and (start[1:2] == " " and bool(before.strip())))
+
+
+def _step(left: str, right: str, *, is_approximate: bool) -> Step | None:
+    if not (_OPERATION.search(left) or _OPERATION.search(right)):
+        return None
+    a, b = evaluate(left), evaluate(right)
+    if a is None or b is None:
+        return None
+    is_true = a == b or (right.endswith("%") and a == 100 * b) or _is_rounded(a, b, right, is_approximate)
+    return Step(f"{left}={right}".replace(" ", ""), is_true)
+
+
+def _is_rounded(value: Fraction, rounded: Fraction, text: str, is_approximate: bool) -> bool:
+    places = decimal_places(text)
+    if places is None or (places == 0 and not is_approximate):
+        return False
+    return abs(value - rounded) <= Fraction(1, 2 * 10**places)

@@ -1,0 +1,178 @@
+"""The final answer of free text: phrases, final formulas and equations, last numbers."""
+
+from __future__ import annotations
+
+import re
+
+from grpo_tasks_math.verify.reader import read
+from grpo_tasks_math.verify.values import Choice, Value, Words
+
+SENTENCE_CHARS = 16_384
+"""Window of the rules for free text, which use regular expressions."""
+MAX_TRIES = 8
+"""How many candidates of one rule are tried, from the last."""
+
+_CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")
+"""GSM8K's annotations, `48/2 = <<48/2=24>>24`."""
+
+_BOLD = re.compile(r"(?<![0-9)])\*\*|\*\*(?![0-9(.-])|\*\*(?=\.?(?:\s|$))")
+"""Markdown's `**4**`, not the power `2**3`."""
+_GROUPING = re.compile(r"(?<=[0-9])(?:\\[,;:!]|\{,\})(?=[0-9]{3}(?![0-9]))")
+"""LaTeX between groups of digits, `1\\,000`."""
+
+
+def read_sentence(text: str) -> Value | None:
+    """Read the answer that free text ends with, by the first rule that finds one; see `extract`."""
+    text = text[-SENTENCE_CHARS:].strip()
+    if "<<" in text:
+        text = _CALCULATOR.sub("", text)
+    if "**" in text:
+        text = _BOLD.sub("", text)
+    if "\\" in text or "{" in text:
+        text = _GROUPING.sub(",", text)
+    for rule in (_after_phrase, _whole, _final_formula, _final_equation, _last_number, _last_choice, _words):
+        if (value := rule(text)) is not None:
+            return value
+    return None
+
+
+_PHRASE = re.compile(
+    r"\banswer\b(?:[*_ \t)]{0,8}[:=]|[^\n.:=]{0,60}?\b(?:is|are|was|equals)\b[*_ \t]{0,4}:?|[*_ \t:]{0,8}(?=\n))"
+    r"[*_\s]{0,8}",
+    re.IGNORECASE,
+)
+_CLAUSE_CHARS = 300
+_CLAUSE_END = re.compile(
+    r"[,;]?\s(?:because|since|so|which|where|as|when|for|not|but|after|if|given|that|we|therefore|thus|i\.e\.)\b"
+    r"|[.;:?!](?=\s|$)|\s\((?=[A-Za-z]{2})|,\s(?=[A-Za-z]{2,20}\s)(?!(?:and|or)\s)"
+)
+
+
+def _after_phrase(text: str) -> Value | None:
+    matches = list(_PHRASE.finditer(text))[-MAX_TRIES:]
+    for match in reversed(matches):
+        clause = _clause(text, match.end())
+        for candidate in (clause, _CLAUSE_END.split(clause, maxsplit=1)[0], _leading_numbers(clause)):
+            value = read(candidate)
+            if value is None or (isinstance(value, Words) and value.is_prose):
+                continue
+            # "The answer is clear. 40 + 2 = 42": words count only when no number follows.
+            if isinstance(value, Words) and any(char.isdigit() for char in text[match.end() :]):
+                break
+            return value
+    return None
+
+
+def _clause(text: str, start: int) -> str:
+    """Return the line at `start`, or the displayed formula that begins there."""
+    for opening, closing in (("$$", "$$"), ("\\[", "\\]")):
+        if text.startswith(opening, start):
+            end = text.find(closing, start + 2)
+            if end >= 0:
+                return text[start + 2 : end]
+    return text[start : start + _CLAUSE_CHARS].partition("\n")[0].rstrip("*_ ").removesuffix("!")
+
+
+_ONLY_NUMBERS = re.compile(r"[-+$0-9.,;%/ \n]+")
+_WHOLE_CHARS = 300
+_FEW_WORDS = 2
+"""`Vitamin C` is words; `I think C` ends with a choice."""
+
+
+def _whole(text: str) -> Value | None:
+    """Read a text that is nothing but an answer: one line, or numbers on several."""
+    if len(text) > _WHOLE_CHARS or ("\n" in text and not _ONLY_NUMBERS.fullmatch(text)):
+        return None
+    value = read(text)
+    return None if isinstance(value, Words) and (value.is_prose or text.count(" ") >= _FEW_WORDS) else value
+
+
+def _words(text: str) -> Value | None:
+    """Read a short text of words, the answer where nothing else was."""
+    return None if len(text) > _WHOLE_CHARS or "\n" in text else read(text)
+
+
+_MATH_DELIMITERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
+_JOINED = re.compile(r"(?:,|;|\b(?:or|and)\b)\s{0,3}(?:(?:or|and)\s{1,3})?$")
+_JOINED_NAME = re.compile(r"(?:,|;|\b(?:or|and)\b)\s{0,3}(?:(?:or|and)\s{1,3})?[A-Za-z]\w{0,3}\s{0,3}$")
+
+
+def _final_formula(text: str) -> Value | None:
+    r"""Read the math span that ends the text, `$…$`, `$$…$$`, `\(…\)` or `\[…\]`, with the spans it is joined to."""
+    text = text.rstrip("*_ .")
+    delimiters = next((pair for pair in _MATH_DELIMITERS if text.endswith(pair[1])), None)
+    if delimiters is None:
+        return None
+    opening, closing = delimiters
+    spans: list[str] = []
+    while len(spans) < MAX_TRIES and text.endswith(closing):
+        end = len(text) - len(closing)
+        start = text.rfind(opening, 0, end)
+        if start < 0 or (opening == "$" and "\n" in text[start:end]):
+            break
+        spans.append(text[start + len(opening) : end])
+        joint = _JOINED.search(text, max(0, start - 16), start)
+        text = text[: joint.start()].rstrip() if joint else ""
+    value = read(" or ".join(reversed(spans)))
+    return None if isinstance(value, Words) else value
+
+
+def _final_equation(text: str) -> Value | None:
+    """Read what follows the last `=` of the last line, if it is an answer up to its end; `x = 1 or x = 2` is two."""
+    *before, tail = text[text.rfind("\n") + 1 :].split("=")
+    if not before or len(tail) > _CLAUSE_CHARS:
+        return None
+    values = [tail]
+    for part in before[:0:-1]:
+        joint = _JOINED_NAME.search(part[-16:])
+        if joint is None or len(values) == MAX_TRIES:
+            break
+        values.append(part[: max(0, len(part) - 16) + joint.start()])
+    value = read(" or ".join(reversed(values)))
+    return None if isinstance(value, Words) else value
+
+
+_DIGITS = r"(?:(?>[0-9]{1,3}(?:,[0-9]{3})++(?![0-9])|[0-9]++)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]{1,4}(?!\w))?|\.[0-9]++)"
+_ROOT_OR_FRACTION = (
+    r"(?:\\[dtc]?frac\s?(?:\{[^{}]{1,60}\}|[0-9])\s?(?:\{[^{}]{1,60}\}|[0-9])|\\sqrt(?:\[[0-9]\])?\{[^{}]{1,60}\})"
+)
+_ELEMENT = (
+    rf"\\?[$€£¥]?\s?(?:{_DIGITS}(?:\s?{_ROOT_OR_FRACTION})?|{_ROOT_OR_FRACTION})(?!st\b|nd\b|rd\b|th\b)(?:\s?\\?%)?"
+)
+# A minus is a sign where it touches the number or follows a word; a dash that begins a line is a bullet.
+_START = (
+    r"(?:(?<![\w^_.{\\)\]}%$+*/-])|(?<![\w^_.{\\)\]}%])(?:[-+](?=[$€£¥.\\0-9])|(?<=[^\s\w)\]}] )- ?|(?<=[A-Za-z] )- ?))"
+)
+_JOIN = (
+    r"(?:[ \t]{0,3}(?:[-+*/^]|\*\*)[ \t]{0,3}-?|[ \t]{1,3}"
+    r"|\s{0,3}(?:,|;|&|\band\b|\bor\b)\s{0,3}(?:(?:and|or)\s{1,3})?-?)"
+)
+_NUMBERS = re.compile(rf"{_START}{_ELEMENT}(?:{_JOIN}{_ELEMENT}){{0,63}}")
+_NEAR_END = 400
+"""Characters of the end in which the last number is looked for before the whole window."""
+
+
+def _leading_numbers(clause: str) -> str:
+    match = _NUMBERS.match(clause.lstrip("$(*_ ~"))
+    return match[0] if match else ""
+
+
+def _last_number(text: str) -> Value | None:
+    """Read the last number with the numbers and operators it is joined to, so that `42 or 43` is no 43."""
+    near = text[-_NEAR_END:]
+    if len(near) < len(text):
+        near = near[re.search(r"\s|$", near).end() :]  # type: ignore[union-attr]  # `$` always matches
+    for window in (near, text):
+        matches = _NUMBERS.findall(window)
+        if matches:
+            return read(matches[-1])
+    return None
+
+
+_PARENTHESISED_CHOICE = re.compile(r"\(([A-J])\)")
+_FINAL_CHOICE = re.compile(r"(?:^|[\s*])([A-J])[.*]{0,3}$")
+
+
+def _last_choice(text: str) -> Value | None:
+    letters = _PARENTHESISED_CHOICE.findall(text) or _FINAL_CHOICE.findall(text)
+    return Choice(letters[-1], letters[-1]) if letters else None

@@ -1,0 +1,389 @@
+"""What is right, what is wrong and what is no answer, class by class."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_core import UserError
+from grpo_tasks_math.verify import Verdict, extract_answer, pool, verify
+
+CORRECT, WRONG, UNPARSABLE = Verdict.CORRECT, Verdict.WRONG, Verdict.UNPARSABLE
+
+
+@pytest.fixture
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails a test whose answers are not decided exactly."""
+
+    def refuse(gold: str, answer: str, timeout_s: float) -> bytes:
+        raise AssertionError(f"{gold!r} against {answer!r} went to the symbolic engine")
+
+    monkeypatch.setattr(pool, "check", refuse)
+
+
+NUMBERS = [
+    ("1000", r"\boxed{1\,000}", CORRECT),
+    ("1000", "1 000", CORRECT),
+    ("1000", "1,000", CORRECT),
+    ("1000000", "1{,}000{,}000", CORRECT),
+    ("1,000", "1000", CORRECT),
+    ("1000", "1e3", CORRECT),
+    ("1500", r"1.5 \times 10^{3}", CORRECT),
+    ("1500000", "1.5 million", CORRECT),
+    ("7/2", "3 1/2", CORRECT),
+    (r"\frac{7}{2}", "3½", CORRECT),
+    (r"-\frac{7}{2}", r"-3\frac{1}{2}", CORRECT),
+    (r"\frac{1}{3}", r"\boxed{0.\overline{3}}", CORRECT),
+    ("1/6", "0.1666...", CORRECT),
+    ("12", "12.", CORRECT),
+    ("12", "12.0", CORRECT),
+    ("0.5", ".5", CORRECT),
+    ("0.5", r"\frac12", CORRECT),
+    ("1/2", r"\dfrac{1}{2}", CORRECT),
+    ("1/2", r"\tfrac 1 2", CORRECT),
+    ("-0.5", "−1/2", CORRECT),
+    ("-1/2", "-0.5", CORRECT),
+    (r"-\frac{1}{2}", r"\frac{-1}{2}", CORRECT),
+    ("6", r"\sqrt{36}", CORRECT),
+    ("1024", "2^10", CORRECT),
+    ("120", "5!", CORRECT),
+    ("42", "٤٢", CORRECT),
+    ("42", "\u200f42\u200e", CORRECT),
+    ("42", "4\x002", CORRECT),
+    ("42", "42", CORRECT),
+    # An approximation is another number.
+    (r"\frac{1}{3}", "0.3333", WRONG),
+    ("3.14", "3.14159", WRONG),
+    ("80", "80,000", WRONG),
+    ("12", "112", WRONG),
+    ("12", "1 2", WRONG),
+    ("-5", "5", WRONG),
+    ("5", "-5", WRONG),
+    ("-5", "−5", CORRECT),
+    ("-5", "- 5", CORRECT),
+    ("0", "-0", CORRECT),
+]
+
+UNITS = [
+    ("20", "€20", CORRECT),
+    ("20", "$20", CORRECT),
+    ("20", r"\$20", CORRECT),
+    ("20", r"$\$20$", CORRECT),
+    ("-20", "-$20", CORRECT),
+    ("20", "20 dollars", CORRECT),
+    ("$20", "20 dollars", CORRECT),
+    ("$20", "20 cents", WRONG),
+    ("5", r"5\text{ cm}", CORRECT),
+    ("5 cm", "5", CORRECT),
+    ("5 cm", "5 m", WRONG),
+    ("900", "900m", CORRECT),
+    ("36", r"36\text{ cm}^2", CORRECT),
+    ("36 cm^2", "36 m^2", WRONG),
+    ("90", r"90^\circ", CORRECT),
+    ("90^{\\circ}", "90 degrees", CORRECT),
+    ("12", "12 apples", CORRECT),
+    ("10 am", "10 pm", WRONG),
+    # The sign is read as the gold reads it.
+    ("20", r"20\%", CORRECT),
+    (r"20\%", "20", CORRECT),
+    ("0.2", "20%", CORRECT),
+    (r"20\%", "1/5", CORRECT),
+    ("20%", "20 percent", CORRECT),
+    ("20%", "0.2%", WRONG),
+    ("20", "0.2", WRONG),
+]
+
+STRUCTURES = [
+    ("(1,2)", "(1, 2)", CORRECT),
+    ("(1,2)", r"\left(1,\;2\right)", CORRECT),
+    ("(1,2)", "(2,1)", WRONG),
+    ("(1,2)", "1, 2", CORRECT),
+    ("(1,2]", "[1,2]", WRONG),
+    ("(1,2]", "(1, 2.0]", CORRECT),
+    (r"\{1,2\}", r"\{2, 1\}", CORRECT),
+    (r"\{1,2\}", "(1,2)", WRONG),
+    (r"\{1,2\}", r"\{1,2,3\}", WRONG),
+    (r"\{1,2\}", r"\{1,1\}", WRONG),
+    ("1,-2", "x = 1 or x = -2", CORRECT),
+    ("2,-2", r"\pm 2", CORRECT),
+    (r"\emptyset", r"\varnothing", CORRECT),
+    (r"\emptyset", "∅", CORRECT),
+    (r"\emptyset", r"\{\}", CORRECT),
+    (r"\emptyset", "0", WRONG),
+    ("100,200", "(100,200)", WRONG),
+    ("(100,200)", "(100, 200)", CORRECT),
+    ("((1,2),(3,4))", "((1, 2), (3, 4))", CORRECT),
+    ("5", "x = 5", CORRECT),
+    ("x = 5", "5", CORRECT),
+    ("x = 5", "y = 5", WRONG),
+    ("x = 5", "x = 2 + 3 = 5", CORRECT),
+    ("42", "6 * 7 = 42", CORRECT),
+    ("101_2", r"101_{2}", CORRECT),
+    ("101_2", "101", CORRECT),
+    ("101_2", "101_3", WRONG),
+    ("101_2", "5", WRONG),
+    ("5", "(5)", CORRECT),
+    ("5", "[5]", CORRECT),
+]
+
+WORDS = [
+    ("B", "(B)", CORRECT),
+    ("B", "b", CORRECT),
+    ("B", r"\text{(B)}", CORRECT),
+    ("B", "B) 42", CORRECT),
+    ("B", "The answer is (B).", CORRECT),
+    ("(B)", "I choose (A), no: (B)", CORRECT),
+    ("B", "C", WRONG),
+    ("x", "X", WRONG),
+    ("Evelyn", r"\text{Evelyn}", CORRECT),
+    ("Evelyn", "The answer is Evelyn.", CORRECT),
+    ("the red ball", "<answer>Red ball</answer>", CORRECT),
+    ("Evelyn", "Maria", WRONG),
+    ("x+1", "x + 1", CORRECT),
+    ("2:30", "2 : 30", CORRECT),
+]
+
+EXTRACTION = [
+    ("5", r"\boxed{4} no, that is wrong: \boxed{5}", CORRECT),
+    ("4", r"\boxed{4} no, that is wrong: \boxed{5}", WRONG),
+    ("5", r"\boxed{\boxed{5}}", CORRECT),
+    ("5", r"\boxed 5", CORRECT),
+    ("7", "<think>5, 6 or 12?</think><answer>7</answer>", CORRECT),
+    ("7", r"<answer>The box says \boxed{7}</answer> \boxed{8}", CORRECT),
+    ("7", "<answer>6</answer> no <answer>7</answer>", CORRECT),
+    ("42", "<answer>42", CORRECT),
+    ("42", "The total is 3.</think>\n<answer>\n42\n</answer>", CORRECT),
+    ("42", "<answer>She has 42 apples</answer>", CORRECT),
+    ("yes", "<answer>Yes</answer>", CORRECT),
+    ("18", "She makes 9 * 2 = $<<9*2=18>>18.\n#### 18", CORRECT),
+    ("1200", "#### 1,200\n", CORRECT),
+    ("3", "#### Step 2\nThe total is 3", CORRECT),
+    ("18", "So she makes 9 * 2 = $18 every day.", CORRECT),
+    ("42", "The answer is 42 because 6 * 7 = 42. Not 43.", CORRECT),
+    ("42", "**Answer:** 42", CORRECT),
+    ("42", "Final Answer\n\n42", CORRECT),
+    ("42", "The answer is:\n\n$$\n42\n$$", CORRECT),
+    ("42", "The answer is clear. 40 + 2 = 42", CORRECT),
+    ("6", "The answer is 5, no: the answer is 6", CORRECT),
+    ("43", "We have $a = 42$, so $b = 43$", CORRECT),
+    ("42", "Step 1: 40\n- 42", CORRECT),
+    ("7", r"So \[ x = 3 + 4 = 7 \]", CORRECT),
+    ("4", "Well, it is **4**.", CORRECT),
+    ("2.5", r"The result is \frac{5}{2}.", CORRECT),
+    ("2", r"The result is \frac{5}{2}.", WRONG),
+    ("4", "The point is (3, 4).", WRONG),
+    ("12", "of 112", WRONG),
+    ("5", "it fell to x-5", UNPARSABLE),
+    ("42", r"so \boxed{42", UNPARSABLE),
+    # What was thought is not what was answered.
+    ("7", "<think>7</think>8", WRONG),
+    ("7", r"<think>\boxed{7}</think>\boxed{8}", WRONG),
+    ("7", "The answer is 7</think>I cannot tell.", UNPARSABLE),
+    ("7", "<think>The answer is 7", UNPARSABLE),
+    ("7", "<think>maybe <answer>7</answer>", CORRECT),
+    ("7", "7<think>8", CORRECT),
+]
+
+ENUMERATIONS = [
+    "40, 41, 42",
+    "42, 41",
+    "42 or 43",
+    "43 or 42",
+    "41 and 42",
+    "40 41 42",
+    "41; 42",
+    "41\n42",
+    "41-42",
+    "42 ± 1",
+    "The answer is 41 or 42.",
+    "The answer is 41, 42",
+    "It is either 41 or 42",
+    r"\boxed{41 \text{ or } 42}",
+    r"\boxed{41, 42}",
+    r"\boxed{41} or \boxed{42}",
+    r"$\boxed{41}$, $\boxed{42}$",
+    "So x = 41 or x = 42.",
+    "So $x = 41$ or $x = 42$.",
+    "So $41$, $42$",
+    "<answer>41, 42</answer>",
+    "#### 41, 42",
+    "(41, 42)",
+    "[41, 42]",
+]
+
+NOTHING = [
+    "",
+    " \n",
+    r"\boxed{}",
+    "<answer></answer>",
+    r"5 \boxed{ }",
+    "5 <answer> </answer>",
+    "...",
+    "I do not know",
+    "####",
+]
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize(
+    ("gold", "completion", "verdict"), [*NUMBERS, *UNITS, *STRUCTURES, *WORDS, *EXTRACTION], ids=repr
+)
+def test_verdict_is_reached_exactly(gold: str, completion: str, verdict: Verdict) -> None:
+    assert verify(gold, completion) is verdict
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize("completion", ENUMERATIONS)
+def test_an_enumeration_is_not_an_answer(completion: str) -> None:
+    assert verify("42", completion) is WRONG
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize("completion", NOTHING)
+def test_no_answer_is_unparsable(completion: str) -> None:
+    assert verify("5", completion) is UNPARSABLE
+
+
+SYMBOLIC = [
+    ("-1", r"\boxed{e^{i\pi}}", CORRECT),
+    (r"\frac{\sqrt{2}}{2}", r"$\frac{1}{\sqrt 2}$", CORRECT),
+    (r"10\sqrt{3}", r"\boxed{10\sqrt3\text{ cm}}", CORRECT),
+    (r"2\sqrt{2}", r"\sqrt{8}\text{ cm}", CORRECT),
+    ("(x+1)^2", "x^2 + 2x + 1", CORRECT),
+    ("0.5x", "x/2", CORRECT),
+    ("ab", "ba", CORRECT),
+    (r"\cos x", r"\cos(x)", CORRECT),
+    ("1/2", r"\sin 30^\circ", CORRECT),
+    ("3+4i", "4i+3", CORRECT),
+    (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\boxed{\begin{bmatrix}1 & 2\\ 3 & 4\end{bmatrix}}", CORRECT),
+    (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\boxed{\begin{bmatrix}1 & 2\\ 3 & 5\end{bmatrix}}", WRONG),
+    (r"(-\infty,2)\cup(3,\infty)", r"(3,\infty) \cup (-\infty, 2)", CORRECT),
+    (r"\{\sqrt2,-\sqrt2\}", r"\{-\sqrt{2}, \sqrt{2}\}", CORRECT),
+    (r"(\frac{\pi}{2}, 1)", r"(\pi/2, 1)", CORRECT),
+    ("(1,2)", "1 < x < 2", CORRECT),
+    ("y=2x+3", "3+2x", CORRECT),
+    ("x^2+y^2=4", "y^2 + x^2 = 4", CORRECT),
+    (r"\pi", "3.14159265", WRONG),
+    (r"\pi", "3.141592653589793", WRONG),
+    (r"\sqrt{2}", "1.414214", WRONG),
+    (r"\pi + 1", r"\pi + 1.0000000000000001", WRONG),
+    ("5m", "5", WRONG),
+    ("2x", "x", WRONG),
+    ("5", r"\boxed{\frac{1}{x+}}", UNPARSABLE),
+    ("x", r"\boxed{x + }", UNPARSABLE),
+]
+
+
+@pytest.mark.parametrize(("gold", "completion", "verdict"), SYMBOLIC, ids=repr)
+def test_formulas_are_compared_by_value(gold: str, completion: str, verdict: Verdict) -> None:
+    assert verify(gold, completion, timeout_s=60.0) is verdict
+
+
+@pytest.mark.parametrize("gold", ["nan", "5", "NaN"])
+@pytest.mark.parametrize("completion", ["nan", r"\boxed{nan}", r"\boxed{\text{NaN}}", "-nan"])
+def test_nan_equals_nothing(gold: str, completion: str) -> None:
+    assert verify(gold, completion) is WRONG
+
+
+def test_gold_may_still_stand_in_its_solution() -> None:
+    assert verify("2 + 2 = 4\n#### 4", "4") is CORRECT
+    assert verify(r"hence \boxed{4}", "4") is CORRECT
+
+
+def test_gold_that_nothing_reads_is_compared_as_it_stands() -> None:
+    long = "x" * 3000
+    assert verify(long, long) is CORRECT
+    assert verify(long, long + "x") is WRONG
+    assert verify("", "") is WRONG
+    assert verify(" ", "5") is WRONG
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_time_limit_must_be_a_time(timeout_s: float) -> None:
+    with pytest.raises(UserError, match="timeout_s"):
+        verify("1", "1", timeout_s=timeout_s)
+
+
+def test_verdicts_are_strings() -> None:
+    assert Verdict.CORRECT == "correct"
+    assert {verdict.value for verdict in Verdict} == {"correct", "wrong", "unparsable", "timeout"}
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer"),
+    [(r"so \boxed{\dfrac{1}{2}}.", r"\frac{1}{2}"), ("x = 5", "x=5"), ("none of it", "none of it"), ("?", None)],
+)
+def test_extract_answer_gives_the_cleaned_spelling(completion: str, answer: str | None) -> None:
+    assert extract_answer(completion) == answer
+
+
+def grouped(number: int, separator: str) -> str:
+    return f"{number:,}".replace(",", separator)
+
+
+FORMS = [
+    "{}",
+    "{}.",
+    "{} apples",
+    "${}$",
+    "x = {}",
+    "The answer is {}.",
+    "The answer is ${}$ because 1 + 1 = 2.",
+    "1 + 2 = 3\n#### {}",
+    r"7 and \boxed{{{}}} and so on",
+    "<think>1, 2 or 3</think>\n<answer>{}</answer>",
+    "**{}**",
+    "First 17.\nThen {}",
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    number=st.integers(-(10**12), 10**12),
+    other=st.integers(-(10**12), 10**12),
+    form=st.sampled_from(FORMS),
+    separator=st.sampled_from(["", ",", r"\,", "{,}"]),
+)
+def test_integer_equals_itself_and_nothing_else_in_every_form(
+    number: int, other: int, form: str, separator: str
+) -> None:
+    completion = form.format(grouped(number, separator))
+    assert verify(str(number), completion) is CORRECT
+    assert verify(str(other), completion) is (CORRECT if other == number else WRONG)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(-999, 999), st.integers(1, 999))
+def test_fraction_equals_its_forms(numerator: int, denominator: int) -> None:
+    value = Fraction(numerator, denominator)
+    gold = f"{numerator}/{denominator}"
+    sign, whole, rest = "-" if value < 0 else "", abs(value) // 1, abs(value) % 1
+    assert verify(gold, str(value)) is CORRECT
+    assert verify(gold, rf"\boxed{{\frac{{{numerator}}}{{{denominator}}}}}") is CORRECT
+    if whole and rest:
+        assert verify(gold, rf"{sign}{whole}\frac{{{rest.numerator}}}{{{rest.denominator}}}") is CORRECT
+        assert verify(gold, f"{sign}{whole} {rest}") is CORRECT
+    assert verify(gold, str(value + 1)) is WRONG
+    assert value == 0 or verify(gold, str(-value)) is WRONG
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(-99, 99), min_size=2, max_size=6, unique=True), st.sampled_from([", ", " or ", " and ", "; "])
+)
+def test_listing_candidates_never_pays(candidates: list[int], separator: str) -> None:
+    listed = separator.join(map(str, candidates))
+    for text in (listed, f"The answer is {listed}.", rf"\boxed{{{listed}}}", f"So it must be {listed}"):
+        assert verify(str(candidates[0]), text) is WRONG
+        assert verify(str(candidates[-1]), text) is WRONG
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations([1, -2, 3, 40]))
+def test_sets_have_no_order_and_tuples_do(numbers: list[int]) -> None:
+    inside = ", ".join(map(str, numbers))
+    assert verify(r"\{1,-2,3,40\}", rf"\{{{inside}\}}") is CORRECT
+    assert verify("(1,-2,3,40)", f"({inside})") is (CORRECT if numbers == [1, -2, 3, 40] else WRONG)

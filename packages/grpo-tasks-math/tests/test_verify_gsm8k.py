@@ -1,0 +1,52 @@
+"""Real rows: every reference solution is right, and wrong for another gold, on the exact path alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from grpo_tasks_math.rewards import reasoning
+from grpo_tasks_math.verify import Verdict, pool, verify
+
+
+def shared_data() -> Path | None:
+    """`$GRPO_SHARED_DATA`, or the first `shared/data` in or beside a folder above this file."""
+    if "GRPO_SHARED_DATA" in os.environ:
+        return Path(os.environ["GRPO_SHARED_DATA"])
+    return next((each for up in Path(__file__).resolve().parents if (each := up / "shared" / "data").is_dir()), None)
+
+
+def solutions(name: str) -> list[str]:
+    folder = shared_data()
+    if folder is None or not (folder / name).is_file():
+        pytest.skip(f"{name} is not in $GRPO_SHARED_DATA nor in a shared/data folder above the tests")
+    return [json.loads(line)["answer"] for line in (folder / name).read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("name", ["gsm8k_train.jsonl", "gsm8k_test_500.jsonl"])
+def test_reference_solutions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(gold: str, answer: str, timeout_s: float) -> bytes:
+        raise AssertionError((gold, answer))
+
+    monkeypatch.setattr(pool, "check", refuse)
+    for solution in solutions(name):
+        gold = solution.rpartition("####")[2].strip().replace(",", "")
+        assert verify(gold, solution) is Verdict.CORRECT, solution
+        assert verify(str(int(gold) + 1), solution) is Verdict.WRONG, solution
+        assert verify(str(-int(gold)), solution) is (Verdict.CORRECT if int(gold) == 0 else Verdict.WRONG), solution
+
+
+def test_answers_are_found_without_their_marker() -> None:
+    # The sentence before #### states the answer, though often not as its last number: 489 of 500 were found.
+    rows = [solution.rpartition("####") for solution in solutions("gsm8k_test_500.jsonl")]
+    found = sum(verify(gold.strip(), text) is Verdict.CORRECT for text, _, gold in rows)
+    assert found >= 480
+
+
+def test_the_arithmetic_of_reference_solutions_is_true() -> None:
+    qualities = [reasoning(solution) for solution in solutions("gsm8k_test_500.jsonl")]
+    # Some write none, and some slip, as in `192*100=1920`.
+    assert sum(quality == 1.0 for quality in qualities) >= 480

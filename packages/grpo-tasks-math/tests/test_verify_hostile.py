@@ -1,0 +1,152 @@
+"""Any text gets a verdict, soon, and raises nothing."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from grpo_tasks_math.verify import Verdict, pool, symbolic, verify
+from grpo_tasks_math.verify.compare import compare
+from grpo_tasks_math.verify.extract import extract
+from grpo_tasks_math.verify.reader import read
+
+N = 1_000_000
+SECONDS = 5.0
+"""Ten times what the slowest takes on a busy machine; a quadratic rule would take minutes."""
+
+HOSTILE = {
+    "digits": "1" * N,
+    "numbers": "1 " * (N // 2),
+    "list": "1," * (N // 2),
+    "groups": "1,000," * (N // 6),
+    "operators": "1+" * (N // 2),
+    "minus": "-" * N,
+    "dollars": "$1" * (N // 2),
+    "open braces": "{" * N,
+    "nested braces": "{" * 100_000 + "5" + "}" * 100_000,
+    "nested parentheses": "(" * 100_000 + "5" + ")" * 100_000,
+    "open boxes": "\\boxed{" * (N // 7),
+    "nested boxes": "\\boxed{" * 100_000 + "5" + "}" * 100_000,
+    "many boxes": "\\boxed{5}," * (N // 10),
+    "open answers": "<answer>" * (N // 8),
+    "closed answers": "</answer>" * (N // 9),
+    "open thoughts": "<think>" * (N // 7),
+    "hashes": "#" * N,
+    "headings": "#### x\n" * (N // 7),
+    "phrases": "answer is " * (N // 10),
+    "near phrases": ("answer" + "x" * 59) * (N // 65),
+    "fractions": "\\frac{1}" * (N // 8),
+    "roots": "√" * N,
+    "equals": "x=" * (N // 2),
+    "choices": "(A)" * (N // 3),
+    "spaces": " " * N,
+    "lines": "\n" * N,
+    "null bytes": "\0" * N,
+    "surrogates": "\ud800" * N,
+    "right-to-left marks": "\u200f5" * (N // 2),
+    "superscripts": "²" * N,
+    "unicode digits": "٤" * N,
+    "backslashes": "\\" * N,
+    "short tower": "9^" * 200 + "9",
+    "short units": "5 " + "a " * 900,
+    "short pairs": "(1," * 300 + "1" + ")" * 300,
+    "short dots": "." * 1999 + "5",
+    "short signs": "\\pm" * 600,
+    "short texts": "\\text{" * 300,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.parametrize("form", ["%s", "\\boxed{%s}", "<answer>%s</answer>", "The answer is %s."])
+def test_hostile_text_is_read_in_bounded_time(text: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "check", lambda gold, answer, timeout_s: symbolic.UNPARSABLE)
+    begin = time.perf_counter()
+    assert verify("42", form % text) in (Verdict.WRONG, Verdict.UNPARSABLE)
+    assert time.perf_counter() - begin < SECONDS
+
+
+def test_integers_beyond_pythons_limit_are_no_numbers() -> None:
+    digits = sys.get_int_max_str_digits() + 1
+    assert verify("9" * digits, "1" * digits) is Verdict.WRONG
+    assert verify("42", f"1e{'9' * digits}") in (Verdict.WRONG, Verdict.UNPARSABLE)
+
+
+fragments = st.sampled_from(
+    [
+        *"0123456789", "-", ".", ",", " ", "\n", "x", "i", "(", ")", "[", "]", "{", "}", "\\{", "\\}", "=", "$", "%", "^",
+        "_", "!", "*", "/", "&", "\\\\", "\\frac", "\\sqrt", "\\pi", "\\pm", "\\cup", "\\infty", "\\text{", "\\circ",
+        "\\overline{3}", "\\boxed{", "\\begin{pmatrix}", "\\end{pmatrix}", "####", "<answer>", "</answer>", "<think>",
+        "</think>", "The answer is", " and ", " or ", "1/2", "3 1/2", "1,000", "...", "nan", "(B)", "cm", "dollars",
+        "thousand", "²", "½", "√", "٤", "°", "\ud800", "\0", "\u200f", "'", '"', "`", "<<1=1>>",
+    ]
+)  # fmt: skip
+soups = st.lists(fragments, max_size=24).map("".join)
+anything = st.one_of(
+    soups, st.text(max_size=80), st.text(st.characters(categories=["Cs", "Cc", "Cf", "Nd"]), max_size=40)
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(gold=anything, completion=anything)
+@example(gold="\ud800", completion="\ud800")
+@example(gold="\\frac{}{}", completion="\\boxed{\\frac{}{}}")
+def test_any_text_gets_a_verdict_and_equality_is_reflexive(gold: str, completion: str) -> None:
+    def undecided(expected: str, answer: str) -> bytes:
+        return symbolic.UNPARSABLE
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "check", lambda gold, answer, timeout_s: undecided(gold, answer))
+        assert verify(gold, completion) in tuple(Verdict)
+    value = extract(completion)
+    if value is not None:
+        assert compare(value, value) is (not type(value).__name__ == "NotANumber")
+    expected = read(gold)
+    if expected is not None and value is not None:
+        symbolic.encode(expected.text, value.text)
+        symbolic.to_latex(value.text)
+
+
+@settings(max_examples=25, deadline=None)
+@given(gold=soups, answer=soups)
+def test_the_engine_itself_never_raises(gold: str, answer: str) -> None:
+    # Short soups of these parts hold no tower that could keep this process busy.
+    gold, answer = gold[:12].replace("!", "").replace("^", ""), answer[:12].replace("!", "").replace("^", "")
+    assert symbolic.handle(symbolic.encode(gold, answer)) in (symbolic.CORRECT, symbolic.WRONG, symbolic.UNPARSABLE)
+
+
+TOWERS = [
+    r"\boxed{9^{9^{9^{9}}}}",
+    r"\boxed{(10^{10})!}",
+    r"\boxed{\binom{10^9}{5 \cdot 10^8}}",
+]
+
+
+@pytest.mark.parametrize("completion", TOWERS)
+def test_a_check_that_does_not_end_is_a_timeout(completion: str) -> None:
+    pool.warm()
+    begin = time.perf_counter()
+    assert verify("42", completion, timeout_s=0.5) is Verdict.TIMEOUT
+    # The limit, the kill, and at most one start of a worker that an earlier test had killed.
+    assert time.perf_counter() - begin < 60.0
+    begin = time.perf_counter()
+    assert verify("42", completion, timeout_s=30.0) is Verdict.TIMEOUT  # the pool remembers it
+    assert time.perf_counter() - begin < 5.0
+
+
+def test_code_in_an_answer_is_not_run(tmp_path: object) -> None:
+    marker = f"{tmp_path}/run"
+    for attack in (
+        f"f(__import__('os').system('touch {marker}'))",
+        f"\\operatorname{{f}}(open('{marker}','w'))",
+        f'x_{{open("{marker}","w")}}',
+        f"open(chr(47),chr(119))^2 + {marker}",
+    ):
+        symbolic.handle(symbolic.encode("x + 1", attack))
+        verify("x+1", rf"\boxed{{{attack}}}")
+    from pathlib import Path
+
+    assert not Path(marker).exists()

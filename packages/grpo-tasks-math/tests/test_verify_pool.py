@@ -1,0 +1,168 @@
+"""One verifier for every thread, process and event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from grpo_core import InfrastructureError, KillablePool, Outcome
+from grpo_tasks_math.verify import Verdict, close, pool, verify, warm
+
+PAIRS = [
+    (r"\frac{\sqrt{2}}{2}", r"\boxed{\frac{1}{\sqrt{2}}}", Verdict.CORRECT),
+    ("x + 1", r"\boxed{1 + x}", Verdict.CORRECT),
+    ("x + 1", r"\boxed{x - 1}", Verdict.WRONG),
+    ("42", "42", Verdict.CORRECT),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warmed() -> Iterator[None]:
+    warm()
+    yield
+    close()
+
+
+def test_from_many_threads() -> None:
+    with ThreadPoolExecutor(8) as threads:
+        verdicts = list(threads.map(lambda pair: verify(pair[0], pair[1], 60.0), PAIRS * 6))
+    assert verdicts == [verdict for _, _, verdict in PAIRS] * 6
+
+
+def test_off_the_main_thread_and_in_asyncio() -> None:
+    async def gather() -> list[Verdict]:
+        inline = verify(*PAIRS[0][:2], 60.0)
+        return [inline, *await asyncio.gather(*(asyncio.to_thread(verify, g, c, 60.0) for g, c, _ in PAIRS))]
+
+    assert asyncio.run(gather()) == [Verdict.CORRECT, *(verdict for _, _, verdict in PAIRS)]
+
+
+def test_time_in_the_queue_does_not_count() -> None:
+    # 40 checks of some ms for few workers: all of them end, though together they take longer than one limit.
+    pairs = [(f"x + {n}", rf"\boxed{{{n} + x}}") for n in range(40)]
+    with ThreadPoolExecutor(40) as threads:
+        verdicts = list(threads.map(lambda pair: verify(*pair, 5.0), pairs))
+    assert verdicts == [Verdict.CORRECT] * 40
+
+
+def _in_child(results: object) -> None:
+    results.put(verify(*PAIRS[0][:2], 60.0).value)  # type: ignore[attr-defined]  # a multiprocessing queue
+
+
+def test_in_a_forked_child_while_the_parent_verifies() -> None:
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    with pool._lock, warnings.catch_warnings():
+        # Python 3.12 warns of a fork beside threads; that it works is what is tested, with the lock held besides.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = context.Process(target=_in_child, args=(results,))
+        child.start()
+    assert results.get(timeout=120) == "correct"
+    child.join(30)
+    assert child.exitcode == 0
+    assert verify(*PAIRS[1][:2], 60.0) is Verdict.CORRECT
+
+
+def test_a_process_that_verified_ends_by_itself() -> None:
+    code = r"from grpo_tasks_math.verify import verify; print(verify('x+1', '\\boxed{1+x}', 60.0).value)"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.stdout.strip(), done.returncode) == ("correct", 0), done.stderr
+
+
+def test_after_close_it_starts_again() -> None:
+    close()
+    close()
+    assert verify(*PAIRS[2][:2], 60.0) is Verdict.WRONG
+
+
+def test_inside_a_worker_there_is_no_second_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nested_verifier.py").write_text(
+        "import psutil\n"
+        "from grpo_tasks_math.verify import verify, warm\n"
+        "def factory():\n"
+        "    warm()\n"
+        "    return handle\n"
+        "def handle(payload):\n"
+        "    verdict = verify('x + 1', payload.decode())\n"
+        "    return f'{verdict} {len(psutil.Process().children())}'.encode()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with KillablePool("nested_verifier:factory", workers=1) as workers:
+        right, wrong = workers.map([rb"\boxed{1 + x}", rb"\boxed{1 - x}"], 60.0)
+    assert (right.value, wrong.value) == (b"correct 0", b"wrong 0")
+
+
+class FakePool:
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+
+    def submit(self, payload: bytes, timeout_s: float) -> Future[Outcome]:
+        future: Future[Outcome] = Future()
+        future.set_result(self.outcome)
+        return future
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Outcome("timeout", why="killed after 3 s"),
+        Outcome("crashed", why="SIGSEGV"),
+        Outcome("error", why="MemoryError"),
+    ],
+)
+def test_a_spent_budget_abstains(outcome: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_shared_pool", lambda: FakePool(outcome))
+    assert verify("x + 1", r"\boxed{2x}") is Verdict.TIMEOUT
+
+
+def test_machinery_that_does_not_start_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_shared_pool", lambda: FakePool(Outcome("unavailable", why="no such program")))
+    with pytest.raises(InfrastructureError, match="no such program"):
+        verify("x + 1", r"\boxed{2x}")
+    assert verify("2", "2") is Verdict.CORRECT  # the exact path needs no worker
+
+
+def test_out_of_memory_inside_a_worker_abstains(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(payload: bytes) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(pool, "inside_worker", lambda: True)
+    monkeypatch.setattr(pool.symbolic, "handle", exhausted)
+    assert verify("x + 1", r"\boxed{2x}") is Verdict.TIMEOUT
+
+
+def test_importing_it_loads_no_engine() -> None:
+    code = (
+        "import sys, grpo_tasks_math.verify as v, grpo_tasks_math.rewards as r\n"
+        "assert v.verify('1/2', '0.5') == 'correct' and r.accuracy('5', '5') == 2.0\n"
+        "heavy = {'torch', 'sympy', 'math_verify', 'transformers', 'datasets', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_one_pool_for_all_threads() -> None:
+    close()
+    found = []
+    start = threading.Barrier(4)
+
+    def look() -> None:
+        start.wait()
+        found.append(pool._shared_pool())
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(each) for each in found}) == 1

