@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -91,7 +92,7 @@ class Workbench:
 
     def __init__(self, name: str, model: PreTrainedModel, tokens: int) -> None:
         self.name = name
-        self.model = model.eval()
+        self.model: Any = model.train(False)
         # A random model never ends by itself, and a real one must not: lengths are part of the workload.
         self.model.generation_config.eos_token_id = None
         self.tokens = tokens
@@ -103,6 +104,7 @@ class Workbench:
         self.spread = torch.randint(max(1, tokens // 8), tokens + 1, (len(self.ids),), generator=generator)
 
     def with_engine(self, limits: torch.Tensor, temperature: float = 1.0) -> list[Completion]:
+        """Sample every row up to its limit; temperature 0 is greedy."""
         requests = [
             Request(tuple(ids), SampleKey(0, 0, "", row), max_completion_length=limit)
             for row, (ids, limit) in enumerate(zip(self.ids.tolist(), limits.tolist(), strict=True))
@@ -113,8 +115,9 @@ class Workbench:
 
     @torch.no_grad()
     def with_generate(self, limits: torch.Tensor, do_sample: bool = True) -> torch.Tensor:
+        """Do the same with `generate`; return [A, T], padded."""
         sampled = {"temperature": 1.0, "top_k": 0, "top_p": 1.0} if do_sample else {}
-        return self.model.generate(
+        generated: torch.Tensor = self.model.generate(
             self.ids,
             attention_mask=torch.ones_like(self.ids),
             do_sample=do_sample,
@@ -122,9 +125,11 @@ class Workbench:
             pad_token_id=0,
             stopping_criteria=StoppingCriteriaList([RowLimits(PROMPT_LENGTH, limits.to(self.ids.device))]),
             **sampled,
-        )[:, PROMPT_LENGTH:]
+        )
+        return generated[:, PROMPT_LENGTH:]
 
     def check(self) -> Checks:
+        """Compare both sides' greedy tokens, and the sampler's log-probs with those of a training forward."""
         full = torch.full((len(self.ids),), self.tokens)
         expected = self.with_generate(full, do_sample=False).cpu()
         greedy = torch.tensor([completion.token_ids for completion in self.with_engine(full, temperature=0)])
@@ -155,6 +160,7 @@ class Workbench:
         return float(best[0] - best[1])
 
     def time(self, workload: str, limits: torch.Tensor, repeats: int) -> Timing:
+        """Run both sides in turn; keep the least time of each."""
         sides: tuple[Callable[[], object], Callable[[], object]] = (
             lambda: self.with_engine(limits),
             lambda: self.with_generate(limits),
@@ -174,7 +180,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={character: i for i, character in enumerate(alphabet)}, merges=[]))
     tokenizer.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)  # type: ignore[no-untyped-call]  # not annotated there
 
 
 def random_llama(vocabulary: int) -> PreTrainedModel:
@@ -191,7 +197,7 @@ def random_llama(vocabulary: int) -> PreTrainedModel:
         eos_token_id=None,
         pad_token_id=0,
     )
-    return LlamaForCausalLM(config)
+    return LlamaForCausalLM(config)  # type: ignore[no-untyped-call]  # transformers does not annotate it
 
 
 def main() -> None:
@@ -206,7 +212,9 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     logging.getLogger("transformers").setLevel(logging.ERROR)
     if arguments.model:
-        loaded = {arguments.model: AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32)}
+        loaded: dict[str, Any] = {
+            arguments.model: AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32)
+        }
     else:
         loaded = {name: random_llama(vocabulary) for name, vocabulary in VOCABULARIES.items()}
     checks, timings = [], []

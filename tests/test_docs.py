@@ -43,8 +43,14 @@ NOT_RUN = {
 
 END = "<<<end of command>>>"
 
-SLOW = {r"(uv run )?grpo-run$", r"(uv run )?grpo-run --seed", r".*grpo warm-start"}
-"""Commands that take minutes; run with -m slow."""
+SLOW = (r"(uv run )?grpo-run($| .*--max-steps| --seed)", r"grpo warm-start ", r"(uv run )?grpo eval ")
+"""Commands that load a model, or take minutes; run with -m slow."""
+
+SLOW_PYTHON = ("from grpo_core import train", "from grpo_core import evaluate")
+"""Likewise blocks of Python that hold one of these."""
+
+NOT_RUN_PYTHON = {"GRPOTrainer(": "needs a model from outside; packages/grpo-core/tests/test_interop_trl.py trains"}
+"""Blocks of Python that no test runs: what they hold -> why."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,11 @@ class Command:
 
     @property
     def is_slow(self) -> bool:
-        return any(re.match(pattern, self.text) for pattern in SLOW)
+        return not self.reason and any(re.match(pattern, self.text) for pattern in SLOW)
+
+    @property
+    def is_quick(self) -> bool:
+        return not self.reason and not self.is_slow
 
 
 def blocks(page: str, language: str) -> Iterator[tuple[str, str]]:
@@ -122,7 +132,7 @@ def missing_lines(shown: tuple[str, ...], printed: str) -> list[str]:
     return absent
 
 
-def run_page(page: str, home: Path, *, slow: bool) -> None:
+def run_commands(page: str, home: Path, *, slow: bool) -> None:
     todo = [command for command in commands(page) if not command.reason and (slow or not command.is_slow)]
     # One shell for the page, so that `cd` lasts; without `uv run`, since this environment is what it would make.
     run = [re.sub(r"^uv run ", "", command.text) for command in todo]
@@ -135,39 +145,54 @@ def run_page(page: str, home: Path, *, slow: bool) -> None:
         assert (int(code) != 0) == command.fails, f"{page}: $ {command.text}\nexits with {code}:\n{output}"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
+@pytest.mark.parametrize("page", [page for page in PAGES if any(command.is_quick for command in commands(page))])
 def test_commands_print_what_the_page_shows(page: str, home: Path) -> None:
-    run_page(page, home, slow=False)
+    run_commands(page, home, slow=False)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", [page for page in PAGES if any(command.is_slow for command in commands(page))])
 def test_long_commands_too(page: str, home: Path) -> None:
-    run_page(page, home, slow=True)
+    run_commands(page, home, slow=True)
+
+
+def python_blocks(page: str, *, slow: bool) -> list[str]:
+    found = [code for source, code in blocks(page, "python") if not source]
+    found = [code for code in found if not any(text in code for text in NOT_RUN_PYTHON)]
+    return [code for code in found if slow == any(text in code for text in SLOW_PYTHON)]
+
+
+def run_python(page: str, home: Path, *, slow: bool) -> None:
+    script = "set -e\n"
+    for number, code in enumerate(python_blocks(page, slow=slow)):
+        (home / f"block{number}").write_text(code)
+        script += "python -m doctest -o ELLIPSIS " if ">>>" in code else "python "
+        script += f"block{number}\n"
+    printed = shell(script + "echo all done", home)
+
+    assert printed.endswith("all done\n"), printed
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page, slow=False)])
+def test_python_runs(page: str, home: Path) -> None:
+    run_python(page, home, slow=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page, slow=True)])
+def test_slow_python_runs(page: str, home: Path) -> None:
+    run_python(page, home, slow=True)
 
 
 def test_every_reason_not_to_run_is_used() -> None:
     everything = [command.text for page in PAGES for command in commands(page)]
+    python = [code for page in PAGES for _, code in blocks(page, "python")]
 
     for pattern in (*NOT_RUN, *SLOW):
         assert any(re.match(pattern, text) for text in everything), f"{pattern} matches no command: delete it"
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if list(blocks(page, "python"))])
-def test_python_runs(page: str, home: Path) -> None:
-    plain = [code for source, code in blocks(page, "python") if not source and ">>>" not in code]
-    examples = [code for source, code in blocks(page, "python") if not source and ">>>" in code]
-    (home / "page.md").write_text("\n\n".join(examples))
-    script = "set -e\n"
-    for number, code in enumerate(plain):
-        (home / f"block{number}.py").write_text(code)
-        script += f"python block{number}.py\n"
-    if examples:
-        script += "python -m doctest -o ELLIPSIS -o NORMALIZE_WHITESPACE page.md\n"
-    printed = shell(script + "echo all done", home)
-
-    assert printed.endswith("all done\n"), printed
+    for text in (*NOT_RUN_PYTHON, *SLOW_PYTHON):
+        assert any(text in code for code in python), f"{text} is in no block: delete it"
 
 
 @pytest.mark.parametrize("page", PAGES)

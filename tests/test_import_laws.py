@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import configparser
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +81,17 @@ def test_the_contracts_between_modules_are_kept(root: Path) -> None:
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_documented_layers_are_those_that_are_checked(root: Path) -> None:
+    page = (root / "docs/explanation/architecture.md").read_text(encoding="utf-8")
+    drawn = re.search(r"```layers\n(.*?)```", page, re.DOTALL)
+    assert drawn is not None
+    checked = configparser.ConfigParser()
+    checked.read(root / ".importlinter")
+
+    layers = [line for line in checked["importlinter:contract:layers"]["layers"].splitlines() if line]
+    assert [re.split(r"\s{2,}", line)[0] for line in drawn[1].splitlines()] == layers
 
 
 @pytest.mark.parametrize("module", ["data.py", "cli/main.py", "scoring/scorer.py"])

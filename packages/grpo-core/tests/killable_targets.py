@@ -51,9 +51,10 @@ def verbs(argument: str) -> dict[str, object]:
         "segfault": lambda: ctypes.string_at(0),
         "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
         "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+        "late_bomb": late_bomb,
         "bomb": lambda: "x" * (1 << 40),
         "bomb_in_steps": bomb_in_steps,
-        "keep": lambda: kept.append(b"\1" * (int(argument) << 20)),
+        "keep": lambda: kept.append(bytes(int(argument) << 20)),
         "print": lambda: chatter(int(argument)),
         "stdin": lambda: os.read(0, 10),
         "long": lambda: "x" * int(argument),
@@ -67,6 +68,11 @@ def verbs(argument: str) -> dict[str, object]:
 def spin() -> None:
     while True:
         pass
+
+
+def late_bomb() -> None:
+    time.sleep(0.25)
+    raise MemoryError
 
 
 def die_once(flag: str) -> str:

@@ -259,6 +259,21 @@ def test_tasks_lists_what_is_installed_and_what_is_broken(
     assert not any(line.endswith(" ") for line in lines)
 
 
+def test_tasks_lists_names_that_two_packages_give(
+    capsys: pytest.CaptureFixture[str], plugins: Callable[..., None]
+) -> None:
+    wee = EmbeddedModel("wee", "/m", "")
+    plugins(
+        one={"grpo_models": [wee], "grpo_variants": {"kl": {"k3": "mine:k3"}}},
+        two={"grpo_models": [wee]},
+    )
+    conflicts = json.loads(grpo(capsys, "tasks", "--json")[1])["conflicts"]
+    assert len(conflicts) == 2
+    assert "model 'wee' is given by" in conflicts[0]
+    assert "kl 'k3' is given by grpo_core.algorithms.kl:k3 and mine:k3" in conflicts[1]
+    assert grpo(capsys, "tasks")[1].count("CONFLICT: ") == 2
+
+
 def test_tasks_without_plugins_says_what_to_do(
     capsys: pytest.CaptureFixture[str], plugins: Callable[..., None]
 ) -> None:

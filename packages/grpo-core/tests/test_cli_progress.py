@@ -270,6 +270,13 @@ def test_a_long_wait_in_a_pipe_says_so_now_and_then() -> None:
     assert stream.getvalue().splitlines() == [f"working   base evaluation   {done}/100" for done in (31, 61, 91)]
 
 
+def test_what_has_no_known_end_is_shown_without_numbers() -> None:
+    run = Watched(width=60)
+    with run.progress:
+        run.progress.on_progress("loading", 0, 0)
+        assert run.shown[-1] == "working   loading  …"
+
+
 def test_the_terminal_is_left_clean_after_a_crash() -> None:
     run = Watched(width=100)
     with pytest.raises(ZeroDivisionError), run.progress:

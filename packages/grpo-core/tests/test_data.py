@@ -321,9 +321,14 @@ def test_without_a_network_the_hub_says_how_to_give_a_local_file(
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
-    with pytest.raises(DataError) as caught:
-        list(read_rows(DatasetConfig(split="test"), question, needs=(), hub="nobody/nothing/main"))
+    hubs = {
+        "nobody/nothing/main": "dataset 'nobody/nothing' (config 'main'), split",
+        "nobody/nothing": "'nobody/nothing', split",
+    }
+    for hub, named in hubs.items():
+        with pytest.raises(DataError) as caught:
+            list(read_rows(DatasetConfig(split="test"), question, needs=(), hub=hub))
 
-    message = str(caught.value)
-    assert "dataset 'nobody/nothing' (config 'main'), split 'test', could not be loaded" in message
-    assert "give a local file: ?path=rows.jsonl" in message and "\n" not in message
+        message = str(caught.value)
+        assert f"{named} 'test', could not be loaded" in message and "no reason given" not in message
+        assert "give a local file: ?path=rows.jsonl" in message and "\n" not in message

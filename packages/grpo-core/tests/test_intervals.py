@@ -1,6 +1,7 @@
 import math
 
 import pytest
+
 from grpo_core.evaluation.intervals import bootstrap_mean, wilson
 
 

@@ -2,11 +2,12 @@ import math
 
 import pytest
 import torch
-from grpo_core.algorithms.logprobs import completion_logprobs
-from grpo_core.algorithms.packing import can_pack, packed_logprobs, pair_cost, plan_packs
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from grpo_core.algorithms.logprobs import completion_logprobs
+from grpo_core.algorithms.packing import can_pack, packed_logprobs, pair_cost, plan_packs
 
 SMALL = {"vocab_size": 19, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from grpo_core.config import LoraConfig
 from grpo_core.errors import UserError
 from grpo_core.policy.fresh import byte_tokenizer, fresh_model

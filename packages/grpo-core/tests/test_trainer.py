@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+
 from grpo_core import train
 from grpo_core.callbacks import Callback
 from grpo_core.config import EvalConfig, LoraConfig, RunConfig, TrainerConfig

@@ -35,6 +35,7 @@ _CALCULATOR = re.compile(r"<<([^<>\n]{0,200})>>")
 _TIMES = re.compile(r"(?<=[0-9)%])\s?[xX]\s?(?=[0-9($])")
 _CURRENCY = re.compile(r"[$€£¥₹]")
 _SPAN = re.compile(r"(?:[0-9.,%+\-*/^(){}\[\]!\s=]|\\(?:frac|sqrt|approx)(?![A-Za-z]))+")
+_SENTENCE_END = re.compile(r"[,;.](?=\s|$)")
 _EQUALS = re.compile(r"(=|\\approx)")
 _OPERATION = re.compile(r"[0-9)%}!]\s*(?:\*\*|[-+*/^])\s*[-+(\\0-9.]|\\(?:frac|sqrt)|[0-9)]\(|[0-9)]!")
 
@@ -47,38 +48,49 @@ def steps(text: str) -> list[Step]:
     in it is no step, nor one whose beginning or end belongs to words.
     """
     found: dict[str, Step] = {}
-    for line in _lines(text):
-        for step in _steps_of(line):
+    for clause in _clauses(text):
+        for step in _steps_of(clause):
             found.setdefault(step.text, step)
             if len(found) == MAX_STEPS:
                 return list(found.values())
     return list(found.values())
 
 
-def _lines(text: str) -> Iterator[str]:
+def _clauses(text: str) -> Iterator[str]:
     text = text[:MAX_CHARS]
     if "=" not in text and "≈" not in text and "\\approx" not in text:
         return
     yield from _CALCULATOR.findall(text)
-    yield from _CALCULATOR.sub("", text).splitlines()
+    for line in _CALCULATOR.sub("", text).splitlines():
+        if "=" in line or "≈" in line or "\\approx" in line:
+            yield from _SENTENCE_END.split(_TIMES.sub("*", _CURRENCY.sub("", clean(line[:MAX_LINE]))))
 
 
-def _steps_of(line: str) -> Iterator[Step]:
-    line = _TIMES.sub("*", _CURRENCY.sub("", clean(line[:MAX_LINE])))
-    for span in _SPAN.finditer(line):
+def _steps_of(clause: str) -> Iterator[Step]:
+    for span in _SPAN.finditer(clause):
         pieces = _EQUALS.split(span[0])
         if len(pieces) < 3:
             continue
-        sides = [side.strip() for side in pieces[::2]]
-        if _belongs_to_words(line[: span.start()], span[0]):
+        sides = [_balanced(side) for side in pieces[::2]]
+        if _belongs_to_words(clause[: span.start()], span[0]):
             sides[0] = ""
-        # A sentence may go on behind the last number: `= 24.` or `= 24 (since …`, but `= 24x` is no number.
-        is_cut = line[span.end() : span.end() + 1].isalpha() and not span[0][-1:].isspace()
-        sides[-1] = "" if is_cut else sides[-1].rstrip(" .,([")
+        # `= 24x` is no number, while `= 24 apples` and `= 24 (as before)` go on after one.
+        if clause[span.end() : span.end() + 1].isalpha() and not (span[0][-1].isspace() or span[0][-1] in "(["):
+            sides[-1] = ""
         for left, sign, right in zip(sides, pieces[1::2], sides[1:], strict=False):
             step = _step(left, right, is_approximate=sign != "=")
             if step is not None:
                 yield step
+
+
+def _balanced(side: str) -> str:
+    """Strip a bracket that opens or closes around the whole equation or the words after it."""
+    side = side.strip().rstrip("([ ")
+    if side.startswith("(") and side.count("(") > side.count(")"):
+        side = side[1:]
+    elif side.endswith(")") and side.count(")") > side.count("("):
+        side = side[:-1]
+    return side.strip()
 
 
 def _belongs_to_words(before: str, span: str) -> bool:
@@ -86,7 +98,7 @@ def _belongs_to_words(before: str, span: str) -> bool:
     start = span.lstrip()
     if start == span and (before[-1:].isalnum() or before[-1:] == ":"):
         return True
-    if before.endswith((" x", " X", " of", " and")):
+    if (before + " ").endswith((" x ", " X ", " of ")):
         return True
     return start[:1] in "+*/^)]}!%" or (start[:1] == "-" and (start[1:2] == " " and bool(before.strip())))
 

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from grpo_core.errors import UserError
 
 HEAD_TOLERANCE = 0.02
-"""Relative difference allowed between our logits and the model's own: bfloat16 rounds to 2^-8, a missing factor is larger."""
+"""Relative difference allowed between our logits and the model's own: bfloat16 rounds to 2^-8, a factor is larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,9 @@ class CausalLM:
                 f"the output embedding is wrapped by an adapter ({type(self.head).__name__}): log-probs are computed "
                 "from its weight. Leave lm_head out of target_modules, or merge the adapter into the model first."
             )
-        bias: Tensor | None = getattr(self.head, "bias", None)
-        return self.head.weight, bias
+        weight, bias = self.head.weight, getattr(self.head, "bias", None)
+        assert isinstance(weight, Tensor), "an output embedding is a linear map"
+        return weight, bias
 
 
 _checked: WeakSet[nn.Module] = WeakSet()
@@ -80,7 +81,7 @@ def causal_lm(model: nn.Module) -> CausalLM:
     """
     base = _without_peft(model)
     config = base.config.get_text_config(decoder=True)
-    head = base.get_output_embeddings()
+    head = base.get_output_embeddings()  # type: ignore[no-untyped-call]  # transformers does not annotate it
     if head is None or config.is_encoder_decoder:
         raise UserError(
             f"{type(base).__name__} is not a decoder-only language model with a head; load it as a causal LM."
@@ -115,16 +116,17 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def _without_peft(model: nn.Module) -> PreTrainedModel:
     if isinstance(model, PreTrainedModel):
         return model
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else None
+    wrapper: Any = model  # PEFT's class is known by its methods, so that peft need not be imported
+    inner = wrapper.get_base_model() if hasattr(model, "get_base_model") else None
     if not isinstance(inner, PreTrainedModel):
         raise UserError(
             f"a {type(model).__name__} is neither a transformers model nor a PEFT model around one; "
             "unwrap it first (model.module under DistributedDataParallel)."
         )
-    if getattr(model, "active_peft_config", None) is not None and model.active_peft_config.is_prompt_learning:
+    if wrapper.active_peft_config.is_prompt_learning:
         raise UserError(
-            f"{model.active_peft_config.peft_type} adds virtual tokens to every prompt, which neither the native engine "
-            "nor the log-probs see. Use LoRA or full fine-tuning."
+            f"{wrapper.active_peft_config.peft_type} adds virtual tokens to every prompt, which neither the native "
+            "engine nor the log-probs see. Use LoRA or full fine-tuning."
         )
     return inner
 

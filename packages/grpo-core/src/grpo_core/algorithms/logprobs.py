@@ -73,7 +73,9 @@ def linear_logprob(
     if chunk is None:
         elements = CHUNK_ELEMENTS if device == "cpu" else CHUNK_ELEMENTS_GPU
         chunk = max(1, elements // weight.shape[0])
-    logp, entropy = _LinearLogprob.apply(hidden, weight, bias, ids, temperature, softcap, chunk, with_entropy)
+    logp, entropy = _LinearLogprob.apply(  # type: ignore[no-untyped-call]  # torch does not annotate it
+        hidden, weight, bias, ids, temperature, softcap, chunk, with_entropy
+    )
     return logp, entropy if with_entropy else None
 
 
@@ -240,7 +242,7 @@ def _scaled_logits(
 
 
 def _minus(z: Tensor, x: Tensor) -> Tensor:
-    """Subtract x [c] from z [c, V] in place; −inf becomes the least number, since 0·−inf is NaN where 0 is the limit."""
+    """Subtract x [c] from z [c, V] in place; −inf becomes the least number, as 0·−inf is NaN where 0 is the limit."""
     return z.sub_(x[:, None]).clamp_(min=torch.finfo(z.dtype).min)
 
 

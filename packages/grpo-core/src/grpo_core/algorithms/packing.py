@@ -88,7 +88,7 @@ def pair_cost(model: nn.Module) -> float:
     config = parts.model.config.get_text_config(decoder=True)
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    embedding = parts.model.get_input_embeddings().weight.numel()
+    embedding = sum(parameter.numel() for parameter in parts.model.get_input_embeddings().parameters())
     body = max(1, sum(parameter.numel() for parameter in parts.body.parameters()) - embedding)
     return float(2 * config.num_hidden_layers * heads * head_dim / body)
 
@@ -145,7 +145,7 @@ def _split(rows: Sequence[int], size: int) -> list[Pack]:
 def _layout(
     input_ids: Tensor, prompts: Sequence[int], completions: Sequence[int], packs: Sequence[Pack]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Tokens, positions and segments [R, S] (segment −1 is padding), and the flat index that predicts each token [B, T]."""
+    """Tokens, positions, segments [R, S] (−1 is padding), and the flat index of what predicts each token [B, T]."""
     width = max(prompts[pack[0]] + sum(completions[row] - 1 for row in pack) for pack in packs)
     ids = input_ids.new_zeros(len(packs), width)
     positions, segments = torch.zeros_like(ids), torch.full_like(ids, -1)

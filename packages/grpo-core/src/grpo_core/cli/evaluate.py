@@ -60,7 +60,7 @@ def evaluate(
 def run_evaluation(config: RunConfig, callbacks: tuple[Callback, ...]) -> Mapping[str, Mapping[str, Any]]:
     """`grpo_core.evaluate` with a configuration's values, imported when it is called: it brings torch."""
     assert config.model is not None  # `resolve` chose one
-    with only_results_on_stdout():
+    with only_results_on_stdout(callbacks):
         from grpo_core.evaluation import evaluate as evaluation
 
         return evaluation.evaluate(
@@ -85,6 +85,7 @@ def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
 
     listing = table("task", "solved", "95% interval", "mean reward", "valid", "length", "truncated", "rows", "split")
     for name, result in results.items():
+        temperature = result.get("temperature")
         listing.add_row(
             name,
             number(result.get("solved_rate")),
@@ -93,8 +94,8 @@ def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
             number(result.get("valid_rate")),
             number(result.get("mean_length"), ".1f"),
             number(result.get("truncated_frac")),
-            str(result.get("n", "")) + (f" (+{result['abstained']} not scored)" if result.get("abstained") else ""),
-            f"{result.get('split', '')}, temperature {number(result.get('temperature'), 'g')}",
+            str(result.get("n", "-")) + (f" ({result['abstained']} not scored)" if result.get("abstained") else ""),
+            str(result.get("split", "-")) + (f" at temperature {temperature:g}" if temperature else ""),
         )
     print_out(listing)
 

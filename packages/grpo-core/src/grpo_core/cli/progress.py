@@ -67,8 +67,8 @@ class Waiting(Callback):
         self.clear()
 
     def on_progress(self, what: str, done: int, total: int) -> None:
-        """Draw how far something is; in a pipe, say so now and then."""
-        segments = [visible(what), f"{done}/{total}"]
+        """Draw how far something is (a total of 0 is unknown); in a pipe, say so now and then."""
+        segments = [visible(what), f"{done}/{total}" if total else "…"]
         if self._is_live:
             self.draw("working", segments, done / total if total else None, last=done >= total)
         elif self._told is None:  # what is done before the first interval is over needs no line
@@ -105,7 +105,8 @@ class Waiting(Callback):
         if self._live is None:
             from rich.live import Live
 
-            self._live = Live(console=self.console, auto_refresh=False, transient=True)
+            # stdout is not taken over: whoever redirects it meanwhile could not give it back in order.
+            self._live = Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=False)
             self._live.start()
         self._live.update(text, refresh=True)
 

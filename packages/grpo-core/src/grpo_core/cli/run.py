@@ -73,7 +73,7 @@ def run(
 
 def train(config: RunConfig, callbacks: Sequence[Callback], choices: Sequence[Choice]) -> RunResult:
     """`grpo_core.train`, imported when it is called: it brings torch."""
-    with only_results_on_stdout():
+    with only_results_on_stdout(callbacks):
         from grpo_core.training import trainer
 
         return trainer.train(config, callbacks=callbacks, choices=choices)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from grpo_core.callbacks import Callback
 from grpo_core.config import LoadedConfig, load_config
 from grpo_core.errors import UserError
 
@@ -40,18 +41,24 @@ def read_settings(options: Mapping[str, str | None], overrides: Iterable[str], c
 
 
 @contextlib.contextmanager
-def only_results_on_stdout() -> Iterator[None]:
+def only_results_on_stdout(callbacks: Iterable[Callback] = ()) -> Iterator[None]:
     """Send what anybody prints meanwhile to stderr, without the libraries' progress bars.
 
     A plugin's loader or a library may print; stdout belongs to the command's result. Torch and transformers are
     imported inside, because they read `BAR_SWITCHES` then. In a terminal, downloads keep their bars.
+
+    Args:
+        callbacks: Told that these imports, which take seconds, have begun.
     """
-    if sys.stderr.isatty():
-        from huggingface_hub.utils import enable_progress_bars
+    is_watched = sys.stderr.isatty()  # asked before a live line stands in for it
+    for callback in callbacks:
+        callback.on_progress("importing torch, loading the model", 0, 0)
+    if is_watched:
+        from huggingface_hub import utils as hub
         from transformers.utils import logging
 
         logging.disable_progress_bar()  # type: ignore[no-untyped-call] # untyped in transformers
-        enable_progress_bars()
+        hub.enable_progress_bars()  # type: ignore[attr-defined] # documented there, but not in its __all__
     else:
         for name in BAR_SWITCHES:
             os.environ.setdefault(name, "1")

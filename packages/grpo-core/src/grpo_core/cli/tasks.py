@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core.errors import DataError
+from grpo_core.errors import DataError, PluginError
 
 if TYPE_CHECKING:
     from grpo_core.binding import BoundTask
@@ -45,15 +47,18 @@ def tasks(ctx: click.Context, as_json: bool) -> None:
         for report in reports
         if report.error
     ]
+    conflicts = _conflicts()
     if as_json:
-        print_json({"tasks": found, "broken": broken})
+        print_json({"tasks": found, "broken": broken, "conflicts": conflicts})
         return
     listing = table("task", "from", "default model", "what")
     for row in found:
         listing.add_row(row["name"], row["distribution"], row["default_model"] or "-", visible(row["description"]))
     for row in broken:
         listing.add_row(row["plugin"], row["distribution"], "-", f"NOT LOADED: {visible(row['error'])}", style="red")
-    print_out(listing if found or broken else "No plugin is installed: pip install grpo-tasks-math.")
+    for conflict in conflicts:
+        listing.add_row("-", "several", "-", f"CONFLICT: {visible(conflict)}", style="red")
+    print_out(listing if found or broken or conflicts else "No plugin is installed: pip install grpo-tasks-math.")
     if found:
         click.echo("\ngrpo tasks show NAME: options and rewards.   grpo sample NAME: rows with gold and score.")
 
@@ -71,6 +76,23 @@ def show(name: str, as_json: bool) -> None:
         print_json(facts)
     else:
         _print_facts(facts)
+
+
+def _conflicts() -> list[str]:
+    """Names that two packages give: models, algorithm variants and commands."""
+    from grpo_core import registry
+    from grpo_core.plugins import default_host
+
+    host = default_host()
+    questions: list[Callable[[], object]] = [host.models, host.commands]
+    questions += [partial(registry.names, kind) for kind in registry.BUILT_IN]
+    problems = []
+    for ask in questions:
+        try:
+            ask()
+        except PluginError as problem:
+            problems.append(str(problem))
+    return problems
 
 
 def describe(task: Task) -> str:

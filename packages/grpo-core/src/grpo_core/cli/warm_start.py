@@ -54,7 +54,7 @@ def fine_tune(folder: str, callbacks: tuple[Callback, ...], **options: Any) -> M
     """`grpo_core.training.warm_start`, imported when it is called: it brings torch."""
     task = options.pop("task")
     command = shlex.join(["grpo", *sys.argv[1:]])
-    with only_results_on_stdout():
+    with only_results_on_stdout(callbacks):
         from grpo_core.training import warm_start as training
 
         return training.warm_start(task, folder, command=command, callbacks=callbacks, **options)

@@ -12,6 +12,10 @@ from grpo_core.engines.base import Request, Sampling
 from grpo_core.errors import UserError
 
 
+INSTEAD = "Choose another model, or train this one through TRL (grpo_core.interop.trl)."
+"""What to do about a model that the native engine refuses."""
+
+
 class LengthLimit(NamedTuple):
     """How many tokens a prompt and its completion may have together, and why."""
 
@@ -34,7 +38,7 @@ def check_model(model: PreTrainedModel) -> None:
     if not model._supports_attention_backend:
         raise UserError(
             f"the native engine cannot sample from {name}: its class does not go through transformers' attention "
-            "interface. Use a model that does (Llama, Qwen, SmolLM, GPT-2, …) or another engine (vllm)."
+            f"interface, as those of Llama, Qwen, SmolLM or GPT-2 do. {INSTEAD}"
         )
     config = model.config.get_text_config(decoder=True)
     known = {"full_attention", "sliding_attention", "chunked_attention"}
@@ -42,7 +46,7 @@ def check_model(model: PreTrainedModel) -> None:
     if other:
         raise UserError(
             f"the native engine cannot sample from {name}: it has layers of type {', '.join(other)}, and only "
-            f"{', '.join(sorted(known))} keep keys and values that completions can share. Use another engine (vllm)."
+            f"{', '.join(sorted(known))} keep keys and values that completions can share. {INSTEAD}"
         )
 
 
@@ -63,8 +67,8 @@ def check_requests(requests: Iterable[Request], sampling: Sampling, config: Pret
         if min(request.prompt_ids) < 0 or max(request.prompt_ids) >= config.vocab_size:
             raise UserError(
                 f"request {index} (prompt {request.key.prompt_id!r}) has token ids from {min(request.prompt_ids)} to "
-                f"{max(request.prompt_ids)}, but the model's are 0 to {config.vocab_size - 1}: is the tokenizer another "
-                "model's?"
+                f"{max(request.prompt_ids)}, but the model's are 0 to {config.vocab_size - 1}: does the tokenizer "
+                "belong to another model?"
             )
         prompt, completion = len(request.prompt_ids), request.limit(sampling)
         if prompt + completion > most:

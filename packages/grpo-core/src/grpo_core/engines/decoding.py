@@ -51,7 +51,7 @@ class StopStrings:
         self._can_end: dict[int, bool] = {}
 
     def can_end(self, token_id: int) -> bool:
-        """Whether a stop string may be complete after this token and was not before: it has some string's last character.
+        """Whether a stop string may be complete after this token: whether it adds some string's last character.
 
         A token's own text shows that, except for a space, which decoders strip at the edges, and part of a character.
         """

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from grpo_core.engines.compatibility import INSTEAD
 from grpo_core.errors import UserError
 
 Item = TypeVar("Item")
@@ -37,6 +38,9 @@ class Layout:
         prompt_lens: Length of each alive prompt.
         prompt_of: Index of each alive row's prompt.
         decoded: Tokens per row in the completion part, the one being decoded included.
+        longest_prompt: L, the longest alive prompt.
+        slots_per_prompt: G, the most rows of one prompt.
+        padding: [P, 1, L] bool, true where a shorter prompt has padding; None if all are of one length.
     """
 
     def __init__(self, prompt_lens: Sequence[int], device: torch.device) -> None:
@@ -95,7 +99,6 @@ class Layout:
         self.padding = self._padding()
 
     def _padding(self) -> Tensor | None:
-        """[P, 1, L], true where a shorter prompt has padding; None if all are of one length."""
         if all(length == self.longest_prompt for length in self.prompt_lens):
             return None
         lengths = torch.tensor(self.prompt_lens, device=self._device)
@@ -252,7 +255,7 @@ class SharedPrefixCache(Cache):
             raise UserError(
                 f"the native engine cannot sample from {model_name}: of its {len(self._shared)} caching layers, "
                 f"{self.updated} stored keys and {self.attended} used the shared-prompt attention in one pass. "
-                "Use another engine (vllm) for this model."
+                f"{INSTEAD}"
             )
 
 

@@ -26,8 +26,8 @@ from grpo_core.errors import UserError
 from grpo_core.rollout import Completion, FinishReason
 
 FLOAT32_MARGIN = 1e-3
-"""In float32, a greedy token does not depend on the batch where the best logit leads by more than this: matmuls of other
-shapes round otherwise, and the differences (1e-5 at logits of 10) stay far below. In float64 there is no such limit."""
+"""In float32, a greedy token does not depend on the batch where the best logit leads by more than this: matmuls of
+other shapes round otherwise, and the differences (1e-5 at logits of 10) stay far below. In float64 it never does."""
 
 MAX_BATCH_TOKENS = 65_536
 """Tokens of keys and values held at once: 3 GB for SmolLM2-135M in float32 (46 KB a token); 128 × 512 tokens."""
@@ -119,8 +119,8 @@ class NativeEngine:
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
         """Yield (index of the request, completion) as each finishes.
 
-        Between two completions the model is as it was (attention, training mode), so the caller may use it, but must not
-        change its weights or `sync` before the last.
+        Between two completions the model is as it was (attention, training mode), so the caller may use it, but must
+        not change its weights or `sync` before the last.
 
         Raises:
             UserError: a request does not fit the model's context; raised at the call, before anything is sampled.

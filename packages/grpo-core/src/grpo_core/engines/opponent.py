@@ -10,7 +10,7 @@ from grpo_core.engines.base import SampleKey
 from grpo_core.engines.encode import encode_prompt
 from grpo_core.engines.native import NativeEngine
 from grpo_core.engines.openai import OpenAIEngine
-from grpo_core.opponents import EndpointOpponent, EngineOpponent, OpponentSampler
+from grpo_core.opponents import EndpointOpponent, EngineOpponent, OpponentSampler, Unanswered
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.policy import Policy
 from grpo_core.task import Opponent, Prompt
@@ -29,7 +29,7 @@ class PolicyOpponent:
 
     def sample(
         self, prompts: Sequence[Prompt], opponent: Opponent, keys: Sequence[SampleKey]
-    ) -> list[tuple[str, ...] | None]:
+    ) -> list[tuple[str, ...] | Unanswered]:
         """Answer the whole batch; see `OpponentSampler`."""
         playing: AbstractContextManager[Policy] = (
             self._policy.reference() if self._frozen else nullcontext(self._policy)

@@ -143,7 +143,7 @@ def _draw(weights: Tensor, u: Tensor) -> Tensor:
     whole = vocabulary // BLOCK
     if whole <= 1:
         return _invert(weights.double(), u)[0]
-    sums = weights[:, : whole * BLOCK].unflatten(1, (whole, BLOCK)).sum(-1)  # [N, whole]
+    sums = weights[:, : whole * BLOCK].view(len(weights), whole, BLOCK).sum(-1)  # [N, whole]
     if vocabulary % BLOCK:
         sums = torch.cat((sums, weights[:, whole * BLOCK :].sum(-1, keepdim=True)), -1)
     block, share = _invert(sums.double(), u)

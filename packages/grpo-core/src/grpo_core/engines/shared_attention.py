@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 
+from grpo_core.engines.compatibility import INSTEAD
 from grpo_core.engines.kv_cache import SharedPrefixCache
 from grpo_core.errors import UserError
 
@@ -82,7 +83,8 @@ def shared_prefix_attention(
         grouped = query.shape[1] != key.shape[1]
         out = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=grouped)
         return out.transpose(1, 2).contiguous(), None
-    return _decode(cache, query, scaling), None
+    with torch.autocast(query.device.type, enabled=False):  # it would round the scores to half precision
+        return _decode(cache, query, scaling), None
 
 
 def _decode(cache: SharedPrefixCache, query: Tensor, scaling: float) -> Tensor:
@@ -116,12 +118,12 @@ def _refuse_unsupported(module: nn.Module, attention_mask: Tensor | None, kwargs
         if kwargs.get(name) is not None:
             raise UserError(
                 f"the native engine cannot sample from {type(module).__name__}: its attention uses {name!r}, which the "
-                "shared-prompt attention does not compute. Use another engine (vllm) for this model."
+                f"shared-prompt attention does not compute. {INSTEAD}"
             )
     if attention_mask is not None or not kwargs.get("is_causal", getattr(module, "is_causal", True)):
         raise UserError(
             f"the native engine cannot sample from {type(module).__name__}: it brings an attention mask of its own or "
-            "is not causal. Use a decoder-only model, or another engine (vllm)."
+            f"is not causal. {INSTEAD}"
         )
 
 

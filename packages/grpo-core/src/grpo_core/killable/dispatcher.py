@@ -284,13 +284,18 @@ class Dispatcher:
         if check_liveness:
             self._next_check = now + LIVENESS_TICK_S
         for worker in list(crew.workers):
-            if now >= worker.deadline:
-                # Its answer may have come while this thread could not run: look before killing.
-                self._attend(crew, worker, selectors.EVENT_READ)
-                if now >= worker.deadline and worker in crew.workers:
-                    self._overdue(crew, worker, now - worker.since)
-            elif check_liveness and worker.deadline != math.inf and worker.has_exited():
+            is_overdue = now >= worker.deadline
+            has_exited = check_liveness and worker.deadline != math.inf and worker.has_exited()
+            if not (is_overdue or has_exited):
+                continue
+            # Its answer may have come while this thread could not run: look before judging.
+            self._attend(crew, worker, selectors.EVENT_READ)
+            if worker not in crew.workers:
+                continue
+            if has_exited:
                 self._died(crew, worker)
+            elif now >= worker.deadline:
+                self._overdue(crew, worker, now - worker.since)
 
     def _overdue(self, crew: Crew, worker: WorkerProcess, seconds: float) -> None:
         if not worker.is_ready:

@@ -56,7 +56,7 @@ class Item:
             return
         try:
             converted = self.convert(outcome)
-        except Exception as error:  # the caller's function: its bug is the caller's, not the pool's
+        except BaseException as error:  # the caller's function: its bug is the caller's, not the pool's
             self.future.set_exception(error)
         else:
             self.future.set_result(converted)
@@ -174,23 +174,28 @@ class WorkerProcess:
     def _write(self, data: bytes | bytearray) -> int:
         try:
             return self.channel.send(data)
-        except (BlockingIOError, InterruptedError):
+        except BlockingIOError:
             return 0
         except OSError:  # it is gone: the read that follows says so, and the item is handled there
             return len(data)
 
     def receive(self) -> tuple[list[Answer], bool]:
-        """Answers that have arrived, and whether more may come.
+        """All answers that have arrived, and whether more may come.
 
         An answer longer than any worker may send also ends the conversation: something else wrote into the socket.
         """
-        try:
-            data = self.channel.recv(_READ_BYTES)
-        except (BlockingIOError, InterruptedError):
-            return [], True
-        except OSError:
-            data = b""
-        self._inbox += data
+        is_open = True
+        for _ in range(program.MAX_FRAME_BYTES // _READ_BYTES):
+            try:
+                data = self.channel.recv(_READ_BYTES)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            self._inbox += data
+            is_open = bool(data)
+            if len(data) < _READ_BYTES:
+                break
         answers: list[Answer] = []
         start, size = 0, program.ANSWER.size
         while len(self._inbox) - start >= size:
@@ -202,7 +207,7 @@ class WorkerProcess:
             answers.append(Answer(kind, seconds, bytes(self._inbox[start + size : start + size + length])))
             start += size + length
         del self._inbox[:start]
-        return answers, bool(data)
+        return answers, is_open
 
     def has_exited(self) -> bool:
         """Whether the process is over; its socket may be held open by something it forked."""

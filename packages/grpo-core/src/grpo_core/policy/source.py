@@ -52,5 +52,6 @@ def model_source(name: str, host: PluginHost | None = None) -> ModelSource:
         return ModelSource("hub", name, name, "a hub id")
     raise UserError(
         f"no model {name!r}.{near_match(name, embedded)} Embedded: {', '.join(sorted(embedded)) or '(none)'}. "
-        "A hub id has an owner (Qwen/Qwen2.5-0.5B-Instruct); a local folder begins with ./ or /; a GGUF file ends in .gguf."
+        "A hub id has an owner (Qwen/Qwen2.5-0.5B-Instruct), a local folder begins with ./ or /, "
+        "a GGUF file ends in .gguf."
     )

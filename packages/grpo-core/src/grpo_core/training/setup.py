@@ -78,7 +78,8 @@ def prepare(config: RunConfig, resources: ExitStack) -> Setup:
     tasks = dict(zip(labels, bound, strict=True))
     all_rows = {label: task.rows() for label, task in tasks.items()}
     held = {}
-    if config.eval.at_start or config.eval.at_end:
+    climbs = any(task.task.order == "ladder" for task in bound)
+    if config.eval.at_start or config.eval.at_end or climbs:
         held = {label: held_out(task, size=config.eval.size, split=config.eval.split) for label, task in tasks.items()}
     choices = _evaluation_choices(config, held)
     policy = load_policy(
@@ -94,7 +95,7 @@ def prepare(config: RunConfig, resources: ExitStack) -> Setup:
     for label, task in tasks.items():
         kept[label], prompt_ids[label], said = _encode_rows(config, policy, task, all_rows[label])
         choices += said
-    orders, said = _orders(config, tasks, kept)
+    orders, said = _orders(config, tasks, kept, held)
     choices += said
     weighted = [(task, spec.weight) for task, spec in zip(bound, specs, strict=True)]
     mixture = Mixture(weighted, kept, config.seed, orders)
@@ -139,7 +140,10 @@ def _scorer(config: RunConfig, task: BoundTask) -> Scorer:
 
 
 def _orders(
-    config: RunConfig, tasks: Mapping[str, BoundTask], rows: Mapping[str, Sequence[Row]]
+    config: RunConfig,
+    tasks: Mapping[str, BoundTask],
+    rows: Mapping[str, Sequence[Row]],
+    held: Mapping[str, BoundTask],
 ) -> tuple[dict[str, RowOrder], list[Choice]]:
     curriculum = config.curriculum
     orders: dict[str, RowOrder] = {}
@@ -147,7 +151,9 @@ def _orders(
     for label, task in tasks.items():
         key = f"{config.seed}/{label}"
         if task.task.order == "ladder":
-            orders[label] = LadderCurriculum(rows[label], key, threshold=curriculum.ladder_threshold)
+            ladder = LadderCurriculum(rows[label], key, threshold=curriculum.ladder_threshold)
+            ladder.check_held_out(held[label].rows())
+            orders[label] = ladder
             said.append(Choice("order", f"{label}: ladder", "the task asks for it; rungs unlock on held-out rows"))
         elif curriculum.enabled:
             orders[label] = PassRateCurriculum(

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-import resource
-import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -28,10 +24,11 @@ from grpo_core.engines.native import NativeEngine
 from grpo_core.evaluation.evaluate import Evaluation, evaluate_task
 from grpo_core.rewards import soft_overlong
 from grpo_core.rollout import Rollout
-from grpo_core.scoring import check_abstentions
+from grpo_core.scoring import check_abstentions, reason_head
 from grpo_core.task import Row
 from grpo_core.training.batch import collate
-from grpo_core.training.metrics import rollout_metrics, versions
+from grpo_core.training.interrupt import stop_on_signal
+from grpo_core.training.metrics import peak_memory_mib, rollout_metrics, versions
 from grpo_core.training.rollouts import Prompted, sample_rollouts
 from grpo_core.training.run_folder import RunFolder
 from grpo_core.training.setup import Setup, prepare
@@ -118,7 +115,7 @@ class Trainer:
         self.step = self.tokens = 0
         self._stop = threading.Event()
         self._started = time.monotonic()
-        self._warned: set[str] = set()
+        self._warned: set[tuple[str, str]] = set()
 
     def run(self) -> RunResult:
         """Evaluate, train, evaluate again, save."""
@@ -132,7 +129,7 @@ class Trainer:
             callback.on_run_start(RunInfo(self.folder.path, counts, self.choices, self.setup.total_steps))
         base: dict[str, Evaluation] = {}
         final: dict[str, Evaluation] = {}
-        with self._stoppable():
+        with stop_on_signal(self._stop, self._warn):
             if config.eval.at_start:
                 base = self._evaluate("base", {})
             try:
@@ -309,8 +306,9 @@ class Trainer:
             ]
             check_abstentions(scores, label, self.config.scoring.max_abstain_share)
             for score in scores:
-                if score.abstained and (label, score.why) not in self._warned:
-                    self._warn(f"{label}: a completion was not scored ({score.fault}): {score.why}", (label, score.why))
+                if score.abstained and (label, reason_head(score.why)) not in self._warned:
+                    self._warned.add((label, reason_head(score.why)))
+                    self._warn(f"{label}: a completion was not scored ({score.fault}): {score.why}")
 
     def _samples(self, prompted: Sequence[Prompted], rollouts: Sequence[Rollout]) -> list[Sample]:
         # A group with different rewards shows most; else the first.
@@ -343,9 +341,8 @@ class Trainer:
             evaluation = self._evaluate_task(label, "rung", rows[: curriculum.ladder_eval_size])
             solved = evaluation.summary()
             if order.report_held_out(rung, solved["solved_rate"] or 0.0, solved["n"]):
-                self._warn(
-                    f"{label}: rung {rung:g} solved {solved['solved_rate']:.2f}; rung {order.rung:g} unlocked", rung
-                )
+                reached = f"{label}: rung {rung:g} solved {solved['solved_rate']:.2f} of {solved['n']} held-out rows"
+                self._warn(f"{reached}; rung {order.rung:g} unlocked")
 
     def _out_of_time(self) -> bool:
         limit = self.config.trainer.max_minutes
@@ -358,36 +355,6 @@ class Trainer:
 
         return tell
 
-    def _warn(self, message: str, key: Any) -> None:
-        self._warned.add(key)
+    def _warn(self, message: str) -> None:
         for callback in self.callbacks:
             callback.on_warning(message)
-
-    @contextmanager
-    def _stoppable(self) -> Iterator[None]:
-        """The first SIGINT or SIGTERM ends the run after the completion in hand, saving; a second one at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            if self._stop.is_set():
-                raise KeyboardInterrupt
-            self._stop.set()
-            for callback in self.callbacks:
-                callback.on_warning("stopping: the run is saved first; once more to stop at once")
-
-        previous = {each: signal.signal(each, stop) for each in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for each, handler in previous.items():
-                signal.signal(each, handler)
-
-
-def peak_memory_mib(device: torch.device) -> float:
-    """Peak memory so far: the accelerator's, else the process's resident set."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10  # bytes on macOS, KiB on Linux

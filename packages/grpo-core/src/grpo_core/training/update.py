@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from grpo_core import registry
-from grpo_core.algorithms.losses import clip_fractions, importance_ratio, token_weights
+from grpo_core.algorithms.losses import Aggregation, clip_fractions, importance_ratio, token_weights
 from grpo_core.algorithms.packing import Pack, can_pack, pair_cost
 from grpo_core.config import TrainerConfig
-from grpo_core.errors import NonFiniteError
+from grpo_core.errors import NonFiniteError, UserError
 from grpo_core.policy.policy import Policy
 from grpo_core.training.batch import MicroBatch, TrainBatch, micro_batches
 
@@ -51,6 +51,12 @@ class Updater:
     def __init__(self, policy: Policy, config: TrainerConfig, total_steps: int) -> None:
         self.policy, self.config = policy, config
         self._loss = registry.resolve("loss", config.loss_type)
+        if not hasattr(self._loss, "aggregation"):
+            raise UserError(
+                f"trainer.loss_type={config.loss_type}: the function does not say how tokens are aggregated; "
+                "mark it with grpo_core.algorithms.losses.aggregated."
+            )
+        self._aggregation: Aggregation = self._loss.aggregation
         self._loss_args = self._arguments_of_loss()
         self._kl = registry.resolve("kl", config.kl) if config.beta else None
         self._kl_args = registry.validate_arguments("kl", config.kl, config.kl_args, "trainer.kl_args")
@@ -101,9 +107,7 @@ class Updater:
         config = self.config
         part = replace(
             part,
-            weights=token_weights(
-                part.mask, self._loss.aggregation, max_completion_length=config.max_completion_length
-            ),
+            weights=token_weights(part.mask, self._aggregation, max_completion_length=config.max_completion_length),
         )
         totals = _Totals()
         # A row without advantage has no gradient, unless a penalty has: it is skipped in compute, not in denominators.
@@ -147,7 +151,7 @@ class Updater:
             # ρ·estimator has the gradient of KL(π‖π_ref) for k3, also when the sample is old (algorithms.md, "KL").
             objective = objective + config.beta * importance_ratio(logp, old) * penalty
             totals.kl += float(penalty.detach().where(micro.mask, 0.0).sum())
-        loss = (objective * micro.weights).where(micro.mask, 0.0).sum()
+        loss: Tensor = (objective * micro.weights).where(micro.mask, 0.0).sum()
         with torch.no_grad():
             low, high = clip_fractions(
                 logp, old, micro.advantages, micro.mask,

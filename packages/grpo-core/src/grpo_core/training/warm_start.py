@@ -81,7 +81,7 @@ def warm_start(
     where, _ = choose_device(device)
     network, tokenizer = _start_from(model, preset, seed, device)
 
-    class Progress(TrainerCallback):  # type: ignore[misc] # transformers' callback base is untyped
+    class Progress(TrainerCallback):
         """Tells our callbacks of TRL's steps."""
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

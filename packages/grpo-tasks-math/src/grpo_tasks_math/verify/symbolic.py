@@ -97,7 +97,10 @@ def _parse(text: str) -> list[Any] | None:
 
 
 def _are_equal(gold: list[Any], answer: list[Any]) -> bool:
-    return _verify(gold, answer) or _verify(_with_imaginary_unit(gold), _with_imaginary_unit(answer))
+    if _verify(gold, answer):
+        return True
+    complex_gold, complex_answer = _with_imaginary_unit(gold), _with_imaginary_unit(answer)
+    return (complex_gold, complex_answer) != (gold, answer) and _verify(complex_gold, complex_answer)
 
 
 def _verify(gold: list[Any], answer: list[Any]) -> bool:
