@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from grpo_core import load_task
 from grpo_core.plugins import PluginHost
 
 BROKEN = {
@@ -24,7 +25,7 @@ BROKEN = {
 
 @pytest.fixture(scope="module", autouse=True)
 def installed(install: Any) -> None:
-    install("tests/plugins/good", *(f"tests/plugins/{name}" for name in BROKEN))
+    install("examples/rhyme", "tests/plugins/good", *(f"tests/plugins/{name}" for name in BROKEN))
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +91,22 @@ def test_asking_for_a_task_imports_its_plugin_and_no_other(run: Any) -> None:
     done = run("-c", LOADED)
 
     assert (done.stdout, done.stderr) == ("grpo_plugin_good\n", "")
+
+
+def test_the_example_is_listed_when_it_is_installed(run: Any) -> None:
+    done = run("grpo", "tasks", "show", "rhyme.couplet")
+
+    assert done.stdout.startswith("rhyme.couplet   grpo-tasks-rhyme 0.1.0   task version 0\n")
+
+
+def test_every_gold_of_the_example_is_solved_and_no_word_is_in_two_splits(root: Path) -> None:
+    words: list[str] = []
+    for split in ("train", "validation", "test"):
+        task = load_task(f"{root}/examples/rhyme/rhyme.py:couplet?split={split}")
+        assert all(task.score(row.gold, row).solved for row in task.rows())
+        words += [row.id for row in task.rows()]
+
+    assert len(words) == len(set(words)) == 75
 
 
 def test_two_packages_that_claim_one_plugin_are_both_named(install: Any, site: Path) -> None:

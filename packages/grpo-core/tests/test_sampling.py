@@ -1,13 +1,16 @@
+import hashlib
 import math
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
 from grpo_core.engines.base import Request, SampleKey, Sampling
 from grpo_core.engines.sampling import BLOCK, UniformStream, filter_probabilities, inverse_cdf, sample, uniforms
 from grpo_core.errors import NonFiniteError, UserError
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 ALMOST_ONE = 1 - 2.0**-53
 KEY = SampleKey(seed=1, step=2, prompt_id="row 3", sample=4)
@@ -21,22 +24,15 @@ def f64(*values: float) -> torch.Tensor:
 
 
 def test_uniforms_are_those_of_philox_keyed_by_the_canonical_key() -> None:
-    # blake2b-128 of '[1, 1, 2, "row 3", 4]' (the version of the stream, then the key), read as a little-endian number.
-    key = 0x1CF4B21B9B9E4F24C2DBF5D0F4A9A0B5
-    expected = np.random.Generator(np.random.Philox(key=_digest('[1, 1, 2, "row 3", 4]'))).random(100)
-    assert key != 0
+    canonical = b'[1, 1, 2, "row 3", 4]'  # the version of the stream, then the key
+    key = int.from_bytes(hashlib.blake2b(canonical, digest_size=16).digest(), "little")
+    expected = np.random.Generator(np.random.Philox(key=key)).random(100)
     assert uniforms(KEY, 100).tolist() == expected.tolist()
-
-
-def _digest(text: str) -> int:
-    import hashlib
-
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
 
 def test_uniforms_never_change_between_versions() -> None:
     # Recorded once: other numbers here would change every seeded run.
-    assert uniforms(KEY, 3).tolist() == [0.0, 0.0, 0.0]
+    assert uniforms(KEY, 3).tolist() == [0.6790811837235783, 0.15393682970770717, 0.19541641379977726]
 
 
 @given(st.lists(st.integers(1, 40), max_size=8))
@@ -63,7 +59,8 @@ def test_every_field_of_the_key_counts(other: SampleKey) -> None:
 
 def test_keys_do_not_run_together() -> None:
     # 1|23 and 12|3 would be one text without separators, and so would a quote in the id without escapes.
-    keys = [SampleKey(1, 23, "a", 0), SampleKey(12, 3, "a", 0), SampleKey(1, 2, '3, "a', 0), SampleKey(1, 2, "\ud800", 0)]
+    keys = [SampleKey(1, 23, "a", 0), SampleKey(12, 3, "a", 0), SampleKey(1, 2, '3, "a', 0)]
+    keys.append(SampleKey(1, 2, "\ud800", 0))  # a lone surrogate, which UTF-8 cannot carry
     assert len({uniforms(key, 1)[0] for key in keys}) == len(keys)
 
 
@@ -113,12 +110,11 @@ logit = st.floats(-30, 30) | st.just(-math.inf)
 
 
 @given(st.lists(logit, min_size=1, max_size=600).filter(lambda row: max(row) > -math.inf), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_laws_of_the_inverse_cdf(dtype: torch.dtype, row: list[float], data: st.DataObject) -> None:
     below_one = st.floats(0, ALMOST_ONE)
-    u = sorted(data.draw(st.lists(below_one, min_size=1, max_size=5))) + [ALMOST_ONE]
-    u = [0.0, *u]
+    u = [0.0, *sorted(data.draw(st.lists(below_one, max_size=5))), ALMOST_ONE]
     logits = torch.tensor(row, dtype=dtype)
     token, logprob = inverse_cdf(logits.expand(len(u), -1), f64(*u))
     exact = logits.double().log_softmax(-1)
@@ -152,8 +148,8 @@ def test_one_token_with_all_the_mass(place: int, u: float) -> None:
 
 
 def test_a_long_tail_is_not_lost_in_float32() -> None:
-    # One token has half of the mass, 2^17 tokens share the rest: 2^-18 each. A float32 running sum past 0.5 has steps of
-    # 6e-8, an error of 1.6 % for each tail token; in float64 the drawn index is right to a token.
+    # One token has half of the mass, 2^17 tokens share the rest: 2^-18 each. A float32 running sum past 0.5 has steps
+    # of 6e-8, an error of 1.6 % for each tail token; in float64 the drawn index is right to a token.
     vocabulary = 2**17 + 1
     logits = torch.zeros(1, vocabulary)
     logits[0, 0] = math.log(2**17)
@@ -225,16 +221,14 @@ def test_filters(sampling: Sampling, kept: list[int]) -> None:
 
 
 @given(
-    st.lists(st.floats(-8, 8), min_size=2, max_size=40),
+    st.lists(st.integers(-80, 80), min_size=2, max_size=40, unique=True),  # without ties, whose order is anybody's
     st.integers(0, 45),
     st.floats(0.01, 1),
     st.floats(0, 1),
 )
-@settings(deadline=None)
-def test_filters_agree_with_transformers(row: list[float], top_k: int, top_p: float, min_p: float) -> None:
-    from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
-
-    logits = torch.tensor([row], dtype=torch.float64)
+@settings(deadline=None, max_examples=60)
+def test_filters_agree_with_transformers(tenths: list[int], top_k: int, top_p: float, min_p: float) -> None:
+    logits = torch.tensor([tenths], dtype=torch.float64) / 10
     expected = logits
     for warper in (
         TopKLogitsWarper(top_k) if top_k else None,
@@ -242,14 +236,12 @@ def test_filters_agree_with_transformers(row: list[float], top_k: int, top_p: fl
         MinPLogitsWarper(min_p) if min_p else None,
     ):
         expected = expected if warper is None else warper(None, expected)
-    left = filter_probabilities(logits.softmax(-1), Sampling(top_k=top_k, top_p=top_p, min_p=min_p))[0]
-    theirs = expected.softmax(-1)[0]
-    disagree = (left > 0) != (theirs > 0)
-    # Only a token at the very edge may differ, by rounding or, among equals, by the order of the sort.
-    ordered = logits.softmax(-1)[0].sort(descending=True).values
-    edges = ordered.cumsum(-1)
-    at_edge = bool(((edges - top_p).abs() < 1e-9).any()) or bool(((ordered / ordered[0] - min_p).abs() < 1e-9).any())
-    assert not disagree.any() or at_edge or len(set(row)) < len(row)
+    p = logits.softmax(-1)
+    left = filter_probabilities(p, Sampling(top_k=top_k, top_p=top_p, min_p=min_p))
+    ordered = p[0].sort(descending=True).values[: top_k or None]
+    margins = torch.cat((ordered.cumsum(0) / ordered.sum() - top_p, ordered / ordered[0] - min_p))
+    assume(bool((margins.abs() > 1e-9).all()))  # exactly on an edge, rounding decides
+    assert torch.equal(left > 0, expected > -math.inf)
 
 
 @pytest.mark.parametrize(

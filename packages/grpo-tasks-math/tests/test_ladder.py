@@ -24,7 +24,7 @@ def test_the_ladder_is_ordered_from_easiest_to_hardest() -> None:
         "math.scheduling",
     )
     assert LadderConfig().rungs == tuple(s.removeprefix("math.") for s in LADDER if s != "math.gsm8k")
-    assert LadderConfig().threshold == 0.9
+    assert TASK.task.order == "ladder"
 
 
 def test_rows_take_the_rungs_in_turn_and_say_which() -> None:
@@ -88,8 +88,6 @@ def test_a_rung_from_a_file_pays_its_share_of_its_own_maximum(tmp_path: Path) ->
         ("rungs=ecko", "there is no rung 'ecko'"),
         ("rungs=echo,echo", "each of them once"),
         ("rungs=", "there is no rung ''"),
-        ("threshold=0", "threshold"),
-        ("threshold=1.1", "threshold"),
         ("path=rows.jsonl", "gsm8k"),
     ],
 )

@@ -190,7 +190,7 @@ def _known(kind: str) -> dict[str, str]:
     known = dict(BUILT_IN[kind])
     for source in (plugins.default_host().variants(kind), _registered.get(kind, {})):
         for name, target in source.items():
-            if False:
+            if known.get(name, target) != target:
                 raise PluginError(f"{kind} {name!r} is given by {known[name]} and {target}; rename or uninstall one.")
             known[name] = target
     return known

@@ -36,12 +36,10 @@ class LadderConfig(TaskConfig):
         path: The file of rung `gsm8k`, as for `math.gsm8k`.
         rungs: Names of the rungs in order, separated by commas. All of them but `gsm8k` by default, because that one
             needs a network or a file.
-        threshold: Held-out solved rate of a rung at which the next one is added.
     """
 
     size: int | None = Field(default=1000, ge=1)
     rungs: tuple[str, ...] = tuple(rung for rung in RUNGS if rung != "gsm8k")
-    threshold: float = Field(default=0.9, gt=0.0, le=1.0)
 
     @field_validator("rungs", mode="before")
     @classmethod
@@ -150,6 +148,7 @@ TASK = Task(
     (share,),
     config=LadderConfig,
     row=LadderRow,
+    order="ladder",
     solved=solved,
     timeout_s=10.0,  # the longest of its rungs
     exempt={"the prompt contains the answer": "so do the prompts of rungs echo, pattern and comparison"},

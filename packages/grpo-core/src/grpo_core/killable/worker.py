@@ -137,10 +137,10 @@ class _MemoryLimit:
             return
         self._fd = os.open("/proc/self/statm", os.O_RDONLY)
         loaded = self._used()
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
         limit = loaded + (memory_mib << 20)
-        if hard != resource.RLIM_INFINITY:
-            limit = min(limit, hard)
+        if soft != resource.RLIM_INFINITY:
+            limit = min(limit, soft)
         self._half = (loaded + limit) // 2
         # The soft one only: a target that starts programs may give them limits of their own.
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))

@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import threading
 
-from grpo_core import InfrastructureError
-from grpo_core.killable import KillablePool, inside_worker
+from grpo_core import InfrastructureError, KillablePool, inside_worker
 from grpo_tasks_math.verify import symbolic
 
 MAX_WORKERS = 4

@@ -1,0 +1,68 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from grpo_core.errors import UserError
+from grpo_core.policy.load import load_policy
+from grpo_core.training.warm_start import RECORD, warm_start
+
+TASK = """
+from collections.abc import Iterable
+from grpo_core import Row, Task, reward
+
+class Letter(Row):
+    letter: str
+
+def load(config) -> Iterable[Letter]:
+    for letter in "abcdefgh":
+        yield Letter(id=letter, letter=letter, gold=letter)
+
+def prompt(row):
+    return f"say {row.letter}:"
+
+def validate(text, row):
+    return text
+
+@reward()
+def same(answer, row):
+    return float(answer == row.letter)
+
+letters = Task("letters", load, prompt, validate, (same,), max_completion_length=4)
+nogold = Task("nogold", lambda config: [Letter(id="a", letter="a")], prompt, validate, (same,), row=Letter)
+"""
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Path:
+    (tmp_path / "warm_tasks.py").write_text(TASK)
+    return tmp_path / "warm_tasks.py"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
+def test_a_new_model_learns_the_golds_and_is_written_with_its_record(tasks: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    record = warm_start(
+        f"{tasks}:letters", out, preset="tiny", max_steps=30, batch_size=8, learning_rate=3e-3, eval_size=8,
+        device="cpu", command="grpo warm-start …",
+    )  # fmt: skip
+    assert record["evaluation"]["warm_tasks.letters"]["solved_rate"] >= 0.5
+    written = json.loads((out / RECORD).read_text())
+    assert written["seed"] == 0 and written["command"] == "grpo warm-start …"
+    assert load_policy(str(out), device="cpu").tokenizer.eos_token == "<|end|>"
+
+
+def test_what_to_start_from_must_be_said_once(tasks: Path, tmp_path: Path) -> None:
+    for options in ({}, {"model": "tiny", "preset": "tiny"}):
+        with pytest.raises(UserError, match="not both"):
+            warm_start(f"{tasks}:letters", tmp_path / "out", **options)
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tasks: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not empty"):
+        warm_start(f"{tasks}:letters", tmp_path, preset="tiny")
+
+
+def test_rows_without_gold_are_refused(tasks: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no gold"):
+        warm_start(f"{tasks}:nogold", tmp_path / "out", preset="tiny")
