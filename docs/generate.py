@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from grpo_core.cli.group import COMMANDS, load_command
+from grpo_core.cli.main import grpo
 from grpo_core.config.keys import Key, keys, sections
 from grpo_core.config.layers import shown
 from grpo_core.config.models import RunConfig
@@ -89,8 +90,11 @@ def cli_page() -> str:
     """The page of every command."""
     codes = ((str(int(code)), meaning) for code, meaning in EXIT_CODES.items())
     parts = [CLI_INTRODUCTION, f"## Exit codes\n\n{_table(('Code', 'Meaning'), codes)}"]
+    # The options of `grpo` itself, so that a command's help is what a user sees.
+    settings = {**grpo.context_settings, "terminal_width": HELP_WIDTH, "max_content_width": HELP_WIDTH}
+    context = click.Context(grpo, info_name="grpo", **settings)
     for name in COMMANDS:
-        parts += _help_of(load_command(name), f"grpo {name}")
+        parts += _help_of(load_command(name), name, context)
     return "\n".join(parts)
 
 
@@ -112,15 +116,14 @@ def main(arguments: Iterable[str]) -> int:
     return int(bool(stale) and "--check" in arguments)
 
 
-def _help_of(command: click.Command, name: str) -> list[str]:
-    settings = {**command.context_settings, "terminal_width": HELP_WIDTH, "max_content_width": HELP_WIDTH}
-    context = click.Context(command, info_name=name, **settings)
-    found = [f"## {name}\n\n```text\n{command.get_help(context)}\n```\n"]
+def _help_of(command: click.Command, name: str, parent: click.Context) -> list[str]:
+    context = click.Context(command, parent=parent, info_name=name)
+    found = [f"## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n"]
     if isinstance(command, click.Group):
         for inner in command.list_commands(context):
             subcommand = command.get_command(context, inner)
             assert subcommand is not None
-            found += _help_of(subcommand, f"{name} {inner}")
+            found += _help_of(subcommand, inner, context)
     return found
 
 

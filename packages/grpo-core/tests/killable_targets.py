@@ -46,6 +46,8 @@ def verbs(argument: str) -> dict[str, object]:
         "spin": spin,
         "regex": lambda: re.match(r"(a+)+$", "a" * 64 + "b"),
         "power": lambda: pow(3, 10**9),
+        "fork": lambda: os.fork() and "parent",
+        "fork_exit": lambda: "parent" if os.fork() else sys.exit("child"),
         "die": lambda: os._exit(3),
         "die_once": lambda: die_once(argument),
         "segfault": lambda: ctypes.string_at(0),

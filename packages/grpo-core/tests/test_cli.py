@@ -95,11 +95,14 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return err.removeprefix("error: ").rstrip("\n")
 
 
-def test_help_lists_every_command_without_importing_torch() -> None:
+def test_what_needs_no_model_imports_no_torch() -> None:
     code = (
         "import sys; from grpo_core.cli.main import main\n"
         "code = main(['--help'])\n"
-        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules and 'rich' not in sys.modules\n"
+        "assert 'rich' not in sys.modules\n"
+        "assert main(['run', 'lr=1']) == main(['run', '--show-config', '--task', 'no.such']) == 2\n"
+        "assert main(['tasks']) == main(['models']) == 0\n"
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules\n"
         "sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core.config import LoadedConfig, Profile, RunConfig, flatten, load_config, to_yaml
@@ -124,6 +124,7 @@ def test_a_wrong_value_says_what_is_wanted(key: str, text: str, message: str) ->
     assert message in refusal({key: text})
 
 
+@settings(deadline=None)  # a busy machine is slow, not wrong
 @given(st.sampled_from(sorted(keys())), st.text(max_size=40))
 def test_no_text_breaks_the_reader(key: str, text: str) -> None:
     # Either it is taken, or one line says why not.
@@ -260,6 +261,7 @@ def test_a_saved_configuration_is_read_back_equal(tmp_path: Path) -> None:
     assert load(config_file=write(tmp_path / "config.yaml", to_yaml(config))).config == config
 
 
+@settings(deadline=None)  # a busy machine is slow, not wrong
 @given(st.text(min_size=1, max_size=30).filter(str.isprintable), st.floats(0, 1, width=64), st.integers(0, 2**63 - 1))
 def test_any_configuration_survives_yaml(
     tmp_path_factory: pytest.TempPathFactory, text: str, beta: float, seed: int

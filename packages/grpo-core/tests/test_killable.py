@@ -115,6 +115,14 @@ def test_prints_are_bounded_and_do_not_disturb_answers(capfd: pytest.CaptureFixt
     assert len(err) < 4096 + 100  # 10,000 lines of 64 characters were printed, and descriptors written to
 
 
+def test_a_forked_copy_of_the_worker_does_not_answer() -> None:
+    """It comes back from the handler as the worker does; its answer would be taken for that of the next payload."""
+    with pool() as workers:
+        outcomes = workers.map([b"fork:", b"fork_exit:", *[b"echo:%d" % index for index in range(20)]], ENOUGH_S)
+    assert values(outcomes[:2]) == [b"parent"] * 2
+    assert values(outcomes[2:]) == [b"%d" % index for index in range(20)]
+
+
 def test_standard_input_is_empty() -> None:
     with pool() as workers:
         assert one(workers, "stdin:").value == b""

@@ -57,7 +57,7 @@ def only_results_on_stdout(callbacks: Iterable[Callback] = ()) -> Iterator[None]
         from huggingface_hub import utils as hub
         from transformers.utils import logging
 
-        logging.disable_progress_bar()  # type: ignore[no-untyped-call] # untyped in transformers
+        logging.disable_progress_bar()
         hub.enable_progress_bars()  # type: ignore[attr-defined] # documented there, but not in its __all__
     else:
         for name in BAR_SWITCHES:

@@ -261,7 +261,7 @@ class Dispatcher:
             return
         if answer.kind == program.BROKEN:
             crew.retire(worker)
-            crew.start_failed(answer.value.decode())
+            crew.start_failed(answer.value.decode("utf-8", "replace"))
             return
         if not worker.held:  # something else wrote into the socket
             self._died(crew, worker)
@@ -272,7 +272,7 @@ class Dispatcher:
         self._took(answer.seconds)
         self._counts["answered"] += 1
         if answer.kind & program.ERROR:
-            item.resolve(Outcome("error", why=answer.value.decode(), seconds=answer.seconds))
+            item.resolve(Outcome("error", why=answer.value.decode("utf-8", "replace"), seconds=answer.seconds))
         else:
             item.resolve(Outcome("ok", answer.value, seconds=answer.seconds))
         if answer.kind & program.LEAVING:

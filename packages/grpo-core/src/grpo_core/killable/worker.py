@@ -185,6 +185,7 @@ def _serve(
 ) -> None:
     is_leaving = False
     served = 0
+    server = os.getpid()
     while not is_leaving and (payload := _read(reader)) is not None:
         prints.renew()
         begin = time.perf_counter()
@@ -197,6 +198,8 @@ def _serve(
         except BaseException as error:  # whatever it raises, SystemExit too, is this payload's outcome
             kind, value = ERROR, describe(error).encode("utf-8", "backslashreplace")
             is_leaving = isinstance(error, MemoryError)  # what it allocated may live on: a fresh worker starts clean
+        if os.getpid() != server:  # forked by the handler and come back: its answer would be taken for the next one
+            os._exit(0)
         seconds = time.perf_counter() - begin
         served += 1
         is_leaving = is_leaving or (served % MEMORY_CHECK_EVERY == 0 and limit.is_half_used())
