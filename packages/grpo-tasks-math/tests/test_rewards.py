@@ -61,6 +61,8 @@ def test_length_alone_pays_nothing(repeats: int, words: str) -> None:
         ("12", "12", 1.0),
         ("First 12, then 15", "12", 0.5),
         ("It has 112 parts, so 15", "12", -1.0),
+        ("the 12th of 15", "12", -1.0),
+        ("model v12, so 15", "12", -1.0),
         ("minus: -12, so 15", "12", -1.0),
         ("minus: -12, so 15", "-12", 0.5),
         ("12.5 or so: 15", "12", -1.0),

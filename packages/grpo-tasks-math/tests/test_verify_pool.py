@@ -64,7 +64,7 @@ def test_in_a_forked_child_while_the_parent_verifies() -> None:
     with pool._lock, warnings.catch_warnings():
         # Python 3.12 warns of a fork beside threads; that it works is what is tested, with the lock held besides.
         warnings.simplefilter("ignore", DeprecationWarning)
-        child = context.Process(target=_in_child, args=(results,))
+        child = context.Process(target=_in_child, args=(results,), daemon=True)
         child.start()
     assert results.get(timeout=120) == "correct"
     child.join(30)

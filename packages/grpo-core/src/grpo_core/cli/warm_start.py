@@ -30,6 +30,13 @@ Examples:
 @click.option("--max-steps", default=1000, type=click.IntRange(min=1), help="Optimizer steps.")
 @click.option("--batch-size", default=64, type=click.IntRange(min=1), help="Examples per step.")
 @click.option("--learning-rate", default=1e-3, type=click.FloatRange(min=0, min_open=True), help="Peak.")
+@click.option(
+    "--lr-scheduler",
+    "lr_scheduler_type",
+    default="cosine",
+    type=click.Choice(["cosine", "constant"]),
+    help="After the warm-up: down to 0, or as it is.",
+)
 @click.option("--seed", default=0, type=click.IntRange(min=0), help="Of new weights, order and evaluation.")
 @click.option("--eval-size", default=512, type=click.IntRange(min=1), help="Held-out rows per task.")
 @click.option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.")

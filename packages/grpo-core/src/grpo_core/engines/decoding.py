@@ -75,7 +75,7 @@ class StopMatcher:
 
     def __init__(self, stop: StopStrings) -> None:
         self._stop = stop
-        self._wanted = stop.longest - 1
+        self._wanted = stop.longest + EDGE_CHARACTERS
         self._ids: list[int] = []  # without special tokens, which have no text
 
     def push(self, token_id: int) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -33,6 +33,7 @@ def warm_start(
     max_steps: int = 1000,
     batch_size: int = 64,
     learning_rate: float = 1e-3,
+    lr_scheduler_type: Literal["cosine", "constant"] = "cosine",
     warmup_ratio: float = 0.05,
     seed: int = 0,
     eval_size: int = 512,
@@ -49,7 +50,8 @@ def warm_start(
         preset: Start from a new model of this shape (see `policy.fresh.PRESETS`).
         max_steps: Optimizer steps.
         batch_size: Examples per step.
-        learning_rate: Peak; linear warm-up, then cosine to 0.
+        learning_rate: Peak, after a linear warm-up.
+        lr_scheduler_type: `cosine` to 0, or `constant`.
         warmup_ratio: Share of the steps that warm up.
         seed: Of the new weights, the order of examples and the evaluation.
         eval_size: Held-out rows per task.
@@ -99,7 +101,7 @@ def warm_start(
                 max_steps=max_steps,
                 per_device_train_batch_size=batch_size,
                 learning_rate=learning_rate,
-                lr_scheduler_type="cosine",
+                lr_scheduler_type="cosine" if lr_scheduler_type == "cosine" else "constant_with_warmup",
                 warmup_steps=round(warmup_ratio * max_steps),
                 seed=seed,
                 data_seed=seed,
@@ -120,10 +122,11 @@ def warm_start(
     record = {
         "command": command,
         "task": task,
-        "start": model or f"new:{preset}",
+        "start": _start_record(model) if model is not None else f"new:{preset}",
         "steps": max_steps,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
+        "lr_scheduler_type": lr_scheduler_type,
         "seed": seed,
         "evaluation": evaluate(
             task, str(folder.resolve()), size=eval_size, seed=seed, device=device, callbacks=callbacks
@@ -132,6 +135,12 @@ def warm_start(
     }
     (folder / RECORD).write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     return record
+
+
+def _start_record(model: str) -> Any:
+    """How the starting model was itself warm-started, if it was; else its name."""
+    record = Path(model).expanduser() / RECORD
+    return orjson.loads(record.read_bytes()) if record.is_file() else model
 
 
 def _start_from(model: str | None, preset: str | None, seed: int, device: str) -> tuple[Any, Any]:

@@ -31,7 +31,8 @@ MAX_NESTING = 8
 _PLAIN = re.compile(r"\s*([+-]?[0-9]{1,18})(?:\.0*)?\s*")
 _NAN = frozenset({"nan", "+nan", "-nan", "not a number"})
 _CHOICE = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s*)?(?:([A-J])|\(\s*([A-Ja-j])\s*\)|([A-J])\))[.:]?")
-_CHOICE_WITH_TEXT = re.compile(r"(?:\(([A-Ja-j])\)|([A-J])[).:])\s.*")
+# `(a) + b` is a sum, `(b) -5` a choice.
+_CHOICE_WITH_TEXT = re.compile(r"(?:\(([A-Ja-j])\)|([A-J])[).:])\s(?![-+] |[*/^=(]).*")
 _BASED = re.compile(
     r"([0-9A-Fa-f]{1,64})\s?_\s?(?:\{\s?([0-9]{1,2})\s?\}|([0-9]{1,2})|\{?\s?(two|three|eight|ten)\s?\}?)"
 )

@@ -42,6 +42,7 @@ _PHRASE = re.compile(
     re.IGNORECASE,
 )
 _CLAUSE_CHARS = 300
+"""Longest clause after "answer is" or after the last `=`; an answer is shorter."""
 _CLAUSE_END = re.compile(
     r"[,;]?\s(?:because|since|so|which|where|as|when|for|not|but|after|if|given|that|we|therefore|thus|i\.e\.)\b"
     r"|[.;:?!](?=\s|$)|\s\((?=[A-Za-z]{2})|,\s(?=[A-Za-z]{2,20}\s)(?!(?:and|or)\s)"
@@ -75,6 +76,7 @@ def _clause(text: str, start: int) -> str:
 
 _ONLY_NUMBERS = re.compile(r"[-+$0-9.,;%/ \n]+")
 _WHOLE_CHARS = 300
+"""Longest text that is taken for nothing but an answer."""
 _FEW_WORDS = 2
 """`Vitamin C` is words; `I think C` ends with a choice."""
 

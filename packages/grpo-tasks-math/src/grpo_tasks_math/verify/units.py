@@ -63,8 +63,10 @@ _GLUE = frozenset((
 _NOT_A_UNIT = frozenset((
     "and", "or", "plus", "minus", "times", "over", "mod", "not", "nor", "if", "then", "else", "versus",
 ))  # fmt: skip
+# Of two letters, so that they need listing to be told from products of variables.
 _ABBREVIATIONS = frozenset(("KB", "MB", "GB", "TB", "BC", "AD", "Kg", "KG", "Km", "KM", "Mi", "Hz"))
 _MAX_WORDS = 8
+"""Longest description after a number, `18 dollars every day at the market`; longer ones are sentences."""
 _WORD_BREAK = re.compile(r"[ ./'\-]+")
 _SQUARE = re.compile(r"(?<=[A-Za-z])\s?(?:\^\s?(?:\{([23])\}|([23]))|([23]))$")
 

