@@ -1,6 +1,10 @@
 """Tokens per second of the native engine beside `model.generate`, alternating in one run.
 
-    python benchmarks/sampler.py [--model DIR] [--tokens 64] [--repeats 3] [--threads 1] [--json]
+    python benchmarks/sampler.py [--shapes bytes large smollm2] [--tokens 64] [--repeats 3] [--threads 1] [--json]
+    python benchmarks/sampler.py --model DIR
+
+Shapes are random Llamas: `bytes` and `large` (hidden 128 × 4 layers, vocabularies of 258 and 49,152), and `smollm2`
+(SmolLM2-135M's; random weights cost what trained ones cost).
 
 Two workloads: every completion has the full length, and lengths spread evenly from an eighth to the full length (as
 completions do in training; `generate` ends a row by a stopping criterion, the engine by the request's limit). Before
@@ -37,7 +41,19 @@ from grpo_core.engines.native import FLOAT32_MARGIN, NativeEngine
 from grpo_core.rollout import Completion
 
 PROMPTS, GENERATIONS, PROMPT_LENGTH = 4, 8, 48  # the batch of the table in the design notes on speed
-VOCABULARIES = {"bytes": 258, "large vocabulary": 49_152}
+SMALL = {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 4}
+SHAPES: dict[str, dict[str, int]] = {
+    "bytes": {"vocab_size": 258, **SMALL},
+    "large": {"vocab_size": 49_152, **SMALL},
+    "smollm2": {
+        "vocab_size": 49_152,
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+    },
+}
 LOGPROB_TOLERANCE = 1e-4  # float32, at |log p| of about 10
 
 
@@ -183,26 +199,16 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)  # type: ignore[no-untyped-call]  # not annotated there
 
 
-def random_llama(vocabulary: int) -> PreTrainedModel:
+def random_llama(shape: str) -> PreTrainedModel:
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=128,
-        intermediate_size=384,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        tie_word_embeddings=True,
-        bos_token_id=1,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
+    config = LlamaConfig(**SHAPES[shape], tie_word_embeddings=True, bos_token_id=1, eos_token_id=None, pad_token_id=0)
     return LlamaForCausalLM(config)  # type: ignore[no-untyped-call]  # transformers does not annotate it
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="folder of a model, in place of the two random ones")
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["bytes", "large"], help="random models")
+    parser.add_argument("--model", help="folder of a model, in place of the random ones")
     parser.add_argument("--tokens", type=int, default=64, help="full length of a completion")
     parser.add_argument("--repeats", type=int, default=3, help="of each side; the least time counts")
     parser.add_argument("--threads", type=int, default=1, help="of torch")
@@ -216,7 +222,7 @@ def main() -> None:
             arguments.model: AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32)
         }
     else:
-        loaded = {name: random_llama(vocabulary) for name, vocabulary in VOCABULARIES.items()}
+        loaded = {shape: random_llama(shape) for shape in arguments.shapes}
     checks, timings = [], []
     for name, model in loaded.items():
         bench = Workbench(name, model.to(arguments.device), arguments.tokens)

@@ -483,6 +483,8 @@ def test_what_exceeds_the_context_is_refused_at_the_call_with_the_arithmetic() -
     with pytest.raises(UserError, match=message):
         engine.generate(made, SAMPLED)
     assert len(run(engine, made, Sampling(max_completion_length=10))) == 2, "exactly the context fits"
+    with pytest.raises(UserError, match="= 161 tokens, 1 more than 160, the model's context"):
+        engine.generate(made, Sampling(max_completion_length=11))
 
 
 def test_token_ids_of_another_vocabulary_are_refused() -> None:

@@ -147,6 +147,15 @@ def test_one_token_with_all_the_mass(place: int, u: float) -> None:
     assert (token.item(), logprob.item()) == (place, 0.0)
 
 
+@pytest.mark.parametrize("last", [0, 200, 599])
+def test_where_rounding_leaves_nothing_above_u_the_last_possible_token_is_drawn(last: int) -> None:
+    # u is below 1, but the sums of a device need not be exact: u = 1 stands for the worst that rounding can do.
+    logits = torch.zeros(1, 600)
+    logits[0, last + 1 :] = -math.inf
+    token, _ = inverse_cdf(logits, f64(1.0))
+    assert token.item() == last
+
+
 def test_a_long_tail_is_not_lost_in_float32() -> None:
     # One token has half of the mass, 2^17 tokens share the rest: 2^-18 each. A float32 running sum past 0.5 has steps
     # of 6e-8, an error of 1.6 % for each tail token; in float64 the drawn index is right to a token.

@@ -16,7 +16,7 @@ from grpo_core.policy.fresh import fresh_model
 
 TASKS = """
 from collections.abc import Iterable
-from grpo_core import Invalid, Row, Task, TaskConfig, reward
+from grpo_core import Invalid, Opponent, Row, Task, TaskConfig, reward
 
 class Letter(Row):
     letter: str
@@ -45,6 +45,16 @@ def crashes(answer):
 
 letters = Task("letters", load, prompt, validate, (printable,), max_completion_length=4, default_model="tiny")
 other = Task("other", load, prompt, validate, (printable,), max_completion_length=4, default_model="tiny")
+@reward(1.0)
+def unpredicted(answer, predictions):
+    assert len(predictions) == 2
+    return float(answer not in predictions)
+
+def ask(answer):
+    return f"what follows {answer[:4]!r}?"
+
+duel = Task("duel", load, prompt, validate, (unpredicted,), max_completion_length=4,
+            opponent=Opponent(prompt=ask, samples=2, max_completion_length=3))
 broken = Task("broken", load, prompt, validate, (printable, crashes), max_completion_length=4)
 """
 
@@ -179,3 +189,31 @@ def test_training_moves_the_weights_and_a_zero_learning_rate_does_not(folder: Pa
         run = train(config(folder, tmp_path, learning_rate=rate))
         after = load_file(run.run_dir / "training_state" / "step_final" / "model" / "model.safetensors")
         assert any(not torch.equal(before[name], after[name]) for name in before) is moves
+
+
+def test_the_pass_rate_curriculum_is_updated_and_saved(folder: Path, tmp_path: Path) -> None:
+    from grpo_core.config import CurriculumConfig
+
+    run = config(folder, tmp_path).model_copy(update={"curriculum": CurriculumConfig(enabled=True, ema_alpha=0.5)})
+    result = train(run)
+    state = json.loads((result.run_dir / "training_state" / "step_final" / "trainer_state.json").read_text())
+    assert state["step"] == 2
+    (order,) = state["mixture"]["orders"].values()
+    assert len(order["pass_rate"]) == 8  # every row was drawn once in two steps of four
+    assert any(rate != 0.5 for rate in order["pass_rate"].values())
+
+
+def test_a_stateful_baseline_is_kept_and_saved(folder: Path, tmp_path: Path) -> None:
+    result = train(config(folder, tmp_path, baseline="ema", num_generations=1))
+    state = json.loads((result.run_dir / "training_state" / "step_final" / "trainer_state.json").read_text())
+    assert state["baseline"].keys() == {"tasks.letters"}
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_an_opponent_answers_the_whole_batch_and_reaches_the_rewards(folder: Path, tmp_path: Path, lora: bool) -> None:
+    run = config(folder, tmp_path, task="duel").model_copy(update={"lora": LoraConfig(enabled=lora, r=4)})
+    result = train(run)
+    for step in log(result.run_dir):
+        assert step["abstained"] == 0
+        assert "task/tasks.duel/part/unpredicted" in step
+    assert result.summary["tasks"]["tasks.duel"]["final"]["n"] == 8

@@ -126,7 +126,7 @@ def completion_logprobs(
     columns = prompt_lens[rows] + offsets
     hidden = parts.hidden(_without_padding(input_ids, prompt_lens + completion_lens), use_cache=False)  # [B, L, D]
     flat = hidden.flatten(0, 1).index_select(0, rows * hidden.shape[1] + columns - 1)  # [N, D]
-    if False:
+    if parts.scale != 1.0:
         flat = flat * parts.scale
         bias = None if bias is None else bias * parts.scale
     logp, entropy = linear_logprob(

@@ -74,13 +74,19 @@ class RunFolder:
             self._rollouts.write(orjson.dumps(record) + b"\n")
         self._rollouts.flush()
 
-    def save_model(self, policy: Policy) -> Path:
-        """Write the model to `training_state/step_final/model`: complete, or not there at all."""
+    def save_final(self, policy: Policy, state: Mapping[str, Any]) -> Path:
+        """Write `training_state/step_final`: the model and `trainer_state.json`; complete, or not there at all.
+
+        Args:
+            policy: The model, or the adapter, goes to `model/`.
+            state: What else the run had become: step, row orders and curriculum, baseline.
+        """
         final = self.path / "training_state" / "step_final"
         partial = final.with_name("step_final.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         policy.save(partial / "model")
+        (partial / "trainer_state.json").write_bytes(orjson.dumps({"version": RUN_FORMAT_VERSION, **state}))
         os.replace(partial, final)
         return final / "model"
 

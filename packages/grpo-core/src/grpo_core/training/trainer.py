@@ -140,7 +140,7 @@ class Trainer:
                     self._climb()
             except StopRequested:
                 self._stop.set()
-            self.folder.save_model(self.policy)
+            self.folder.save_final(self.policy, self.state())
             if config.eval.at_end and not self._stop.is_set():
                 final = self._evaluate("final", base)
         summary = self._summary(base, final)
@@ -202,6 +202,16 @@ class Trainer:
             record = StepRecord(step, metrics, self._samples(prompted, rollouts))
             for callback in self.callbacks:
                 callback.on_step(record)
+
+    def state(self) -> dict[str, Any]:
+        """What the run has become beside its weights, as JSON."""
+        return {
+            "step": self.step,
+            "updates": self.updater.updates,
+            "skipped_updates": self.updater.skipped,
+            "mixture": self.mixture.state(),
+            "baseline": dict(self._baseline_state),
+        }
 
     def rewards(self, rollouts: Sequence[Rollout]) -> Tensor:
         """Rewards [N] float64, NaN where the score abstained; the soft overlong penalty is added where configured."""
