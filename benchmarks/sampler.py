@@ -42,7 +42,7 @@ from grpo_core.rollout import Completion
 
 PROMPTS, GENERATIONS, PROMPT_LENGTH = 4, 8, 48  # the batch of the table in the design notes on speed
 SMALL = {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 4}
-SHAPES: dict[str, dict[str, int]] = {
+SHAPES: dict[str, dict[str, Any]] = {
     "bytes": {"vocab_size": 258, **SMALL},
     "large": {"vocab_size": 49_152, **SMALL},
     "smollm2": {
@@ -196,13 +196,13 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={character: i for i, character in enumerate(alphabet)}, merges=[]))
     tokenizer.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)  # type: ignore[no-untyped-call]  # not annotated there
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
 def random_llama(shape: str) -> PreTrainedModel:
     torch.manual_seed(0)
     config = LlamaConfig(**SHAPES[shape], tie_word_embeddings=True, bos_token_id=1, eos_token_id=None, pad_token_id=0)
-    return LlamaForCausalLM(config)  # type: ignore[no-untyped-call]  # transformers does not annotate it
+    return LlamaForCausalLM(config)
 
 
 def main() -> None:

@@ -81,7 +81,7 @@ def causal_lm(model: nn.Module) -> CausalLM:
     """
     base = _without_peft(model)
     config = base.config.get_text_config(decoder=True)
-    head = base.get_output_embeddings()  # type: ignore[no-untyped-call]  # transformers does not annotate it
+    head = base.get_output_embeddings()
     if head is None or config.is_encoder_decoder:
         raise UserError(
             f"{type(base).__name__} is not a decoder-only language model with a head; load it as a causal LM."

@@ -64,9 +64,12 @@ class _Row:
     def push(self, token_id: int, logprob: float, eos_ids: frozenset[int]) -> None:
         self.token_ids.append(token_id)
         self.logprobs.append(logprob)
+        if token_id in eos_ids:
+            self.finished = "stop"
+            return
         if self.matcher is not None:
             self.text = self.matcher.push(token_id)
-        if token_id in eos_ids or self.text is not None:
+        if self.text is not None:
             self.finished = "stop"
         elif len(self.token_ids) == self.limit:
             self.finished = "length"

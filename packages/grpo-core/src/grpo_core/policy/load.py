@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,10 @@ from grpo_core.errors import UserError
 from grpo_core.plugins import PluginHost
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.source import ModelSource, model_source
+
+SMALL_PARAMETERS = 20e6
+"""Below this a CPU model runs on one thread: its matrices are too small to share, and threads that wait for one another
+spin, which beside any other busy process costs tens of times more than a second thread could save."""
 
 DTYPES = {
     "float64": torch.float64,
@@ -92,8 +97,11 @@ def load_policy(
     where, device_why = choose_device(device)
     dtype, autocast, precision_why = choose_precision(precision, where)
     model, tokenizer = _load(source, dtype)
+    if where.type == "cpu" and _parameters(model) < SMALL_PARAMETERS and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
+        device_why += "; one thread, because the model is too small to share"
     choices = [
-        Choice("model", f"{name} ({source.kind}, {_millions(model)} parameters)", source.why),
+        Choice("model", f"{name} ({source.kind}, {_parameters(model) / 1e6:.1f} M parameters)", source.why),
         Choice("device", _describe(where), device_why),
         Choice("precision", str(autocast or dtype).removeprefix("torch."), precision_why),
     ]
@@ -182,11 +190,14 @@ def _with_fresh_lora(model: Any, lora: LoraConfig) -> Any:
         raise UserError(f"lora.target_modules={lora.target_modules}: {str(error).splitlines()[0]}") from None
 
 
-def _millions(model: Any) -> str:
-    return f"{sum(parameter.numel() for parameter in model.parameters()) / 1e6:.1f} M"
+def _parameters(model: Any) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _describe(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
-    return f"{device}, {torch.get_num_threads()} threads" if device.type == "cpu" else str(device)
+    if device.type == "cpu":
+        threads = torch.get_num_threads()
+        return f"{device}, {threads} thread{'s' if threads > 1 else ''}"
+    return str(device)
