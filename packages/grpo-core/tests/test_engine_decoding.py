@@ -132,9 +132,7 @@ def test_broken_bytes_do_not_make_tokens_slower(monkeypatch: pytest.MonkeyPatch)
     # 3,000 bytes that never become a character, each of which might complete the stop string: the tail stays bounded.
     decode = TextDecoder(TOKENIZERS["byte level"])
     lengths = []
-    monkeypatch.setattr(
-        TextDecoder, "__call__", lambda self, ids: lengths.append(len(ids)) or "\N{REPLACEMENT CHARACTER}"
-    )
+    monkeypatch.setattr(TextDecoder, "__call__", lambda self, ids: lengths.append(len(ids)) or REPLACEMENT)
     matcher = StopMatcher(StopStrings(decode, ("é",)))
     for _ in range(3000):
         assert matcher.push(TOKENIZERS["byte level"].convert_tokens_to_ids("©")) is None

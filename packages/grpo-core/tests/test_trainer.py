@@ -150,6 +150,9 @@ def test_too_many_abstentions_end_the_run_and_name_the_task(folder: Path, tmp_pa
     run = config(folder, tmp_path, task="broken").model_copy(update={"eval": EvalConfig(at_start=False, at_end=False)})
     with pytest.raises(AbstentionLimitError, match=r"tasks\.broken.*ZeroDivisionError"):
         train(run)
+    (run_dir,) = tmp_path.iterdir()  # and nothing is lost: the evidence and the model are there
+    assert "ZeroDivisionError" in (run_dir / "logs" / "rollouts.jsonl").read_text()
+    assert (run_dir / "training_state" / "step_final" / "model" / "model.safetensors").is_file()
 
 
 class StopAfter(Callback):

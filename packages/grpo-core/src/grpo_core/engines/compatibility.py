@@ -11,7 +11,6 @@ from transformers import PretrainedConfig, PreTrainedModel
 from grpo_core.engines.base import Request, Sampling
 from grpo_core.errors import UserError
 
-
 INSTEAD = "Choose another model, or train this one through TRL (grpo_core.interop.trl)."
 """What to do about a model that the native engine refuses."""
 

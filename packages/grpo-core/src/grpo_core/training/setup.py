@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from grpo_core import registry
 from grpo_core.binding import BoundTask, bind
 from grpo_core.callbacks import Choice
 from grpo_core.config import RunConfig, to_yaml
@@ -67,6 +68,10 @@ def prepare(config: RunConfig, resources: ExitStack) -> Setup:
     Raises:
         UserError: the first thing that is wrong, before anything slower is done.
     """
+    trainer = config.trainer
+    registry.validate_arguments("loss", trainer.loss_type, trainer.loss_args, "trainer.loss_args")
+    registry.validate_arguments("advantage", trainer.baseline, trainer.advantage_args, "trainer.advantage_args")
+    registry.validate_arguments("kl", trainer.kl, trainer.kl_args, "trainer.kl_args")
     specs = parse_task_specs(config.task)
     bound = [bind(spec) for spec in specs]
     for task in bound:

@@ -140,7 +140,9 @@ class Trainer:
                     self._climb()
             except StopRequested:
                 self._stop.set()
-            self.folder.save_final(self.policy, self.state())
+            finally:
+                # Also when the run fails: what was learned until then is not lost.
+                self.folder.save_final(self.policy, self.state())
             if config.eval.at_end and not self._stop.is_set():
                 final = self._evaluate("final", base)
         summary = self._summary(base, final)
@@ -153,25 +155,17 @@ class Trainer:
         """One batch of prompts: sample, score, compare within groups, update, log."""
         config, started = self.config.trainer, time.perf_counter()
         step = self.step + 1
+        before = self.mixture.state()
         draws = self.mixture.draw(config.prompts_per_step)
         prompted = [Prompted(draw, self.setup.prompt_ids[draw.label][draw.row.id]) for draw in draws]
-
-        self.policy.model.eval()
-        self.engine.sync(self.updater.updates)
-        with self.policy.precision():
-            rollouts = sample_rollouts(
-                prompted,
-                engine=self.engine,
-                scorers=self.setup.scorers,
-                sampling=self.sampling,
-                generations=config.num_generations,
-                seed=self.config.seed,
-                step=step,
-                opponents=self.setup.opponents,
-                should_stop=self._stop.is_set,
-            )
+        try:
+            rollouts = self._sample(prompted, step)
+        except StopRequested:
+            self.mixture.load_state(before)  # these prompts were not trained on: they are still to come
+            raise
         sampled = time.perf_counter()
         labels = [prompted[rollout.group].draw.label for rollout in rollouts]
+        self.folder.log_rollouts(step, rollouts, self.setup.identities)
         self._check_abstentions(rollouts, labels)
 
         rewards, groups = self.rewards(rollouts), torch.tensor([rollout.group for rollout in rollouts])
@@ -196,12 +190,27 @@ class Trainer:
             "skipped_updates": float(self.updater.skipped),
         }
         metrics = {**rollout_metrics(rollouts, labels, rewards, groups, batch.advantages), **metrics, **timing}
-        self.folder.log_rollouts(step, rollouts, self.setup.identities)
         if step % config.logging_steps == 0 or step == self.setup.total_steps:
             self.folder.log_step(step, metrics)
             record = StepRecord(step, metrics, self._samples(prompted, rollouts))
             for callback in self.callbacks:
                 callback.on_step(record)
+
+    def _sample(self, prompted: Sequence[Prompted], step: int) -> list[Rollout]:
+        self.policy.model.eval()
+        self.engine.sync(self.updater.updates)
+        with self.policy.precision():
+            return sample_rollouts(
+                prompted,
+                engine=self.engine,
+                scorers=self.setup.scorers,
+                sampling=self.sampling,
+                generations=self.config.trainer.num_generations,
+                seed=self.config.seed,
+                step=step,
+                opponents=self.setup.opponents,
+                should_stop=self._stop.is_set,
+            )
 
     def state(self) -> dict[str, Any]:
         """What the run has become beside its weights, as JSON."""
