@@ -70,7 +70,7 @@ def warm_start(
     except ImportError:
         raise UserError("grpo warm-start needs TRL: pip install 'grpo-core[trl]'.") from None
     import datasets
-    from transformers import TrainerCallback
+    from transformers import PrinterCallback, TrainerCallback
 
     if (model is None) == (preset is None):
         raise UserError("give what to start from: --model NAME, or --preset tiny for a new model; not both.")
@@ -116,6 +116,7 @@ def warm_start(
                 max_length=None,
             ),
         )
+        trainer.remove_callback(PrinterCallback)  # our callbacks tell of progress
         trainer.train()
     trainer.model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
