@@ -127,13 +127,14 @@ class BoundTask:
         return as_prompt(made, f"task {self.name!r}: prompt()")
 
     def demos(self) -> Iterator[tuple[Prompt, str]]:
-        """(prompt, completion) pairs for a warm start: the task's own, else each row with its gold.
+        """(prompt, completion) pairs for a warm start: `size` of the task's own, else each row with its gold.
 
         Raises:
             DataError: rows have no gold and the task gives no demos.
         """
         if self.task.demos is not None:
-            yield from call_by_name(self.task.demos, {"config": self.config}, positional=1)
+            given = call_by_name(self.task.demos, {"config": self.config}, positional=1)
+            yield from islice(given, self.config.size)
             return
         for row in self._rows:
             if row.gold is None:
