@@ -217,6 +217,7 @@ def test_workers_and_what_they_started_die_with_a_killed_trainer(guarded: bool, 
 def test_ctrl_c_reaches_the_trainer_only() -> None:
     script = start_script(
         """
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it
         futures = [workers.submit(b"sleep:0.5", 30) for _ in range(2)]
         try:
             print("ready", flush=True)

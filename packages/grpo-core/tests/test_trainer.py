@@ -166,12 +166,13 @@ class StopAfter(Callback):
 
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals go to the main thread")
 def test_ctrl_c_stops_cleanly_and_saves(folder: Path, tmp_path: Path) -> None:
+    handler = signal.getsignal(signal.SIGINT)
     result = train(config(folder, tmp_path, max_steps=50), callbacks=[StopAfter(2)])
     assert result.interrupted
     assert result.summary["steps"] == 2
     assert (result.run_dir / "training_state" / "step_final" / "model" / "model.safetensors").is_file()
     assert json.loads((result.run_dir / "summary.json").read_text())["interrupted"] is True
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_a_completion_longer_than_the_context_is_refused_with_the_arithmetic(folder: Path, tmp_path: Path) -> None:
