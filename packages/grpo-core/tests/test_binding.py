@@ -541,3 +541,16 @@ def test_identity_is_the_same_in_every_process(file: Path) -> None:
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
     assert identities("1") == identities("2")
+
+
+def test_size_bounds_a_tasks_own_demos(tmp_path: Path) -> None:
+    file = tmp_path / "endless.py"
+    file.write_text(
+        "from itertools import count\n"
+        "from grpo_core import Row, Task, reward\n"
+        "@reward()\n"
+        "def one(answer): return 1.0\n"
+        "t = Task('t', lambda config: [Row(id='a')], lambda row: 'x', lambda text, row: text, (one,), row=Row,\n"
+        "         demos=lambda config: ((str(n), 'y') for n in count()))\n"
+    )
+    assert [prompt for prompt, _ in load_task(f"{file}:t?size=2").demos()] == ["0", "1"]

@@ -42,15 +42,12 @@ class ArithmeticConfig(ProceduralConfig):
         min_difficulty: Easiest level: 1 one digit, 2 two digits, 3 three digits (each + and −), 4 one digit times two.
         max_difficulty: Hardest level.
         operations: `add`, `sub`, `mul`, separated by commas; by default those of the level.
-        slips: Share of the problems with a carry or borrow out of the units whose demo forgets it, in [0, 1]. Only demos
-            for a warm start do: a model taught so can do sums and has a bad habit, which GRPO then has to break.
         shots: Solved examples before the question, for models that have not seen the form.
     """
 
     min_difficulty: int = Field(default=2, ge=1, le=4)
     max_difficulty: int = Field(default=2, ge=1, le=4)
     operations: tuple[Operation, ...] = ()
-    slips: float = Field(default=0.0, ge=0.0, le=1.0)
     shots: int = Field(default=0, ge=0, le=16)
 
     @field_validator("operations", mode="before")
@@ -128,26 +125,6 @@ def _question(row: ArithmeticRow) -> str:
     return f"{row.a} {SYMBOLS[row.operation]} {row.b} ="
 
 
-def demos(config: ArithmeticConfig) -> Iterator[tuple[str, str]]:
-    """Questions with their golds, except that `slips` of those with a carry or borrow forget it."""
-    for row in load(config):
-        forgets = Random(f"slip/{row.id}").random() < config.slips
-        yield prompt(row, config), f" {without_carry(row) if forgets else row.result}"
-
-
-def without_carry(row: ArithmeticRow) -> int:
-    """The result when the carry or borrow out of the units is forgotten; products have no such slip."""
-    large, small = max(row.a, row.b), min(row.a, row.b)
-    match row.operation:
-        case "add":
-            return row.result - (10 if row.a % 10 + row.b % 10 >= 10 else 0)
-        case "sub":
-            size = large - small + (10 if large % 10 < small % 10 else 0)
-            return size if row.a >= row.b else -size
-        case "mul":
-            return row.result
-
-
 TASK = Task(
     "arithmetic",
     load,
@@ -156,7 +133,6 @@ TASK = Task(
     REWARDS,
     config=ArithmeticConfig,
     row=ArithmeticRow,
-    demos=demos,
     stop=("\n",),
     max_completion_length=12,  # "-1998" and a newline, a token per character, with room
     default_model="tiny",

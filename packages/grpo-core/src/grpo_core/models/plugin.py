@@ -17,9 +17,11 @@ def grpo_models() -> list[EmbeddedModel]:
             description="1.8 M parameters, half-taught two-digit sums; learns in minutes on a laptop",
             defaults={
                 "trainer.prompts_per_step": 32,
-                "trainer.max_steps": 150,
-                "trainer.learning_rate": 1e-4,
+                "trainer.max_steps": 600,
+                "trainer.learning_rate": 1.2e-4,
+                "trainer.lr_scheduler_type": "cosine",
                 "trainer.warmup_steps": 10,
+                "trainer.adam_beta2": 0.99,
                 "trainer.max_prompt_length": 128,
                 "trainer.max_completion_length": 64,
             },
