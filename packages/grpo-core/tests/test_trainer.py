@@ -50,6 +50,17 @@ def unpredicted(answer, predictions):
     assert len(predictions) == 2
     return float(answer not in predictions)
 
+def many(config) -> Iterable[Letter]:
+    for index in range(80):
+        gold = "x" * (1 + 2 * (index % 4 == 3))
+        yield Letter(id=f"{config.split}{index}", letter="x", gold=gold, difficulty=1.0 + index % 2)
+
+@reward(1.0)
+def always(text):
+    return 1.0
+
+climb = Task("climb", many, prompt, lambda text, row: text, (always,), max_completion_length=2, order="ladder")
+
 def ask(answer):
     return f"what follows {answer[:4]!r}?"
 
@@ -221,3 +232,24 @@ def test_an_opponent_answers_the_whole_batch_and_reaches_the_rewards(folder: Pat
         assert step["abstained"] == 0
         assert "task/tasks.duel/part/unpredicted" in step
     assert result.summary["tasks"]["tasks.duel"]["final"]["n"] == 8
+
+
+class Rows(Callback):
+    counts: tuple[int, int]
+
+    def on_run_start(self, info) -> None:
+        (self.counts,) = info.tasks.values()
+
+
+def test_a_ladder_climbs_on_held_out_rows_and_long_golds_are_dropped(folder: Path, tmp_path: Path) -> None:
+    from grpo_core.config import CurriculumConfig
+
+    run = config(folder, tmp_path, task="climb", max_gold_length=1).model_copy(
+        update={"curriculum": CurriculumConfig(ladder_eval_steps=1), "eval": EvalConfig(size=80)}
+    )
+    seen = Rows()
+    result = train(run, callbacks=[seen])
+    state = json.loads((result.run_dir / "training_state" / "step_final" / "trainer_state.json").read_text())
+    (order,) = state["mixture"]["orders"].values()
+    assert (order["rung"], order["mastered"]) == (2.0, True)  # one rung a step: everything is solved
+    assert seen.counts == (60, 80)  # every fourth gold has three tokens

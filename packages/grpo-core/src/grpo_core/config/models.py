@@ -48,6 +48,9 @@ class TrainerConfig(Section):
     overlong_prompts: Literal["drop", "truncate"] = Field(
         "drop", description="A longer prompt is dropped and counted, or loses its first tokens."
     )
+    max_gold_length: int | None = Field(
+        None, ge=1, description="Rows with a longer gold, in tokens, are dropped and counted; null keeps all."
+    )
     max_completion_length: int = Field(
         256,
         ge=1,

@@ -204,7 +204,12 @@ def _encode_rows(
         why = f"the model's context {policy.max_context} less {completion} for the completion"
     try:
         report = filter_rows(
-            rows, lambda row: len(ids[row.id]), max_prompt_length=longest, policy=trainer.overlong_prompts
+            rows,
+            lambda row: len(ids[row.id]),
+            max_prompt_length=longest,
+            gold_length=lambda row: len(policy.tokenizer(row.gold or "")["input_ids"]),
+            max_gold_length=trainer.max_gold_length,
+            policy=trainer.overlong_prompts,
         )
     except DataError as error:
         raise DataError(f"task {task.name!r}: {error} The limit is {longest} tokens: {why}.") from None
