@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-MAX_LOG_RATIO = 20.0
-"""Log-ratios are clamped here before exp; `metrics` count how often it bites."""
+from grpo_core.algorithms.losses import MAX_LOG_RATIO
 
 
 def k1(logp: Tensor, ref_logp: Tensor) -> Tensor:
