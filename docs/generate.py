@@ -2,37 +2,53 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
-from collections.abc import Iterable, Mapping
+import textwrap
+import typing
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any, Literal
 
 import click
 
+from grpo_core import registry
+from grpo_core.algorithms.aggregation import Aggregation
 from grpo_core.cli.group import COMMANDS, load_command
 from grpo_core.cli.main import grpo
-from grpo_core.config.keys import Key, keys, sections
+from grpo_core.config.keys import Key, keys, members, sections
 from grpo_core.config.layers import shown
 from grpo_core.config.models import RunConfig
+from grpo_core.config.recipes import RECIPES
 from grpo_core.config.sources import RESERVED_ENVIRONMENT
 from grpo_core.errors import ExitCode
+from grpo_core.training.catalogue import CATALOGUE, SECTIONS
 
 REFERENCE = Path(__file__).parent / "reference"
+
+ALGORITHMS = Path(__file__).parent / "templates" / "algorithms.md.in"
+"""The page of the algorithms, with `{{name}}` where something is read off the code."""
 
 HELP_WIDTH = 100
 """Columns of the help texts, whatever terminal this runs in."""
 
+TEXT_WIDTH = 120
+"""Columns of running text."""
+
 CONFIG_INTRODUCTION = """\
 # Configuration
 
-Written by `docs/generate.py` from `grpo_core/config/models.py`; change it there.
+Written by `docs/generate.py` from `grpo_core/config/models.py` and `trainer.py`; change it there.
 
-A setting is a dotted key. It can be given in five places, and the first one wins:
+A setting is a dotted key. It can be given in six places, and the first one wins:
 
 1. the command line: `grpo run trainer.learning_rate=5e-6`, or an option such as `--max-steps 100`;
 2. the environment: `GRPO_TRAINER__LEARNING_RATE=5e-6` (the key in capitals, `__` for the dot; `GRPO_SEED=1`);
 3. a file `.env` in the working folder, with the same names;
 4. a YAML file: `grpo run --config run.yaml`;
-5. the values recommended for an embedded model.
+5. a [recipe](../how-to/recipes.md): `--recipe dapo`, or the key `recipe`; what defines a recipe cannot be changed;
+6. the values recommended for an embedded model.
 
 `grpo run --show-config` prints every setting with where it came from; `--json` makes that parseable. A run writes its
 resolved settings to `config.yaml` in its folder, and `grpo run --config …/config.yaml` repeats it. A name that does not
@@ -50,9 +66,11 @@ lora:
 ```
 
 Values are read as YAML 1.2: `1e-6` is a number, `true` and `false` are the only booleans, `null` leaves a setting open.
-Of `trainer.max_steps` and `trainer.num_train_epochs`, and of `trainer.warmup_steps` and `trainer.warmup_ratio`, one is
-given; where both are, the one from the higher place wins. A variant's own arguments are keys under `trainer.loss_args`,
-`trainer.kl_args` and `trainer.advantage_args`: `trainer.advantage_args.alpha=0.05`.
+Of `trainer.max_steps` and `trainer.num_train_epochs`, of `trainer.warmup_steps` and `trainer.warmup_ratio`, and of
+`trainer.micro_batch_size` and `trainer.micro_batch_prompts`, one is given; where both are, the one from the higher
+place wins. A variant's own arguments are keys under `trainer.loss_args`, `trainer.kl_args`, `trainer.advantage_args`
+and the controllers' `…_args`: `trainer.advantage_args.alpha=0.05`. Words of other systems are taken too, where they
+[mean the same](../how-to/recipes.md#other-names).
 """
 
 CLI_INTRODUCTION = """\
@@ -63,6 +81,75 @@ Written by `docs/generate.py` from the commands' own help; change it there. `grp
 Results go to stdout, progress to stderr; `--json` leaves JSON alone on stdout. In a pipe, progress is one plain line
 per logged step, without control codes. `NO_COLOR=1` switches colours off, `GRPO_DEBUG=1` shows an error's traceback.
 """
+
+METRICS_INTRODUCTION = """\
+# Metrics
+
+Written by `docs/generate.py` from `grpo_core/training/catalogue.py`; change it there.
+
+What a line of `logs/train_log.jsonl` holds. A number that does not exist in a step (a mean over nothing) is `null`, or
+left out where nothing was computed at all.
+"""
+
+AGGREGATIONS: Mapping[Aggregation, tuple[str, str]] = {
+    "constant": ("1 / (B · `trainer.max_completion_length`)", "Dr. GRPO, arXiv 2503.20783, section 3.2"),
+    "token_mean": ("1 / ΣT", "DAPO, arXiv 2503.14476, section 3.3"),
+    "sequence_mean": ("1 / (B · T_i)", "GRPO, arXiv 2402.03300, equation 3"),
+    "sequence_sum": ("1 / B", "RLOO, arXiv 2402.14740, section 2.2"),
+    "group_max": ("1 / (B · longest completion of its prompt)", "RL_Practice; it weighs prompts differently"),
+    "token_sum": ("1", "a plain sum, for code that divides by itself"),
+}
+"""Aggregation -> weight of a token, source."""
+
+SHARED_OPTIONS = {
+    "epsilon": "ε of the formula",
+    "epsilon_high": "ε_high of the formula; null is ε",
+    "delta": "upper bound of the unclipped term (INTELLECT-2, arXiv 2505.07291); null is none",
+    "dual_clip": "bound c > 1 of the loss of a token with A < 0: at most c·|A| (arXiv 1912.09729); null is none",
+    "max_log_ratio": "log ρ is clamped to ± this before exp (verl); null is not at all (TRL)",
+}
+"""Options of several losses -> their meaning."""
+
+OWN_OPTIONS = {
+    ("sapo", "temperature_pos"): "τ₊",
+    ("sapo", "temperature_neg"): "τ₋",
+    ("dro", "beta"): "β",
+    ("dppo", "divergence"): "D: total variation, or the binary KL",
+    ("dppo", "max_ratio"): "upper bound of ρ; null is none",
+    ("vespo", "k_pos"): "k where A ≥ 0",
+    ("vespo", "lambda_pos"): "λ where A ≥ 0",
+    ("vespo", "k_neg"): "k where A < 0",
+    ("vespo", "lambda_neg"): "λ where A < 0",
+    ("constant", "warmup_steps"): "optimizer steps of warm-up",
+    ("cosine", "warmup_steps"): "optimizer steps of warm-up",
+}
+"""(Variant, option) -> its meaning, where no argument's line says it."""
+
+SETTINGS = {
+    ("loss", "epsilon"): "trainer.epsilon",
+    ("loss", "epsilon_high"): "trainer.epsilon_high",
+    ("value", "gamma"): "trainer.gae_gamma",
+    ("value", "lam"): "trainer.gae_lambda",
+    ("schedule", "warmup_steps"): "trainer.warmup_steps",
+}
+"""(Kind or variant, option) -> the setting that gives it in a run."""
+
+SUMMARIES = {("kl", "full"): "KL over the whole vocabulary at each token: exact, without the noise of the sample."}
+"""(Kind, name) -> what a variant is, where the docstring speaks of how it is computed."""
+
+INPUTS = {
+    "keys": "each completion's task",
+    "roles": "each completion's task and role",
+    "state": "running values, which are saved with the run",
+    "lengths": "the completions' tokens",
+    "greedy_rewards": "the reward of a greedy completion per prompt, which is sampled for it",
+    "reward_parts": "the raw value of every reward function",
+    "part_weights": "their weights",
+    "mask": "which tokens count",
+    "token_penalties": "β·KL per token where `trainer.kl_placement=reward`",
+    "values": "the values of a head: `trainer.value_head=true`",
+}
+"""What the trainer hands a baseline that asks for it."""
 
 EXIT_CODES = {
     ExitCode.DONE: "done",
@@ -78,9 +165,9 @@ def config_page() -> str:
     groups = {"": [key for key in keys().values() if not key.section]}
     groups |= {section: [key for key in keys().values() if key.section == section] for section in sections()}
     parts = [CONFIG_INTRODUCTION]
-    for section, members in groups.items():
+    for section, inside in groups.items():
         title = f"`{section}`: {RunConfig.model_fields[section].description}" if section else "The run"
-        parts.append(f"## {title.rstrip('.')}\n\n{_table(('Setting', 'Default', 'Allowed', ''), map(_row, members))}")
+        parts.append(f"## {title.rstrip('.')}\n\n{_table(('Setting', 'Default', 'Allowed', ''), map(_row, inside))}")
     reserved = ((f"`{name}`", meaning) for name, meaning in RESERVED_ENVIRONMENT.items())
     parts.append(f"## Environment variables that are no settings\n\n{_table(('Variable', ''), reserved)}")
     return "\n".join(parts)
@@ -98,9 +185,41 @@ def cli_page() -> str:
     return "\n".join(parts)
 
 
+def algorithms_page() -> str:
+    """The page of every variant and recipe."""
+    parts: dict[str, Callable[[], str]] = {
+        "aggregation": _aggregations,
+        "shared_options": _shared_options,
+        "recipes": _recipes,
+        **{
+            kind: lambda kind=kind: "\n".join(_variant(kind, name) for name in registry.names(kind))
+            for kind in registry.BUILT_IN
+        },
+    }
+    return re.sub(r"{{(\w+)}}", lambda match: parts[match[1]]().rstrip("\n"), ALGORITHMS.read_text(encoding="utf-8"))
+
+
+def metrics_page() -> str:
+    """The page of every logged metric."""
+    parts = [METRICS_INTRODUCTION]
+    for section, common in SECTIONS.items():
+        listed = [metric for metric in CATALOGUE if metric.section == section]
+        heading: tuple[str, ...] = ("metric", "formula", "what is healthy")
+        rows: Iterable[tuple[str, ...]] = ((f"`{each.name}`", each.formula, each.healthy) for each in listed)
+        if not any(each.healthy for each in listed):
+            heading, rows = heading[:2], (row[:2] for row in rows)
+        parts.append(f"## {section}\n\n{_filled(common)}\n\n{_table(heading, rows)}")
+    return "\n".join(parts)
+
+
 def pages() -> Mapping[Path, str]:
     """Every generated page by its path."""
-    return {REFERENCE / "config.md": config_page(), REFERENCE / "cli.md": cli_page()}
+    return {
+        REFERENCE / "config.md": config_page(),
+        REFERENCE / "cli.md": cli_page(),
+        REFERENCE / "algorithms.md": algorithms_page(),
+        REFERENCE / "metrics.md": metrics_page(),
+    }
 
 
 def main(arguments: Iterable[str]) -> int:
@@ -127,6 +246,124 @@ def _help_of(command: click.Command, name: str, parent: click.Context) -> list[s
     return found
 
 
+def _aggregations() -> str:
+    def used_by(how: Aggregation) -> str:
+        losses = [name for name in registry.names("loss") if _mark("loss", name, "aggregation") == how]
+        return ", ".join(f"`{name}`" for name in losses)
+
+    rows = [
+        (f"`{how}`", AGGREGATIONS[how][0], used_by(how), AGGREGATIONS[how][1]) for how in typing.get_args(Aggregation)
+    ]
+    return "".join(_line(row) for row in rows)
+
+
+def _shared_options() -> str:
+    rows = ((f"`{name}`", meaning + _setting_of("loss", "", name)) for name, meaning in SHARED_OPTIONS.items())
+    return _table(("Option", "Meaning"), rows)
+
+
+def _variant(kind: str, name: str) -> str:
+    """One variant: what it is, its formula and source, what it needs, its options."""
+    documentation = inspect.getdoc(registry.resolve(kind, name)) or ""
+    prose = documentation.split("\n\nArgs:")[0].split("\n\nRaises:")[0]
+    parts = [f"### `{name}`", SUMMARIES.get((kind, name)) or _filled(prose)]
+    if formula := _mark(kind, name, "formula"):
+        parts.append(f"```text\n{formula}\n```")
+    source = _mark(kind, name, "source")
+    if facts := [*([f"Source: {source}."] if source else []), *_needs(kind, name)]:
+        parts.append(_filled(" ".join(facts)))
+    if lines := _options(kind, name, _documented_arguments(documentation)):
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _options(kind: str, name: str, documented: Mapping[str, str]) -> list[str]:
+    """A line for each option; those that losses share have one together, since their meaning is said before."""
+    options = registry.arguments(kind, name).values()
+    shared = [option for option in options if kind == "loss" and option.name in SHARED_OPTIONS]
+    lines = [f"- {', '.join(f'`{option.name}` {shown(option.default)}' for option in shared)}"] if shared else []
+    for option in options:
+        if option not in shared:
+            # An option without a meaning stops the page: KeyError.
+            meaning = (documented.get(option.name) or OWN_OPTIONS[name, option.name]).rstrip(".")
+            facts = f"{_type(option.annotation)}, default {shown(option.default)}"
+            text = f"- `{option.name}` ({facts}): {meaning}{_setting_of(kind, name, option.name)}"
+            lines.append(_filled(text, indent="  "))
+    return lines
+
+
+def _setting_of(kind: str, name: str, option: str) -> str:
+    setting = SETTINGS.get((kind, option)) or SETTINGS.get((name, option))
+    if setting is None:
+        return ""
+    default = keys()[setting].default
+    by_default = "null, which goes by the loss" if default is None else shown(default)
+    return f"; in a run it is `{setting}`, by default {by_default}"
+
+
+def _needs(kind: str, name: str) -> list[str]:
+    if kind == "loss":
+        return [f"Aggregation: `{_mark(kind, name, 'aggregation')}`."]
+    if kind != "advantage":
+        return []
+    facts = ["Needs a group." if registry.needs_group(name) else "Works with one completion per prompt."]
+    if _mark(kind, name, "per_token"):
+        facts.append("One advantage per token.")
+    if _mark(kind, name, "scales_itself"):
+        facts.append("Normalises by itself: `trainer.scale_rewards` is `none`.")
+    given = [INPUTS[each] for each in registry.parameters(kind, name) if each not in registry.arguments(kind, name)]
+    return [*facts, f"Uses {', '.join(given)}."] if given else facts
+
+
+def _recipes() -> str:
+    """What defines each recipe; the how-to guide has all of their options."""
+    defining = ("loss_type", "aggregation", "baseline", "scale_rewards")
+    rows = (
+        (
+            f"`{recipe.name}`",
+            *(f"`{shown(recipe.options[f'trainer.{key}'])}`" for key in defining),
+            recipe.summary,
+            recipe.source,
+        )
+        for recipe in RECIPES.values()
+    )
+    return _table(("recipe", "loss", "aggregation", "baseline", "scaled by", "", "source"), rows)
+
+
+def _mark(kind: str, name: str, mark: str) -> Any:
+    return getattr(registry.resolve(kind, name), mark, None)
+
+
+def _documented_arguments(documentation: str) -> dict[str, str]:
+    """Name -> meaning, of the section `Args:` of a docstring."""
+    _, _, section = documentation.partition("\nArgs:\n")
+    section = section.split("\n\n")[0]
+    return {
+        name: " ".join(text.split())
+        for name, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
+    }
+
+
+def _filled(text: str, indent: str = "") -> str:
+    """Its paragraphs in lines of the width that hand-written pages have."""
+
+    def fill(paragraph: str) -> str:
+        return textwrap.fill(
+            paragraph, TEXT_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+
+    return "\n\n".join(map(fill, text.split("\n\n")))
+
+
+def _type(annotation: Any) -> str:
+    words = {int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
+    said = [
+        " or ".join(map(str, typing.get_args(each))) if typing.get_origin(each) is Literal else words[each]
+        for each in members(annotation)
+    ]
+    return " or ".join(said)
+
+
 def _row(key: Key) -> tuple[str, ...]:
     allowed = key.allowed + (f"; {key.why}" if key.why else "")
     return (f"`{key.name}`", f"`{shown(key.default)}`", allowed, key.description)
@@ -134,7 +371,11 @@ def _row(key: Key) -> tuple[str, ...]:
 
 def _table(heading: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [heading, ("---",) * len(heading), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+    return "".join(map(_line, lines))
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 
 
 if __name__ == "__main__":

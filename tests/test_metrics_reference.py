@@ -1,35 +1,107 @@
-"""Every logged metric has its line with formula and healthy range, and every line is logged."""
+"""Every logged metric is in the catalogue, with formula and healthy range, and every line of it is logged by a run."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from grpo_core import train
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
+from grpo_core.training.catalogue import CATALOGUE, SECTIONS
 
 TASK, REWARDS = "math.arithmetic", ("integer", "near", "exact")
 
+RUNS: dict[str, dict[str, Any]] = {
+    "the defaults": {},
+    "KL and entropy in the loss, noise of micro-batches": {
+        "beta": 0.01,
+        "entropy_coef": 0.01,
+        "num_iterations": 2,
+        "micro_batch_prompts": 1,
+        "gradient_noise_scale": True,
+    },
+    "KL in the reward": {"beta": 0.01, "kl_placement": "reward", "kl": "k1"},
+    "full KL": {"beta": 0.01, "kl": "full"},
+    "KL as a metric, value head": {
+        "kl_metric": True,
+        "value_head": True,
+        "use_gae": True,
+        "baseline": "value",
+        "scale_rewards": "none",
+    },
+    "probes": {
+        "gns_probe_steps": 1,
+        "gns_probe_prompts": 1,
+        "entropy_probe_steps": 2,
+        "num_iterations": 2,  # the entropy probe is in Adam's metric, which the first update makes
+        "entropy_coef": 0.01,
+    },
+    "dynamic sampling, corrections": {
+        "dynamic_sampling": True,
+        "rollout_correction": "token_truncate",
+        "off_policy_mask_threshold": 1.0,
+        "top_entropy_quantile": 0.5,
+    },
+}
 
-def documented(root: Path) -> set[str]:
-    page = (root / "docs/reference/metrics.md").read_text(encoding="utf-8")
-    rows = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `")]
-    text = "\n".join(rows) + re.search(r"For each task NAME: (.*?)\n\n", page, re.DOTALL)[1]
-    return set(re.findall(r"`([a-zA-Z_/]+)`", text))
 
-
-def test_the_reference_names_what_is_logged_and_nothing_else(root: Path, tmp_path: Path) -> None:
+def metrics_of(folder: Path, **options: Any) -> dict[str, float]:
+    """What two steps log, with placeholders for what the task names."""
     config = RunConfig(
-        task=f"{TASK}?size=4",
+        task=f"{TASK}?size=16",
         model="tiny",
-        output_dir=str(tmp_path),
-        trainer=TrainerConfig(prompts_per_step=2, num_generations=2, max_completion_length=8, max_steps=1, beta=0.01),
+        output_dir=str(folder),
+        trainer=TrainerConfig(
+            prompts_per_step=2, num_generations=4, max_completion_length=8, max_steps=2, learning_rate=1e-4, **options
+        ),
         eval=EvalConfig(at_start=False, at_end=False),
     )
-    run = train(config).run_dir
-    (line,) = (run / "logs" / "train_log.jsonl").read_text().splitlines()
+    lines = (train(config).run_dir / "logs" / "train_log.jsonl").read_text().splitlines()
+    steps = {name: value for line in lines for name, value in json.loads(line).items() if name != "step"}
+    logged = {name.replace(TASK, "NAME"): value for name, value in steps.items()}
+    return {re.sub(f"/part/({'|'.join(REWARDS)})$", "/part/FUNCTION", name): value for name, value in logged.items()}
 
-    logged = {name.replace(TASK, "NAME") for name in json.loads(line)} - {"step"}
-    logged = {re.sub(f"/part/({'|'.join(REWARDS)})$", "/part/FUNCTION", name) for name in logged}
-    assert logged == documented(root)
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
+    folder = tmp_path_factory.mktemp("runs")
+    return {name: metrics_of(folder, **options) for name, options in RUNS.items()}
+
+
+def test_runs_log_what_the_catalogue_names_and_nothing_else(logged: dict[str, dict[str, float]]) -> None:
+    known = {metric.name for metric in CATALOGUE}
+    for run, metrics in logged.items():
+        assert set(metrics) <= known, f"{run}: not in grpo_core/training/catalogue.py"
+    assert set().union(*logged.values()) == known, "the catalogue names what none of these runs logs"
+
+
+def test_the_catalogue_is_complete_in_itself() -> None:
+    assert max(Counter(metric.name for metric in CATALOGUE).values()) == 1
+    assert {metric.section for metric in CATALOGUE} == set(SECTIONS)
+    for metric in CATALOGUE:
+        assert metric.formula
+        assert bool(metric.healthy) == metric.deterministic, f"{metric.name}: what depends on the machine has no range"
+
+
+def test_equal_runs_differ_only_in_what_is_not_deterministic(
+    logged: dict[str, dict[str, float]], tmp_path: Path
+) -> None:
+    name = "KL and entropy in the loss, noise of micro-batches"
+    again = metrics_of(tmp_path, **RUNS[name])
+    for metric in CATALOGUE:
+        if metric.deterministic and metric.name in again:
+            assert again[metric.name] == logged[name][metric.name], metric.name
+
+
+def test_on_policy_metrics_say_so(logged: dict[str, dict[str, float]]) -> None:
+    # One update per batch: pi is pi_old, to the bit. Anything else is a bug.
+    metrics = logged["the defaults"]
+    assert [metrics[f"ratio_{name}"] for name in ("mean", "std", "median", "max")] == [1, 0, 1, 1]
+    assert [metrics[f"clip_ratio/{name}"] for name in ("low", "high", "region")] == [0, 0, 0]
+    assert metrics["ess"] == pytest.approx(1)
+    assert metrics["ratio_outliers"] == metrics["ratio_clamped"] == 0

@@ -1,94 +1,213 @@
-"""The one-file example and the trainer are the same algorithm: same loss, same gradient."""
+"""The one-file example and the trainer are the same algorithm: same advantages, losses, gradients and weights."""
 
+from __future__ import annotations
+
+import copy
+import dataclasses
 import importlib.util
-import math
+import re
+import shlex
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 
+from grpo_core import load_task
 from grpo_core.config import TrainerConfig
+from grpo_core.model_source import ModelSource
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.policy.policy import Policy
-from grpo_core.policy.source import ModelSource
 from grpo_core.rollout import Completion, Rollout, Turn
 from grpo_core.task import Row, Score
+from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.batch import collate
 from grpo_core.training.update import Updater
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "minimal_grpo.py"
-LENGTHS = [[4, 2, 5, 1], [3, 3, 6, 2]]  # completion tokens of two groups
-REWARDS = [[1.0, 0.2, 0.0, 1.0], [0.1, 0.1, 1.0, 0.2]]
 PROMPTS = [[60, 61, 62], [70, 71, 72, 73, 74]]
+LENGTHS = [[4, 2, 5, 1], [3, 3, 6, 2]]  # completion tokens of two groups
+REWARDS = [[[1.0, 0.2, 0.0, 1.0], [0.1, 0.1, 1.0, 0.2]], [[0.5, 0.5, 0.5, 0.5], [0.0, float("nan"), 1.0, 0.3]]]
+"""Two steps; the second has a group without differences and a completion that could not be scored."""
+LONGEST, LEARNING_RATE = 6, 1e-3
+
+VARIANTS = {
+    # name: (options of the example, settings of the trainer)
+    "dr_grpo": ({}, {}),
+    "grpo": ({"scale_rewards": "group", "denominator": "sequence"}, {"loss_type": "grpo", "scale_rewards": "group"}),
+    "token mean, clip-higher": (
+        {"denominator": "token", "epsilon_high": 0.28, "num_iterations": 3},
+        {"loss_type": "dapo", "scale_rewards": "none", "epsilon_high": 0.28, "num_iterations": 3},
+    ),
+    "num_iterations=2": ({"num_iterations": 2}, {"num_iterations": 2}),
+    "beta=0.5": ({"beta": 0.5}, {"beta": 0.5}),
+    "all of it": (
+        {"scale_rewards": "group", "denominator": "sequence", "beta": 0.5, "num_iterations": 2, "temperature": 0.7},
+        {"loss_type": "grpo", "scale_rewards": "group", "beta": 0.5, "num_iterations": 2, "temperature": 0.7},
+    ),
+}
 
 
 @pytest.fixture(scope="module")
-def minimal():
+def minimal() -> ModuleType:
     spec = importlib.util.spec_from_file_location("minimal_grpo", EXAMPLE)
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules["minimal_grpo"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def model() -> torch.nn.Module:
+    """The embedded model's shape, cut to two layers, in float64 throughout."""
+    model, _ = fresh_model("tiny", seed=0)
+    model.model.layers = model.model.layers[:2]
+    model.config.num_hidden_layers = 2
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if type(child).__name__ == "LlamaRMSNorm":  # which sums in float32, whatever it is given
+                norm = torch.nn.RMSNorm(child.weight.shape[0], eps=child.variance_epsilon)
+                setattr(module, name, norm)
+    return model.double().eval()
 
 
 def completions(group: int) -> list[list[int]]:
     return [[(7 * index + 13 * token + group) % 258 for token in range(n)] for index, n in enumerate(LENGTHS[group])]
 
 
-def test_same_loss_and_gradient(minimal) -> None:
-    model, tokenizer = fresh_model("tiny", seed=0)
-    model = model.double().eval()
-    rows, longest = 8, 6
+def example_batch(eos: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rollouts as the example has them: ids [8, 11], mask [8, 10]."""
+    rows = [(prompt, tokens) for group, prompt in enumerate(PROMPTS) for tokens in completions(group)]
+    width = max(len(prompt) + len(tokens) for prompt, tokens in rows)
+    ids, mask = torch.full((len(rows), width), eos), torch.zeros(len(rows), width - 1, dtype=torch.bool)
+    for index, (prompt, tokens) in enumerate(rows):
+        ids[index, : len(prompt) + len(tokens)] = torch.tensor(prompt + tokens)
+        mask[index, len(prompt) - 1 : len(prompt) + len(tokens) - 1] = True
+    return ids, mask
 
-    total = torch.zeros((), dtype=torch.float64)
+
+def rollouts(rewards: list[list[float]]) -> list[Rollout]:
+    """The same as the trainer has them."""
+    made = []
     for group, prompt in enumerate(PROMPTS):
-        ids = torch.full((4, len(prompt) + longest), tokenizer.eos_token_id)
-        mask = torch.zeros(4, longest, dtype=torch.bool)
-        for index, tokens in enumerate(completions(group)):
-            ids[index, : len(prompt) + len(tokens)] = torch.tensor(prompt + tokens)
-            mask[index, : len(tokens)] = True
-        reward = torch.tensor(REWARDS[group], dtype=torch.float64)
-        logp = minimal.token_logprobs(model, ids, mask, len(prompt))
-        total = total + minimal.dr_grpo_loss(
-            logp, logp.detach(), reward - reward.mean(), mask, n_rows=rows, max_tokens=longest
-        )
-    total.backward()
-    gradient = math.sqrt(sum(float((p.grad**2).sum()) for p in model.parameters()))
-    model.zero_grad()
+        for tokens, reward in zip(completions(group), rewards[group], strict=True):
+            value = None if reward != reward else reward
+            completion = Completion(tuple(tokens), (0.0,) * len(tokens), "", "stop", 0)
+            score, status = (Score(value), "scored") if value is not None else (Score(None, why="lost"), "abstained")
+            made.append(Rollout("t.t", Row(id="r"), group, "", (Turn(tuple(prompt), completion),), score, status))
+    return made
 
-    policy = Policy(model, tokenizer, ModelSource("folder", "x", "x", ""), torch.device("cpu"), None)
-    rollouts = [
-        Rollout(
-            "t.t",
-            Row(id=f"{group}/{index}"),
-            group,
-            "",
-            (Turn(tuple(PROMPTS[group]), Completion(tuple(tokens), (0.0,) * len(tokens), "", "stop", 0)),),
-            Score(REWARDS[group][index]),
-            "scored",
-        )
-        for group in range(2)
-        for index, tokens in enumerate(completions(group))
-    ]
-    advantages = torch.tensor(REWARDS, dtype=torch.float64)
-    advantages = (advantages - advantages.mean(dim=1, keepdim=True)).flatten()
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_same_losses_gradients_and_weights_as_the_trainer(
+    name: str, minimal: ModuleType, model: torch.nn.Module
+) -> None:
+    options, settings = VARIANTS[name]
+    options = minimal.Options(
+        max_completion_length=LONGEST, learning_rate=LEARNING_RATE, max_grad_norm=0.1, micro_batch_size=3, **options
+    )
     config = TrainerConfig(
-        num_generations=4, prompts_per_step=2, max_completion_length=longest, max_grad_norm=1e9, learning_rate=0.0
+        num_generations=4,
+        prompts_per_step=2,
+        max_completion_length=LONGEST,
+        learning_rate=LEARNING_RATE,
+        max_grad_norm=0.1,
+        **{"scale_rewards": "none", **settings},
     )
-    metrics = Updater(policy, config, total_steps=1).update(
-        collate(rollouts, advantages, pad_id=tokenizer.pad_token_id, mask_truncated=False)
-    )
-    assert metrics["loss"] == pytest.approx(float(total.detach()), rel=1e-12)
-    assert metrics["grad_norm"] == pytest.approx(gradient, rel=1e-6)  # RMSNorm sums its gradient in float32
+    _, tokenizer = fresh_model("tiny", seed=0)
+    trained = copy.deepcopy(model)
+    policy = Policy(trained, tokenizer, ModelSource("folder", "x", "x", ""), torch.device("cpu"), None)
+    if config.beta:
+        policy.freeze_reference()
+    updater, estimator = Updater(policy, config, total_steps=len(REWARDS)), AdvantageEstimator(config, {})
+    reference = copy.deepcopy(model) if options.beta else None
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, weight_decay=0.0)
+
+    for rewards in REWARDS:
+        advantages = minimal.group_advantages(torch.tensor(rewards, dtype=torch.float64), options).flatten()
+        taken = minimal.update(model, reference, optimizer, *example_batch(tokenizer.eos_token_id), advantages, options)
+
+        made = rollouts(rewards)
+        batch = updater.passes.freeze(collate(made, pad_id=tokenizer.pad_token_id, mask_truncated=False))
+        flat = torch.tensor(rewards, dtype=torch.float64).flatten()
+        batch = estimator(batch, made, flat, ["t"] * len(made), beta=0.0)
+        metrics = updater.update(batch)
+
+        assert batch.advantages.tolist() == pytest.approx(advantages.tolist(), rel=1e-9, abs=1e-12)
+        # The trainer logs means over its optimizer steps.
+        losses, norms = zip(*taken, strict=True)
+        assert metrics["loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-9, abs=1e-12)
+        assert metrics["grad_norm"] == pytest.approx(sum(norms) / len(norms), rel=1e-9)
+        difference = max(
+            float((a - b).detach().abs().max()) for a, b in zip(model.parameters(), trained.parameters(), strict=True)
+        )
+        assert difference < 1e-9
+    assert updater.updates == len(REWARDS) * options.num_iterations
 
 
-def test_the_example_learns_from_its_own_samples(minimal) -> None:
-    from grpo_core import load_task
+def test_every_denominator_is_over_the_whole_batch(minimal: ModuleType) -> None:
+    mask = torch.tensor([[True, True, True], [True, False, False]])
 
+    def weights(denominator: str) -> list[list[float]]:
+        return minimal.token_weights(mask, minimal.Options(max_completion_length=4, denominator=denominator)).tolist()
+
+    assert weights("constant") == [[1 / 8] * 3, [1 / 8, 0, 0]]  # 2 rows of at most 4 tokens
+    assert weights("token") == [[1 / 4] * 3, [1 / 4, 0, 0]]
+    assert weights("sequence") == [[pytest.approx(1 / 6)] * 3, [1 / 2, 0, 0]]
+
+
+@pytest.mark.parametrize("field", ["scale_rewards", "denominator"])
+def test_a_misspelt_option_is_refused(field: str, minimal: ModuleType) -> None:
+    options = minimal.Options(**{field: "grop"})
+    with pytest.raises(ValueError, match=f"{field} 'grop': must be"):
+        minimal.group_advantages(torch.zeros(1, 2), options)
+        minimal.token_weights(torch.ones(1, 1), options)
+
+
+def test_samples_end_at_their_end(minimal: ModuleType) -> None:
+    class Counts(torch.nn.Module):
+        """Predicts the token after the last one, and never anything else."""
+
+        def forward(self, ids: torch.Tensor):
+            return type("Output", (), {"logits": torch.nn.functional.one_hot((ids + 1) % 10, 10) * 100.0})()
+
+    options = minimal.Options(max_completion_length=3)
+    generator = torch.Generator().manual_seed(0)
+    for each in (None, generator):
+        # With 9 as the end: 8 -> 9 is one token, 1 -> 2 3 4 is cut off at three.
+        ids, mask = minimal.sample(Counts(), [[7, 8], [1]], 9, options, each)
+        assert ids.tolist() == [[7, 8, 9, 9], [1, 2, 3, 4]]
+        assert mask.tolist() == [[False, True, False], [True, True, True]]
+
+
+def test_it_runs_as_documented(minimal: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    commands = re.findall(r"^    python examples/minimal_grpo.py(.*)$", minimal.__doc__, re.MULTILINE)
+    assert commands
+    for command in commands:
+        small = ["--steps", "1", "--prompts-per-step", "2", "--eval-rows", "8"]
+        minimal.main([*shlex.split(command), *small])
+        before, step, after = capsys.readouterr().out.splitlines()
+        assert re.fullmatch(r"held-out solved 0\.\d{3} before training", before)
+        assert re.fullmatch(r"step 1/1  reward 0\.\d{3}  grad norm \d+\.\d{3}", step)
+        assert re.fullmatch(r"held-out solved 0\.\d{3} after 1 steps?", after)
+
+
+def test_a_step_learns_from_its_own_samples(minimal: ModuleType) -> None:
     model, tokenizer = fresh_model("tiny", seed=0)
-    task = load_task("math.arithmetic?size=2")
+    task, options = load_task("math.arithmetic?size=2"), minimal.Options(beta=0.1, num_iterations=2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     before = [parameter.detach().clone() for parameter in model.parameters()]
     generator = torch.Generator().manual_seed(0)
-    reward = minimal.train_step(model, optimizer, tokenizer, task, task.rows(), generator)
+
+    reward, norm = minimal.train_step(
+        model, copy.deepcopy(model), optimizer, tokenizer, task, task.rows(), options, generator
+    )
+
     assert 0.0 <= reward <= 1.0
-    assert any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)) or reward == 0.0
+    assert norm > 0.0
+    assert any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_options_are_simple(minimal: ModuleType) -> None:
+    for field in dataclasses.fields(minimal.Options):
+        assert type(field.default) in (int, float, str), "the command line makes the value with its default's type"

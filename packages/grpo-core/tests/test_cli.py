@@ -100,7 +100,9 @@ def test_what_needs_no_model_imports_no_torch() -> None:
         "import sys; from grpo_core.cli.main import main\n"
         "code = main(['--help'])\n"
         "assert 'rich' not in sys.modules\n"
-        "assert main(['run', 'lr=1']) == main(['run', '--show-config', '--task', 'no.such']) == 2\n"
+        "assert main(['run', 'learning_rate=1']) == main(['run', '--show-config', '--task', 'no.such']) == 2\n"
+        "assert main(['run', '--model', 'tinny']) == main(['eval', '--model', 'tinny']) == 2\n"
+        "assert main(['warm-start', '--task', 'no.such', '--out', 'x', '--model', 'tinny']) == 2\n"
         "assert main(['tasks']) == main(['models']) == 0\n"
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules\n"
         "sys.exit(code)"
@@ -140,7 +142,12 @@ def test_alone_it_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "--max-step", "3"], "'--max-steps'"),
         (["run", "--task"], "--task"),
         (["run", "trainer.num_generation=4"], "Did you mean 'trainer.num_generations'?"),
-        (["run", "lr=1"], "no setting 'lr'. Did you mean 'trainer.learning_rate'?"),
+        (["run", "learning_rate=1"], "no setting 'learning_rate'. Did you mean 'trainer.learning_rate'?"),
+        (["run", "--model", "tinny"], "no model 'tinny'. Did you mean 'tiny'?"),
+        (["run", "--recipe", "dapoo"], "no recipe 'dapoo'. Did you mean 'dapo'?"),
+        (["run", "--recipe", "dapo", "trainer.loss_type=grpo"], "the recipe dapo is trainer.loss_type=dapo, but"),
+        (["run", "k_samples=4", "trainer.num_generations=8"], "trainer.num_generations is given twice"),
+        (["run", "rollout_batch_size=4"], "sampling is batched by memory"),
         (["run", "math.gsm8k"], "'math.gsm8k' is not KEY=VALUE"),
         (["run", "--seed", "1", "seed=2"], "seed is given twice on the command line: '1' and '2'."),
         (["run", "--seed", "x"], "seed=x: must be a whole number"),

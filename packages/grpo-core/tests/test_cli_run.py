@@ -84,13 +84,13 @@ def test_options_and_overrides_reach_the_trainer(trainer: FakeTrainer) -> None:
             "trainer.num_generations=16",
             "trainer.kl=k2",
             "--model",
-            "./folder",
+            "owner/folder",
         ]
     )
     (config,) = trainer.configs
     assert code == 0
     assert (config.trainer.max_steps, config.trainer.max_minutes, config.seed, config.output_dir) == (7, 1.5, 3, "out")
-    assert (config.adapter, config.model) == ("./ada", "./folder")
+    assert (config.adapter, config.model) == ("./ada", "owner/folder")
     assert (config.trainer.num_generations, config.trainer.kl) == (16, "k2")
     assert config.task == "./rhyme.py:one", "from the environment"
 

@@ -48,7 +48,8 @@ def test_a_group_of_one_is_refused_where_the_baseline_needs_a_group() -> None:
     message = refusal(num_generations=1)
     assert (
         "trainer.num_generations=1: the baseline group_mean needs a group; alone, every advantage is 0. "
-        "Use 2 or more (default 8), or a baseline that needs none: ema."
+        "Use 2 or more (default 8), or a baseline that needs none: adaptive_shrink, batch_mean, ema, reinforce_pp, "
+        "remax, role, value."
     ) in message
     assert TrainerConfig(num_generations=1, baseline="ema").rows_per_step == 8
     assert "standard deviation of one reward" in refusal(num_generations=1, baseline="ema", scale_rewards="group")
@@ -131,7 +132,8 @@ def test_a_key_knows_its_type_and_limits_in_words() -> None:
     assert words["trainer.max_steps"] == "a whole number, 1 or more, or null"
     assert words["trainer.scale_rewards"] == "none, group or batch, or null"
     assert words["curriculum.boundaries"] == "a list of 2 numbers"
-    assert words["trainer.loss_type"] == "dapo, dr_grpo, grpo, or one that a plugin registers"
+    assert words["trainer.lr_scheduler_type"] == "constant, cosine, none, or one that a plugin registers"
+    assert words["trainer.std_ddof"] == "0 (of the population) or 1 (Bessel's)"
     assert words["lora.enabled"] == "true or false"
     assert choices(keys()["trainer.scale_rewards"].annotation) == ("none", "group", "batch")
 

@@ -83,6 +83,8 @@ def test_the_examples_in_the_help_of_run_and_eval_are_taken(
     pytest.importorskip("grpo_tasks_math", reason="the examples name its tasks")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.yaml").write_text("seed: 1\n")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
     for arguments in examples_in_help("run", capsys):
         assert entry.main(["run", "--show-config", *arguments]) == 0, capsys.readouterr().err
     evaluated: list[RunConfig] = []

@@ -8,8 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from grpo_core import Row, Task, reward
+from grpo_core import Row, Task, registry, reward
 from grpo_core.config import RunConfig, TrainerConfig, choose_model, load_config, resolve, to_yaml
+from grpo_core.config.resolution import _CLIP_OF_LOSS
 from grpo_core.errors import UnknownNameError, UserError
 from grpo_core.plugins import EmbeddedModel, PluginHost, hookimpl
 
@@ -84,9 +85,19 @@ def test_what_the_user_gave_is_not_changed(host: PluginHost) -> None:
     assert resolved.eval.size == 100
 
 
-def test_other_models_bring_no_settings(host: PluginHost) -> None:
-    for model in ("owner/other", "./tiny", "tiny.gguf"):
+def test_other_models_bring_no_settings(host: PluginHost, tmp_path: Path) -> None:
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text("{}")
+    (tmp_path / "tiny.gguf").write_bytes(b"")
+    for model in ("owner/other", f"{tmp_path}/tiny", f"{tmp_path}/tiny.gguf"):
         assert resolve(RunConfig(task="toy.small", model=model), host=host).config.trainer.learning_rate == 1e-6
+
+
+def test_a_model_that_is_not_there_is_said_at_once(host: PluginHost) -> None:
+    with pytest.raises(UserError, match=r"no model 'tinny'\. Did you mean 'tiny'\?"):
+        resolve(RunConfig(task="toy.small", model="tinny"), host=host)
+    with pytest.raises(UserError, match=r"--model \./nowhere: there is no such folder"):
+        resolve(RunConfig(task="toy.small", model="./nowhere"), host=host)
 
 
 def test_a_wrong_recommendation_is_named(host: PluginHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,13 +107,29 @@ def test_a_wrong_recommendation_is_named(host: PluginHost, monkeypatch: pytest.M
         resolve(RunConfig(task="toy.small"), host=host)
 
 
-@pytest.mark.parametrize(("loss", "scale"), [("dr_grpo", "none"), ("grpo", "group"), ("dapo", "group")])
+@pytest.mark.parametrize(
+    ("loss", "scale"),
+    [("dr_grpo", "none"), ("grpo", "group"), ("dapo", "group"), ("gspo", "group"), ("rloo", "none"), ("gpg", "none")],
+)
 def test_reward_scaling_goes_by_the_loss(host: PluginHost, loss: str, scale: str) -> None:
     resolved = resolve(RunConfig(task="toy.small", trainer=TrainerConfig(loss_type=loss)), host=host)
     assert resolved.config.trainer.scale_rewards == scale
     choice = next(choice for choice in resolved.choices if choice.what == "trainer.scale_rewards")
     assert choice.value == scale
     assert choice.why
+
+
+def test_null_leaves_a_value_open(host: PluginHost) -> None:
+    trainer = TrainerConfig(loss_type="grpo", scale_rewards=None, max_steps=None, num_train_epochs=None)
+    resolved = resolve(RunConfig(task="toy.large", trainer=trainer), host=host).config.trainer
+    assert (resolved.scale_rewards, resolved.num_train_epochs) == ("group", 1.0)
+
+
+def test_a_baseline_that_scales_itself_is_not_scaled_again(host: PluginHost) -> None:
+    trainer = TrainerConfig(loss_type="grpo", baseline="maxrl")
+    resolved = resolve(RunConfig(task="toy.small", trainer=trainer), host=host)
+    assert resolved.config.trainer.scale_rewards == "none"
+    assert "maxrl has a normalisation of its own" in str(resolved.choices)
 
 
 def test_reward_scaling_as_given_is_no_choice(host: PluginHost) -> None:
@@ -117,12 +144,32 @@ def test_a_group_of_one_is_not_divided_by_its_deviation(host: PluginHost) -> Non
     assert resolve(RunConfig(task="toy.small", trainer=trainer), host=host).config.trainer.scale_rewards == "none"
 
 
-def test_dapo_clips_higher(host: PluginHost) -> None:
-    def high(**values: object) -> float | None:
-        trainer = TrainerConfig(loss_type="dapo", **values)  # type: ignore[arg-type] # values of several types
-        return resolve(RunConfig(task="toy.small", trainer=trainer), host=host).config.trainer.epsilon_high
+def test_a_loss_brings_its_own_clip(host: PluginHost) -> None:
+    def clip(loss: str, **values: object) -> tuple[float, float | None]:
+        trainer = TrainerConfig(loss_type=loss, **values)  # type: ignore[arg-type] # values of several types
+        resolved = resolve(RunConfig(task="toy.small", trainer=trainer), host=host).config.trainer
+        return resolved.epsilon, resolved.epsilon_high
 
-    assert (high(), high(epsilon=0.4), high(epsilon_high=0.3)) == (0.28, 0.4, 0.3)
+    assert clip("grpo") == (0.2, None)
+    assert (clip("dapo"), clip("dapo", epsilon=0.4), clip("dapo", epsilon_high=0.3)) == (
+        (0.2, 0.28), (0.4, 0.4), (0.2, 0.3),
+    )  # fmt: skip
+    assert (clip("gspo"), clip("gspo", epsilon=0.1), clip("gspo", epsilon_high=0.3)) == (
+        (3e-4, 4e-4), (0.1, 0.1), (3e-4, 0.3),
+    )  # fmt: skip
+    assert clip("cispo") == (0.2, 5.0)
+    assert (clip("gmpo"), clip("gmpo", epsilon_high=0.3)) == ((0.4, None), (0.3, 0.3))
+
+
+def test_the_clips_chosen_are_the_losses_own_defaults() -> None:
+    for name in registry.BUILT_IN["loss"]:
+        own = registry.arguments("loss", name)
+        low, high, why = _CLIP_OF_LOSS.get(name, (None, None, ""))
+        assert bool(why) == (name in _CLIP_OF_LOSS)
+        if "epsilon_high" in own:
+            assert own["epsilon_high"].default == high, name
+        if "epsilon" in own:  # cispo has no lower bound
+            assert own["epsilon"].default == (TrainerConfig().epsilon if low is None else low), name
 
 
 def test_something_always_ends_the_run(host: PluginHost) -> None:

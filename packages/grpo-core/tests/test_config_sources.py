@@ -212,7 +212,7 @@ def test_a_file_may_use_sections_or_dots(tmp_path: Path) -> None:
             "{file}:2: no setting 'trainer.num_generation'. Did you mean 'trainer.num_generations'?",
         ),
         ("seed: 1\nseed: 2\n", "{file}:2: 'seed' is given twice, first in line 1."),
-        ("trainer.beta: 1\ntrainer:\n  beta: 2\n", "{file}:3: trainer.beta is given twice, first by {file}:1."),
+        ("trainer.beta: 1\ntrainer:\n  beta: 2\n", "trainer.beta is given twice: by {file}:1, and by {file}:3."),
         ("trainer: 5\n", "trainer is a section"),
         ("- a\n- b\n", "this file is a list"),
         ("just text", "this file is a single value"),

@@ -35,7 +35,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from grpo_core.algorithms.logprobs import completion_logprobs
+from grpo_core.algorithms.hidden_states import completion_logprobs
 from grpo_core.engines import batching, native
 from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
 from grpo_core.engines.native import FLOAT32_MARGIN, NativeEngine

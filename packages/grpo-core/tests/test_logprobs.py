@@ -27,8 +27,10 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from grpo_core.algorithms import logprobs
 from grpo_core.algorithms.causal_lm import causal_lm, evaluating
-from grpo_core.algorithms.logprobs import completion_logprobs, linear_logprob, selective_logprob
+from grpo_core.algorithms.hidden_states import completion_logprobs
+from grpo_core.algorithms.logprobs import full_entropy, linear_logprob, selective_logprob
 from grpo_core.errors import UserError
 
 SMALL = {
@@ -148,16 +150,54 @@ def test_entropy_of_a_uniform_distribution_is_log_v_and_its_gradient_zero() -> N
     assert torch.autograd.grad(entropy.sum(), h)[0].abs().max() < 1e-15
 
 
-def test_an_impossible_token_leaves_entropy_and_gradients_finite() -> None:
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_an_impossible_token_leaves_entropy_and_gradients_finite(temperature: float) -> None:
     # A bias of −inf forbids token 2: what is left is a choice between logits 0 and 0, of entropy log 2.
     h = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
     w = torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
     bias = torch.tensor([0.0, 0.0, -math.inf], dtype=torch.float64)
-    logp, entropy = linear_logprob(h, w, torch.tensor([1]), bias=bias, with_entropy=True)
+    logp, entropy = linear_logprob(h, w, torch.tensor([1]), bias=bias, temperature=temperature, with_entropy=True)
     assert entropy is not None
     assert (logp.item(), entropy.item()) == pytest.approx((-math.log(2), math.log(2)))
-    for grad in torch.autograd.grad((logp + entropy).sum(), (h, w)):
+    for grad in torch.autograd.grad((logp + 3 * entropy).sum(), (h, w)):
         assert torch.isfinite(grad).all()
+
+
+def test_entropy_as_a_metric_costs_the_backward_pass_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    h, w, ids, b = problem()
+    assert b is not None
+    with_it, entropy = linear_logprob(h, w, ids, bias=b, chunk=3, with_entropy=True)
+    without, _ = linear_logprob(h, w, ids, bias=b, chunk=3)
+    assert entropy is not None and entropy.requires_grad
+    calls = []
+    monkeypatch.setattr(logprobs, "_below", lambda *_: calls.append(1))
+    upstream = torch.arange(1.0, 8.0, dtype=torch.float64)
+    for a, e in zip(
+        torch.autograd.grad((with_it * upstream).sum(), (h, w, b)),
+        torch.autograd.grad((without * upstream).sum(), (h, w, b)),
+        strict=True,
+    ):
+        assert torch.equal(a, e)
+    assert not calls, "the pass over the logits that only an entropy gradient needs"
+
+
+def test_entropy_alone_can_be_differentiated() -> None:
+    h, w, ids, b = problem()
+    found = torch.autograd.grad(linear_logprob(h, w, ids, bias=b, chunk=3, with_entropy=True)[1].sum(), (h, w))
+    expected = torch.autograd.grad(naive(h, w, ids, b, 1.0, None)[1].sum(), (h, w))
+    for a, e in zip(found, expected, strict=True):
+        assert torch.allclose(a, e, atol=1e-12, rtol=0)
+
+
+def test_large_logits_keep_their_digits_in_float32() -> None:
+    # Logits 10,000 and 10,001: log softmax is −log(1 + e) and −log(1 + 1/e), also where float32 steps are 0.001.
+    h, w = torch.ones(2, 1), torch.tensor([[10000.0], [10001.0]])
+    logp, entropy = linear_logprob(h, w, torch.tensor([0, 1]), with_entropy=True)
+    expected = [-math.log(1 + math.e), -math.log(1 + 1 / math.e)]
+    assert logp.tolist() == pytest.approx(expected, rel=1e-6)
+    assert entropy is not None
+    assert entropy[0].item() == pytest.approx(-sum(math.exp(x) * x for x in expected), rel=1e-6)
+    assert selective_logprob(w.T.expand(2, 2), torch.tensor([0, 1])).tolist() == pytest.approx(expected, rel=1e-6)
 
 
 def test_no_more_than_a_chunk_of_logits_exists(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,6 +268,44 @@ def test_selective_logprob() -> None:
     found = selective_logprob(logits, torch.tensor([[1, 0]]))
     assert found.dtype == torch.float32
     assert found[0].tolist() == pytest.approx([math.log(3 / 4), -math.log(2)], abs=2e-3)  # bfloat16(log 3) = 1.102
+
+
+def test_a_token_that_cannot_be_gets_no_gradient_from_the_others() -> None:
+    z = torch.tensor([1.0, -math.inf, 0.5], dtype=torch.float64, requires_grad=True)
+    chosen = selective_logprob(z, torch.tensor(0))
+    p = 1 / (1 + math.exp(-0.5))
+    assert chosen.item() == pytest.approx(math.log(p))
+    assert torch.autograd.grad(chosen, z)[0].tolist() == pytest.approx([1 - p, 0.0, p - 1])
+
+
+# --- full_entropy
+
+
+def test_full_entropy_and_its_gradient() -> None:
+    # p = (1/4, 3/4): H = −Σ p log p, and ∂H/∂z = −p·(log p + H).
+    z = torch.tensor([[0.0, math.log(3)], [5.0, 5.0]], dtype=torch.float64, requires_grad=True)
+    entropy = full_entropy(z)
+    h = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    assert entropy.tolist() == pytest.approx([h, math.log(2)])
+    (gradient,) = torch.autograd.grad(entropy.sum(), z)
+    assert gradient.tolist()[0] == pytest.approx([-0.25 * (math.log(0.25) + h), -0.75 * (math.log(0.75) + h)])
+    assert gradient.tolist()[1] == pytest.approx([0.0, 0.0], abs=1e-16)
+
+
+@pytest.mark.parametrize("rest", [[0.0], [0.0, 0.0], [0.3, -0.2, 4.0]])
+def test_tokens_that_cannot_be_leave_the_entropy_as_it_is(rest: list[float]) -> None:
+    z = torch.tensor([-math.inf, *rest, -math.inf], dtype=torch.float64, requires_grad=True)
+    entropy = full_entropy(z)
+    assert entropy.item() == pytest.approx(full_entropy(torch.tensor(rest, dtype=torch.float64)).item(), abs=1e-15)
+    (gradient,) = torch.autograd.grad(entropy, z)
+    assert gradient.isfinite().all() and gradient[0] == 0 and gradient[-1] == 0
+
+
+@given(st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=6))
+def test_entropy_lies_between_0_and_log_v(logits: list[float]) -> None:
+    for dtype in (torch.float32, torch.float64):
+        entropy = full_entropy(torch.tensor(logits, dtype=dtype)).item()
+        assert 0 <= entropy <= math.log(len(logits)) + 1e-5
 
 
 # --- completion_logprobs

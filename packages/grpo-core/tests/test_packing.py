@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from grpo_core.algorithms.logprobs import completion_logprobs
-from grpo_core.algorithms.packing import can_pack, packed_logprobs, pair_cost, plan_packs
+from grpo_core.algorithms.hidden_states import completion_logprobs
+from grpo_core.algorithms.packing import can_pack, packed_states, pair_cost, plan_packs
 
 SMALL = {"vocab_size": 19, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
@@ -40,7 +40,7 @@ def test_packed_equals_alone_in_values_and_gradients(name: str, attention: str) 
     upstream = torch.randn(5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     found = []
     for packs in ([(row,) for row in range(5)], PACKS, [(0, 1), (2,), (3, 4)]):
-        logp = packed_logprobs(model, rows(), prompts, completions, packs, temperature=0.7)
+        logp, _ = packed_states(model, rows(), prompts, completions, packs).logprobs(temperature=0.7)
         gradient = torch.autograd.grad((logp * upstream).sum(), list(model.parameters()), allow_unused=True)
         found.append((logp.detach(), torch.cat([each.flatten() for each in gradient if each is not None])))
     for logp, gradient in found[1:]:
@@ -52,7 +52,7 @@ def test_packed_equals_alone_in_values_and_gradients(name: str, attention: str) 
 def test_alone_is_completion_logprobs() -> None:
     model = MODELS["llama"]().double().eval()
     prompts, completions = torch.tensor(PROMPTS), torch.tensor(COMPLETIONS)
-    alone = packed_logprobs(model, rows(), prompts, completions, [(row,) for row in range(5)])
+    alone, _ = packed_states(model, rows(), prompts, completions, [(row,) for row in range(5)]).logprobs()
     assert torch.equal(alone, completion_logprobs(model, rows(), prompts, completions)[0])
 
 

@@ -5,9 +5,9 @@ import torch
 
 from grpo_core.config import LoraConfig
 from grpo_core.errors import UserError
+from grpo_core.model_source import model_source
 from grpo_core.policy.fresh import byte_tokenizer, fresh_model
 from grpo_core.policy.load import choose_device, choose_precision, load_policy
-from grpo_core.policy.source import model_source
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +117,43 @@ def test_the_reference_of_a_full_fine_tune_is_a_copy(folder: Path) -> None:
     disturb(policy)
     with policy.reference() as reference:
         assert torch.equal(logits(reference), start)
+
+
+@pytest.mark.parametrize("kind", ["base", "adapter", "model"])
+def test_the_stored_reference_is_the_same_anchor_in_another_process(folder: Path, tmp_path: Path, kind: str) -> None:
+    lora = LoraConfig(enabled=True, r=4)
+    options: dict = {} if kind == "model" else {"lora": lora}
+    if kind == "adapter":
+        start = load_policy(str(folder), device="cpu", lora=lora)
+        disturb(start)
+        start.save(tmp_path / "start")
+        options = {"adapter": str(tmp_path / "start")}
+    policy = load_policy(str(folder), device="cpu", **options)
+    anchor = logits(policy)
+    policy.freeze_reference()
+    policy.save_reference(tmp_path / "reference")
+    disturb(policy)
+    policy.save(tmp_path / "later")
+
+    location = str(tmp_path / "later") if kind == "model" else str(folder)
+    adapter = {} if kind == "model" else {"adapter": str(tmp_path / "later")}
+    resumed = load_policy(location, device="cpu", **adapter)
+    resumed.load_reference(tmp_path / "reference")
+    assert torch.equal(logits(resumed), logits(policy))
+    with resumed.reference() as reference:
+        assert torch.equal(logits(reference), anchor)
+    assert torch.equal(logits(resumed), logits(policy))
+
+
+def test_a_stored_reference_that_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
+    policy = load_policy(str(folder), device="cpu")
+    with pytest.raises(UserError, match="no stored reference"):
+        policy.load_reference(tmp_path)
+    policy.freeze_reference()
+    policy.save_reference(tmp_path / "reference")
+    adapter = load_policy(str(folder), device="cpu", lora=LoraConfig(enabled=True, r=4))
+    with pytest.raises(UserError, match="is a model, and this policy trains an adapter"):
+        adapter.load_reference(tmp_path / "reference")
 
 
 def test_an_adapter_must_be_one(folder: Path) -> None:

@@ -22,6 +22,10 @@ def unreadable(rewards, *, x: "Nowhere" = 1): return rewards
 """
 
 
+FREE = ("adaptive_shrink", "batch_mean", "ema", "reinforce_pp", "remax", "role", "value")
+"""The built-in baselines that work with one completion per prompt."""
+
+
 @pytest.fixture
 def variants(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleType]:
     """A module `my_variants`, importable as a third party's would be."""
@@ -46,9 +50,19 @@ def plugin_giving(monkeypatch: pytest.MonkeyPatch, **plugins: Mapping[str, Mappi
 
 
 def test_every_built_in_name_is_listed() -> None:
-    assert registry.names("loss") == ("dapo", "dr_grpo", "grpo")
-    assert registry.names("advantage") == ("ema", "group_mean", "leave_one_out")
-    assert registry.names("kl") == ("k1", "k2", "k3")
+    # A name that goes breaks configurations that are saved.
+    assert registry.names("loss") == (
+        "bnpo", "cispo", "dapo", "dppo", "dr_grpo", "dro", "gmpo", "gpg", "grpo", "gspo", "gspo_token", "luspo",
+        "reinforce", "rloo", "sapo", "seq_ppo", "vespo",
+    )  # fmt: skip
+    assert registry.names("advantage") == (
+        "adaptive", "adaptive_shrink", "batch_mean", "bnpo", "ema", "gdpo", "gpg", "group_mean", "leave_one_out",
+        "maxrl", "opo", "pass_at_k", "pass_at_k_best", "reinforce_pp", "reinforce_pp_baseline", "remax", "role",
+        "value",
+    )  # fmt: skip
+    assert registry.names("kl") == ("abs", "fkl", "fkl_k3", "full", "jeffreys", "k1", "k2", "k3")
+    assert registry.names("kl_controller") == ("constant", "ppo_rule", "proportional", "step_rule")
+    assert registry.names("entropy_controller") == ("adaptive", "constant")
     assert registry.names("schedule") == ("constant", "cosine", "none")
 
 
@@ -58,11 +72,24 @@ def test_every_built_in_variant_resolves() -> None:
             assert callable(registry.resolve(kind, name)), (kind, name)
 
 
-def test_the_declared_needs_group_is_the_functions_own() -> None:
-    # The table exists so that names are checked without torch; the functions are the truth.
+def test_what_is_declared_of_baselines_is_what_they_say() -> None:
+    # The tables exist so that a configuration is checked without torch; the functions are the truth.
     for name in registry.BUILT_IN["advantage"]:
-        assert registry.needs_group(name) == registry.resolve("advantage", name).needs_group, name  # type: ignore[attr-defined]
-    assert registry.group_free_baselines() == ("ema",)
+        function = registry.resolve("advantage", name)
+        assert registry.needs_group(name) == function.needs_group, name  # type: ignore[attr-defined] # a baseline's
+        assert registry.scales_itself(name) == function.scales_itself, name  # type: ignore[attr-defined] # as above
+    assert registry.group_free_baselines() == FREE
+
+
+def test_what_the_trainer_provides_is_no_setting() -> None:
+    # Everything left is a plain value that a configuration can hold, with a default.
+    for kind in registry.BUILT_IN:
+        for name in registry.BUILT_IN[kind]:
+            for argument, parameter in registry.arguments(kind, name).items():
+                assert parameter.default is not parameter.empty, (kind, name, argument)
+                assert isinstance(parameter.default, bool | int | float | str | None), (kind, name, argument)
+    assert list(registry.arguments("kl", "full")) == ["direction"]
+    assert list(registry.arguments("advantage", "gdpo")) == ["epsilon"]
 
 
 def test_names_are_checked_without_torch() -> None:
@@ -77,7 +104,9 @@ def test_names_are_checked_without_torch() -> None:
 
 
 def test_an_unknown_name_says_what_there_is_and_the_near_one() -> None:
-    with pytest.raises(UnknownNameError, match=r"no loss 'drgrpo'\. Did you mean 'dr_grpo'\? Available: dapo, dr_grpo"):
+    with pytest.raises(
+        UnknownNameError, match=r"no loss 'drgrpo'\. Did you mean 'dr_grpo'\? Available: bnpo, cispo, dapo"
+    ):
         registry.check("loss", "drgrpo")
     with pytest.raises(UnknownNameError, match=r"no kind of variant 'los'\. Did you mean 'loss'\?"):
         registry.names("los")
@@ -88,7 +117,8 @@ def test_a_script_registers_a_variant(variants: ModuleType) -> None:
     assert "spo" in registry.names("advantage")
     assert registry.resolve("advantage", "spo") is variants.spo
     assert registry.needs_group("spo") is False
-    assert registry.group_free_baselines() == ("ema", "spo")
+    assert registry.scales_itself("spo") is False, "it does not say"
+    assert registry.group_free_baselines() == tuple(sorted((*FREE, "spo")))
     registry.register("advantage", "spo", "my_variants:spo")  # again, as a re-run notebook cell does
     registry.unregister("advantage", "spo")
     assert "spo" not in registry.names("advantage")
@@ -116,7 +146,7 @@ def test_a_plugin_registers_a_variant(monkeypatch: pytest.MonkeyPatch, variants:
     plugin_giving(monkeypatch, one={"advantage": {"spo": "my_variants:spo"}})
     registry.check("advantage", "spo")
     assert registry.resolve("advantage", "spo") is variants.spo
-    assert registry.names("loss") == ("dapo", "dr_grpo", "grpo")
+    assert set(registry.names("loss")) == set(registry.BUILT_IN["loss"])
 
 
 def test_two_plugins_with_one_name_are_an_error(monkeypatch: pytest.MonkeyPatch, variants: ModuleType) -> None:
@@ -143,9 +173,9 @@ def test_a_target_that_cannot_be_imported_names_itself(variants: ModuleType) -> 
 def test_arguments_are_the_keyword_only_parameters(variants: ModuleType) -> None:
     registry.register("advantage", "spo", "my_variants:spo")
     assert list(registry.arguments("advantage", "spo")) == ["alpha", "levels", "mode"]
-    # ema also takes `keys` and `state`, which the trainer provides: they are parameters, but no settings.
-    assert list(registry.arguments("advantage", "ema")) == ["alpha"]
-    assert list(registry.parameters("advantage", "ema")) == ["keys", "state", "alpha"]
+    # role also takes `roles` and `state`, which the trainer provides: they are parameters, but no settings.
+    assert list(registry.arguments("advantage", "role")) == ["alpha", "order"]
+    assert list(registry.parameters("advantage", "role")) == ["roles", "state", "alpha", "order"]
 
 
 def test_arguments_are_validated_and_defaults_filled_in(variants: ModuleType) -> None:

@@ -1,5 +1,6 @@
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,8 +8,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from grpo_core.config import RunConfig, TrainerConfig
 from grpo_core.errors import NonFiniteError
+from grpo_core.model_source import ModelSource
 from grpo_core.policy.policy import Policy
-from grpo_core.policy.source import ModelSource
 from grpo_core.rollout import Completion, Rollout, Turn
 from grpo_core.task import Row, Score
 from grpo_core.training.batch import TrainBatch, collate, micro_batches
@@ -39,8 +40,8 @@ def batch(*, truncated: int | None = None, mask_truncated: bool = False) -> Trai
         )
         turn = Turn(tuple(ids[:n_prompt]), completion)
         rollouts.append(Rollout("t.t", Row(id=str(index)), index, "", (turn,), Score(0.0), "scored"))
-    advantages = torch.tensor(ADVANTAGES, dtype=torch.float64)
-    return collate(rollouts, advantages, pad_id=0, mask_truncated=mask_truncated)
+    made = collate(rollouts, pad_id=0, mask_truncated=mask_truncated)
+    return replace(made, advantages=torch.tensor(ADVANTAGES, dtype=torch.float64))
 
 
 def updated(policy: Policy, **options: object) -> tuple[dict[str, float], torch.Tensor]:
@@ -50,7 +51,7 @@ def updated(policy: Policy, **options: object) -> tuple[dict[str, float], torch.
     updater = Updater(policy, config, total_steps=4)
     if config.beta:
         policy.freeze_reference()
-    metrics = updater.update(batch())
+    metrics = updater.update(updater.passes.freeze(batch()))
     return metrics, torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
 
 
@@ -94,7 +95,7 @@ def test_more_iterations_move_the_ratio_away_from_one(policy: Policy) -> None:
 def test_steps_per_generation_split_the_batch_and_keep_the_old_log_probs(policy: Policy) -> None:
     config = TrainerConfig(learning_rate=1e-2, num_generations=2, prompts_per_step=2, steps_per_generation=2)
     updater = Updater(policy, config, total_steps=1)
-    metrics = updater.update(batch())
+    metrics = updater.update(updater.passes.freeze(batch()))
     assert updater.updates == 2
     assert metrics["ratio_mean"] != 1.0  # the second half was sampled by the policy before the first half's update
 
@@ -142,7 +143,7 @@ def test_temperature_divides_the_logits_of_the_trainer_too(policy: Policy) -> No
     made = batch()
     ids, prompts, completions = made.input_ids, made.prompt_lens, made.completion_lens
     alone = [(row,) for row in range(len(made))]
-    cold = policy.logprobs(ids, prompts, completions, alone, temperature=0.7)
+    cold, _ = policy.states(ids, prompts, completions, alone).logprobs(temperature=0.7)
     row = made.input_ids[:1, :7]
     expected = (policy.model(row).logits[0, 2:-1] / 0.7).log_softmax(-1).gather(-1, row[0, 3:, None])[:, 0]
     assert torch.allclose(cold[0, :4], expected, atol=1e-10)

@@ -15,21 +15,28 @@ from pydantic import ConfigDict, ValidationError, create_model
 from grpo_core import plugins
 from grpo_core.errors import PluginError, UserError, near_match, unknown_name
 
+_ALGORITHMS = "grpo_core.algorithms"
+
+
+def _in(module: str, *names: str, **renamed: str) -> dict[str, str]:
+    """Name -> target, of variants that live in one module; `renamed` are those whose function has another name."""
+    functions = {**{name: name for name in names}, **renamed}
+    return {name: f"{_ALGORITHMS}.{module}:{function}" for name, function in functions.items()}
+
+
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
     "advantage": {
-        "ema": "grpo_core.algorithms.advantages:ema",
-        "group_mean": "grpo_core.algorithms.advantages:group_mean",
-        "leave_one_out": "grpo_core.algorithms.advantages:leave_one_out",
+        **_in("advantages.baselines", "group_mean", "leave_one_out", "batch_mean", "ema", "adaptive"),
+        **_in("advantages.baselines", "adaptive_shrink", "role", "remax", "opo", "gpg"),
+        **_in("advantages.normalised", "maxrl", "pass_at_k", "pass_at_k_best", "bnpo", "gdpo"),
+        **_in("advantages.per_token", "reinforce_pp", "reinforce_pp_baseline", "value"),
     },
-    "kl": {
-        "k1": "grpo_core.algorithms.kl:k1",
-        "k2": "grpo_core.algorithms.kl:k2",
-        "k3": "grpo_core.algorithms.kl:k3",
-    },
+    "entropy_controller": _in("controllers", "constant", adaptive="adaptive_entropy"),
+    "kl": _in("kl", "k1", "k2", "k3", "abs", "fkl", "fkl_k3", "jeffreys", full="linear_full_kl"),
+    "kl_controller": _in("controllers", "constant", "proportional", "ppo_rule", "step_rule"),
     "loss": {
-        "dapo": "grpo_core.algorithms.losses:dapo",
-        "dr_grpo": "grpo_core.algorithms.losses:dr_grpo",
-        "grpo": "grpo_core.algorithms.losses:grpo",
+        **_in("losses", "grpo", "dr_grpo", "dapo", "bnpo", "rloo", "reinforce", "gpg", "cispo", "sapo", "dro", "dppo"),
+        **_in("sequence_losses", "gspo", "gspo_token", "gmpo", "luspo", "vespo", "seq_ppo"),
     },
     "schedule": {
         "constant": "grpo_core.training.schedules:constant",
@@ -39,11 +46,34 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
 }
 """Kind -> name -> where it is."""
 
-_NEEDS_GROUP = {"ema": False, "group_mean": True, "leave_one_out": True}
-"""`needs_group` of the built-in baselines, known before torch is imported; a test holds it to the functions' own."""
+_NEEDS_NO_GROUP = frozenset({"adaptive_shrink", "batch_mean", "ema", "reinforce_pp", "remax", "role", "value"})
+"""Built-in baselines whose `needs_group` is False, known before torch is imported; a test holds it to the functions."""
 
-_PROVIDED = {"advantage": frozenset({"keys", "state"})}
-"""Keyword-only parameters that are no settings: the trainer passes each completion's task and what to remember."""
+_SCALES_ITSELF = frozenset(
+    {"bnpo", "gdpo", "gpg", "maxrl", "pass_at_k", "pass_at_k_best", "reinforce_pp", "reinforce_pp_baseline", "value"}
+)
+"""Built-in baselines whose `scales_itself` is True, known as those above."""
+
+_PROVIDED: Mapping[str, frozenset[str]] = {
+    "advantage": frozenset(
+        {
+            "greedy_rewards",
+            "keys",
+            "lengths",
+            "mask",
+            "part_weights",
+            "reward_parts",
+            "roles",
+            "state",
+            "token_penalties",
+            "values",
+        }
+    ),
+    "kl": frozenset(
+        {"bias", "chunk", "hidden", "ref_bias", "ref_hidden", "ref_weight", "softcap", "temperature", "weight"}
+    ),
+}
+"""Keyword-only parameters that are no settings: what the trainer passes to a variant that names them."""
 
 _registered: dict[str, dict[str, str]] = {}
 
@@ -52,7 +82,7 @@ def register(kind: str, name: str, target: str) -> None:
     """Register a variant from a script or notebook.
 
     Args:
-        kind: `advantage`, `kl`, `loss` or `schedule`.
+        kind: `advantage`, `entropy_controller`, `kl`, `kl_controller`, `loss` or `schedule`.
         name: What the configuration will call it.
         target: "module:function".
 
@@ -109,9 +139,20 @@ def needs_group(name: str) -> bool:
     A baseline that does not say (attribute `needs_group` of its function) is taken to need one.
     """
     check("advantage", name)
-    if name in _NEEDS_GROUP:
-        return _NEEDS_GROUP[name]
+    if name in BUILT_IN["advantage"]:
+        return name not in _NEEDS_NO_GROUP
     return bool(getattr(resolve("advantage", name), "needs_group", True))
+
+
+def scales_itself(name: str) -> bool:
+    """Whether a baseline normalises its advantages, so that dividing them by a deviation would do it twice.
+
+    A baseline that does not say (attribute `scales_itself` of its function) is taken not to.
+    """
+    check("advantage", name)
+    if name in BUILT_IN["advantage"]:
+        return name in _SCALES_ITSELF
+    return bool(getattr(resolve("advantage", name), "scales_itself", False))
 
 
 def group_free_baselines() -> tuple[str, ...]:

@@ -1,125 +1,360 @@
-"""Policy losses: a per-token objective, and the weights that make a batch of tokens one number.
+"""Policy losses over tokens, and `policy_loss`, which turns any objective into the number to minimise.
 
-A loss is Σ_{row, token} weight · objective. The weights hold the denominator, counted over the whole optimizer step,
-so any split into micro-batches (and ranks, which sum) gives the same loss and gradient:
-
-    aggregation              weight of a token                source
-    constant (dr_grpo)       1 / (B · max_completion_length)  arXiv 2503.20783
-    token_mean (dapo)        1 / ΣT                           arXiv 2503.14476
-    sequence_mean (grpo)     1 / (B · T_i)                    arXiv 2402.03300
-
-B counts every row of the step, also those that abstained, were truncated or have advantage 0.
+An objective is `f(logp, old_logp, advantages, mask, *, options) -> [B, T]`, to be minimised; its keyword-only
+parameters are its configuration. Throughout, ρ = π/π_old per token and A is a constant of the loss: [B], or [B, T].
+Objectives whose ratio is one number per completion are in `sequence_losses`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-Aggregation = Literal["constant", "token_mean", "sequence_mean"]
-Function = TypeVar("Function", bound=Callable[..., Tensor])
+from grpo_core.algorithms.aggregation import aggregated, weighted_sum
+from grpo_core.algorithms.described import described
+from grpo_core.errors import UserError
+
+Objective = Callable[..., Tensor]
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are clamped here before exp (verl's bound), so that one mad token cannot make an infinity."""
 
-
-def aggregated(how: Aggregation) -> Callable[[Function], Function]:
-    """Mark a per-token objective with the aggregation that its paper uses."""
-
-    def mark(function: Function) -> Function:
-        function.aggregation = how  # type: ignore[attr-defined]
-        return function
-
-    return mark
+DPPO_PROBABILITY_EPSILON = 1e-8
+"""Added to 1 − π in DPPO's binary KL (verl's value), where a certain token would take the log of 0."""
 
 
-def token_weights(mask: Tensor, how: Aggregation, *, max_completion_length: int) -> Tensor:
-    """Weights of the tokens of one optimizer step.
-
-    Args:
-        mask: [B, T], true on the completion's tokens that count.
-        how: The aggregation.
-        max_completion_length: The constant length L of `constant`.
-
-    Returns:
-        [B, T] float64, 0 where masked.
-    """
-    counted = mask.double()
-    rows = mask.shape[0]
-    match how:
-        case "constant":
-            return counted / (rows * max_completion_length)
-        case "token_mean":
-            return counted / counted.sum().clamp(min=1)
-        case "sequence_mean":
-            return counted / (rows * counted.sum(dim=1, keepdim=True).clamp(min=1))
-
-
-def importance_ratio(logp: Tensor, old_logp: Tensor) -> Tensor:
-    """ρ = exp(log π − log π_old) [B, T], the log-ratio clamped to ±`MAX_LOG_RATIO`."""
-    return (logp - old_logp).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-
-
-def ppo_clip(
-    logp: Tensor, old_logp: Tensor, advantages: Tensor, *, epsilon: float = 0.2, epsilon_high: float | None = None
+def policy_loss(
+    objective: Objective,
+    logp: Tensor,
+    old_logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    weights: Tensor,
+    *,
+    correction: Tensor | None = None,
+    **options: Any,
 ) -> Tensor:
-    """Clipped surrogate, to be minimised: −min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A).
+    """Σ weight · correction · objective: the policy loss of some rows of an optimizer step.
+
+    Padding is replaced before any arithmetic, so whatever it holds (NaN, ±inf), its value and gradient are exactly 0.
 
     Args:
+        objective: A function of this module or of `sequence_losses`, or one that was registered.
         logp: [B, T] log-probabilities under the policy.
         old_logp: [B, T] under the policy that sampled.
         advantages: [B] or [B, T].
+        mask: [B, T] bool, true on the tokens that count.
+        weights: [B, T] of `token_weights`.
+        correction: [B, T] constant factors of the objective: importance weights, tokens or rows that are left out.
+        **options: Of the objective.
+
+    Returns:
+        A scalar.
+    """
+    if advantages.dim() == 2:
+        advantages = advantages.where(mask, 0.0)
+    values = objective(logp.where(mask, 0.0), old_logp.where(mask, 0.0), advantages, mask, **options)
+    if correction is not None:
+        values = values * correction.where(mask, 0.0)
+    return weighted_sum(values, mask, weights)
+
+
+def importance_ratio(logp: Tensor, old_logp: Tensor, *, max_log_ratio: float | None = MAX_LOG_RATIO) -> Tensor:
+    """ρ = exp(log π − log π_old), the log-ratio clamped to ±`max_log_ratio` (None: not at all, as TRL)."""
+    return bounded_exp(logp - old_logp, max_log_ratio)
+
+
+def bounded_exp(log_ratio: Tensor, max_log_ratio: float | None) -> Tensor:
+    """Exponential of a log-ratio clamped to ±`max_log_ratio`; beyond the bound the gradient is 0."""
+    return (log_ratio if max_log_ratio is None else log_ratio.clamp(-max_log_ratio, max_log_ratio)).exp()
+
+
+def per_token(advantages: Tensor) -> Tensor:
+    """Advantages as [B, 1] or [B, T], to be multiplied with tokens."""
+    return advantages[:, None] if advantages.dim() == 1 else advantages
+
+
+def choose(condition: Tensor, yes: float, no: float, like: Tensor) -> Tensor:
+    """`yes` where the condition holds, else `no`, at the precision of `like` (two plain floats would give float32)."""
+    return torch.where(condition, like.new_full((), yes), like.new_full((), no))
+
+
+def clipped_surrogate(
+    ratio: Tensor,
+    advantages: Tensor,
+    *,
+    epsilon: float,
+    epsilon_high: float | None = None,
+    delta: float | None = None,
+    dual_clip: float | None = None,
+) -> Tensor:
+    """−min(min(ρ, δ)·A, clip(ρ, 1 − ε, 1 + ε_high)·A), and at most −c·A where A < 0.
+
+    Args:
+        ratio: ρ, [B, T] or [B, 1].
+        advantages: [B, T] or [B, 1].
         epsilon: Lower clip range ε.
         epsilon_high: Upper clip range; ε when None.
+        delta: Upper bound δ of the unclipped term (INTELLECT-2, arXiv 2505.07291), above 1 + ε_high to have a use.
+        dual_clip: Bound c > 1 of a negative advantage's loss (arXiv 1912.09729).
 
-    Returns:
-        [B, T].
+    Raises:
+        UserError: `dual_clip` is at most 1, which would also stop the tokens that PPO means to train on.
     """
-    if advantages.dim() == 1:
-        advantages = advantages[:, None]
-    ratio = importance_ratio(logp, old_logp)
+    if dual_clip is not None and dual_clip <= 1:
+        raise UserError(f"dual_clip={dual_clip:g}: must be above 1 (3 is common), or null for none.")
     clipped = ratio.clamp(1 - epsilon, 1 + (epsilon if epsilon_high is None else epsilon_high))
-    return -torch.minimum(ratio * advantages, clipped * advantages)
+    unclipped = ratio if delta is None else ratio.clamp(max=delta)
+    loss = -torch.minimum(unclipped * advantages, clipped * advantages)
+    if dual_clip is None:
+        return loss
+    return torch.where(advantages < 0, torch.minimum(loss, -dual_clip * advantages), loss)
 
 
-@aggregated("constant")
-def dr_grpo(
-    logp: Tensor, old_logp: Tensor, advantages: Tensor, *, epsilon: float = 0.2, epsilon_high: float | None = None
+def ppo_clip(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantages: Tensor,
+    *,
+    epsilon: float = 0.2,
+    epsilon_high: float | None = None,
+    delta: float | None = None,
+    dual_clip: float | None = None,
+    max_log_ratio: float | None = MAX_LOG_RATIO,
 ) -> Tensor:
-    """Dr. GRPO: the clipped surrogate over a constant denominator; advantages are not divided by a std."""
-    return ppo_clip(logp, old_logp, advantages, epsilon=epsilon, epsilon_high=epsilon_high)
+    """`clipped_surrogate` of the tokens' ratios: what GRPO, Dr. GRPO, DAPO and RLOO share; [B, T]."""
+    return clipped_surrogate(
+        importance_ratio(logp, old_logp, max_log_ratio=max_log_ratio),
+        per_token(advantages),
+        epsilon=epsilon,
+        epsilon_high=epsilon_high,
+        delta=delta,
+        dual_clip=dual_clip,
+    )
 
 
-@aggregated("sequence_mean")
+@described(
+    formula="−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A), mean over a completion's tokens, then over completions",
+    source="arXiv 2402.03300, equation 3",
+)
+@aggregated("sequence_mean", clips="token")
 def grpo(
-    logp: Tensor, old_logp: Tensor, advantages: Tensor, *, epsilon: float = 0.2, epsilon_high: float | None = None
+    logp: Tensor,
+    old_logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    epsilon: float = 0.2,
+    epsilon_high: float | None = None,
+    delta: float | None = None,
+    dual_clip: float | None = None,
+    max_log_ratio: float | None = MAX_LOG_RATIO,
 ) -> Tensor:
-    """GRPO: the clipped surrogate, mean over each completion's tokens, then over completions."""
-    return ppo_clip(logp, old_logp, advantages, epsilon=epsilon, epsilon_high=epsilon_high)
+    """GRPO: the clipped surrogate; a long completion's tokens weigh less than a short one's."""
+    return ppo_clip(
+        logp, old_logp, advantages,
+        epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, dual_clip=dual_clip, max_log_ratio=max_log_ratio,
+    )  # fmt: skip
 
 
-@aggregated("token_mean")
+@described(
+    formula="−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A) / (B · max_completion_length), A = r − mean(r)",
+    source="arXiv 2503.20783, section 3.2",
+)
+@aggregated("constant", clips="token")
+def dr_grpo(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    epsilon: float = 0.2,
+    epsilon_high: float | None = None,
+    delta: float | None = None,
+    dual_clip: float | None = None,
+    max_log_ratio: float | None = MAX_LOG_RATIO,
+) -> Tensor:
+    """Dr. GRPO: the clipped surrogate over a constant denominator, so that length carries no bias."""
+    return ppo_clip(
+        logp, old_logp, advantages,
+        epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, dual_clip=dual_clip, max_log_ratio=max_log_ratio,
+    )  # fmt: skip
+
+
+@described(
+    formula="−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A) / ΣT, ε_high > ε",
+    source="arXiv 2503.14476, sections 3.1 and 3.3",
+)
+@aggregated("token_mean", clips="token")
 def dapo(
-    logp: Tensor, old_logp: Tensor, advantages: Tensor, *, epsilon: float = 0.2, epsilon_high: float | None = 0.28
+    logp: Tensor,
+    old_logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    epsilon: float = 0.2,
+    epsilon_high: float | None = 0.28,
+    delta: float | None = None,
+    dual_clip: float | None = None,
+    max_log_ratio: float | None = MAX_LOG_RATIO,
 ) -> Tensor:
     """DAPO: the clipped surrogate with a higher upper range, mean over all tokens of the step."""
-    return ppo_clip(logp, old_logp, advantages, epsilon=epsilon, epsilon_high=epsilon_high)
+    return ppo_clip(
+        logp, old_logp, advantages,
+        epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, dual_clip=dual_clip, max_log_ratio=max_log_ratio,
+    )  # fmt: skip
 
 
-def clip_fractions(
-    logp: Tensor, old_logp: Tensor, advantages: Tensor, mask: Tensor, *, epsilon: float, epsilon_high: float | None
-) -> tuple[float, float]:
-    """Tokens whose gradient is clipped away below (A < 0, ρ < 1 − ε) and above (A > 0, ρ > 1 + ε_high).
+@described(
+    formula="−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A) / ΣT",
+    source="TRL's loss_type bnpo; the normalisation of arXiv 2506.02864 is the baseline of that name",
+)
+@aggregated("token_mean", clips="token")
+def bnpo(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    epsilon: float = 0.2,
+    epsilon_high: float | None = None,
+    delta: float | None = None,
+    dual_clip: float | None = None,
+    max_log_ratio: float | None = MAX_LOG_RATIO,
+) -> Tensor:
+    """TRL's bnpo: the clipped surrogate, mean over tokens; of the whole step here, of a local batch in TRL."""
+    return ppo_clip(
+        logp, old_logp, advantages,
+        epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, dual_clip=dual_clip, max_log_ratio=max_log_ratio,
+    )  # fmt: skip
 
-    Returns:
-        (low, high): counts of tokens.
+
+@described(
+    formula="−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A) / B, A = G/(G−1)·(r − mean(r))",
+    source="arXiv 2402.14740; TRL names the aggregation so",
+)
+@aggregated("sequence_sum", clips="token")
+def rloo(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    epsilon: float = 0.2,
+    epsilon_high: float | None = None,
+    delta: float | None = None,
+    dual_clip: float | None = None,
+    max_log_ratio: float | None = MAX_LOG_RATIO,
+) -> Tensor:
+    """RLOO over tokens: summed over a completion; `seq_ppo` clips the whole completion's ratio, as TRL's trainer."""
+    return ppo_clip(
+        logp, old_logp, advantages,
+        epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, dual_clip=dual_clip, max_log_ratio=max_log_ratio,
+    )  # fmt: skip
+
+
+@described(formula="−A·log π / B, on-policy", source="Williams 1992, section 5")
+@aggregated("sequence_sum")
+def reinforce(logp: Tensor, old_logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """REINFORCE: the policy gradient of samples that are taken to be on-policy, without a ratio."""
+    return -per_token(advantages) * logp
+
+
+@described(formula="−A·log π / ΣT, A = α·(r − mean(r))", source="arXiv 2504.02546; verl's gpg")
+@aggregated("token_mean")
+def gpg(logp: Tensor, old_logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """GPG: the plain policy gradient, mean over tokens; its α is in the baseline `gpg`."""
+    return -per_token(advantages) * logp
+
+
+@described(formula="−sg(min(ρ, ε_high))·A·log π / ΣT", source="arXiv 2506.13585, section 3.1; ε_high of 2510.13786")
+@aggregated("token_mean")
+def cispo(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    epsilon_high: float = 5.0,
+    max_log_ratio: float | None = MAX_LOG_RATIO,
+) -> Tensor:
+    """CISPO: the truncated ratio is a constant weight, so every token keeps a gradient.
+
+    As in TRL, `epsilon_high` is the bound of ρ itself, not what is added to 1, and there is no lower bound.
     """
-    ratio = importance_ratio(logp, old_logp)
-    high = 1 + (epsilon if epsilon_high is None else epsilon_high)
-    sign = advantages[:, None] if advantages.dim() == 1 else advantages
-    low_count = ((ratio < 1 - epsilon) & (sign < 0) & mask).sum()
-    high_count = ((ratio > high) & (sign > 0) & mask).sum()
-    return float(low_count), float(high_count)
+    ratio = importance_ratio(logp, old_logp, max_log_ratio=max_log_ratio).clamp(max=epsilon_high)
+    return -ratio.detach() * per_token(advantages) * logp
+
+
+@described(
+    formula="−4/τ·σ(τ·(ρ − 1))·A, τ = τ₊ where A > 0, else τ₋; mean over a completion's tokens, then over completions",
+    source="arXiv 2511.20347; TRL's and verl's sapo",
+)
+@aggregated("sequence_mean")
+def sapo(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    temperature_pos: float = 1.0,
+    temperature_neg: float = 1.05,
+    max_log_ratio: float | None = MAX_LOG_RATIO,
+) -> Tensor:
+    """SAPO: a sigmoid gate around ρ = 1 in place of clipping; its slope there is 1."""
+    advantages = per_token(advantages)
+    ratio = importance_ratio(logp, old_logp, max_log_ratio=max_log_ratio)
+    temperature = choose(advantages > 0, temperature_pos, temperature_neg, ratio)
+    return -torch.sigmoid(temperature * (ratio - 1)) * 4 / temperature * advantages
+
+
+@described(
+    formula="−(A·log π − β/2·(log ρ)²) / B",
+    source="arXiv 2405.19107; 2501.12599, section 2.3.2; per token as in Tinker's loss dro",
+)
+@aggregated("sequence_sum")
+def dro(logp: Tensor, old_logp: Tensor, advantages: Tensor, mask: Tensor, *, beta: float = 0.05) -> Tensor:
+    """DRO: the policy gradient with a quadratic penalty on leaving the policy that sampled; no exp, no clip."""
+    return -(per_token(advantages) * logp - beta / 2 * (logp - old_logp) ** 2)
+
+
+@described(
+    formula="−1[D ≤ ε or moving back]·sg(min(ρ, max_ratio))·A·log π / (B · max_completion_length), "
+    "D = |π − π_old| or the binary KL(π_old‖π) of the token",
+    source="arXiv 2602.04879; verl's dppo_tv and dppo_kl",
+)
+@aggregated("constant")
+def dppo(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    epsilon: float = 0.15,
+    epsilon_high: float | None = None,
+    divergence: Literal["tv", "kl"] = "tv",
+    max_ratio: float | None = 20.0,
+    max_log_ratio: float | None = MAX_LOG_RATIO,
+) -> Tensor:
+    """DPPO: a trust region on the sampled token's probability, not on its ratio.
+
+    A token is left out when its advantage pushes it further away than ε (A ≤ 0) or ε_high (A > 0). ε is a difference
+    of probabilities for `tv`; for `kl` the authors use 0.05.
+    """
+    advantages, high = per_token(advantages), epsilon if epsilon_high is None else epsilon_high
+    ratio = importance_ratio(logp, old_logp, max_log_ratio=max_log_ratio).detach()
+    if max_ratio is not None:
+        ratio = ratio.clamp(max=max_ratio)
+    with torch.no_grad():
+        prob, old_prob = logp.exp(), old_logp.exp()
+        moved = prob - old_prob
+        if divergence == "tv":
+            distance = moved.abs()
+        else:
+            other = (1 - old_prob + DPPO_PROBABILITY_EPSILON) / (1 - prob + DPPO_PROBABILITY_EPSILON)
+            distance = old_prob * (old_logp - logp) + (1 - old_prob) * other.log()
+        kept = torch.where(advantages > 0, (moved <= 0) | (distance <= high), (moved >= 0) | (distance <= epsilon))
+    return -(ratio * kept) * advantages * logp

@@ -1,4 +1,4 @@
-"""Log-probs of completions that share a prompt: the prompt runs once, its completions side by side behind it.
+"""Hidden states of completions that share a prompt: the prompt runs once, its completions side by side behind it.
 
 Drawn for a prompt of 2 tokens with completions of 3 and 2 tokens. The last token of a completion predicts nothing, so
 it is left out; each completion sees the prompt and itself, at the positions it would have alone:
@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from grpo_core.algorithms.causal_lm import CausalLM, causal_lm
-from grpo_core.algorithms.logprobs import completion_logprobs, linear_logprob
+from grpo_core.algorithms.hidden_states import CompletionStates, completion_states
+from grpo_core.algorithms.masking import completion_mask
 
 Pack = tuple[int, ...]
 """Rows of a batch that share a prompt and run as one sequence."""
@@ -93,16 +94,10 @@ def pair_cost(model: nn.Module) -> float:
     return float(2 * config.num_hidden_layers * heads * head_dim / body)
 
 
-def packed_logprobs(
-    model: nn.Module,
-    input_ids: Tensor,
-    prompt_lens: Tensor,
-    completion_lens: Tensor,
-    packs: Sequence[Pack],
-    *,
-    temperature: float = 1.0,
-) -> Tensor:
-    """Log-probs [B, T] as `completion_logprobs` gives them, each pack computed as one sequence.
+def packed_states(
+    model: nn.Module, input_ids: Tensor, prompt_lens: Tensor, completion_lens: Tensor, packs: Sequence[Pack]
+) -> CompletionStates:
+    """The states that `completion_states` gives, each pack computed as one sequence.
 
     Args:
         model: A model that `can_pack`, unless every pack is one row.
@@ -110,32 +105,18 @@ def packed_logprobs(
         prompt_lens: [B], each at least 1; equal within a pack, and so are the prompts.
         completion_lens: [B], each at least 1.
         packs: Every row once; see `plan_packs`.
-        temperature: Divides the logits.
     """
     if all(len(pack) == 1 for pack in packs):
-        logp, _ = completion_logprobs(model, input_ids, prompt_lens, completion_lens, temperature=temperature)
-        return logp
+        return completion_states(model, input_ids, prompt_lens, completion_lens)
     parts = causal_lm(model)
     prompts, completions = prompt_lens.tolist(), completion_lens.tolist()
     ids, positions, segments, predictors = _layout(input_ids, prompts, completions, packs)
     mask = _attention_mask(segments, parts)
     hidden = parts.hidden(ids, attention_mask=mask, position_ids=positions, use_cache=False)  # [R, S, D]
-    tokens = torch.arange(max(completions), device=input_ids.device)
-    real = tokens[None, :] < completion_lens[:, None]  # [B, T]
-    flat = hidden.flatten(0, 1).index_select(0, predictors[real])
-    weight, bias = parts.head_weight()
-    if parts.scale != 1.0:
-        flat, bias = flat * parts.scale, None if bias is None else bias * parts.scale
+    real = completion_mask(completion_lens)  # [B, T]
+    states = hidden.flatten(0, 1).index_select(0, predictors[real])
     rows, offsets = real.nonzero(as_tuple=True)
-    logp, _ = linear_logprob(
-        flat,
-        weight,
-        input_ids[rows, prompt_lens[rows] + offsets],
-        bias=bias,
-        temperature=temperature,
-        softcap=parts.softcap,
-    )
-    return torch.zeros(real.shape, dtype=logp.dtype, device=logp.device).masked_scatter(real, logp)
+    return CompletionStates(parts, states, input_ids[rows, prompt_lens[rows] + offsets], real)
 
 
 def _split(rows: Sequence[int], size: int) -> list[Pack]:

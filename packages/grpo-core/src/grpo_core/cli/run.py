@@ -9,6 +9,7 @@ import click
 
 from grpo_core import __version__
 from grpo_core.cli.settings import only_results_on_stdout, read_settings
+from grpo_core.config.recipes import RECIPES
 from grpo_core.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ Examples:
   grpo run
   grpo run --task math.gsm8k --model Qwen/Qwen2.5-0.5B-Instruct lora.enabled=true
   grpo run --config run.yaml trainer.num_generations=16
+  grpo run --recipe dapo trainer.prompts_per_step=64
 """
 
 
@@ -28,6 +30,7 @@ Examples:
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--task", metavar="TASK", help="Task or mixture: math.gsm8k?size=100, or math.echo:2,math.arithmetic:1.")
 @click.option("--model", metavar="MODEL", help="Embedded name (tiny), hub id, folder (./model) or .gguf file.")
+@click.option("--recipe", metavar="NAME", help=f"Settings of a paper or system: {', '.join(RECIPES)}.")
 @click.option("--adapter", "--ckpt", "adapter", metavar="FOLDER", help="PEFT adapter to start from.")
 @click.option("--config", "config_file", metavar="FILE", help="YAML file; a run's own config.yaml repeats it.")
 @click.option("--max-steps", metavar="N", help="Optimizer steps.")

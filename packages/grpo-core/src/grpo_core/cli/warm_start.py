@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grpo_core.cli.settings import only_results_on_stdout
+from grpo_core.model_source import model_source
 
 if TYPE_CHECKING:
     from grpo_core.callbacks import Callback
@@ -61,6 +62,8 @@ def fine_tune(folder: str, callbacks: tuple[Callback, ...], **options: Any) -> M
     """`grpo_core.training.warm_start`, imported when it is called: it brings torch."""
     task = options.pop("task")
     command = shlex.join(["grpo", *sys.argv[1:]])
+    if options.get("model") is not None:
+        model_source(options["model"])  # a wrong name is said before torch is imported
     with only_results_on_stdout(callbacks):
         from grpo_core.training import warm_start as training
 

@@ -10,10 +10,10 @@ from grpo_core.config.models import (
     LoraConfig,
     RunConfig,
     ScoringConfig,
-    TrainerConfig,
 )
 from grpo_core.config.resolution import ResolvedConfig, choose_model, resolve
 from grpo_core.config.sources import Profile, load_config, read_dotenv, to_yaml
+from grpo_core.config.trainer import TrainerConfig
 
 __all__ = [
     "CurriculumConfig",

@@ -9,13 +9,23 @@ from grpo_core import registry
 from grpo_core.errors import UserError
 
 if TYPE_CHECKING:
-    from grpo_core.config.models import CurriculumConfig, TrainerConfig
+    from grpo_core.config.models import CurriculumConfig
+    from grpo_core.config.trainer import TrainerConfig
 
-EXCLUSIVE = (("trainer.max_steps", "trainer.num_train_epochs"), ("trainer.warmup_steps", "trainer.warmup_ratio"))
+EXCLUSIVE = (
+    ("trainer.max_steps", "trainer.num_train_epochs"),
+    ("trainer.warmup_steps", "trainer.warmup_ratio"),
+    ("trainer.micro_batch_size", "trainer.micro_batch_prompts"),
+)
 """Pairs of which one is given; the one of higher precedence silences the other."""
 
-_SETTING_OF_ARGUMENT = {"epsilon": "trainer.epsilon", "epsilon_high": "trainer.epsilon_high"}
-"""Arguments of losses that have a setting of their own."""
+_SETTING_OF_ARGUMENT = {
+    ("loss", "epsilon"): "trainer.epsilon",
+    ("loss", "epsilon_high"): "trainer.epsilon_high",
+    ("value", "gamma"): "trainer.gae_gamma",
+    ("value", "lam"): "trainer.gae_lambda",
+}
+"""Arguments that have a setting of their own: (kind or name of the variant, argument) -> setting."""
 
 
 def check_trainer(trainer: TrainerConfig) -> None:
@@ -25,14 +35,18 @@ def check_trainer(trainer: TrainerConfig) -> None:
         UserError: values contradict one another.
         UnknownNameError: a variant that is not registered.
     """
-    for kind, name in variants(trainer).items():
-        registry.check(kind, name)
-    for argument in trainer.loss_args:
-        if argument in _SETTING_OF_ARGUMENT:
-            setting = _SETTING_OF_ARGUMENT[argument]
-            raise UserError(f"trainer.loss_args.{argument} is the setting {setting}: write {setting}=… .")
+    for each in trainer.variants:
+        registry.check(each.kind, each.name)
+        for argument in each.arguments:
+            owners = ((each.kind, argument), (each.name, argument))
+            if setting := next((_SETTING_OF_ARGUMENT[owner] for owner in owners if owner in _SETTING_OF_ARGUMENT), ""):
+                raise UserError(f"{each.section}.{argument} is the setting {setting}: write {setting}=… .")
     _check_group(trainer)
     _check_batch(trainer)
+    _check_value_head(trainer)
+    _check_scaling(trainer)
+    _check_kl(trainer)
+    _check_correction(trainer)
     if trainer.epsilon_high is not None and trainer.epsilon_high < trainer.epsilon:
         raise UserError(
             f"trainer.epsilon_high={trainer.epsilon_high:g} is below trainer.epsilon={trainer.epsilon:g}: the ratio's "
@@ -58,16 +72,6 @@ def check_trainer(trainer: TrainerConfig) -> None:
         )
 
 
-def variants(trainer: TrainerConfig) -> dict[str, str]:
-    """The variants that a configuration names: kind -> name."""
-    return {
-        "loss": trainer.loss_type,
-        "advantage": trainer.baseline,
-        "kl": trainer.kl,
-        "schedule": trainer.lr_scheduler_type,
-    }
-
-
 def check_curriculum(curriculum: CurriculumConfig) -> None:
     """Check the bucket boundaries and weights.
 
@@ -89,6 +93,11 @@ def check_curriculum(curriculum: CurriculumConfig) -> None:
 
 
 def _check_group(trainer: TrainerConfig) -> None:
+    if trainer.dynamic_sampling_min_std and not trainer.dynamic_sampling:
+        raise UserError(
+            f"trainer.dynamic_sampling_min_std={trainer.dynamic_sampling_min_std:g} has no effect: "
+            "trainer.dynamic_sampling=false keeps every group. Set trainer.dynamic_sampling=true, or leave it out."
+        )
     if trainer.num_generations > 1:
         return
     if registry.needs_group(trainer.baseline):
@@ -102,6 +111,85 @@ def _check_group(trainer: TrainerConfig) -> None:
             "trainer.num_generations=1: trainer.scale_rewards=group divides by the standard deviation of one reward, "
             "which is 0. Use 2 or more, or scale_rewards=none or batch."
         )
+    if trainer.dynamic_sampling:
+        raise UserError(
+            "trainer.num_generations=1: trainer.dynamic_sampling=true keeps the groups whose rewards differ, and one "
+            "reward never does. Use 2 or more, or dynamic_sampling=false."
+        )
+
+
+def _check_value_head(trainer: TrainerConfig) -> None:
+    if not trainer.value_head:
+        if trainer.use_gae:
+            raise UserError(
+                "trainer.use_gae=true needs trainer.value_head=true: GAE is made of the values that a trained head "
+                "gives each token of a completion; rewards of other completions are no values. Set value_head=true and "
+                "baseline=value, or use_gae=false."
+            )
+        if trainer.baseline == "value":
+            raise UserError(
+                "trainer.baseline=value needs trainer.value_head=true: the values are those of a trained head. Set it, "
+                "or take another baseline, as group_mean."
+            )
+        return
+    if trainer.use_gae and trainer.baseline != "value":
+        raise UserError(
+            f"trainer.use_gae=true makes advantages of the value head's values, trainer.baseline={trainer.baseline} of "
+            "other completions' rewards; only one of them can be. Set baseline=value, or use_gae=false."
+        )
+    if trainer.baseline == "value" and not trainer.value_loss_coef:
+        raise UserError(
+            "trainer.value_loss_coef=0: the value head would never learn, and trainer.baseline=value would compare "
+            "rewards with noise. Use a weight above 0 (default 0.1)."
+        )
+
+
+def _check_scaling(trainer: TrainerConfig) -> None:
+    if trainer.scale_rewards in ("group", "batch") and registry.scales_itself(trainer.baseline):
+        raise UserError(
+            f"trainer.scale_rewards={trainer.scale_rewards}: the baseline {trainer.baseline} has a normalisation of "
+            "its own, and would be divided twice. Use scale_rewards=none."
+        )
+
+
+def _check_kl(trainer: TrainerConfig) -> None:
+    if not trainer.beta:
+        if trainer.kl_controller != "constant":
+            raise UserError(
+                f"trainer.kl_controller={trainer.kl_controller} has nothing to steer at trainer.beta=0: no reference "
+                "is loaded, so no KL is measured. Set beta to where it starts, as 0.02, or kl_controller=constant."
+            )
+        if trainer.kl_warmup_steps:
+            raise UserError(
+                f"trainer.kl_warmup_steps={trainer.kl_warmup_steps} leads up to trainer.beta=0. Set beta to what the "
+                "warm-up ends at, or leave it out."
+            )
+    elif trainer.kl == "k1" and trainer.kl_placement == "loss":
+        raise UserError(
+            "trainer.kl=k1 with trainer.kl_placement=loss: the expected gradient of log pi - log pi_ref is 0 for every "
+            "policy, so it would only add noise. Use kl_placement=ratio_loss or reward, or kl=k2, k3 or full."
+        )
+
+
+def _check_correction(trainer: TrainerConfig) -> None:
+    mode, low, high = trainer.rollout_correction, trainer.rollout_correction_min, trainer.rollout_correction_max
+    if mode == "none":
+        if low is not None:
+            raise UserError(
+                f"trainer.rollout_correction_min={low:g} has no effect: trainer.rollout_correction=none weighs "
+                "nothing. Set a correction, as token_mask, or leave it out."
+            )
+        return
+    if low is None and high is None:
+        raise UserError(
+            f"trainer.rollout_correction={mode} has no bound: trainer.rollout_correction_max and "
+            "trainer.rollout_correction_min are both null. Give one (default max 2)."
+        )
+    if low is not None and high is not None and low >= high:
+        raise UserError(
+            f"trainer.rollout_correction_min={low:g} must be below trainer.rollout_correction_max={high:g}: they are "
+            "the bounds of one weight."
+        )
 
 
 def _check_batch(trainer: TrainerConfig) -> None:
@@ -113,12 +201,31 @@ def _check_batch(trainer: TrainerConfig) -> None:
             f"{_listed(divisors(prompts))}."
         )
     size, rows = trainer.micro_batch_size, trainer.rows_per_step
+    share = f" / {steps} steps" if steps > 1 else ""
+    if size is not None and trainer.micro_batch_prompts is not None:
+        raise UserError(
+            f"trainer.micro_batch_size={size} and trainer.micro_batch_prompts={trainer.micro_batch_prompts} are both "
+            "given and both say how large a forward pass is. Give one."
+        )
     if size is not None and rows % size:
-        share = f" / {steps} steps" if steps > 1 else ""
         raise UserError(
             f"trainer.micro_batch_size={size} does not divide the batch: {prompts} prompts x "
             f"{trainer.num_generations} generations{share} = {rows} completions, {rows} / {size} = {rows / size:.4g}. "
             f"Use {_listed(divisors(rows))}, or leave it out to pack by micro_batch_tokens."
+        )
+    size, prompts = trainer.micro_batch_prompts, trainer.prompts_per_optimizer_step
+    if size is not None and prompts % size:
+        taken = f"{trainer.prompts_per_step} prompts{share} = {prompts}, " if steps > 1 else ""
+        raise UserError(
+            f"trainer.micro_batch_prompts={size} does not divide the prompts of an optimizer step: {taken}{prompts} / "
+            f"{size} = {prompts / size:.4g}. Use {_listed(divisors(prompts))}, or leave it out to pack by "
+            "micro_batch_tokens."
+        )
+    probed = trainer.gns_probe_prompts
+    if trainer.gns_probe_steps is not None and probed >= prompts:
+        raise UserError(
+            f"trainer.gns_probe_prompts={probed} must be below the prompts of an optimizer step, {prompts}: the noise "
+            "scale comes from two batches of different size."
         )
 
 

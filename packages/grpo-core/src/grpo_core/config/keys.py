@@ -14,40 +14,27 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from grpo_core.config.models import RunConfig, VariantArguments
+from grpo_core.config.aliases import ALIASES
+from grpo_core.config.models import RunConfig
+from grpo_core.config.section import VariantArguments
 from grpo_core.errors import UnknownNameError
 
 _ELSEWHERE = {
     "accum_steps": ("trainer.steps_per_generation",),
     "batch": ("trainer.prompts_per_step",),
-    "batch_size": ("trainer.prompts_per_step",),
     "ckpt": ("adapter",),
-    "clip_eps": ("trainer.epsilon",),
-    "clip_range": ("trainer.epsilon",),
     "cliprange": ("trainer.epsilon",),
-    "epochs": ("trainer.num_train_epochs",),
     "eval_size": ("eval.size",),
     "g": ("trainer.num_generations",),
-    "grad_clip": ("trainer.max_grad_norm",),
     "group_size": ("trainer.num_generations",),
-    "k_samples": ("trainer.num_generations",),
-    "kl_coef": ("trainer.beta",),
-    "lr": ("trainer.learning_rate",),
-    "lr_scheduler": ("trainer.lr_scheduler_type",),
-    "max_new_tokens": ("trainer.max_completion_length",),
     "max_tokens": ("trainer.max_completion_length",),
     "minutes": ("trainer.max_minutes",),
     "n": ("trainer.num_generations",),
-    "num_epochs": ("trainer.num_train_epochs",),
-    "per_device_train_batch_size": ("trainer.micro_batch_size",),
-    "ppo_epochs": ("trainer.num_iterations",),
     "rank": ("lora.r",),
-    "steps": ("trainer.max_steps",),
-    "train_batch_size": ("trainer.prompts_per_step",),
     "warmup": ("trainer.warmup_steps", "trainer.warmup_ratio"),
     "wd": ("trainer.weight_decay",),
 }
-"""What other trainers and the seeds of this one call it; only ever a hint in an error."""
+"""What other trainers call it; only ever a hint in an error, unlike `ALIASES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +118,8 @@ def known_as(name: str) -> tuple[str, ...]:
     """The keys of this very word: in whatever section, or as other trainers call it."""
     last = _last(name).lower()
     same = tuple(key for key in keys() if _last(key) == last)
+    if not same and last in ALIASES:
+        return (ALIASES[last].key,)
     return same or _ELSEWHERE.get(last, ())
 
 

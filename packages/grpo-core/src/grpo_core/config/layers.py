@@ -12,9 +12,10 @@ from pydantic import BaseModel, ValidationError
 from grpo_core.config.checks import EXCLUSIVE
 from grpo_core.config.keys import Key, choices, find, keys
 from grpo_core.config.models import RunConfig
+from grpo_core.config.recipes import recipe
 from grpo_core.errors import GrpoError, UserError, near_match
 
-SourceKind = Literal["command line", "environment", ".env", "file", "profile", "python", "chosen", "default"]
+SourceKind = Literal["command line", "environment", ".env", "file", "recipe", "profile", "python", "chosen", "default"]
 
 MAX_SHOWN_CHARS = 80
 """Of a refused value in an error line."""
@@ -29,15 +30,22 @@ class Source:
     Attributes:
         kind: Which layer.
         where: What to look at: a variable, file:line, a profile's name or the reason of a choice.
+        alias: The word that was written there in place of the setting's name, or an empty string.
     """
 
     kind: SourceKind
     where: str = ""
+    alias: str = ""
 
     def __str__(self) -> str:
-        if self.kind == "file":
-            return self.where
-        return f"chosen: {self.where}" if self.kind == "chosen" else f"{self.kind} {self.where}".strip()
+        match self.kind:
+            case "file":
+                place = self.where
+            case "chosen":
+                place = f"chosen: {self.where}"
+            case _:
+                place = f"{self.kind} {self.where}".strip()
+        return f"{place} as {self.alias}" if self.alias else place
 
 
 DEFAULT = Source("default")
@@ -63,7 +71,7 @@ class Layer:
                 self.put(f"{name}.{argument}", inner, source)
             return
         if name in self.values:
-            raise UserError(f"{source}: {name} is given twice, first by {self.sources[name]}.")
+            raise UserError(f"{name} is given twice: by {self.sources[name]}, and by {source}.")
         self.values[name], self.sources[name] = value, source
 
 
@@ -92,6 +100,31 @@ def build(layers: Sequence[Layer]) -> LoadedConfig:
     except ValidationError as error:
         raise _explain(error, merged) from None
     return LoadedConfig(config, {**dict.fromkeys(keys(), DEFAULT), **merged.sources})
+
+
+def with_recipe(layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    """Layers with the recipe that they name below them all.
+
+    Raises:
+        UnknownNameError: there is no such recipe.
+        UserError: they give another value to an option that defines it.
+    """
+    said = _merge(layers)
+    name = said.values.get("recipe")
+    if not isinstance(name, str):
+        return tuple(layers)  # none, or no text, which validation refuses
+    named = recipe(name)
+    for key in named.defining:
+        wanted = named.options[key]
+        if key in said.values and said.values[key] != wanted:
+            raise UserError(
+                f"the recipe {name} is {key}={shown(wanted)}, but {said.sources[key]} says "
+                f"{key}={shown(said.values[key])}: it would no longer be {name}. Leave out {key}, or the recipe."
+            )
+    layer = Layer()
+    for key, value in named.options.items():
+        layer.put(key, value, Source("recipe", name))
+    return (*layers, layer)
 
 
 def given(config: RunConfig) -> dict[str, Any]:

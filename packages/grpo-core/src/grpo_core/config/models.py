@@ -5,147 +5,15 @@ TRL's words for what TRL has. A limit that is not obvious says why in `why`; it 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from grpo_core import registry
 from grpo_core.config import checks
+from grpo_core.config.recipes import RECIPES
+from grpo_core.config.section import Section, allowed
+from grpo_core.config.trainer import TrainerConfig
 from grpo_core.task import Split
-
-Scalar = bool | int | float | str | None
-"""What a variant's own argument may be; its function's annotation says which."""
-
-VariantArguments = dict[str, Scalar]
-
-
-def _why(reason: str) -> dict[str, Any]:
-    return {"why": reason}
-
-
-def _allowed(words: str) -> dict[str, Any]:
-    return {"allowed": words}
-
-
-def _variant(kind: str) -> dict[str, Any]:
-    return _allowed(f"{', '.join(registry.BUILT_IN[kind])}, or one that a plugin registers")
-
-
-class Section(BaseModel):
-    """Base of every section: frozen, unknown keys refused, no silent conversion between types."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
-
-
-class TrainerConfig(Section):
-    """The algorithm and its optimizer."""
-
-    num_generations: int = Field(8, ge=1, description="Completions G sampled per prompt: one group.")
-    prompts_per_step: int = Field(
-        8, ge=1, description="Prompts whose groups are generated at once, summed over all ranks."
-    )
-    max_prompt_length: int = Field(512, ge=1, description="Longest prompt, in tokens.")
-    overlong_prompts: Literal["drop", "truncate"] = Field(
-        "drop", description="A longer prompt is dropped and counted, or loses its first tokens."
-    )
-    max_gold_length: int | None = Field(
-        None, ge=1, description="Rows with a longer gold, in tokens, are dropped and counted; null keeps all."
-    )
-    max_completion_length: int = Field(
-        256,
-        ge=1,
-        description="Longest completion, in tokens; also the constant length in Dr. GRPO's denominator.",
-        json_schema_extra=_why("a completion of 0 tokens has nothing to score or train"),
-    )
-    temperature: float = Field(
-        1.0,
-        gt=0,
-        description="Sampling temperature; log-probs of trainer, old policy and reference use it too.",
-        json_schema_extra=_why(
-            "greedy completions of one prompt are all equal, so every advantage is 0 (evaluation is greedy by "
-            "eval.temperature)"
-        ),
-    )
-    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling: keep the likeliest tokens of this mass.")
-    top_k: int = Field(0, ge=0, description="Keep the k likeliest tokens; 0 keeps all.")
-    min_p: float = Field(0.0, ge=0, lt=1, description="Drop tokens below this share of the likeliest one's mass.")
-    epsilon: float = Field(0.2, gt=0, description="Clip of the probability ratio: not below 1 - epsilon.")
-    epsilon_high: float | None = Field(
-        None, gt=0, description="Clip of the ratio upwards: not above 1 + epsilon_high; null is epsilon."
-    )
-    num_iterations: int = Field(1, ge=1, description="Passes (mu) over each generated batch.")
-    steps_per_generation: int = Field(
-        1, ge=1, description="Optimizer steps that one generated batch is split into; divides prompts_per_step."
-    )
-    beta: float = Field(
-        0.0, ge=0, description="Weight of the KL penalty against the starting policy; 0 loads no reference."
-    )
-    kl: str = Field("k3", description="Estimator of that KL.", json_schema_extra=_variant("kl"))
-    kl_args: VariantArguments = Field(default_factory=dict, description="Arguments of the KL estimator.")
-    loss_type: str = Field("dr_grpo", description="Loss.", json_schema_extra=_variant("loss"))
-    loss_args: VariantArguments = Field(default_factory=dict, description="Arguments of the loss.")
-    baseline: str = Field(
-        "group_mean", description="What a reward is compared with.", json_schema_extra=_variant("advantage")
-    )
-    advantage_args: VariantArguments = Field(default_factory=dict, description="Arguments of the baseline.")
-    scale_rewards: Literal["none", "group", "batch"] | None = Field(
-        None,
-        description="Divide advantages by the rewards' deviation in the group or batch; null goes by the loss.",
-    )
-    mask_truncated_completions: bool = Field(
-        False, description="Leave completions out of the loss that hit max_completion_length."
-    )
-    soft_overlong_buffer: int | None = Field(
-        None, ge=1, description="Last tokens of the limit in which the reward falls linearly by 1; null is off."
-    )
-    learning_rate: float = Field(1e-6, ge=0, description="Peak learning rate of AdamW.")
-    lr_scheduler_type: str = Field(
-        "constant", description="Learning rate after warm-up.", json_schema_extra=_variant("schedule")
-    )
-    warmup_steps: int = Field(0, ge=0, description="Optimizer steps of linear warm-up.")
-    warmup_ratio: float | None = Field(
-        None, ge=0, lt=1, description="Warm-up as a share of all steps, in place of warmup_steps."
-    )
-    weight_decay: float = Field(0.0, ge=0, description="AdamW's decoupled weight decay.")
-    adam_beta1: float = Field(0.9, ge=0, lt=1, description="AdamW's decay of the gradient's mean.")
-    adam_beta2: float = Field(0.999, ge=0, lt=1, description="AdamW's decay of the squared gradient's mean.")
-    adam_epsilon: float = Field(1e-8, gt=0, description="AdamW's term that keeps its denominator above 0.")
-    max_grad_norm: float = Field(1.0, gt=0, description="Global gradient norm is clipped to this.")
-    max_steps: int | None = Field(
-        None, ge=1, description="Steps, each one generated batch; in place of num_train_epochs."
-    )
-    num_train_epochs: float | None = Field(
-        None, gt=0, description="Passes over the task's rows; null is 1, unless max_steps or max_minutes is given."
-    )
-    max_minutes: float | None = Field(
-        None, gt=0, description="Wall-clock limit, in minutes; the run then ends as at its last step."
-    )
-    micro_batch_size: int | None = Field(
-        None, ge=1, description="Completions per forward pass; null fills each one up to micro_batch_tokens."
-    )
-    micro_batch_tokens: int = Field(
-        8192,
-        ge=1,
-        description="Padded tokens per forward pass where micro_batch_size is null; a longer row goes alone.",
-    )
-    gradient_checkpointing: bool = Field(False, description="Recompute activations in the backward pass: less memory.")
-    logging_steps: int = Field(1, ge=1, description="Log every so many steps.")
-    log_completions: int = Field(3, ge=0, description="Completions of one prompt shown per logged step.")
-
-    @property
-    def upper_epsilon(self) -> float:
-        """`epsilon_high`, which is `epsilon` where it is null."""
-        return self.epsilon if self.epsilon_high is None else self.epsilon_high
-
-    @property
-    def rows_per_step(self) -> int:
-        """Completions in one optimizer step, over all ranks."""
-        return self.prompts_per_step * self.num_generations // self.steps_per_generation
-
-    @model_validator(mode="after")
-    def _consistent(self) -> TrainerConfig:
-        checks.check_trainer(self)
-        return self
 
 
 class EvalConfig(Section):
@@ -226,20 +94,25 @@ class RunConfig(Section):
     model: str | None = Field(
         None, min_length=1, description="Embedded name, hub id, folder (./x) or .gguf; null is the task's default."
     )
+    recipe: str | None = Field(
+        None,
+        description="Settings of a paper or system, by name; a recipe's defining ones cannot be changed.",
+        json_schema_extra=allowed(f"{', '.join(RECIPES)}, or null"),
+    )
     adapter: str | None = Field(None, min_length=1, description="Folder of a PEFT adapter to start from.")
     seed: int = Field(
         0,
         ge=0,
         lt=2**63,
         description="Seed of prompts' order and of every sampled token.",
-        json_schema_extra=_allowed("a whole number from 0 to 2^63 - 1"),
+        json_schema_extra=allowed("a whole number from 0 to 2^63 - 1"),
     )
     output_dir: str = Field("training_runs", min_length=1, description="Folder that receives run_… folders.")
     device: str = Field(
         "auto",
         pattern=r"^(auto|cpu|cuda|cuda:\d{1,3}|mps)$",
         description="Where the model runs; auto takes an accelerator if there is one.",
-        json_schema_extra=_allowed("auto, cpu, cuda, cuda:N or mps"),
+        json_schema_extra=allowed("auto, cpu, cuda, cuda:N or mps"),
     )
     precision: Literal["auto", "float32", "bfloat16", "float16", "float64"] = Field(
         "auto", description="Floating-point type of the weights; auto goes by the device."

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+from grpo_core import registry
 from grpo_core.binding import bind
 from grpo_core.callbacks import Choice
-from grpo_core.config.layers import Layer, Source, build, given, shown
-from grpo_core.config.models import RunConfig, TrainerConfig
+from grpo_core.config.layers import DEFAULT, Layer, LoadedConfig, Source, build, given, shown, with_recipe
+from grpo_core.config.models import RunConfig
+from grpo_core.config.recipes import OVERLONG_SHARE, overlong_buffer, recipe
 from grpo_core.config.sources import Profile
+from grpo_core.config.trainer import TrainerConfig
 from grpo_core.errors import UserError
+from grpo_core.model_source import model_source
 from grpo_core.plugins import PluginHost, default_host
 from grpo_core.taskspec import parse_task_specs
 
 EXAMPLE_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 """Named in advice only: small, instruction-tuned, ungated."""
 
-DAPO_EPSILON_HIGH = 0.28
-"""DAPO's clip-higher, arXiv 2503.14476, section 4.1."""
+_CLIP_OF_LOSS: Mapping[str, tuple[float | None, float | None, str]] = {
+    "cispo": (None, 5.0, "CISPO's bound is of the ratio itself"),
+    "dapo": (None, 0.28, "DAPO clips higher upwards, so that rare tokens can grow"),
+    "dppo": (0.15, None, "DPPO's bound is of the probability's change, not of the ratio"),
+    "gmpo": (0.4, None, "GMPO's bound is of the log-ratio, and wide"),
+    "gspo": (3e-4, 4e-4, "the ratio of a whole completion, per token, hardly moves"),
+    "gspo_token": (3e-4, 4e-4, "the ratio of a whole completion, per token, hardly moves"),
+    "luspo": (2e-3, 2.5e-3, "the ratio of a whole completion, per token, hardly moves"),
+}
+"""A loss's own epsilon and epsilon_high where they differ from the setting's default, and why; a test holds them to
+the functions' defaults."""
 
 _SCALE_OF_LOSS = {
+    "bnpo": ("group", "TRL's bnpo divides by the standard deviation of the group"),
+    "cispo": ("group", "CISPO divides by the standard deviation of the group, as GRPO"),
+    "dapo": ("group", "DAPO divides by the standard deviation of the group, as GRPO"),
     "dr_grpo": ("none", "Dr. GRPO does not divide by a standard deviation: that weighs questions by difficulty"),
     "grpo": ("group", "GRPO divides by the standard deviation of the group"),
-    "dapo": ("group", "DAPO divides by the standard deviation of the group, as GRPO"),
+    "gspo": ("group", "GSPO divides by the standard deviation of the group, as GRPO"),
+    "gspo_token": ("group", "GSPO divides by the standard deviation of the group, as GRPO"),
+    "sapo": ("group", "SAPO divides by the standard deviation of the group, as GRPO"),
 }
 """A loss's own `scale_rewards` and why."""
 
@@ -56,7 +75,8 @@ def resolve(
         host: Where tasks and embedded models are looked up.
 
     Raises:
-        UserError: the tasks' default models differ or there is none; a recommended value that is not allowed.
+        UserError: the tasks' default models differ or there is none; no such model; a recommended value that is not
+            allowed.
     """
     mine = Layer()
     for name, value in given(config).items():
@@ -71,6 +91,8 @@ def resolve(
     choices: list[Choice] = []
 
     def choose(name: str, value: object, why: str) -> None:
+        if name in mine.values and mine.values[name] is None:
+            del mine.values[name], mine.sources[name]  # null leaves it open
         chosen.put(name, value, Source("chosen", why))
         choices.append(Choice(name, shown(value), why))
 
@@ -79,7 +101,11 @@ def resolve(
         model, why = choose_model(config.task, host)
         choose("model", model, why)
     profiles = profiles_of(model, host)
-    loaded = build([mine, chosen, *(profile.layer() for profile in profiles)])
+    below = [profile.layer() for profile in profiles]
+    loaded = build([*with_recipe([mine, chosen]), *below])
+    if loaded.config.recipe is not None:
+        choices += _of_recipe(loaded, profiles)
+    choices += _renamed(loaded)
     for profile in profiles:
         taken = {
             name: value
@@ -89,9 +115,9 @@ def resolve(
         if taken:
             listed = ", ".join(f"{name}={shown(value)}" for name, value in taken.items())
             choices.append(Choice("settings", listed, profile.why))
-    for name, value, why in _dependent(loaded.config.trainer):
+    for name, value, why in _dependent(loaded):
         choose(name, value, why)
-    settled = build([mine, chosen, *(profile.layer() for profile in profiles)])
+    settled = build([*with_recipe([mine, chosen]), *below])
     return ResolvedConfig(settled.config, settled.sources, tuple(choices))
 
 
@@ -118,26 +144,88 @@ def choose_model(task: str, host: PluginHost | None = None) -> tuple[str, str]:
 
 
 def profiles_of(model: str, host: PluginHost | None = None) -> tuple[Profile, ...]:
-    """The values recommended for a model, if it is an embedded one."""
-    if model.startswith((".", "/", "~")) or model.endswith(".gguf"):
-        return ()  # a path: no plugin needs to be imported to know
-    embedded = (host or default_host()).models().get(model)
-    if embedded is None or not embedded.defaults:
+    """The values recommended for a model, if it is an embedded one.
+
+    Raises:
+        UserError: there is no such model; says what there is and the near name.
+    """
+    if model_source(model, host).kind != "embedded":
         return ()
-    return (Profile(model, embedded.defaults, f"recommended for the embedded model {model}"),)
+    defaults = (host or default_host()).models()[model].defaults
+    return (Profile(model, defaults, f"recommended for the embedded model {model}"),) if defaults else ()
 
 
-def _dependent(trainer: TrainerConfig) -> list[tuple[str, object, str]]:
+def _of_recipe(loaded: LoadedConfig, profiles: Iterable[Profile]) -> list[Choice]:
+    """What a recipe set, and where it stands against what is recommended for the model."""
+    name = loaded.config.recipe
+    taken = {key for key, source in loaded.sources.items() if source.kind == "recipe"}
+    if name is None or not taken:
+        return []  # the configuration of an earlier run says it all itself
+    said = Choice("recipe", name, f"{recipe(name).source}; it says {len(taken)} settings")
+    above = [
+        f"{key}={shown(_at(loaded.config, key))}, not {shown(value)}"
+        for profile in profiles
+        for key, value in profile.values.items()
+        if key in taken and _at(loaded.config, key) != value
+    ]
+    if not above:
+        return [said]
+    why = f"the recipe {name} stands above what is recommended for the model {loaded.config.model}: {'; '.join(above)}"
+    return [said, Choice("settings", name, why)]
+
+
+def _renamed(loaded: LoadedConfig) -> list[Choice]:
+    """The settings that were given by another name."""
+    return [
+        Choice(key, shown(_at(loaded.config, key)), f"given by the name {source.alias}, which is this setting here")
+        for key, source in loaded.sources.items()
+        if source.alias
+    ]
+
+
+def _at(config: RunConfig, name: str) -> object:
+    """The value of a dotted key, or of an argument of a variant."""
+    value: object = config
+    for part in name.split("."):
+        value = value[part] if isinstance(value, dict) else getattr(value, part)
+    return value
+
+
+def _dependent(loaded: LoadedConfig) -> list[tuple[str, object, str]]:
     """Defaults that depend on other values: (key, value, why)."""
+    trainer = loaded.config.trainer
     settled: list[tuple[str, object, str]] = []
     if trainer.scale_rewards is None:
-        value, why = _SCALE_OF_LOSS.get(trainer.loss_type, ("none", f"the loss {trainer.loss_type} does not say"))
-        if value == "group" and trainer.num_generations == 1:
-            value, why = "none", "a group of one has no standard deviation"
-        settled.append(("trainer.scale_rewards", value, why))
-    if trainer.epsilon_high is None and trainer.loss_type == "dapo":
-        high = max(DAPO_EPSILON_HIGH, trainer.epsilon)
-        settled.append(("trainer.epsilon_high", high, "DAPO clips higher upwards, so that rare tokens can grow"))
+        settled.append(("trainer.scale_rewards", *_scale(trainer)))
+    settled += _clip(loaded)
+    buffer = overlong_buffer(loaded.config.recipe, trainer.max_completion_length)
+    if buffer is not None and loaded.sources["trainer.soft_overlong_buffer"] == DEFAULT:
+        why = f"{OVERLONG_SHARE:.0%} of max_completion_length, as in the recipe {loaded.config.recipe}"
+        settled.append(("trainer.soft_overlong_buffer", buffer, why))
     if trainer.max_steps is None and trainer.num_train_epochs is None and trainer.max_minutes is None:
         settled.append(("trainer.num_train_epochs", 1.0, "neither max_steps nor max_minutes says when to stop"))
     return settled
+
+
+def _clip(loaded: LoadedConfig) -> Iterable[tuple[str, object, str]]:
+    """`epsilon` and `epsilon_high` where they are left open and the loss has its own."""
+    trainer = loaded.config.trainer
+    low, high, why = _CLIP_OF_LOSS.get(trainer.loss_type, (None, None, ""))
+    lower = trainer.epsilon
+    if low is not None and loaded.sources["trainer.epsilon"] == DEFAULT:
+        lower = low if trainer.epsilon_high is None else min(low, trainer.epsilon_high)
+        yield "trainer.epsilon", lower, why
+    if high is not None and trainer.epsilon_high is None:
+        yield "trainer.epsilon_high", max(high, lower), why
+
+
+def _scale(trainer: TrainerConfig) -> tuple[Literal["none", "group", "batch"], str]:
+    """`scale_rewards` where it is left open, and why."""
+    value, why = _SCALE_OF_LOSS.get(trainer.loss_type, ("none", f"the loss {trainer.loss_type} does not say"))
+    if value == "none":
+        return "none", why
+    if registry.scales_itself(trainer.baseline):
+        return "none", f"the baseline {trainer.baseline} has a normalisation of its own"
+    if trainer.num_generations == 1:
+        return "none", "a group of one has no standard deviation"
+    return "group", why

@@ -1,19 +1,20 @@
-"""Reading a configuration: command line > environment > .env > YAML file > profile > default."""
+"""Reading a configuration: command line > environment > .env > YAML file > recipe > profile > default."""
 
 from __future__ import annotations
 
 import os
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from grpo_core.config import yaml_text
+from grpo_core.config.aliases import Alias, alias_of
 from grpo_core.config.keys import Key, choices, environment_name, find, keys, members, near, sections
-from grpo_core.config.layers import Layer, LoadedConfig, Source, build
+from grpo_core.config.layers import Layer, LoadedConfig, Source, build, with_recipe
 from grpo_core.config.models import RunConfig
 from grpo_core.errors import UnknownNameError, UserError, near_match
 
@@ -81,7 +82,9 @@ def load_config(
     ]
     if config_file is not None:
         layers.append(_file_layer(Path(config_file)))
-    return build([*layers, *(profile.layer() for profile in profiles)])
+    loaded = build([*with_recipe(layers), *(profile.layer() for profile in profiles)])
+    _check_aliases(loaded)
+    return loaded
 
 
 def to_yaml(config: RunConfig) -> str:
@@ -111,7 +114,7 @@ def _cli_layer(cli: Mapping[str, Any]) -> Layer:
     layer = Layer()
     source = Source("command line")
     for name, value in cli.items():
-        layer.put(name, _typed(find(name, ""), name, value) if isinstance(value, str) else value, source)
+        _put(layer, name, _Text(value) if isinstance(value, str) else value, source)
     return layer
 
 
@@ -123,11 +126,53 @@ def _environment_layer(variables: Mapping[str, str], kind: str) -> Layer:
         name = variable.removeprefix(PREFIX).lower().replace("__", ".")
         source = Source("environment" if kind == "environment" else ".env", variable)
         try:
-            key = find(name, "")
+            _put(layer, name, _Text(variables[variable]), source)
         except UnknownNameError:
             raise _unknown_variable(variable, name, kind) from None
-        layer.put(name, _typed(key, name, variables[variable]), source)
     return layer
+
+
+class _Text(str):
+    """A value as written on a command line or in a variable, to be read as what its setting holds."""
+
+
+def _put(layer: Layer, name: str, value: Any, source: Source) -> None:
+    """Add a value that somebody wrote, under the name of its setting."""
+    where = "" if source.kind == "command line" else source.where
+    alias = None if name in keys() else _alias(name, where)
+    if alias is None:
+        layer.put(name, _typed(find(name, where), name, value) if isinstance(value, _Text) else value, source)
+        return
+    if isinstance(value, _Text):
+        translated = alias.values is not None or alias.convert is not None
+        value = yaml_text.parse_value(value) if translated else _typed(find(alias.key, where), alias.key, value)
+    try:
+        value = alias.value(value)
+    except UserError as error:
+        raise UserError(f"{where}: {error}" if where else str(error)) from None
+    layer.put(alias.key, value, replace(source, alias=name))
+
+
+def _check_aliases(loaded: LoadedConfig) -> None:
+    """Refuse a word that means its setting only beside another one, which is not there."""
+    for key, source in loaded.sources.items():
+        only = None if not source.alias or (alias := alias_of(source.alias)) is None else alias.only
+        if only is None:
+            continue
+        section, _, last = only[0].rpartition(".")
+        beside = getattr(getattr(loaded.config, section), last)
+        if beside not in only[1]:
+            raise UserError(
+                f"{source.alias} ({replace(source, alias='')}) is {key} only with {only[0]}={' or '.join(only[1])}; it "
+                f"is {beside}. Leave it out, or set {only[0]}."
+            )
+
+
+def _alias(name: str, where: str) -> Alias | None:
+    try:
+        return alias_of(name)
+    except UserError as error:
+        raise UserError(f"{where}: {error}" if where else str(error)) from None
 
 
 def _unknown_variable(variable: str, name: str, kind: str) -> UnknownNameError:
@@ -169,7 +214,7 @@ def _walk_file(mapping: yaml.MappingNode, prefix: str, path: str, layer: Layer) 
                 continue
             if yaml_text.value_of(node, path) is None:
                 continue  # a section whose lines are all commented out
-        layer.put(name, yaml_text.value_of(node, path), Source("file", f"{path}:{line}"))
+        _put(layer, name, yaml_text.value_of(node, path), Source("file", f"{path}:{line}"))
 
 
 def _typed(key: Key, name: str, text: str) -> Any:

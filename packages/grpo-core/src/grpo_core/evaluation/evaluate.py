@@ -177,8 +177,8 @@ def evaluate(
     """
     from grpo_core.engines.native import NativeEngine
     from grpo_core.engines.opponent import opponent_sampler
+    from grpo_core.model_source import model_source
     from grpo_core.policy.load import load_policy
-    from grpo_core.policy.source import model_source
 
     specs = parse_task_specs(task)
     tasks = [held_out(bind(spec), size=size, split=split) for spec in specs]

@@ -17,7 +17,7 @@ def grpo_models() -> list[EmbeddedModel]:
             description="1.8 M parameters, half-taught two-digit sums; learns in minutes on a laptop",
             defaults={
                 "trainer.prompts_per_step": 32,
-                "trainer.max_steps": 600,
+                "trainer.max_steps": 500,
                 "trainer.learning_rate": 1.2e-4,
                 "trainer.lr_scheduler_type": "cosine",
                 "trainer.warmup_steps": 10,

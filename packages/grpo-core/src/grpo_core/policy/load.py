@@ -12,9 +12,9 @@ import torch
 from grpo_core.callbacks import Choice
 from grpo_core.config import LoraConfig
 from grpo_core.errors import UserError
+from grpo_core.model_source import ModelSource, model_source
 from grpo_core.plugins import PluginHost
 from grpo_core.policy.policy import Policy
-from grpo_core.policy.source import ModelSource, model_source
 
 SMALL_PARAMETERS = 20e6
 """Below this a CPU model runs on one thread: its matrices are too small to share, and threads that wait for one another

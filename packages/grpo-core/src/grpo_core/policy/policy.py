@@ -10,15 +10,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import orjson
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
-from grpo_core.algorithms.packing import Pack, packed_logprobs
+from grpo_core.algorithms.hidden_states import CompletionStates
+from grpo_core.algorithms.packing import Pack, packed_states
 from grpo_core.callbacks import Choice
-from grpo_core.policy.source import ModelSource
+from grpo_core.errors import UserError
+from grpo_core.model_source import ModelSource
+from grpo_core.policy.value_head import VALUE_HEAD_FILE, ValueHead
 
 REFERENCE_ADAPTER = "reference"
 """Name of the frozen copy of a starting adapter."""
+
+REFERENCE_FILE = "reference.json"
+"""What a stored reference is."""
 
 
 @dataclass(slots=True)
@@ -32,6 +40,7 @@ class Policy:
         device: Where its weights are.
         autocast: The dtype of mixed precision, or None.
         choices: What was chosen while loading, and why.
+        value_head: Maps hidden states [N, D] to values [N], where one is trained.
     """
 
     model: Any
@@ -40,6 +49,7 @@ class Policy:
     device: torch.device
     autocast: torch.dtype | None
     choices: list[Choice] = field(default_factory=list)
+    value_head: ValueHead | None = None
     _reference: Any = None
 
     @property
@@ -59,7 +69,7 @@ class Policy:
         return torch.float32 if self.device.type == "mps" else torch.float64
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        """The parameters that are trained."""
+        """The parameters of the model that are trained, without the value head's."""
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def precision(self) -> contextlib.AbstractContextManager[Any]:
@@ -68,18 +78,11 @@ class Policy:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=self.autocast)
 
-    def logprobs(
-        self,
-        input_ids: Tensor,
-        prompt_lens: Tensor,
-        completion_lens: Tensor,
-        packs: Sequence[Pack],
-        *,
-        temperature: float,
-    ) -> Tensor:
-        """Log-probabilities [B, T] of the completions' tokens at the sampling temperature; see `packed_logprobs`."""
-        with self.precision():
-            return packed_logprobs(self.model, input_ids, prompt_lens, completion_lens, packs, temperature=temperature)
+    def states(
+        self, input_ids: Tensor, prompt_lens: Tensor, completion_lens: Tensor, packs: Sequence[Pack]
+    ) -> CompletionStates:
+        """The hidden states that predict the completions' tokens; see `packed_states`. Call it within `precision()`."""
+        return packed_states(self.model, input_ids, prompt_lens, completion_lens, packs)
 
     def freeze_reference(self) -> None:
         """Keep the policy as it is now as the reference: the anchor of the KL penalty, or a frozen opponent.
@@ -102,6 +105,59 @@ class Policy:
                     parameter.data.copy_(weights[name.replace(f".{REFERENCE_ADAPTER}.", f".{active}.")].data)
                     parameter.requires_grad_(False)
             self._reference = REFERENCE_ADAPTER
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether `freeze_reference` was called."""
+        return self._reference is not None
+
+    def save_reference(self, folder: Path) -> None:
+        """Store the anchor with the run: `reference.json` says what it is, beside its weights where it has any.
+
+        A fresh adapter's anchor is its base model, which is named; a loaded adapter or a full model is written.
+        """
+        kind = self._reference if isinstance(self._reference, str) else "model"
+        folder.mkdir(parents=True, exist_ok=True)
+        if kind == "model":
+            self._reference.save_pretrained(folder / "model")
+        elif kind == REFERENCE_ADAPTER:
+            self.model.save_pretrained(folder, selected_adapters=[REFERENCE_ADAPTER])
+        facts = {"kind": kind, "base": self.source.name}
+        (folder / REFERENCE_FILE).write_bytes(orjson.dumps(facts, option=orjson.OPT_APPEND_NEWLINE))
+
+    def load_reference(self, folder: Path) -> None:
+        """Take the anchor that `save_reference` stored, whatever the policy has become since.
+
+        Raises:
+            UserError: the folder holds no reference, or one that does not fit this policy.
+        """
+        try:
+            kind = orjson.loads((folder / REFERENCE_FILE).read_bytes())["kind"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{folder}: no stored reference policy there ({error}).") from None
+        if (kind == "model") == self.is_adapter:
+            raise UserError(
+                f"{folder}: the stored reference is a {kind}, and this policy "
+                f"{'trains an adapter' if self.is_adapter else 'is fully trained'}."
+            )
+        if kind == "model":
+            model = copy.deepcopy(self.model)
+            weights: dict[str, Tensor] = {}
+            for file in sorted((folder / "model").glob("*.safetensors")):
+                weights |= load_file(file)
+            missing, unexpected = model.load_state_dict(weights, strict=False)
+            tied = set(getattr(model, "_tied_weights_keys", None) or ())
+            if unexpected or set(missing) - tied:
+                raise UserError(f"{folder}: the stored reference is of another model.")
+            self._reference = model.eval().requires_grad_(False)
+        elif kind == REFERENCE_ADAPTER:
+            if REFERENCE_ADAPTER not in self.model.peft_config:
+                active = self.model.active_adapter
+                self.model.load_adapter(str(folder / REFERENCE_ADAPTER), REFERENCE_ADAPTER, is_trainable=False)
+                self.model.set_adapter(active)
+            self._reference = REFERENCE_ADAPTER
+        else:
+            self._reference = "base"
 
     @contextmanager
     def reference(self) -> Iterator[Policy]:
@@ -127,8 +183,16 @@ class Policy:
     def _adapter_is_fresh(self) -> bool:
         return all(not bool(parameter.any()) for name, parameter in self.model.named_parameters() if ".lora_B." in name)
 
+    def add_value_head(self, seed: int) -> None:
+        """Put a fresh value head beside the model, if there is none yet."""
+        if self.value_head is None:
+            width = self.model.get_input_embeddings().weight.shape[1]
+            self.value_head = ValueHead(width, seed=seed).to(self.device)
+
     def save(self, folder: Path) -> None:
-        """Write the model (or the adapter) as safetensors, with its tokenizer."""
+        """Write the model (or the adapter) as safetensors, with its tokenizer and the value head."""
         adapters = {"selected_adapters": [self.model.active_adapter]} if self.is_adapter else {}
         self.model.save_pretrained(folder, **adapters)
         self.tokenizer.save_pretrained(folder)
+        if self.value_head is not None:
+            self.value_head.save(folder / VALUE_HEAD_FILE)

@@ -30,11 +30,16 @@ class TrainBatch:
         completion_lens: [B] tokens of the completion.
         groups: [B] rows with an equal number answer the same prompt.
         mask: [B, T] true on completion tokens that get a loss.
-        advantages: [B] float64.
-        weights: [B, T] float64 share of each token in the loss of its optimizer step; see `losses.token_weights`.
+        advantages: [B] or [B, T] float64.
+        weights: [B, T] float64 share of each token in the loss of its optimizer step; see `token_weights`.
         sampler_logprobs: [B, T] log-probs that the sampler reported, 0 where there is no token.
         old_logprobs: [B, T] under the policy that sampled; None while strictly on-policy (they are logp itself).
-        ref_logprobs: [B, T] under the reference; None without a KL penalty.
+        ref_logprobs: [B, T] under the reference; None where nothing compares with it token by token.
+        token_kl: [B, T] estimate of the KL against the reference, where it is part of the reward.
+        token_k3: [B, T] its k3 (or full KL), never negative, which drives a controller of beta.
+        old_values: [B, T] of the value head before the update.
+        returns: [B, T] what the value head learns to predict.
+        policy_mask: [B, T] bool, tokens that the policy loss is restricted to; None for all.
     """
 
     input_ids: Tensor
@@ -47,6 +52,11 @@ class TrainBatch:
     sampler_logprobs: Tensor
     old_logprobs: Tensor | None = None
     ref_logprobs: Tensor | None = None
+    token_kl: Tensor | None = None
+    token_k3: Tensor | None = None
+    old_values: Tensor | None = None
+    returns: Tensor | None = None
+    policy_mask: Tensor | None = None
 
     def __len__(self) -> int:
         return int(self.input_ids.shape[0])
@@ -76,12 +86,11 @@ class TrainBatch:
         return TrainBatch(**moved)  # type: ignore[arg-type] # every field is there, by construction
 
 
-def collate(rollouts: Sequence[Rollout], advantages: Tensor, *, pad_id: int, mask_truncated: bool) -> TrainBatch:
-    """Make one batch of single-turn rollouts, in their order.
+def collate(rollouts: Sequence[Rollout], *, pad_id: int, mask_truncated: bool) -> TrainBatch:
+    """Make one batch of single-turn rollouts, in their order; its advantages are still 0.
 
     Args:
         rollouts: Scored or abstained rollouts.
-        advantages: [B] float64, one per rollout.
         pad_id: Token that fills the rows.
         mask_truncated: Leave completions that hit the length limit out of the loss; they stay in every row count.
     """
@@ -100,7 +109,7 @@ def collate(rollouts: Sequence[Rollout], advantages: Tensor, *, pad_id: int, mas
         completion_lens=completion_lens,
         groups=torch.tensor([rollout.group for rollout in rollouts]),
         mask=mask,
-        advantages=advantages,
+        advantages=torch.zeros(len(turns), dtype=torch.float64),
         weights=torch.zeros(mask.shape, dtype=torch.float64),
         sampler_logprobs=torch.nn.utils.rnn.pad_sequence(logprobs, batch_first=True),
     )
@@ -120,7 +129,7 @@ class MicroBatch:
 
 
 def micro_batches(
-    batch: TrainBatch, *, pair_cost: float, max_rows: int | None, max_tokens: int
+    batch: TrainBatch, *, pair_cost: float, max_rows: int | None, max_tokens: int, prompts: int | None = None
 ) -> Iterator[MicroBatch]:
     """Split a batch into forward passes: sequences of similar length together, so that little is padding.
 
@@ -129,17 +138,27 @@ def micro_batches(
         pair_cost: See `packing.plan_packs`; inf runs every row by itself.
         max_rows: Rows per micro-batch; None fills it by tokens.
         max_tokens: Padded tokens per micro-batch where `max_rows` is None; a longer sequence goes alone.
+        prompts: Whole prompts per micro-batch, in place of the other limits, in the order drawn: by group number, so
+            that rows left out of `batch` move no other prompt into another micro-batch.
     """
-    prompts, completions = batch.prompt_lens.tolist(), batch.completion_lens.tolist()
+    groups = batch.groups.tolist()
+    lens, completions = batch.prompt_lens.tolist(), batch.completion_lens.tolist()
+    by_tokens = max_rows is None and prompts is None
     packs = plan_packs(
-        prompts,
+        lens,
         completions,
-        batch.groups.tolist(),
+        groups,
         pair_cost=pair_cost,
         max_rows=max_rows,
-        max_tokens=None if max_rows is not None else max_tokens,
+        max_tokens=max_tokens if by_tokens else None,
     )
-    lengths = [prompts[pack[0]] + sum(completions[row] for row in pack) for pack in packs]
+    if prompts is not None:
+        together: dict[int, list[Pack]] = {}
+        for pack in packs:
+            together.setdefault(groups[pack[0]] // prompts, []).append(pack)
+        yield from map(_micro_batch, together.values())
+        return
+    lengths = [lens[pack[0]] + sum(completions[row] for row in pack) for pack in packs]
     longest_first = sorted(range(len(packs)), key=lambda index: (-lengths[index], packs[index]))
     chosen: list[Pack] = []
     width = 0

@@ -11,15 +11,17 @@ from importlib import metadata
 import torch
 from torch import Tensor
 
-from grpo_core.algorithms.advantages import zero_std_fraction
+from grpo_core.algorithms.advantages.groups import zero_std_fraction
+from grpo_core.algorithms.masking import masked_mean
 from grpo_core.rollout import Rollout
 from grpo_core.task import Score
+from grpo_core.training.batch import TrainBatch
 
 _REPORTED = ("grpo-core", "torch", "transformers", "peft", "numpy")
 
 
 def rollout_metrics(
-    rollouts: Sequence[Rollout], labels: Sequence[str], rewards: Tensor, groups: Tensor, advantages: Tensor
+    rollouts: Sequence[Rollout], labels: Sequence[str], rewards: Tensor, batch: TrainBatch
 ) -> dict[str, float]:
     """Rewards, rates and lengths of a step, over all tasks and for each.
 
@@ -27,8 +29,7 @@ def rollout_metrics(
         rollouts: Of the step.
         labels: Task label of each.
         rewards: [N] float64, NaN where abstained.
-        groups: [N] group indices.
-        advantages: [N] float64.
+        batch: Of the rollouts, with advantages.
 
     Returns:
         Metric name -> value; rates are over scored completions, `abstained` counts the others.
@@ -36,18 +37,28 @@ def rollout_metrics(
     lengths = [len(rollout.turns[-1].completion.token_ids) for rollout in rollouts]
     truncated = [rollout.turns[-1].completion.finish_reason == "length" for rollout in rollouts]
     scored = rewards[~rewards.isnan()]
+    advantages = batch.advantages if batch.advantages.dim() == 1 else batch.advantages[batch.mask]
     scores = [rollout.score for rollout in rollouts if rollout.score is not None]
     metrics = {
         "reward": float(scored.mean()) if len(scored) else float("nan"),
+        "reward_min": float(scored.min()) if len(scored) else float("nan"),
+        "reward_max": float(scored.max()) if len(scored) else float("nan"),
         "reward_std": float(scored.std()) if len(scored) > 1 else 0.0,
         **_rates(scores),
-        "frac_reward_zero_std": zero_std_fraction(rewards, groups),
+        "frac_reward_zero_std": zero_std_fraction(rewards, batch.groups),
+        "advantage_mean": float(advantages.mean()),
         "advantage_std": float(advantages.std()) if len(advantages) > 1 else 0.0,
+        # An unbiased estimate over every completion; `entropy` is exact, over those with a gradient.
+        "entropy/sampled": float(-batch.sampler_logprobs.sum() / max(1, sum(lengths))),
         "completions/mean_length": sum(lengths) / len(lengths),
         "completions/min_length": float(min(lengths)),
         "completions/max_length": float(max(lengths)),
         "completions/truncated_frac": sum(truncated) / len(truncated),
     }
+    if batch.token_kl is not None:
+        assert batch.token_k3 is not None
+        metrics["kl"] = float(masked_mean(batch.token_kl, batch.mask))
+        metrics["kl/k3"] = float(masked_mean(batch.token_k3, batch.mask))
     for label in dict.fromkeys(labels):
         mine = [score for score, name in zip(scores, labels, strict=True) if name == label]
         values = [score.value for score in mine if score.value is not None]

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from grpo_core import registry
 from grpo_core.binding import BoundTask, bind
 from grpo_core.callbacks import Choice
-from grpo_core.config import RunConfig, to_yaml
+from grpo_core.config import RunConfig, TrainerConfig, to_yaml
 from grpo_core.curriculum import LadderCurriculum, PassRateCurriculum
 from grpo_core.engines.encode import encode_prompt
 from grpo_core.engines.opponent import opponent_sampler
 from grpo_core.errors import DataError, UserError
 from grpo_core.evaluation.evaluate import held_out
 from grpo_core.mixture import Mixture, RowOrder, task_labels
+from grpo_core.model_source import model_source
 from grpo_core.opponents import OpponentSampler
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.policy import Policy
-from grpo_core.policy.source import model_source
 from grpo_core.row_filter import filter_rows
 from grpo_core.scoring import Scorer
 from grpo_core.task import Row
@@ -69,9 +69,8 @@ def prepare(config: RunConfig, resources: ExitStack) -> Setup:
         UserError: the first thing that is wrong, before anything slower is done.
     """
     trainer = config.trainer
-    registry.validate_arguments("loss", trainer.loss_type, trainer.loss_args, "trainer.loss_args")
-    registry.validate_arguments("advantage", trainer.baseline, trainer.advantage_args, "trainer.advantage_args")
-    registry.validate_arguments("kl", trainer.kl, trainer.kl_args, "trainer.kl_args")
+    for each in trainer.variants:
+        registry.validate_arguments(each.kind, each.name, each.arguments, each.section)
     specs = parse_task_specs(config.task)
     bound = [bind(spec) for spec in specs]
     for task in bound:
@@ -86,15 +85,17 @@ def prepare(config: RunConfig, resources: ExitStack) -> Setup:
     climbs = any(task.task.order == "ladder" for task in bound)
     if config.eval.at_start or config.eval.at_end or climbs:
         held = {label: held_out(task, size=config.eval.size, split=config.eval.split) for label, task in tasks.items()}
-    choices = _evaluation_choices(config, held)
+    choices = [*_evaluation_choices(config, held), *_probe_choices(trainer)]
     policy = load_policy(
         config.model, adapter=config.adapter, lora=config.lora, device=config.device, precision=config.precision
     )
     _check_context(config, policy)
     if config.trainer.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
-    if config.trainer.beta:
+    if trainer.beta or trainer.kl_metric:
         policy.freeze_reference()
+    if trainer.value_head:
+        policy.add_value_head(config.seed)
     kept: dict[str, list[Row]] = {}
     prompt_ids: dict[str, dict[str, tuple[int, ...]]] = {}
     for label, task in tasks.items():
@@ -179,6 +180,13 @@ def _evaluation_choices(config: RunConfig, held: Mapping[str, BoundTask]) -> lis
         if asked is not None and there < asked:
             said.append(Choice("held-out", f"{label}: {there} rows", f"eval.size={asked}, and only {there} exist"))
     return said
+
+
+def _probe_choices(trainer: TrainerConfig) -> list[Choice]:
+    if not trainer.gradient_noise_scale or trainer.micro_batch_prompts is not None:
+        return []
+    why = "micro-batches hold completions of like length, which are no random sample; set micro_batch_prompts"
+    return [Choice("trainer.gradient_noise_scale", "unavailable", why)]
 
 
 def _check_context(config: RunConfig, policy: Policy) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,24 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from grpo_core import registry
-from grpo_core.algorithms.advantages import scale_advantages
 from grpo_core.callbacks import Callback, Choice, EvalPhase, RunInfo, Sample, StepRecord
 from grpo_core.config import RunConfig, resolve
 from grpo_core.curriculum import LadderCurriculum
 from grpo_core.engines.base import Sampling, StopRequested
 from grpo_core.engines.native import NativeEngine
 from grpo_core.evaluation.evaluate import Evaluation, evaluate_task
-from grpo_core.rewards import soft_overlong
 from grpo_core.rollout import Rollout
 from grpo_core.scoring import check_abstentions, reason_head
 from grpo_core.task import Row
+from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.batch import collate
+from grpo_core.training.collect import Collector
 from grpo_core.training.interrupt import stop_on_signal
 from grpo_core.training.metrics import peak_memory_mib, rollout_metrics, versions
-from grpo_core.training.rollouts import Prompted, sample_rollouts
+from grpo_core.training.rollouts import Prompted
 from grpo_core.training.run_folder import RunFolder
 from grpo_core.training.setup import Setup, prepare
 from grpo_core.training.update import Updater
@@ -96,24 +93,16 @@ class Trainer:
         self.engine = NativeEngine(
             self.policy.model, self.policy.tokenizer, max_batch_tokens=config.engine.max_batch_tokens
         )
-        self.updater = Updater(self.policy, config.trainer, setup.total_steps)
-        self.sampling = Sampling(
-            temperature=config.trainer.temperature,
-            top_k=config.trainer.top_k,
-            top_p=config.trainer.top_p,
-            min_p=config.trainer.min_p,
-            max_completion_length=config.trainer.max_completion_length,
-        )
-        self._baseline = registry.resolve("advantage", config.trainer.baseline)
-        self._baseline_args = registry.validate_arguments(
-            "advantage", config.trainer.baseline, config.trainer.advantage_args, "trainer.advantage_args"
-        )
-        self._baseline_state: dict[str, float] = {}
         self.folder = RunFolder(Path(config.output_dir))
         resources.callback(self.folder.close)
+        self.updater = Updater(self.policy, config.trainer, setup.total_steps, self.folder.path)
+        self.estimator = AdvantageEstimator(config.trainer, self.mixture.tasks)
         self.choices = [*choices, *setup.choices]
         self.step = self.tokens = 0
         self._stop = threading.Event()
+        self.collector = Collector(
+            config, setup, self.engine, greedy=self.estimator.needs_greedy, should_stop=self._stop.is_set
+        )
         self._started = time.monotonic()
         self._warned: set[tuple[str, str]] = set()
 
@@ -121,6 +110,8 @@ class Trainer:
         """Evaluate, train, evaluate again, save."""
         config = self.config
         self.folder.write_config(self.setup.config_yaml)
+        if self.policy.has_reference:
+            self.policy.save_reference(self.folder.path / "reference")
         counts = {
             label: (len(self.setup.rows[label]), len(self.setup.held_out[label].rows()) if self.setup.held_out else 0)
             for label in self.mixture.tasks
@@ -156,27 +147,32 @@ class Trainer:
         config, started = self.config.trainer, time.perf_counter()
         step = self.step + 1
         before = self.mixture.state()
-        draws = self.mixture.draw(config.prompts_per_step)
-        prompted = [Prompted(draw, self.setup.prompt_ids[draw.label][draw.row.id]) for draw in draws]
         try:
-            rollouts = self._sample(prompted, step)
+            self.policy.model.eval()
+            self.engine.sync(self.updater.updates)
+            collected = self.collector.collect(step)
         except StopRequested:
             self.mixture.load_state(before)  # these prompts were not trained on: they are still to come
             raise
         sampled = time.perf_counter()
-        labels = [prompted[rollout.group].draw.label for rollout in rollouts]
+        prompted, rollouts, labels = collected.prompted, collected.rollouts, collected.labels
         self.folder.log_rollouts(step, rollouts, self.setup.identities)
         self._check_abstentions(rollouts, labels)
 
-        rewards, groups = self.rewards(rollouts), torch.tensor([rollout.group for rollout in rollouts])
+        rewards = self.collector.rewards(rollouts)
         batch = collate(
-            rollouts,
-            self.advantages(rewards, groups, labels),
-            pad_id=self.policy.tokenizer.pad_token_id,
-            mask_truncated=config.mask_truncated_completions,
+            rollouts, pad_id=self.policy.tokenizer.pad_token_id, mask_truncated=config.mask_truncated_completions
         )
-        metrics = self.updater.update(batch)
-        self._update_curriculum(prompted, rollouts)
+        batch = self.updater.passes.freeze(batch)
+        batch = self.estimator(
+            batch,
+            rollouts,
+            rewards,
+            labels,
+            beta=self.updater.beta.in_effect if self.updater.passes.kl_in_reward else 0.0,
+            greedy_rewards=collected.greedy_rewards,
+        )
+        updated = self.updater.update(batch)
 
         self.step = step
         now, tokens = time.perf_counter(), int(batch.completion_lens.sum())
@@ -189,63 +185,22 @@ class Trainer:
             "peak_memory_mib": peak_memory_mib(self.policy.device),
             "skipped_updates": float(self.updater.skipped),
         }
-        metrics = {**rollout_metrics(rollouts, labels, rewards, groups, batch.advantages), **metrics, **timing}
+        metrics = {**rollout_metrics(rollouts, labels, rewards, batch), **collected.metrics, **updated, **timing}
         if step % config.logging_steps == 0 or step == self.setup.total_steps:
             self.folder.log_step(step, metrics)
             record = StepRecord(step, metrics, self._samples(prompted, rollouts))
             for callback in self.callbacks:
                 callback.on_step(record)
 
-    def _sample(self, prompted: Sequence[Prompted], step: int) -> list[Rollout]:
-        self.policy.model.eval()
-        self.engine.sync(self.updater.updates)
-        with self.policy.precision():
-            return sample_rollouts(
-                prompted,
-                engine=self.engine,
-                scorers=self.setup.scorers,
-                sampling=self.sampling,
-                generations=self.config.trainer.num_generations,
-                seed=self.config.seed,
-                step=step,
-                opponents=self.setup.opponents,
-                should_stop=self._stop.is_set,
-            )
-
     def state(self) -> dict[str, Any]:
         """What the run has become beside its weights, as JSON."""
         return {
             "step": self.step,
-            "updates": self.updater.updates,
-            "skipped_updates": self.updater.skipped,
+            "tokens": self.tokens,
             "mixture": self.mixture.state(),
-            "baseline": dict(self._baseline_state),
+            "baseline": dict(self.estimator.state),
+            "updater": self.updater.state(),
         }
-
-    def rewards(self, rollouts: Sequence[Rollout]) -> Tensor:
-        """Rewards [N] float64, NaN where the score abstained; the soft overlong penalty is added where configured."""
-        config = self.config.trainer
-        values = []
-        for rollout in rollouts:
-            assert rollout.score is not None
-            value = math.nan if rollout.score.value is None else rollout.score.value
-            if config.soft_overlong_buffer is not None:
-                length = len(rollout.turns[-1].completion.token_ids)
-                value += soft_overlong(
-                    length, max_length=config.max_completion_length, buffer=config.soft_overlong_buffer
-                )
-            values.append(value)
-        return torch.tensor(values, dtype=torch.float64)
-
-    def advantages(self, rewards: Tensor, groups: Tensor, labels: Sequence[str]) -> Tensor:
-        """Advantages [N] float64: rewards less the baseline, scaled as configured."""
-        extra: dict[str, Any] = {}
-        if "state" in registry.parameters("advantage", self.config.trainer.baseline):
-            extra = {"keys": labels, "state": self._baseline_state}
-        centred = self._baseline(rewards, groups, **extra, **self._baseline_args)
-        scale = self.config.trainer.scale_rewards
-        assert scale is not None, "the configuration is resolved"
-        return scale_advantages(centred, rewards, groups, scale)
 
     def _evaluate(self, phase: EvalPhase, base: Mapping[str, Evaluation]) -> dict[str, Evaluation]:
         done: dict[str, Evaluation] = {}
@@ -262,7 +217,7 @@ class Trainer:
     def _evaluate_task(self, label: str, phase: str, rows: Sequence[Row]) -> Evaluation:
         sampling = Sampling(
             temperature=self.config.eval.temperature,
-            max_completion_length=self.config.eval.max_completion_length or self.sampling.max_completion_length,
+            max_completion_length=self.config.eval.max_completion_length or self.config.trainer.max_completion_length,
         )
         self.policy.model.eval()
         self.engine.sync(self.updater.updates)
@@ -309,14 +264,6 @@ class Trainer:
             "versions": versions(),
             "run_dir": str(self.folder.path),
         }
-
-    def _update_curriculum(self, prompted: Sequence[Prompted], rollouts: Sequence[Rollout]) -> None:
-        generations = self.config.trainer.num_generations
-        for group, one in enumerate(prompted):
-            scores = [rollout.score for rollout in rollouts[group * generations : (group + 1) * generations]]
-            solved = [float(score.solved) for score in scores if score is not None and not score.abstained]
-            if solved:
-                self.mixture.update(one.draw, sum(solved) / len(solved))
 
     def _check_abstentions(self, rollouts: Sequence[Rollout], labels: Sequence[str]) -> None:
         for label in self.mixture.tasks:

@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from grpo_core import registry
-from grpo_core.algorithms.losses import Aggregation, clip_fractions, importance_ratio, token_weights
-from grpo_core.algorithms.packing import Pack, can_pack, pair_cost
+from grpo_core.algorithms.aggregation import token_weights
+from grpo_core.algorithms.masking import masked_mean
 from grpo_core.config import TrainerConfig
-from grpo_core.errors import NonFiniteError, UserError
+from grpo_core.errors import NonFiniteError
 from grpo_core.policy.policy import Policy
-from grpo_core.training.batch import MicroBatch, TrainBatch, micro_batches
+from grpo_core.training.batch import TrainBatch
+from grpo_core.training.coefficients import Coefficient
+from grpo_core.training.objective import Objective, Weights
+from grpo_core.training.passes import Passes
+from grpo_core.training.probes import Probes
+from grpo_core.training.statistics import UpdateStatistics
 
 MAX_SKIPPED_IN_A_ROW = 10
 """Optimizer steps skipped one after another before the run fails: the weights are then beyond repair."""
-
-
-@dataclass(slots=True)
-class _Totals:
-    """What is summed over the micro-batches of one optimizer step."""
-
-    loss: float = 0.0
-    kl: float = 0.0
-    tokens: float = 0.0
-    ratio: float = 0.0
-    clip_low: float = 0.0
-    clip_high: float = 0.0
-    mismatch: float = 0.0
 
 
 class Updater:
@@ -42,135 +34,148 @@ class Updater:
         policy: The model.
         config: The algorithm.
         total_steps: Generated batches planned, for the schedule.
+        probe_dir: Folder that receives what the entropy probe saves.
 
     Attributes:
+        passes: Forward passes over whole batches.
+        beta: Weight of the KL penalty.
+        entropy_coef: Weight of the entropy bonus.
+        probes: Measurements that leave the weights as they are.
+        parameters: All that is trained, the value head included.
+        optimizer: AdamW.
         updates: Optimizer steps taken so far.
         skipped: Optimizer steps skipped because loss or gradient was not finite.
     """
 
-    def __init__(self, policy: Policy, config: TrainerConfig, total_steps: int) -> None:
+    def __init__(self, policy: Policy, config: TrainerConfig, total_steps: int, probe_dir: Path | None = None) -> None:
         self.policy, self.config = policy, config
-        self._loss = registry.resolve("loss", config.loss_type)
-        if not hasattr(self._loss, "aggregation"):
-            raise UserError(
-                f"trainer.loss_type={config.loss_type}: the function does not say how tokens are aggregated; "
-                "mark it with grpo_core.algorithms.losses.aggregated."
-            )
-        self._aggregation: Aggregation = self._loss.aggregation
-        self._loss_args = self._arguments_of_loss()
-        self._kl = registry.resolve("kl", config.kl) if config.beta else None
-        self._kl_args = registry.validate_arguments("kl", config.kl, config.kl_args, "trainer.kl_args")
+        self.passes = Passes(policy, config)
+        self.beta, self.entropy_coef = Coefficient.of_kl(config), Coefficient.of_entropy(config)
+        self._objective = Objective(policy, config, self.passes)
+        groups: list[dict[str, Any]] = [{"params": policy.parameters(), "peak": config.learning_rate}]
+        if policy.value_head is not None:
+            peak = config.learning_rate if config.value_learning_rate is None else config.value_learning_rate
+            groups.append({"params": list(policy.value_head.parameters()), "peak": peak})
+        self.parameters = [parameter for group in groups for parameter in group["params"]]
         self.optimizer = torch.optim.AdamW(
-            policy.parameters(),
+            groups,
             lr=config.learning_rate,
             betas=(config.adam_beta1, config.adam_beta2),
             eps=config.adam_epsilon,
             weight_decay=config.weight_decay,
         )
-        total_updates = total_steps * config.num_iterations * config.steps_per_generation
-        self._pair_cost = pair_cost(policy.model) if can_pack(policy.model) else math.inf
-        self._factor = self._schedule(total_updates)
+        self._factor = self._schedule(total_steps * config.num_iterations * config.steps_per_generation)
         self.scaler = torch.amp.GradScaler(policy.device.type, enabled=policy.autocast is torch.float16)
+        self.probes = Probes(self, probe_dir)
         self.updates = self.skipped = self._skipped_in_a_row = 0
-
-    @property
-    def on_policy(self) -> bool:
-        """Whether each batch is used for one update, so that the ratio is 1 and the old log-prob pass is skipped."""
-        return self.config.num_iterations == 1 and self.config.steps_per_generation == 1
 
     def update(self, batch: TrainBatch) -> dict[str, float]:
         """Take the optimizer steps of one generated batch.
 
         Args:
-            batch: Its rows, group by group, with advantages.
+            batch: Its rows, group by group, with advantages; `passes.freeze` has filled in what they are compared with.
 
         Returns:
-            Metrics, averaged over the optimizer steps.
+            Metrics, averaged over the optimizer steps that measured them.
 
         Raises:
             NonFiniteError: too many steps in a row had to be skipped.
         """
-        config = self.config
         self.policy.model.train()
-        if not self.on_policy:
-            batch = replace(batch, old_logprobs=self._frozen_logprobs(self.policy, batch))
-        if config.beta:
-            with self.policy.reference() as reference:
-                batch = replace(batch, ref_logprobs=self._frozen_logprobs(reference, batch))
-        taken = []
-        for _ in range(config.num_iterations):
-            for rows in torch.arange(len(batch)).chunk(config.steps_per_generation):
-                taken.append(self._step(batch.rows(rows)))
-        return {name: sum(metrics[name] for metrics in taken) / len(taken) for name in taken[0]}
+        taken = [
+            self._step(batch.rows(rows))
+            for _ in range(self.config.num_iterations)
+            for rows in torch.arange(len(batch)).chunk(self.config.steps_per_generation)
+        ]
+        names = dict.fromkeys(name for metrics in taken for name in metrics)
+        return {
+            name: sum(found) / len(found)
+            for name in names
+            if (found := [metrics[name] for metrics in taken if name in metrics])
+        }
 
     def _step(self, part: TrainBatch) -> dict[str, float]:
-        config = self.config
-        part = replace(
-            part,
-            weights=token_weights(part.mask, self._aggregation, max_completion_length=config.max_completion_length),
-        )
-        totals = _Totals()
-        # A row without advantage has no gradient, unless a penalty has: it is skipped in compute, not in denominators.
-        teaches = part.mask.any(dim=1) & ((part.advantages != 0) | bool(config.beta))
-        chosen = part.rows(teaches.nonzero()[:, 0])
+        part = self.weighted(part)
+        coefficients = self.coefficients()
+        statistics = UpdateStatistics()
+        chosen = self._with_gradient(part, coefficients)
+        noise = self.probes.noise(part)
+        probed = self.probes.before(part, coefficients, self.updates + 1)
         finite = True
-        for micro in self._micro_batches(chosen):
-            loss = self._micro_loss(chosen.rows(micro.rows).to(self.policy.device), micro.packs, totals)
+        for micro in self.passes.micro_batches(chosen):
+            rows = chosen.rows(micro.rows).to(self.policy.device)
+            loss = self._objective(rows, micro.packs, coefficients, statistics)
             if not bool(torch.isfinite(loss)):
                 finite = False
                 break
-            self.scaler.scale(loss).backward()
-        learning_rate = config.learning_rate * self._factor(self.updates)
+            with noise.measuring():
+                self.scaler.scale(loss).backward()
+        learning_rate = self.learning_rate
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
-        grad_norm = self._apply(finite)
-        count = max(1.0, totals.tokens)
+            group["lr"] = group["peak"] * self._factor(self.updates)
+        scale = self.scaler.get_scale()
+        grad_norm, finite = self._apply(finite)
+        measured = statistics.metrics()
+        if finite:
+            measured |= noise.result(grad_norm**2, scale) | self.probes.after(probed, grad_norm**2)
+            measured_kl = statistics.controlled_kl
+            if part.token_k3 is not None:
+                measured_kl = float(masked_mean(part.token_k3, part.mask))
+            self.beta.observe(measured_kl)
+            self.entropy_coef.observe(statistics.mean_entropy)
         metrics = {
-            "loss": totals.loss,
+            "loss": 0.0,  # where no row has a gradient
+            **measured,
             "grad_norm": grad_norm,
             "learning_rate": learning_rate,
-            "ratio_mean": totals.ratio / count if totals.tokens else 1.0,
-            "clip_ratio/low": totals.clip_low / count,
-            "clip_ratio/high": totals.clip_high / count,
-            "sampler_mismatch": totals.mismatch / count,
         }
-        return {**metrics, "kl": totals.kl / count} if config.beta else metrics
+        if self.config.beta:
+            metrics["kl_coef"] = coefficients.beta
+        if self.config.entropy_coef:
+            metrics["entropy_coef"] = coefficients.entropy
+        return metrics
 
-    def _micro_loss(self, micro: TrainBatch, packs: Sequence[Pack], totals: _Totals) -> Tensor:
+    @property
+    def learning_rate(self) -> float:
+        """Of the next optimizer step."""
+        return self.config.learning_rate * self._factor(self.updates)
+
+    def coefficients(self) -> Weights:
+        """Weights of the penalties in the next optimizer step."""
+        return Weights(self.beta.in_effect, self.entropy_coef.in_effect)
+
+    def weighted(self, part: TrainBatch) -> TrainBatch:
+        """The rows of one optimizer step with their tokens' weights: the denominator is counted over all of them."""
         config = self.config
-        logp = self.policy.logprobs(
-            micro.input_ids, micro.prompt_lens, micro.completion_lens, packs, temperature=config.temperature
+        weights = token_weights(
+            part.mask,
+            self._objective.aggregation,
+            max_completion_length=config.max_completion_length,
+            groups=part.groups,
+            count_empty=config.count_empty_rows,
         )
-        old = logp.detach() if micro.old_logprobs is None else micro.old_logprobs
-        # Wide from here on: [B, T] numbers are few, and a sum of thousands must not lose the small ones.
-        logp, old = logp.to(self.policy.wide), old.to(self.policy.wide)
-        objective = self._loss(logp, old, micro.advantages, **self._loss_args)
-        if self._kl is not None:
-            assert micro.ref_logprobs is not None
-            penalty = self._kl(logp, micro.ref_logprobs.double(), **self._kl_args)
-            # ρ·estimator has the gradient of KL(π‖π_ref) for k3, also when the sample is old (algorithms.md, "KL").
-            objective = objective + config.beta * importance_ratio(logp, old) * penalty
-            totals.kl += float(penalty.detach().where(micro.mask, 0.0).sum())
-        loss: Tensor = (objective * micro.weights).where(micro.mask, 0.0).sum()
-        with torch.no_grad():
-            low, high = clip_fractions(
-                logp, old, micro.advantages, micro.mask,
-                epsilon=config.epsilon, epsilon_high=config.upper_epsilon,
-            )  # fmt: skip
-            totals.loss += float(loss)
-            totals.tokens += float(micro.mask.sum())
-            totals.ratio += float(importance_ratio(logp, old).where(micro.mask, 0.0).sum())
-            totals.clip_low, totals.clip_high = totals.clip_low + low, totals.clip_high + high
-            gap = (logp - micro.sampler_logprobs.to(logp)).abs()
-            totals.mismatch += float(gap.where(micro.mask, 0.0).sum())
-        return loss
+        return replace(part, weights=weights)
 
-    def _apply(self, finite: bool) -> float:
-        parameters = self.policy.parameters()
+    def gradient(self, part: TrainBatch, coefficients: Weights) -> None:
+        """Add the gradient of the loss of some weighted rows to the parameters, measuring nothing."""
+        chosen = self._with_gradient(part, coefficients)
+        for micro in self.passes.micro_batches(chosen):
+            rows = chosen.rows(micro.rows).to(self.policy.device)
+            self._objective(rows, micro.packs, coefficients, UpdateStatistics()).backward()
+
+    def _with_gradient(self, part: TrainBatch, coefficients: Weights) -> TrainBatch:
+        # A row without advantage has no gradient, unless a penalty has: it is skipped in compute, not in denominators.
+        penalised = self.passes.kl_in_loss or coefficients.entropy != 0 or self.policy.value_head is not None
+        advantages = part.advantages if part.advantages.dim() == 2 else part.advantages[:, None]
+        teaches = part.mask.any(dim=1) & ((advantages != 0).any(dim=1) | penalised)
+        return part.rows(teaches.nonzero()[:, 0])
+
+    def _apply(self, finite: bool) -> tuple[float, bool]:
+        """Take the optimizer step, unless something is not finite: (gradient norm before clipping, whether taken)."""
         grad_norm = 0.0
-        if any(parameter.grad is not None for parameter in parameters):
+        if any(parameter.grad is not None for parameter in self.parameters):
             self.scaler.unscale_(self.optimizer)
-            grad_norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm))
+            grad_norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm))
             finite = finite and math.isfinite(grad_norm)
             if finite:
                 self.scaler.step(self.optimizer)
@@ -184,39 +189,26 @@ class Updater:
                 f"loss or gradient was not finite in {MAX_SKIPPED_IN_A_ROW} optimizer steps one after another; "
                 f"lower trainer.learning_rate ({self.config.learning_rate:g}) or use precision=float32."
             )
-        return grad_norm
+        return grad_norm, finite
 
-    def _frozen_logprobs(self, policy: Policy, batch: TrainBatch) -> Tensor:
-        logprobs = torch.zeros(batch.mask.shape, dtype=self.policy.wide)
-        with torch.no_grad():
-            for micro in self._micro_batches(batch):
-                rows = batch.rows(micro.rows).to(policy.device)
-                some = policy.logprobs(
-                    rows.input_ids,
-                    rows.prompt_lens,
-                    rows.completion_lens,
-                    micro.packs,
-                    temperature=self.config.temperature,
-                )
-                logprobs[micro.rows, : some.shape[1]] = some.to(self.policy.wide).cpu()
-        return logprobs
+    def state(self) -> dict[str, Any]:
+        """What updates have changed beside weights and optimizer, as JSON."""
+        return {
+            "updates": self.updates,
+            "skipped": self.skipped,
+            "skipped_in_a_row": self._skipped_in_a_row,
+            "beta": self.beta.state(),
+            "entropy_coef": self.entropy_coef.state(),
+            "probes": self.probes.state(),
+        }
 
-    def _micro_batches(self, batch: TrainBatch) -> Iterator[MicroBatch]:
-        return micro_batches(
-            batch,
-            pair_cost=self._pair_cost,
-            max_rows=self.config.micro_batch_size,
-            max_tokens=self.config.micro_batch_tokens,
-        )
-
-    def _arguments_of_loss(self) -> dict[str, Any]:
-        config = self.config
-        shared = {"epsilon": config.epsilon}
-        if config.epsilon_high is not None:
-            shared["epsilon_high"] = config.epsilon_high
-        own = registry.arguments("loss", config.loss_type)
-        given = {**{name: value for name, value in shared.items() if name in own}, **config.loss_args}
-        return registry.validate_arguments("loss", config.loss_type, given, "trainer.loss_args")
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`."""
+        self.updates, self.skipped = int(state["updates"]), int(state["skipped"])
+        self._skipped_in_a_row = int(state["skipped_in_a_row"])
+        self.beta.load_state(state["beta"])
+        self.entropy_coef.load_state(state["entropy_coef"])
+        self.probes.load_state(state["probes"])
 
     def _schedule(self, total_updates: int) -> Callable[[int], float]:
         config = self.config

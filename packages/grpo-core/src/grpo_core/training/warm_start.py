@@ -14,8 +14,8 @@ from grpo_core.binding import bind
 from grpo_core.callbacks import Callback
 from grpo_core.errors import UserError
 from grpo_core.evaluation.evaluate import evaluate
+from grpo_core.model_source import model_source
 from grpo_core.policy.load import choose_device, load_policy
-from grpo_core.policy.source import model_source
 from grpo_core.task import Prompt
 from grpo_core.taskspec import parse_task_specs
 from grpo_core.training.metrics import versions

@@ -1,0 +1,95 @@
+"""The weights that make a batch of tokens one number: every loss is Σ_{row, token} weight · objective.
+
+The weights hold the denominator, counted over the whole optimizer step, so any split into micro-batches (and ranks,
+which sum) gives the same loss and gradient. With B rows, T_i tokens in row i and G_i the rows of its prompt:
+
+    aggregation              weight of a token                  source
+    constant (dr_grpo)       1 / (B · max_completion_length)    arXiv 2503.20783, section 3.2
+    token_mean (dapo)        1 / ΣT                             arXiv 2503.14476, section 3.3
+    sequence_mean (grpo)     1 / (B · T_i)                      arXiv 2402.03300, equation 3
+    sequence_sum (rloo)      1 / B                              arXiv 2402.14740; TRL's rloo and luspo
+    group_max                1 / (B · max_{j in G_i} T_j)       RL_Practice; it weighs prompts differently
+    token_sum                1                                  a plain sum, for code that divides by itself
+
+B counts every row of the step, also those that abstained, were truncated or have advantage 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+from torch import Tensor
+
+from grpo_core.algorithms.masking import masked_sum
+from grpo_core.errors import UserError
+
+Aggregation = Literal["constant", "token_mean", "sequence_mean", "sequence_sum", "group_max", "token_sum"]
+Clipped = Literal["token", "sequence_product", "sequence_mean"]
+Function = TypeVar("Function", bound=Callable[..., Tensor])
+
+
+def aggregated(how: Aggregation, *, clips: Clipped | None = None) -> Callable[[Function], Function]:
+    """Mark a per-token objective with the aggregation that its paper uses.
+
+    Args:
+        how: The aggregation.
+        clips: Whose ratio leaves the gradient where it is outside 1 − ε and 1 + ε_high, for the clip fractions: the
+            token's, or the completion's (product of its tokens' ratios, or their geometric mean). None: no such clip.
+    """
+
+    def mark(function: Function) -> Function:
+        function.aggregation, function.clips = how, clips  # type: ignore[attr-defined] # a function takes any
+        return function
+
+    return mark
+
+
+def token_weights(
+    mask: Tensor,
+    how: Aggregation,
+    *,
+    max_completion_length: int,
+    groups: Tensor | None = None,
+    count_empty: bool = True,
+) -> Tensor:
+    """Weights of the tokens of one optimizer step.
+
+    Args:
+        mask: [B, T], true on the completion's tokens that count.
+        how: The aggregation.
+        max_completion_length: The constant length of `constant`.
+        groups: [B] index of each row's prompt, for `group_max`.
+        count_empty: Whether a row without a token counts in B (TRL), or not (verl).
+
+    Returns:
+        [B, T] float64, 0 where masked.
+
+    Raises:
+        UserError: `group_max` without groups.
+    """
+    counted = mask.double()
+    lengths = counted.sum(dim=1)
+    rows = float(len(mask)) if count_empty else max(1.0, float((lengths > 0).sum()))
+    match how:
+        case "constant":
+            return counted / (rows * max_completion_length)
+        case "token_mean":
+            return counted / counted.sum().clamp(min=1)
+        case "sequence_mean":
+            return counted / (rows * lengths.clamp(min=1)[:, None])
+        case "sequence_sum":
+            return counted / rows
+        case "group_max":
+            if groups is None:
+                raise UserError("aggregation=group_max divides by the longest completion of a prompt; pass `groups`.")
+            n_groups = int(groups.max()) + 1 if groups.numel() else 0
+            longest = lengths.new_ones(n_groups).scatter_reduce(0, groups, lengths, "amax")[groups]
+            return counted / (rows * longest[:, None])
+        case "token_sum":
+            return counted
+
+
+def weighted_sum(values: Tensor, mask: Tensor, weights: Tensor) -> Tensor:
+    """Σ weight · value of per-token [B, T] values, a scalar: the policy loss, a KL, an entropy, a value loss."""
+    return masked_sum(values * weights, mask)

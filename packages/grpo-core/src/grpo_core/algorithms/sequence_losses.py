@@ -1,0 +1,180 @@
+"""Policy losses whose importance ratio belongs to a completion, not to a token; see `losses` for the conventions.
+
+Every objective gives [B, T], so that each aggregation and correction applies to all: a completion's value stands at
+each of its tokens. With A per completion and `sequence_mean` that is the papers' mean over completions.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from grpo_core.algorithms.aggregation import aggregated
+from grpo_core.algorithms.described import described
+from grpo_core.algorithms.losses import MAX_LOG_RATIO, bounded_exp, choose, clipped_surrogate, per_token
+from grpo_core.algorithms.masking import masked_mean, masked_sum
+
+VESPO_LOG_RATIO = (math.log(1e-8), 20.0)
+"""Bounds of a completion's log-ratio in VESPO: those of the authors' code and of TRL."""
+
+
+def sequence_log_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor, *, mean: bool) -> Tensor:
+    """[B, 1] sum or mean over a completion's tokens of log π − log π_old; 0 where it has none."""
+    log_ratio = logp - old_logp
+    return (masked_mean(log_ratio, mask, 1) if mean else masked_sum(log_ratio, mask, 1))[:, None]
+
+
+@described(
+    formula="−min(sA, clip(s, 1 − ε, 1 + ε_high)·A), s = exp(mean_t log ρ_t); mean over completions",
+    source="arXiv 2507.18071, section 4.1; ε of section 5.1",
+)
+@aggregated("sequence_mean", clips="sequence_mean")
+def gspo(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    epsilon: float = 3e-4,
+    epsilon_high: float | None = 4e-4,
+    delta: float | None = None,
+    dual_clip: float | None = None,
+    max_log_ratio: float | None = MAX_LOG_RATIO,
+) -> Tensor:
+    """GSPO: one length-normalised ratio per completion, clipped as a whole."""
+    ratio = bounded_exp(sequence_log_ratio(logp, old_logp, mask, mean=True), max_log_ratio)
+    return clipped_surrogate(
+        ratio, per_token(advantages), epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, dual_clip=dual_clip
+    ).expand_as(logp)
+
+
+@described(
+    formula="−min(s_t A_t, clip(s_t, 1 − ε, 1 + ε_high)·A_t), s_t = sg(s)·π_t/sg(π_t), s = exp(mean_t log ρ_t)",
+    source="arXiv 2507.18071, section 4.3",
+)
+@aggregated("sequence_mean", clips="sequence_mean")
+def gspo_token(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    epsilon: float = 3e-4,
+    epsilon_high: float | None = 4e-4,
+    delta: float | None = None,
+    dual_clip: float | None = None,
+    max_log_ratio: float | None = MAX_LOG_RATIO,
+) -> Tensor:
+    """GSPO-token: GSPO's value with a gradient per token, so that advantages may differ within a completion."""
+    sequence = sequence_log_ratio(logp, old_logp, mask, mean=True).detach()
+    ratio = bounded_exp(sequence + logp - logp.detach(), max_log_ratio)
+    return clipped_surrogate(
+        ratio, per_token(advantages), epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, dual_clip=dual_clip
+    )
+
+
+@described(
+    formula="−min(sA, clip(s, 1 − ε, 1 + ε_high)·A), s = exp(Σ_t log ρ_t); mean over completions",
+    source="PPO's clip (arXiv 1707.06347, equation 7) of a whole completion, as TRL's RLOOTrainer (2402.14740)",
+)
+@aggregated("sequence_mean", clips="sequence_product")
+def seq_ppo(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    epsilon: float = 0.2,
+    epsilon_high: float | None = None,
+    delta: float | None = None,
+    dual_clip: float | None = None,
+    max_log_ratio: float | None = MAX_LOG_RATIO,
+) -> Tensor:
+    """PPO with a completion as the action: its ratio is the product of its tokens' ratios."""
+    ratio = bounded_exp(sequence_log_ratio(logp, old_logp, mask, mean=False), max_log_ratio)
+    return clipped_surrogate(
+        ratio, per_token(advantages), epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, dual_clip=dual_clip
+    ).expand_as(logp)
+
+
+@described(
+    formula="−T_i·min(sA, clip(s, 1 − ε, 1 + ε_high)·A), s = exp(mean_t log ρ_t); mean over completions",
+    source="arXiv 2602.05261; TRL's loss_type luspo",
+)
+@aggregated("sequence_sum", clips="sequence_mean")
+def luspo(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    epsilon: float = 2e-3,
+    epsilon_high: float | None = 2.5e-3,
+    delta: float | None = None,
+    dual_clip: float | None = None,
+    max_log_ratio: float | None = MAX_LOG_RATIO,
+) -> Tensor:
+    """LUSPO: GSPO with each completion weighed by its length, which GSPO's mean had divided out of the gradient."""
+    return gspo(
+        logp, old_logp, advantages, mask,
+        epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, dual_clip=dual_clip, max_log_ratio=max_log_ratio,
+    )  # fmt: skip
+
+
+@described(
+    formula="−A·exp(mean_t ℓ_t), ℓ = min(log ρ, ε_high) where A > 0, max(log ρ, −ε) elsewhere; mean over completions",
+    source="arXiv 2507.20673; verl's geo_mean",
+)
+@aggregated("sequence_mean")
+def gmpo(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    epsilon: float = 0.4,
+    epsilon_high: float | None = None,
+    max_log_ratio: float | None = MAX_LOG_RATIO,
+) -> Tensor:
+    """GMPO: the geometric mean of clipped token ratios; ε bounds log ρ, and a completion's advantage is its mean."""
+    high = epsilon if epsilon_high is None else epsilon_high
+    advantages, log_ratio = per_token(advantages), logp - old_logp
+    clipped = log_ratio.clamp(-epsilon, high)
+    pessimistic = torch.where(advantages > 0, torch.minimum(log_ratio, clipped), torch.maximum(log_ratio, clipped))
+    ratio = bounded_exp(masked_mean(pessimistic, mask, 1)[:, None], max_log_ratio)
+    return (-masked_mean(advantages.expand_as(logp), mask, 1)[:, None] * ratio).expand_as(logp)
+
+
+@described(
+    formula="−sg(φ(w))·A·log π / ΣT, φ(w) = w^k·e^{λ(1−w)}, w = exp(Σ_t log ρ_t); (k, λ) by the sign of A",
+    source="arXiv 2602.10693; TRL's loss_type vespo",
+)
+@aggregated("token_mean")
+def vespo(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    k_pos: float = 2.0,
+    lambda_pos: float = 3.0,
+    k_neg: float = 3.0,
+    lambda_neg: float = 2.0,
+    max_log_ratio: float | None = MAX_LOG_RATIO,
+) -> Tensor:
+    """VESPO: a smooth weight of the completion's whole ratio in place of clipping; φ(1) = 1.
+
+    A rollout correction multiplies, as for every loss; TRL multiplies w by it instead.
+    """
+    advantages = per_token(advantages)
+    with torch.no_grad():
+        log_ratio = logp - old_logp
+        if max_log_ratio is not None:
+            log_ratio = log_ratio.clamp(-max_log_ratio, max_log_ratio)
+        log_w = masked_sum(log_ratio, mask, 1)[:, None].clamp(*VESPO_LOG_RATIO)
+        positive = advantages >= 0
+        k, decay = choose(positive, k_pos, k_neg, log_w), choose(positive, lambda_pos, lambda_neg, log_w)
+        phi = (decay + k * log_w - decay * log_w.exp()).exp()
+    return -phi * advantages * logp

@@ -1,0 +1,184 @@
+"""What the reference systems call our settings: taken wherever a setting is, and told by its name here.
+
+A word is an alias only if it means what the setting means. Where it does not, it is refused with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from grpo_core.errors import UserError
+
+SECTION = "trainer."
+"""An alias may stand alone or, as most of what it means, in this section."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Another word for a setting.
+
+    Attributes:
+        word: The word.
+        key: The setting.
+        values: Other words for its values -> ours; a value that is not among them is taken as it is.
+        convert: Makes a number of theirs ours.
+        only: (key, values): it means the setting only where this key has one of these values.
+        note: What to know beyond the name, for the documentation; may be empty.
+    """
+
+    word: str
+    key: str
+    values: Mapping[Any, Any] | None = None
+    convert: Callable[[float], float] | None = None
+    only: tuple[str, tuple[str, ...]] | None = None
+    note: str = ""
+
+    def value(self, given: Any) -> Any:
+        """Our value for theirs.
+
+        Raises:
+            UserError: theirs cannot be converted; says what it may be.
+        """
+        if self.values is not None:
+            if isinstance(given, str | bool) and given in self.values:
+                return self.values[given]
+            if set(self.values) == {True, False}:
+                raise UserError(f"{self.word}={_written(given)}: must be true or false.")
+            return given
+        if self.convert is None or given is None:
+            return given
+        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < math.inf:
+            raise UserError(f"{self.word}={_written(given)}: must be a number, 0 or more.")
+        return self.convert(given)
+
+
+def _written(value: Any) -> str:
+    """A value for an error line, bounded in length."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)[:80]
+
+
+def _deviation(variance: float) -> float:
+    """The bound that a deviation is above exactly where its variance is at or above `variance`."""
+    return math.nextafter(math.sqrt(variance), 0.0) if variance > 0 else 0.0
+
+
+_SAME = (
+    "entropy_coef", "gae_lambda", "max_steps", "num_generations", "top_k", "top_p", "use_gae", "value_loss_coef",
+    "warmup_ratio", "weight_decay",
+)  # fmt: skip
+"""Options that are called the same there, but stand without a section. `temperature` is none: two settings are it."""
+
+_RENAMED = {
+    "batch_size": "prompts_per_step",
+    "buffer_size": "prompts_per_step",
+    "clip_+": "epsilon_high",
+    "clip_eps": "epsilon",
+    "clip_range": "epsilon",
+    "epochs": "num_train_epochs",
+    "grad_clip": "max_grad_norm",
+    "k_samples": "num_generations",
+    "kl_beta": "beta",
+    "kl_coef": "beta",
+    "lr": "learning_rate",
+    "max_new_tokens": "max_completion_length",
+    "microbatch_size": "micro_batch_prompts",
+    "num_epochs": "num_train_epochs",
+    "per_device_train_batch_size": "micro_batch_size",
+    "ppo_epochs": "num_iterations",
+    "steps": "max_steps",
+}
+
+_CONVERTED = (
+    Alias(
+        "kl_target",
+        "trainer.kl_controller_args.target",
+        only=("trainer.kl_controller", ("proportional", "ppo_rule", "step_rule")),
+        note="per token, in nats",
+    ),
+    Alias(
+        "adaptive_kl",
+        "trainer.kl_controller",
+        {True: "step_rule", False: "constant"},
+        note="true is the step rule: x1.5 above twice the target, x0.8 below half of it",
+    ),
+    Alias(
+        "baseline_type",
+        "trainer.baseline",
+        {"learned": "value"},
+        note="learned is value, which needs trainer.value_head=true",
+    ),
+    Alias(
+        "ema_alpha",
+        "trainer.advantage_args.alpha",
+        only=("trainer.baseline", ("ema", "adaptive_shrink")),
+        note="the weight of the newest rewards in a running mean",
+    ),
+    Alias(
+        "kl_horizon",
+        "trainer.kl_controller_args.horizon",
+        only=("trainer.kl_controller", ("proportional",)),
+        note="of the rule that has a horizon; it counts updates, or what trainer.kl_controller_args.n_steps says",
+    ),
+    Alias(
+        "kl_type",
+        "trainer.kl",
+        {"forward": "k3", "reverse": "fkl_k3", "symmetric": "jeffreys"},
+        note="forward is KL(pi, pi_ref) there, which textbooks call reverse: k3; reverse is KL(pi_ref, pi): fkl_k3; "
+        "symmetric is half their sum: jeffreys",
+    ),
+    Alias("lr_scheduler", "trainer.lr_scheduler_type", {"const": "constant"}, note="const is constant"),
+    Alias(
+        "reward_var_thresh",
+        "trainer.dynamic_sampling_min_std",
+        convert=_deviation,
+        note="a variance at or above it is a deviation above its square root; needs trainer.dynamic_sampling=true",
+    ),
+)
+
+_TABLE = (
+    *(Alias(word, f"{SECTION}{word}") for word in _SAME),
+    *(Alias(word, f"{SECTION}{key}") for word, key in _RENAMED.items()),
+    *_CONVERTED,
+)
+
+ALIASES: Mapping[str, Alias] = MappingProxyType({alias.word: alias for alias in sorted(_TABLE, key=lambda a: a.word)})
+"""Every alias by its word."""
+
+REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "baseline_update_freq": "a running baseline is updated after every batch, and read before; leave it out",
+        "ent_coef": "the system that names it never uses it, so its value says nothing; an entropy bonus is "
+        "trainer.entropy_coef",
+        "eval_temperature": "held-out evaluation is greedy unless asked otherwise; it is eval.temperature, and makes "
+        "results incomparable with others",
+        "gradient_accumulation_steps": "a step is not counted in forward passes here: set trainer.prompts_per_step = "
+        "per_device_train_batch_size x gradient_accumulation_steps x devices / num_generations, and "
+        "trainer.micro_batch_size = per_device_train_batch_size",
+        "reward_shaping": "how a reward is shaped belongs to its task",
+        "rollout_batch_size": "sampling is batched by memory (engine.max_batch_tokens), which never changes what is "
+        "sampled; leave it out",
+        "tf_micro_batch": "old log-probs come from sampling or from the step's own forward passes "
+        "(trainer.micro_batch_tokens); leave it out",
+        "train_batch_size": "it counts completions in some systems and prompts in others: set "
+        "trainer.prompts_per_step, which counts prompts",
+        "total_steps": "it counts from the first run on where a run is resumed; the steps of this run are "
+        "trainer.max_steps",
+    }
+)
+"""Words that mean something else than any setting here -> why, and what to do."""
+
+
+def alias_of(name: str) -> Alias | None:
+    """The alias that a name is: alone, or in the section of most settings.
+
+    Raises:
+        UserError: it is a word of theirs that has no meaning here, or another one.
+    """
+    word = name.removeprefix(SECTION)
+    if word in REFUSED:
+        raise UserError(f"{name}: {REFUSED[word]}.")
+    return ALIASES.get(word)

@@ -1,0 +1,139 @@
+"""Rewards -> advantages: the KL taken off the reward, the baseline with what it asks for, the scaling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_core import registry
+from grpo_core.algorithms.advantages.normalised import scale_advantages
+from grpo_core.algorithms.advantages.per_token import gae, token_rewards
+from grpo_core.algorithms.masking import masked_sum
+from grpo_core.binding import BoundTask
+from grpo_core.config import TrainerConfig
+from grpo_core.rollout import Rollout
+from grpo_core.training.batch import TrainBatch
+
+
+class AdvantageEstimator:
+    """Gives a batch its advantages, by the configured baseline.
+
+    Args:
+        config: The algorithm.
+        tasks: By label; their rewards' weights are those of baselines that see every reward function.
+
+    Attributes:
+        state: Running values of the baseline, as JSON.
+    """
+
+    def __init__(self, config: TrainerConfig, tasks: Mapping[str, BoundTask]) -> None:
+        self.config = config
+        self._baseline = registry.resolve("advantage", config.baseline)
+        self._arguments = registry.validate_arguments(
+            "advantage", config.baseline, config.advantage_args, "trainer.advantage_args"
+        )
+        self._asked_for = frozenset(registry.parameters("advantage", config.baseline)) - frozenset(self._arguments)
+        if "values" in self._asked_for:  # what is compared with values is discounted as their targets are
+            self._arguments |= {"gamma": config.gae_gamma, "lam": self._lam}
+        self._part_weights = {
+            part.name: part.weight for task in tasks.values() for part in task.rewards if not part.is_penalty
+        }
+        self.state: dict[str, float] = {}
+
+    @property
+    def needs_greedy(self) -> bool:
+        """Whether every prompt needs a greedy completion, whose reward is the baseline (ReMax)."""
+        return "greedy_rewards" in self._asked_for
+
+    def __call__(
+        self,
+        batch: TrainBatch,
+        rollouts: Sequence[Rollout],
+        rewards: Tensor,
+        labels: Sequence[str],
+        *,
+        beta: float,
+        greedy_rewards: Tensor | None = None,
+    ) -> TrainBatch:
+        """Fill in advantages, and the returns that a value head learns.
+
+        Args:
+            batch: Of the rollouts, after `Passes.freeze`.
+            rollouts: In its order.
+            rewards: [N] float64, NaN where abstained.
+            labels: Task label of each.
+            beta: Weight of the KL that is taken off the reward; 0 where it is part of the loss.
+            greedy_rewards: [N] reward of the greedy completion of each one's prompt, where asked for.
+        """
+        penalties = None if batch.token_kl is None or not beta else beta * batch.token_kl.double()
+        per_token = getattr(self._baseline, "per_token", False)
+        if penalties is not None and not per_token:
+            rewards = rewards - masked_sum(penalties, batch.mask, dim=1)
+        inputs = self._inputs(batch, rollouts, labels, penalties, greedy_rewards)
+        provided = {name: inputs[name]() for name in sorted(self._asked_for)}
+        advantages: Tensor = self._baseline(rewards, batch.groups, **provided, **self._arguments)
+        scale = self.config.scale_rewards
+        assert scale is not None, "the configuration is resolved"
+        if not per_token:
+            advantages = scale_advantages(
+                advantages,
+                rewards,
+                batch.groups,
+                scale,
+                epsilon=self.config.std_epsilon,
+                ddof=self.config.std_ddof,
+            )
+        return replace(batch, advantages=advantages, returns=self._returns(batch, rewards, penalties))
+
+    def _inputs(
+        self,
+        batch: TrainBatch,
+        rollouts: Sequence[Rollout],
+        labels: Sequence[str],
+        penalties: Tensor | None,
+        greedy_rewards: Tensor | None,
+    ) -> dict[str, Any]:
+        """What a baseline may ask for by name, made only when it does."""
+        zeros = torch.zeros(batch.mask.shape, dtype=torch.float64)
+        return {
+            "keys": lambda: list(labels),
+            "roles": lambda: [
+                f"{label}/{rollout.role}" if rollout.role else label
+                for label, rollout in zip(labels, rollouts, strict=True)
+            ],
+            "state": lambda: self.state,
+            "lengths": lambda: batch.completion_lens,
+            "greedy_rewards": lambda: greedy_rewards,
+            "reward_parts": lambda: self._parts(rollouts),
+            "part_weights": lambda: torch.tensor(list(self._part_weights.values()), dtype=torch.float64),
+            "mask": lambda: batch.mask,
+            "token_penalties": lambda: zeros if penalties is None else penalties,
+            "values": lambda: batch.old_values,
+        }
+
+    @property
+    def _lam(self) -> float:
+        return self.config.gae_lambda if self.config.use_gae else 1.0
+
+    def _parts(self, rollouts: Sequence[Rollout]) -> Tensor:
+        """[N, K] raw parts; NaN where a completion was not scored or its task has no such reward function."""
+        rows = []
+        for rollout in rollouts:
+            assert rollout.score is not None
+            parts = {} if rollout.score.abstained else rollout.score.parts
+            rows.append([parts.get(name, math.nan) for name in self._part_weights])
+        return torch.tensor(rows, dtype=torch.float64)
+
+    def _returns(self, batch: TrainBatch, rewards: Tensor, penalties: Tensor | None) -> Tensor | None:
+        if batch.old_values is None:
+            return None
+        scores = rewards.where(~rewards.isnan(), 0.0)
+        earned = token_rewards(scores, batch.mask, penalties)
+        _, returns = gae(earned, batch.old_values.double(), batch.mask, gamma=self.config.gae_gamma, lam=self._lam)
+        # A completion that could not be scored has no return: its own values teach it nothing.
+        return torch.where(rewards.isnan()[:, None], batch.old_values.double(), returns)

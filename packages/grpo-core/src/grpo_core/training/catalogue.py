@@ -1,0 +1,246 @@
+"""Every metric that a step logs, once: docs/reference/metrics.md is written from here, and a test holds runs to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number of a line of `logs/train_log.jsonl`.
+
+    Attributes:
+        name: With `NAME` for a task's label and `FUNCTION` for a reward function.
+        formula: What it is, and which setting has it logged where it is not always.
+        healthy: The range or direction to look for; empty where it depends on the machine.
+        section: Heading of the page.
+        deterministic: Whether two equal runs log the same.
+    """
+
+    name: str
+    formula: str
+    healthy: str
+    section: str
+    deterministic: bool = True
+
+
+_REWARDS = "Rewards and completions"
+_TASKS = "Each task"
+_UPDATE = "The update"
+_RATIO = "How far from the policy that sampled"
+_PENALTIES = "KL and entropy"
+_SAMPLING = "Dynamic sampling"
+_PROBES = "Probes"
+_TIME = "Time and memory"
+
+SECTIONS = {
+    _REWARDS: "N completions in P groups of G; rates are over completions that were scored.",
+    _TASKS: "For each task NAME, by the name it has in the mixture, and each of its reward functions.",
+    _UPDATE: "Means over the optimizer steps of the batch. A row without any gradient is not computed, so the numbers "
+    "of tokens, here and below, are over the rows that have one.",
+    _RATIO: "ρ = π/π_old of a token: the policy that is trained over the one that sampled. With one optimizer step per "
+    "batch both are the same, every ratio is exactly 1 and nothing is clipped.",
+    _PENALTIES: "In nats per token. The KL is against the starting policy, and needs `trainer.beta` above 0 or "
+    "`trainer.kl_metric`.",
+    _SAMPLING: "With `trainer.dynamic_sampling`.",
+    _PROBES: "They leave the weights bit-identical. |G|² is the squared norm of the true gradient, tr Σ the variance "
+    "of one prompt's gradient; a single estimate of either is very noisy and may be negative.",
+    _TIME: "Not deterministic: two equal runs differ here and nowhere else.",
+}
+"""Heading -> what is common to its metrics, in the order of the page."""
+
+CATALOGUE: tuple[Metric, ...] = (
+    Metric(
+        "reward",
+        "mean value of the scored completions, with the soft overlong penalty where configured",
+        "rises",
+        _REWARDS,
+    ),
+    Metric("reward_min", "the lowest", "stays where the task's scale begins", _REWARDS),
+    Metric(
+        "reward_max", "the highest", "reaches the task's maximum sometimes, or there is nothing to learn from", _REWARDS
+    ),
+    Metric("reward_std", "their standard deviation", "not 0: without differences nothing is learnt", _REWARDS),
+    Metric("solved_rate", "share solved", "rises; the number to believe, since rewards can be hacked", _REWARDS),
+    Metric(
+        "valid_rate",
+        "share in which the validator found an answer",
+        "near 1 soon; if it stays low, the prompt does not say what is wanted",
+        _REWARDS,
+    ),
+    Metric(
+        "abstained",
+        "completions that could not be scored",
+        "0; anything else is a bug of the task or the machine, and a warning names it",
+        _REWARDS,
+    ),
+    Metric(
+        "frac_reward_zero_std",
+        "share of groups whose rewards are all equal: they have no gradient",
+        "0.1 to 0.5; near 1 means too easy, too hard, or too few generations",
+        _REWARDS,
+    ),
+    Metric("advantage_mean", "mean of the advantages", "near 0 with a baseline of the batch itself", _REWARDS),
+    Metric("advantage_std", "standard deviation of the advantages", "not 0", _REWARDS),
+    Metric(
+        "completions/mean_length",
+        "tokens, end-of-sequence included",
+        "stable; steady growth with constant reward is padding",
+        _REWARDS,
+    ),
+    Metric(
+        "completions/min_length", "tokens of the shortest", "above 1: a lone end-of-sequence answers nothing", _REWARDS
+    ),
+    Metric("completions/max_length", "tokens of the longest", "below `trainer.max_completion_length`", _REWARDS),
+    Metric("completions/truncated_frac", "share that ended at the length limit", "below 0.1", _REWARDS),
+    Metric("task/NAME/reward", "mean value", "as `reward`", _TASKS),
+    Metric("task/NAME/solved_rate", "share solved", "as `solved_rate`", _TASKS),
+    Metric("task/NAME/valid_rate", "share with an answer", "as `valid_rate`", _TASKS),
+    Metric("task/NAME/abstained", "completions that could not be scored", "0", _TASKS),
+    Metric(
+        "task/NAME/part/FUNCTION",
+        "mean raw value of a reward function, before its weight",
+        "all of them rise; one that rises alone is being hacked",
+        _TASKS,
+    ),
+    Metric("loss", "all that was differentiated; near 0 on policy", "means little by itself", _UPDATE),
+    Metric("loss/policy", "the policy loss alone", "means little by itself", _UPDATE),
+    Metric(
+        "loss/value",
+        "½·max(clipped, unclipped) squared error of the values; with `trainer.value_head`",
+        "falls",
+        _UPDATE,
+    ),
+    Metric("grad_norm", "global norm before clipping", "around or below `trainer.max_grad_norm`", _UPDATE),
+    Metric("learning_rate", "after warm-up and schedule", "as planned", _UPDATE),
+    Metric("skipped_updates", "optimizer steps skipped so far, because loss or gradient was not finite", "0", _UPDATE),
+    Metric("ratio_mean", "mean of ρ", "1 exactly on policy; 0.9 to 1.1 otherwise", _RATIO),
+    Metric("ratio_std", "standard deviation of ρ", "0 on policy; below 0.3 otherwise", _RATIO),
+    Metric("ratio_median", "median of ρ", "1 on policy; near 1 otherwise", _RATIO),
+    Metric("ratio_p90", "90th percentile of ρ", "1 on policy; below 1 + ε otherwise", _RATIO),
+    Metric("ratio_p99", "99th percentile of ρ", "1 on policy; below 2 otherwise", _RATIO),
+    Metric("ratio_max", "largest ρ", "1 on policy; below 10 otherwise", _RATIO),
+    Metric("ratio_outliers", "share of tokens with ρ < 0.5 or ρ > 2", "0 on policy; below 0.01 otherwise", _RATIO),
+    Metric("ratio_clamped", "share of tokens with |log ρ| above 20, where it is clamped before exp", "0", _RATIO),
+    Metric(
+        "clip_ratio/low",
+        "share of tokens with A < 0 and ρ < 1 − ε, which get no gradient; for losses with an `epsilon`",
+        "0 on policy; below 0.1 otherwise",
+        _RATIO,
+    ),
+    Metric(
+        "clip_ratio/high",
+        "share of tokens with A > 0 and ρ > 1 + ε_high, which get no gradient",
+        "0 on policy; below 0.1 otherwise",
+        _RATIO,
+    ),
+    Metric("clip_ratio/region", "share of tokens clipped either way", "0 on policy; below 0.2 otherwise", _RATIO),
+    Metric(
+        "ess",
+        "effective sample size (Σw)² / Σw² over the number of completions, w = Π ρ of one",
+        "1 on policy; above 0.5: below it the batch is too old",
+        _RATIO,
+    ),
+    Metric(
+        "sampler_mismatch",
+        "mean of |log π of the trainer − log π of the sampler| per token",
+        "below 1e-4 in float32; larger means that sampler and trainer disagree",
+        _RATIO,
+    ),
+    Metric(
+        "rollout_weight",
+        "mean factor of the policy loss per token; with `trainer.rollout_correction`, `off_policy_mask_threshold` or "
+        "`top_entropy_quantile`",
+        "near 1 for a correction; the quantile itself for `top_entropy_quantile`",
+        _RATIO,
+    ),
+    Metric("kl", "mean of the estimator `trainer.kl`", "grows slowly", _PENALTIES),
+    Metric(
+        "kl/k1",
+        "mean of d = log π − log π_ref; where the KL is in the loss, unless it is `full`",
+        "near `kl/k3`; it may be negative by chance",
+        _PENALTIES,
+    ),
+    Metric(
+        "kl/k3",
+        "mean of e^(−d) − 1 + d; where the KL is in the loss, unless it is `full`",
+        "grows slowly; much above `kl/k1` means a few tokens that the reference finds far likelier",
+        _PENALTIES,
+    ),
+    Metric(
+        "kl_coef",
+        "β as used, after controller and warm-up; with `trainer.beta` above 0",
+        "settles; at a bound of its controller the target cannot be met",
+        _PENALTIES,
+    ),
+    Metric(
+        "entropy",
+        "exact, over the whole vocabulary, of the computed tokens",
+        "falls slowly; near 0 early means that exploration has ended",
+        _PENALTIES,
+    ),
+    Metric(
+        "entropy/sampled",
+        "−mean of log π of the sampler, over every completion: unbiased where top-p, top-k and min-p cut nothing off",
+        "near `entropy`",
+        _PENALTIES,
+    ),
+    Metric(
+        "entropy_coef", "c as used, after its controller; with `trainer.entropy_coef` above 0", "settles", _PENALTIES
+    ),
+    Metric(
+        "dynamic_sampling/rejected", "groups thrown away, because their rewards hardly differ", "below P", _SAMPLING
+    ),
+    Metric(
+        "dynamic_sampling/attempts",
+        "times that other groups were drawn in their place",
+        "below 3; else most completions are made for nothing",
+        _SAMPLING,
+    ),
+    Metric(
+        "dynamic_sampling/unfilled",
+        "groups trained on although their rewards hardly differ, because the attempts were used up",
+        "0",
+        _SAMPLING,
+    ),
+    Metric(
+        "gns/g2",
+        "|G|² = (P·‖g_P‖² − b·mean ‖g_b‖²) / (P − b), from the step's own forward passes of b = "
+        "`trainer.micro_batch_prompts` of its P prompts; with `trainer.gradient_noise_scale`",
+        "above 0 on average",
+        _PROBES,
+    ),
+    Metric("gns/trace", "tr Σ = (mean ‖g_b‖² − ‖g_P‖²) / (1/b − 1/P)", "above 0 on average", _PROBES),
+    Metric(
+        "gns/b_simple",
+        "tr Σ / |G|², from running means of both: the number of prompts at which noise and signal are equal",
+        "near `trainer.prompts_per_step`; far above it, larger batches learn more per step, far below they waste work",
+        _PROBES,
+    ),
+    Metric(
+        "gns_probe/small_squared_norm",
+        "‖g_b‖² of the first `trainer.gns_probe_prompts` prompts; every `trainer.gns_probe_steps`",
+        "above `grad_norm`² on average",
+        _PROBES,
+    ),
+    Metric("gns_probe/b_small", "prompts in the small batch", "as configured", _PROBES),
+    Metric("gns_probe/b_big", "prompts in the step", "as configured", _PROBES),
+    Metric("gns_probe/g2", "|G|² from these two batches", "above 0 on average", _PROBES),
+    Metric("gns_probe/trace", "tr Σ from these two batches", "above 0 on average", _PROBES),
+    Metric("gns_probe/b_simple", "tr Σ / |G|², from running means of both", "near `gns/b_simple`", _PROBES),
+    Metric(
+        "entropy_probe/predicted_change",
+        "change of a completion's entropy that the step will cause, in nats, to first order in Adam's metric; every "
+        "`trainer.entropy_probe_steps`, from the second optimizer step on",
+        "small and of either sign; always negative means that exploration is ending",
+        _PROBES,
+    ),
+    Metric("tokens_per_s", "completion tokens of the step / its seconds", "", _TIME, deterministic=False),
+    Metric("generate_s", "seconds of sampling, with the scoring that overlaps it", "", _TIME, deterministic=False),
+    Metric("update_s", "seconds of the optimizer steps", "", _TIME, deterministic=False),
+    Metric("step_s", "seconds of the whole step", "", _TIME, deterministic=False),
+    Metric(
+        "peak_memory_mib", "most memory so far: of the accelerator, else of the process", "", _TIME, deterministic=False
+    ),
+)
+"""In the order of the page."""

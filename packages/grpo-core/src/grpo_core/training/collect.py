@@ -1,0 +1,155 @@
+"""A step's batch of scored rollouts: prompts drawn, completed, and drawn again where a group would teach nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from grpo_core.algorithms.advantages.groups import group_std
+from grpo_core.config import RunConfig
+from grpo_core.engines.base import Engine, Sampling
+from grpo_core.mixture import Draw
+from grpo_core.rewards import soft_overlong
+from grpo_core.rollout import Rollout
+from grpo_core.training.rollouts import Prompted, sample_rollouts
+from grpo_core.training.setup import Setup
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What one step trains on.
+
+    Attributes:
+        prompted: One prompt per group.
+        rollouts: G per prompt, group by group.
+        labels: Task label of each rollout.
+        greedy_rewards: [N] reward of the greedy completion of each one's prompt, where asked for.
+        metrics: What dynamic sampling did; empty without it.
+    """
+
+    prompted: Sequence[Prompted]
+    rollouts: Sequence[Rollout]
+    labels: Sequence[str]
+    greedy_rewards: Tensor | None
+    metrics: Mapping[str, float]
+
+
+class Collector:
+    """Draws prompts from the mixture and completes them.
+
+    Args:
+        config: The run.
+        setup: Its tasks, scorers, prompts and opponents.
+        engine: Who samples.
+        greedy: Whether each prompt also gets a greedy completion, whose reward is a baseline.
+        should_stop: Asked after every completion.
+    """
+
+    def __init__(
+        self, config: RunConfig, setup: Setup, engine: Engine, *, greedy: bool, should_stop: Callable[[], bool]
+    ) -> None:
+        self.config, self.setup, self.engine = config, setup, engine
+        self._greedy, self._should_stop = greedy, should_stop
+        trainer = config.trainer
+        self._sampling = Sampling(
+            temperature=trainer.temperature,
+            top_k=trainer.top_k,
+            top_p=trainer.top_p,
+            min_p=trainer.min_p,
+            max_completion_length=trainer.max_completion_length,
+        )
+
+    def collect(self, step: int) -> Collected:
+        """Complete the next batch of prompts; under dynamic sampling, useless groups are drawn again, within bounds.
+
+        Args:
+            step: 1 for the first; names the random numbers with the run's seed.
+
+        Raises:
+            StopRequested: the user asked to stop.
+        """
+        trainer = self.config.trainer
+        prompted = [self._prompted(draw) for draw in self.setup.mixture.draw(trainer.prompts_per_step)]
+        rollouts = self._complete_and_tell(prompted, step)
+        metrics = self._resample(prompted, rollouts, step) if trainer.dynamic_sampling else {}
+        greedy = None
+        if self._greedy:
+            completed = self._complete(prompted, step, replace(self._sampling, temperature=0.0), 1)
+            greedy = self.rewards(completed).repeat_interleave(trainer.num_generations)
+        labels = [prompted[rollout.group].draw.label for rollout in rollouts]
+        return Collected(prompted, rollouts, labels, greedy, metrics)
+
+    def rewards(self, rollouts: Sequence[Rollout]) -> Tensor:
+        """Rewards [N] float64, NaN where the score abstained; the soft overlong penalty is added where configured."""
+        trainer = self.config.trainer
+        values = []
+        for rollout in rollouts:
+            assert rollout.score is not None
+            value = math.nan if rollout.score.value is None else rollout.score.value
+            if trainer.soft_overlong_buffer is not None:
+                length = len(rollout.turns[-1].completion.token_ids)
+                value += soft_overlong(
+                    length, max_length=trainer.max_completion_length, buffer=trainer.soft_overlong_buffer
+                )
+            values.append(value)
+        return torch.tensor(values, dtype=torch.float64)
+
+    def _resample(self, prompted: list[Prompted], rollouts: list[Rollout], step: int) -> dict[str, float]:
+        """Replace, in place, the groups whose rewards hardly differ; what is left after the last attempt stays."""
+        trainer, size = self.config.trainer, self.config.trainer.num_generations
+        rejected = attempts = 0
+        useless = self._useless_groups(rollouts)
+        while useless and attempts < trainer.dynamic_sampling_attempts:
+            attempts += 1
+            rejected += len(useless)
+            draws = self.setup.mixture.replace([prompted[group].draw for group in useless])
+            others = [self._prompted(draw) for draw in draws]
+            fresh = self._complete_and_tell(others, step)
+            for index, group in enumerate(useless):
+                prompted[group] = others[index]
+                mine = fresh[index * size : (index + 1) * size]
+                rollouts[group * size : (group + 1) * size] = [replace(rollout, group=group) for rollout in mine]
+            useless = self._useless_groups(rollouts)
+        return {
+            "dynamic_sampling/attempts": float(attempts),
+            "dynamic_sampling/rejected": float(rejected),
+            "dynamic_sampling/unfilled": float(len(useless)),
+        }
+
+    def _useless_groups(self, rollouts: Sequence[Rollout]) -> list[int]:
+        trainer = self.config.trainer
+        groups = torch.tensor([rollout.group for rollout in rollouts])
+        spread = group_std(self.rewards(rollouts), groups, ddof=0).view(-1, trainer.num_generations)[:, 0]
+        return [int(group) for group in (spread <= trainer.dynamic_sampling_min_std).nonzero()]
+
+    def _prompted(self, draw: Draw) -> Prompted:
+        return Prompted(draw, self.setup.prompt_ids[draw.label][draw.row.id])
+
+    def _complete_and_tell(self, prompted: Sequence[Prompted], step: int) -> list[Rollout]:
+        """Complete prompts, and tell the curriculum what was solved, in prompt order and before the next draw."""
+        size = self.config.trainer.num_generations
+        rollouts = self._complete(prompted, step, self._sampling, size)
+        for group, one in enumerate(prompted):
+            scores = [rollout.score for rollout in rollouts[group * size : (group + 1) * size]]
+            solved = [float(score.solved) for score in scores if score is not None and not score.abstained]
+            if solved:
+                self.setup.mixture.update(one.draw, sum(solved) / len(solved))
+        return rollouts
+
+    def _complete(self, prompted: Sequence[Prompted], step: int, sampling: Sampling, generations: int) -> list[Rollout]:
+        with self.setup.policy.precision():
+            return sample_rollouts(
+                prompted,
+                engine=self.engine,
+                scorers=self.setup.scorers,
+                sampling=sampling,
+                generations=generations,
+                seed=self.config.seed,
+                step=step,
+                opponents=self.setup.opponents,
+                should_stop=self._should_stop,
+            )

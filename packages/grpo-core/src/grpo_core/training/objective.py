@@ -1,0 +1,168 @@
+"""The loss of one micro-batch: policy loss + β·KL − c·entropy + value loss, with the same weights of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from grpo_core import registry
+from grpo_core.algorithms.aggregation import Aggregation, weighted_sum
+from grpo_core.algorithms.corrections import off_policy_mask, rollout_weights
+from grpo_core.algorithms.kl import kl_penalty
+from grpo_core.algorithms.losses import importance_ratio, policy_loss
+from grpo_core.algorithms.packing import Pack
+from grpo_core.algorithms.value_loss import value_loss
+from grpo_core.config import TrainerConfig
+from grpo_core.errors import UserError
+from grpo_core.policy.policy import Policy
+from grpo_core.training.batch import TrainBatch
+from grpo_core.training.passes import Passes
+from grpo_core.training.statistics import ClipRange, MicroStatistics, UpdateStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Weights of the penalties in one update.
+
+    Attributes:
+        beta: Of the KL penalty in the loss.
+        entropy: Of the entropy bonus.
+    """
+
+    beta: float
+    entropy: float
+
+
+class Objective:
+    """Computes losses of micro-batches.
+
+    Args:
+        policy: The model.
+        config: The algorithm.
+        passes: Says where the KL penalty goes.
+
+    Attributes:
+        aggregation: How tokens are weighted.
+        clip: Where the loss clips its ratio, if it does.
+
+    Raises:
+        UserError: a registered loss does not say how its tokens are aggregated, and neither does the configuration.
+    """
+
+    def __init__(self, policy: Policy, config: TrainerConfig, passes: Passes) -> None:
+        self.policy, self.config, self.passes = policy, config, passes
+        self._loss = registry.resolve("loss", config.loss_type)
+        aggregation = config.aggregation or getattr(self._loss, "aggregation", None)
+        if aggregation is None:
+            raise UserError(
+                f"trainer.loss_type={config.loss_type}: the function does not say how tokens are aggregated; set "
+                "trainer.aggregation, or mark it with grpo_core.algorithms.aggregation.aggregated."
+            )
+        self.aggregation: Aggregation = aggregation
+        self._loss_args = self._arguments_of_loss()
+        epsilon, clips = self._loss_args.get("epsilon"), getattr(self._loss, "clips", None)
+        self.clip = None
+        if clips is not None and epsilon is not None:
+            high = self._loss_args.get("epsilon_high")
+            self.clip = ClipRange(clips, epsilon, epsilon if high is None else high)
+        self._kl = registry.resolve("kl", config.kl)
+        self._kl_args = registry.validate_arguments("kl", config.kl, config.kl_args, "trainer.kl_args")
+
+    def __call__(
+        self, micro: TrainBatch, packs: Sequence[Pack], coefficients: Weights, statistics: UpdateStatistics
+    ) -> Tensor:
+        """The loss of a micro-batch, to be summed over the micro-batches of an update.
+
+        Args:
+            micro: Its rows, on the policy's device, with the weights of the whole update.
+            packs: The rows in sequences that share a prompt.
+            coefficients: Of the penalties.
+            statistics: Receives what is measured on the way.
+        """
+        policy, temperature = self.policy, self.config.temperature
+        lens = (micro.input_ids, micro.prompt_lens, micro.completion_lens)
+        with policy.precision():
+            ref_states = None
+            if self.passes.kl_in_loss and self.config.kl == "full":
+                with policy.reference() as reference:
+                    ref_states = reference.states(*lens, packs)
+            states = policy.states(*lens, packs)
+            logp, entropy = states.logprobs(temperature=temperature, with_entropy=True)
+            kl = None
+            if ref_states is not None:
+                kl = states.full_kl(ref_states, temperature=temperature, **self._kl_args)
+            values = None if policy.value_head is None else states.read(policy.value_head)
+        assert entropy is not None
+        # Wide from here on: [B, T] numbers are few, and a sum of thousands must not lose the small ones.
+        logp, entropy = logp.to(policy.wide), entropy.to(policy.wide)
+        old = logp.detach() if micro.old_logprobs is None else micro.old_logprobs.to(policy.wide)
+        correction = self._correction(micro, old, logp)
+        loss: Tensor = policy_loss(
+            self._loss,
+            logp,
+            old,
+            micro.advantages,
+            micro.mask,
+            micro.weights,
+            correction=correction,
+            **self._loss_args,
+        )
+        measured = MicroStatistics(mask=micro.mask, logp=logp.detach(), old_logp=old, entropy=entropy.detach())
+        measured.policy_loss, measured.correction = float(loss.detach()), correction
+        if self.passes.kl_in_loss:
+            if kl is None:
+                assert micro.ref_logprobs is not None
+                ref_logp = micro.ref_logprobs.to(policy.wide)
+                kl = kl_penalty(self._kl, logp, ref_logp, micro.mask, **self._kl_args)
+                measured.ref_logp = ref_logp
+            kl = kl.to(policy.wide)
+            measured.kl = kl.detach()
+            # ρ·k3 has the gradient of KL(π‖π_ref), also when the sample is old (algorithms.md, "KL").
+            by_ratio = self.config.kl_placement == "ratio_loss" and self.config.kl != "full"
+            penalty = importance_ratio(logp, old) * kl if by_ratio else kl
+            loss = loss + coefficients.beta * weighted_sum(penalty, micro.mask, micro.weights)
+        if coefficients.entropy:
+            loss = loss - coefficients.entropy * weighted_sum(entropy, micro.mask, micro.weights)
+        if values is not None:
+            assert micro.old_values is not None and micro.returns is not None
+            per_token = value_loss(
+                values.to(policy.wide), micro.old_values, micro.returns, micro.mask, clip=self.config.value_clip
+            )
+            measured.value_loss = float(weighted_sum(per_token.detach(), micro.mask, micro.weights))
+            loss = loss + self.config.value_loss_coef * weighted_sum(per_token, micro.mask, micro.weights)
+        measured.loss = float(loss.detach())
+        statistics.add(measured, micro, self.clip)
+        return loss
+
+    def _correction(self, micro: TrainBatch, old: Tensor, logp: Tensor) -> Tensor | None:
+        """Constant factors [B, T] of the policy loss: weights against the sampler; rows and tokens left out."""
+        config = self.config
+        factor = None if micro.policy_mask is None else micro.policy_mask.to(old.dtype)
+        sampler = micro.sampler_logprobs.to(old.dtype)
+        if config.rollout_correction != "none":
+            weights = rollout_weights(
+                old,
+                sampler,
+                micro.mask,
+                mode=config.rollout_correction,
+                maximum=config.rollout_correction_max,
+                minimum=config.rollout_correction_min,
+            )
+            factor = weights if factor is None else factor * weights
+        if config.off_policy_mask_threshold is not None:
+            kept = off_policy_mask(
+                micro.advantages, logp.detach(), sampler, micro.mask, threshold=config.off_policy_mask_threshold
+            )
+            kept = kept if kept.dim() == 2 else kept[:, None].expand_as(old)
+            factor = kept if factor is None else factor * kept
+        return factor
+
+    def _arguments_of_loss(self) -> dict[str, Any]:
+        config = self.config
+        shared = {"epsilon": config.epsilon, "epsilon_high": config.epsilon_high}
+        own = registry.arguments("loss", config.loss_type)
+        given = {name: value for name, value in shared.items() if name in own and value is not None}
+        return registry.validate_arguments("loss", config.loss_type, {**given, **config.loss_args}, "trainer.loss_args")

@@ -1,0 +1,119 @@
+"""What an update measures on its way, summed over micro-batches: ratios, clipping, KL, entropy."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from grpo_core.algorithms.aggregation import Clipped
+from grpo_core.algorithms.diagnostics import clip_fractions, effective_sample_size, ratio_statistics
+from grpo_core.algorithms.kl import k1, k3
+from grpo_core.algorithms.sequence_losses import sequence_log_ratio
+from grpo_core.training.batch import TrainBatch
+
+
+@dataclass(frozen=True, slots=True)
+class ClipRange:
+    """Where a loss clips a ratio.
+
+    Attributes:
+        of: Whose ratio; see `aggregated`.
+        low: ε, below 1.
+        high: ε_high, above 1.
+    """
+
+    of: Clipped
+    low: float
+    high: float
+
+
+@dataclass(slots=True)
+class MicroStatistics:
+    """Detached numbers of one micro-batch; tensors are [B, T]."""
+
+    mask: Tensor
+    logp: Tensor
+    old_logp: Tensor
+    entropy: Tensor
+    loss: float = 0.0
+    policy_loss: float = 0.0
+    value_loss: float | None = None
+    kl: Tensor | None = None
+    ref_logp: Tensor | None = None
+    correction: Tensor | None = None
+
+
+@dataclass(slots=True)
+class UpdateStatistics:
+    """Sums over the micro-batches of one optimizer step, and its metrics.
+
+    Metrics are over the tokens that were computed: rows without any gradient are skipped where nothing needs them.
+    """
+
+    tokens: float = 0.0
+    sums: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    _log_ratios: list[Tensor] = field(default_factory=list)
+    _row_log_ratios: list[Tensor] = field(default_factory=list)
+
+    def add(self, one: MicroStatistics, micro: TrainBatch, clip: ClipRange | None) -> None:
+        """Add a micro-batch; `clip` says where the loss clips its ratio."""
+        mask, sums = one.mask, self.sums
+        self.tokens += float(mask.sum())
+        sums["loss"] += one.loss
+        sums["loss/policy"] += one.policy_loss
+        if one.value_loss is not None:
+            sums["loss/value"] += one.value_loss
+        sums["entropy"] += _sum(one.entropy, mask)
+        sums["sampler_mismatch"] += _sum((one.logp - micro.sampler_logprobs.to(one.logp)).abs(), mask)
+        if one.kl is not None:
+            sums["kl"] += _sum(one.kl, mask)
+        if one.ref_logp is not None:
+            sums["kl/k1"] += _sum(k1(one.logp, one.ref_logp), mask)
+            sums["kl/k3"] += _sum(k3(one.logp, one.ref_logp), mask)
+        if one.correction is not None:
+            sums["rollout_weight"] += _sum(one.correction, mask)
+        if clip is not None:
+            ratio_logp = one.logp
+            if clip.of != "token":
+                in_mean = clip.of == "sequence_mean"
+                ratio_logp = one.old_logp + sequence_log_ratio(one.logp, one.old_logp, mask, mean=in_mean)
+            counts = clip_fractions(
+                ratio_logp, one.old_logp, micro.advantages, mask, epsilon=clip.low, epsilon_high=clip.high
+            )
+            sums["clip_ratio/low"] += float(counts.low)
+            sums["clip_ratio/high"] += float(counts.high)
+            sums["clip_ratio/region"] += float(counts.region)
+        log_ratio = (one.logp - one.old_logp).where(mask, 0.0)
+        self._log_ratios.append(log_ratio[mask].cpu())
+        self._row_log_ratios.append(log_ratio.sum(dim=1)[mask.any(dim=1)].cpu())
+
+    @property
+    def controlled_kl(self) -> float:
+        """What drives a controller: token-mean k3, or the full KL; never negative. NaN where none was measured."""
+        if not self.tokens or "kl" not in self.sums:
+            return float("nan")
+        return (self.sums["kl/k3"] if "kl/k3" in self.sums else self.sums["kl"]) / self.tokens
+
+    @property
+    def mean_entropy(self) -> float:
+        """Mean entropy per token, NaN where nothing was computed."""
+        return self.sums["entropy"] / self.tokens if self.tokens else float("nan")
+
+    def metrics(self) -> dict[str, float]:
+        """Every measurement by its metric's name."""
+        totals = ("loss", "loss/policy", "loss/value")
+        count = max(1.0, self.tokens)
+        found = {name: value if name in totals else value / count for name, value in self.sums.items()}
+        if self.tokens:
+            log_ratios = torch.cat(self._log_ratios)
+            everything = torch.ones_like(log_ratios, dtype=torch.bool)
+            found |= {f"ratio_{name}": float(value) for name, value in ratio_statistics(log_ratios, everything).items()}
+            found["ess"] = float(effective_sample_size(torch.cat(self._row_log_ratios))[1])
+        return found
+
+
+def _sum(values: Tensor, mask: Tensor) -> float:
+    return float(values.where(mask, 0.0).sum())

@@ -1,0 +1,55 @@
+"""A small model, a batch of its rollouts and a configuration, for tests of single updates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from grpo_core.config import TrainerConfig
+from grpo_core.model_source import ModelSource
+from grpo_core.policy.policy import Policy
+from grpo_core.rollout import Completion, Rollout, Turn
+from grpo_core.task import Row, Score
+from grpo_core.training.batch import TrainBatch, collate
+
+LENGTHS = [(3, 4), (3, 2), (2, 5), (2, 1)]  # (prompt, completion) tokens of each row
+ADVANTAGES = torch.tensor([0.5, -1.0, 0.75, 0.25], dtype=torch.float64)
+LENGTH = 8  # max_completion_length
+
+
+def model(seed: int) -> LlamaForCausalLM:
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=13, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=32,
+    )  # fmt: skip
+    return LlamaForCausalLM(config).double()
+
+
+def policy_of(network: LlamaForCausalLM) -> Policy:
+    return Policy(network, None, ModelSource("folder", "x", "x", ""), torch.device("cpu"), None)
+
+
+def batch(sampler_shift: float = 0.0) -> TrainBatch:
+    generator = torch.Generator().manual_seed(1)
+    rollouts = []
+    for index, (n_prompt, n_completion) in enumerate(LENGTHS):
+        ids = torch.randint(0, 13, (n_prompt + n_completion,), generator=generator).tolist()
+        completion = Completion(tuple(ids[n_prompt:]), (-2.0 + sampler_shift,) * n_completion, "", "stop", 0)
+        turn = Turn(tuple(ids[:n_prompt]), completion)
+        rollouts.append(Rollout("t.t", Row(id=str(index)), index, "", (turn,), Score(0.0), "scored"))
+    return replace(collate(rollouts, pad_id=0, mask_truncated=False), advantages=ADVANTAGES)
+
+
+def settings(**options: object) -> TrainerConfig:
+    return TrainerConfig(
+        **{
+            "num_generations": 2,
+            "prompts_per_step": 2,
+            "max_completion_length": LENGTH,
+            "max_grad_norm": 1e9,
+            **options,
+        }
+    )

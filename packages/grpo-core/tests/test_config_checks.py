@@ -1,0 +1,97 @@
+"""Contradictions between the trainer's settings: each is refused in one line that says why and what to do."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from grpo_core.config import TrainerConfig
+from grpo_core.config.checks import EXCLUSIVE
+from grpo_core.config.keys import keys
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"use_gae": True}, "trainer.use_gae=true needs trainer.value_head=true: GAE is made of the values"),
+        ({"use_gae": True, "baseline": "value"}, "needs trainer.value_head=true"),
+        ({"baseline": "value"}, "trainer.baseline=value needs trainer.value_head=true"),
+        (
+            {"use_gae": True, "value_head": True},
+            "trainer.use_gae=true makes advantages of the value head's values, trainer.baseline=group_mean of other",
+        ),
+        (
+            {"value_head": True, "baseline": "value", "value_loss_coef": 0.0},
+            "trainer.value_loss_coef=0: the value head would never learn",
+        ),
+        ({"baseline": "maxrl", "scale_rewards": "group"}, "maxrl has a normalisation of its own"),
+        ({"baseline": "reinforce_pp", "scale_rewards": "batch"}, "Use scale_rewards=none"),
+        ({"kl_controller": "step_rule"}, "trainer.kl_controller=step_rule has nothing to steer at trainer.beta=0"),
+        ({"kl_warmup_steps": 5}, "trainer.kl_warmup_steps=5 leads up to trainer.beta=0"),
+        (
+            {"kl": "k1", "kl_placement": "loss", "beta": 0.1},
+            "trainer.kl=k1 with trainer.kl_placement=loss: the expected gradient",
+        ),
+        (
+            {"rollout_correction": "token_mask", "rollout_correction_min": 3.0},
+            "trainer.rollout_correction_min=3 must be below trainer.rollout_correction_max=2",
+        ),
+        ({"rollout_correction": "token_truncate", "rollout_correction_max": None}, "token_truncate has no bound"),
+        ({"rollout_correction_min": 0.5}, "trainer.rollout_correction_min=0.5 has no effect"),
+        ({"micro_batch_size": 8, "micro_batch_prompts": 2}, "both say how large a forward pass is. Give one"),
+        # 8 prompts / 3 = 2.667; over two optimizer steps 8 / 2 = 4 prompts, 4 / 3 = 1.333.
+        ({"micro_batch_prompts": 3}, "8 / 3 = 2.667. Use 1, 2, 4 or 8"),
+        (
+            {"micro_batch_prompts": 3, "steps_per_generation": 2},
+            "8 prompts / 2 steps = 4, 4 / 3 = 1.333. Use 1, 2 or 4",
+        ),
+        ({"dynamic_sampling": True, "num_generations": 1, "baseline": "ema"}, "one reward never does"),
+        ({"dynamic_sampling_min_std": 0.1}, "trainer.dynamic_sampling=false keeps every group"),
+        ({"gns_probe_steps": 5}, "trainer.gns_probe_prompts=8 must be below the prompts of an optimizer step, 8"),
+        (
+            {"baseline": "value", "value_head": True, "advantage_args": {"lam": 0.9}},
+            "trainer.advantage_args.lam is the setting trainer.gae_lambda: write trainer.gae_lambda=",
+        ),
+        ({"kl_controller": "steprule", "beta": 0.1}, "Did you mean 'step_rule'?"),
+        ({"entropy_controller": "adaptiv"}, "Did you mean 'adaptive'?"),
+    ],
+)
+def test_a_contradiction_is_refused(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        TrainerConfig(**values)  # type: ignore[arg-type] # values of several types
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"value_head": True, "baseline": "value", "use_gae": True},
+        {"value_head": True, "baseline": "value"},
+        {"value_head": True, "num_generations": 1, "baseline": "value"},
+        {"baseline": "maxrl", "scale_rewards": "none"},
+        {"baseline": "group_mean", "scale_rewards": "batch"},
+        {"kl": "full", "kl_placement": "reward", "beta": 0.1},
+        {"kl": "k1", "kl_placement": "reward", "beta": 0.1},
+        {"kl": "k1", "kl_placement": "ratio_loss", "beta": 0.1},
+        {"kl": "k1", "kl_placement": "loss", "kl_metric": True},
+        {"beta": 0.02, "kl_controller": "step_rule", "kl_warmup_steps": 5},
+        {"entropy_controller": "adaptive"},  # adds, so that it can start from 0
+        {"rollout_correction": "token_mask", "rollout_correction_min": 0.5},
+        {"micro_batch_prompts": 2, "steps_per_generation": 4},
+        {"gns_probe_steps": 5, "gns_probe_prompts": 4},
+        {"advantage_args": {"gamma": 0.9}, "baseline": "reinforce_pp"},
+    ],
+)
+def test_what_is_no_contradiction_is_taken(values: dict[str, object]) -> None:
+    assert TrainerConfig(**values)  # type: ignore[arg-type] # values of several types
+
+
+def test_a_configuration_lists_its_variants() -> None:
+    listed = {each.kind: each for each in TrainerConfig(beta=0.1, kl="k2", kl_args={"a": 1}).variants}
+    assert set(listed) == {"loss", "advantage", "kl", "kl_controller", "entropy_controller", "schedule"}
+    assert (listed["kl"].name, listed["kl"].arguments, listed["kl"].section) == ("k2", {"a": 1}, "trainer.kl_args")
+    assert all(each.section in keys() for each in listed.values())
+
+
+def test_exclusive_pairs_are_keys() -> None:
+    assert all(name in keys() for pair in EXCLUSIVE for name in pair)

@@ -1,0 +1,204 @@
+"""Each term of the loss, checked against its formula written out on whole logits."""
+
+import copy
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from small_policies import ADVANTAGES, LENGTH, LENGTHS, batch, model, policy_of, settings
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+from grpo_core.algorithms.kl import full_kl
+from grpo_core.algorithms.logprobs import full_entropy
+from grpo_core.config import TrainerConfig
+from grpo_core.policy.policy import Policy
+from grpo_core.training.batch import TrainBatch
+from grpo_core.training.update import Updater
+
+MODEL_PRECISION = 1e-6
+"""Llama's RMSNorm computes in float32, where a batch and a row alone may round differently."""
+
+
+@pytest.fixture
+def policy() -> Policy:
+    """A policy that has moved away from its reference."""
+    made = policy_of(model(1))
+    made.freeze_reference()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
+    return made
+
+
+def logits(network: LlamaForCausalLM, made: TrainBatch, row: int) -> Tensor:
+    """Logits [T, V] that predict a row's completion."""
+    n_prompt, n = LENGTHS[row]
+    return network(made.input_ids[row : row + 1, : n_prompt + n]).logits[0, n_prompt - 1 : -1]
+
+
+def tokens(made: TrainBatch, row: int) -> Tensor:
+    n_prompt, n = LENGTHS[row]
+    return made.input_ids[row, n_prompt : n_prompt + n]
+
+
+def gradient_norm(policy: Policy, loss_of_row: object) -> float:
+    """Norm of the gradient of Σ_rows loss_of_row / (B · L): each token weighs 1 / (4 · 8)."""
+    network = copy.deepcopy(policy.model)
+    total = sum(loss_of_row(network, row) for row in range(len(LENGTHS))) / (len(LENGTHS) * LENGTH)
+    total.backward()
+    return math.sqrt(sum(float(p.grad.square().sum()) for p in network.parameters()))
+
+
+def updated(policy: Policy, config: TrainerConfig, made: TrainBatch | None = None) -> dict[str, float]:
+    updater = Updater(policy, config, total_steps=4)
+    return updater.update(updater.passes.freeze(batch() if made is None else made))
+
+
+def logp_of(network: LlamaForCausalLM, made: TrainBatch, row: int) -> Tensor:
+    return logits(network, made, row).log_softmax(-1).gather(-1, tokens(made, row)[:, None])[:, 0]
+
+
+def test_the_entropy_bonus_is_that_of_the_whole_vocabulary(policy: Policy) -> None:
+    made = batch()
+
+    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
+        return (
+            -(ADVANTAGES[row] * logp_of(network, made, row)).sum()
+            - 0.3 * full_entropy(logits(network, made, row)).sum()
+        )
+
+    expected = gradient_norm(policy, loss)
+    count = sum(n for _, n in LENGTHS)
+    entropy = sum(float(full_entropy(logits(policy.model, made, row)).detach().sum()) for row in range(4)) / count
+    metrics = updated(policy, settings(entropy_coef=0.3))
+    # On-policy the gradient of ρA is that of A·log π.
+    assert metrics["grad_norm"] == pytest.approx(expected, rel=MODEL_PRECISION)
+    assert metrics["entropy"] == pytest.approx(entropy, rel=MODEL_PRECISION)
+    assert metrics["entropy_coef"] == 0.3
+
+
+@pytest.mark.parametrize("placement", ["ratio_loss", "loss"])
+def test_k3_in_the_loss_with_and_without_the_ratio(policy: Policy, placement: str) -> None:
+    made, reference = batch(), policy._reference
+
+    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
+        logp, ref_logp = logp_of(network, made, row), logp_of(reference, made, row).detach()
+        k3 = (ref_logp - logp).exp() - 1 - (ref_logp - logp)
+        ratio = (logp - logp.detach()).exp() if placement == "ratio_loss" else 1.0
+        return -(ADVANTAGES[row] * logp).sum() + 0.2 * (ratio * k3).sum()
+
+    expected = gradient_norm(policy, loss)
+    metrics = updated(policy, settings(beta=0.2, kl_placement=placement))
+    assert metrics["grad_norm"] == pytest.approx(expected, rel=MODEL_PRECISION)
+    assert metrics["kl_coef"] == 0.2
+    assert metrics["kl"] == metrics["kl/k3"] > 0
+
+
+@pytest.mark.parametrize("direction", ["reverse", "forward", "symmetric"])
+def test_the_full_kl_in_the_loss(policy: Policy, direction: str) -> None:
+    made, reference = batch(), policy._reference
+
+    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
+        kl = full_kl(logits(network, made, row), logits(reference, made, row).detach(), direction=direction)
+        return -(ADVANTAGES[row] * logp_of(network, made, row)).sum() + 0.2 * kl.sum()
+
+    expected = gradient_norm(policy, loss)
+    metrics = updated(policy, settings(beta=0.2, kl="full", kl_args={"direction": direction}))
+    assert metrics["grad_norm"] == pytest.approx(expected, rel=MODEL_PRECISION)
+    assert metrics["kl"] > 0
+
+
+def test_kl_in_the_reward_leaves_the_loss_alone_and_measures_every_token(policy: Policy) -> None:
+    made = batch()
+    updater = Updater(policy, settings(beta=0.2, kl="k1", kl_placement="reward"), total_steps=4)
+    frozen = updater.passes.freeze(made)
+    for row in range(4):
+        n = LENGTHS[row][1]
+        k1 = logp_of(policy.model, made, row) - logp_of(policy._reference, made, row)
+        assert torch.allclose(frozen.token_kl[row, :n], k1.detach(), atol=1e-10)
+    assert bool((frozen.token_k3 >= 0).all())
+    without = updated(policy_of(copy.deepcopy(policy.model)), settings())
+    assert updater.update(frozen)["grad_norm"] == pytest.approx(without["grad_norm"], rel=1e-12)
+
+
+def test_the_kl_is_measured_at_beta_0_without_changing_the_update(policy: Policy) -> None:
+    plain = copy.deepcopy(policy.model)
+    updated(policy_of(plain), settings(learning_rate=0.01))
+    updated(policy, settings(learning_rate=0.01, kl_metric=True))
+    for one, other in zip(plain.parameters(), policy.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_only_the_tokens_of_highest_entropy_are_trained(policy: Policy) -> None:
+    made = batch()
+    entropies = [full_entropy(logits(policy.model, made, row)).detach() for row in range(4)]
+    threshold = torch.quantile(torch.cat(entropies), 0.75)
+
+    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
+        return -(ADVANTAGES[row] * logp_of(network, made, row))[entropies[row] >= threshold].sum()
+
+    expected = gradient_norm(policy, loss)
+    metrics = updated(policy, settings(top_entropy_quantile=0.25))
+    assert metrics["grad_norm"] == pytest.approx(expected, rel=MODEL_PRECISION)
+
+
+def test_truncated_importance_weights_against_the_sampler(policy: Policy) -> None:
+    made = batch()
+
+    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
+        logp = logp_of(network, made, row)
+        weight = (logp.detach() + 2.0).exp().clamp(max=1.5)  # the sampler reported −2 for every token
+        return -(ADVANTAGES[row] * weight * logp).sum()
+
+    expected = gradient_norm(policy, loss)
+    metrics = updated(policy, settings(rollout_correction="token_truncate", rollout_correction_max=1.5))
+    assert metrics["grad_norm"] == pytest.approx(expected, rel=MODEL_PRECISION)
+
+
+def test_rows_of_negative_advantage_that_left_the_sampler_are_left_out(policy: Policy) -> None:
+    made = batch(sampler_shift=5.0)  # the sampler found every token far likelier than the policy does
+
+    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
+        kept = float(ADVANTAGES[row] >= 0)
+        return -(kept * ADVANTAGES[row] * logp_of(network, made, row)).sum()
+
+    expected = gradient_norm(policy, loss)
+    metrics = updated(policy, settings(off_policy_mask_threshold=0.5), made)
+    assert metrics["grad_norm"] == pytest.approx(expected, rel=MODEL_PRECISION)
+
+
+def test_the_value_loss_trains_head_and_model(policy: Policy) -> None:
+    policy.add_value_head(seed=0)
+    head = policy.value_head.double()
+    updater = Updater(policy, settings(value_head=True, value_loss_coef=0.5, value_clip=None), total_steps=4)
+    returns = torch.ones(4, 5, dtype=torch.float64)
+    frozen = replace(updater.passes.freeze(batch()), returns=returns)
+    assert bool((frozen.old_values == 0).all())  # before it has learnt
+    metrics = updater.update(frozen)
+    # ½(0 − 1)² on each of 12 tokens, each weighing 1 / (4 · 8).
+    assert metrics["loss/value"] == pytest.approx(0.5 * 12 / 32)
+    assert bool((head.outer.bias != 0).all())
+
+
+def test_a_warm_up_and_a_controller_move_beta(policy: Policy) -> None:
+    config = settings(
+        beta=0.4, kl_warmup_steps=4, kl_controller="ppo_rule", kl_controller_args={"target": 1e-9}, learning_rate=0.01
+    )
+    updater = Updater(policy, config, total_steps=4)
+    seen = []
+    for _ in range(3):
+        seen.append(updater.update(updater.passes.freeze(batch()))["kl_coef"])
+    # The KL is far above its target, so β doubles after each update; the warm-up gives 1/4, 2/4, 3/4 of it.
+    assert seen == pytest.approx([0.4 / 4, 0.8 * 2 / 4, 1.6 * 3 / 4])
+
+
+def test_state_of_the_coefficients_survives_a_round_trip(policy: Policy) -> None:
+    config = settings(beta=0.4, kl_controller="step_rule", entropy_coef=0.01, entropy_controller="adaptive")
+    updater = Updater(policy, config, total_steps=4)
+    updater.update(updater.passes.freeze(batch()))
+    other = Updater(policy_of(copy.deepcopy(policy.model)), config, total_steps=4)
+    other.load_state(updater.state())
+    assert other.state() == updater.state()
+    assert other.beta.in_effect == updater.beta.in_effect

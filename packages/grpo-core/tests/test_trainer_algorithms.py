@@ -1,0 +1,166 @@
+"""Whole runs with each baseline, loss, penalty and sampling rule, on rewards that depend on the completion's text."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from grpo_core import train
+from grpo_core.config import EvalConfig, LoraConfig, RunConfig, ScoringConfig, TrainerConfig
+from grpo_core.policy.fresh import fresh_model
+
+TASKS = """
+from collections.abc import Iterable
+from grpo_core import Invalid, Row, Task, reward
+
+def load(config) -> Iterable[Row]:
+    for index in range(12):
+        yield Row(id=f"{config.split}{index}", gold="x")
+
+def validate(text, row):
+    return text
+
+@reward(1.0)
+def printable(answer):
+    return sum(32 <= ord(character) < 127 for character in answer) / max(1, len(answer))
+
+@reward(0.5)
+def short(answer):
+    return float(len(answer) < 4)
+
+@reward(1.0)
+def sometimes(answer, row):
+    return 1.0 if row.id[-1] in "02468" else float(len(answer) % 2)
+
+@reward(1.0)
+def odd(answer):
+    return float(sum(map(ord, answer)) % 2)
+
+def prompt(row):
+    return row.id
+
+letters = Task("letters", load, prompt, validate, (printable, short), max_completion_length=6)
+coins = Task("coins", load, prompt, validate, (odd,), max_completion_length=6)
+halves = Task("halves", load, prompt, validate, (sometimes,), max_completion_length=6)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("algorithms")
+    model, tokenizer = fresh_model("tiny", seed=0)
+    model.save_pretrained(path / "model")
+    tokenizer.save_pretrained(path / "model")
+    (path / "tasks.py").write_text(TASKS)
+    return path
+
+
+def run(folder: Path, out: Path, task: str = "letters", *, lora: bool = False, **trainer: object) -> list[dict]:
+    """Train two steps and return the log."""
+    options = {"max_steps": 2, "prompts_per_step": 4, "num_generations": 4, "max_completion_length": 6, **trainer}
+    result = train(
+        RunConfig(
+            task=f"{folder / 'tasks.py'}:{task}",
+            model=str(folder / "model"),
+            output_dir=str(out),
+            device="cpu",
+            trainer=TrainerConfig(**{"learning_rate": 1e-3, **options}),
+            lora=LoraConfig(enabled=lora, r=2),
+            scoring=ScoringConfig(workers=1),
+            eval=EvalConfig(at_start=False, at_end=False),
+        )
+    )
+    lines = [json.loads(line) for line in (result.run_dir / "logs" / "train_log.jsonl").read_text().splitlines()]
+    for line in lines:
+        assert all(value is None or math.isfinite(value) for value in line.values())
+        assert line["skipped_updates"] == 0
+    return lines
+
+
+BASELINES = [
+    "group_mean", "leave_one_out", "batch_mean", "ema", "adaptive", "adaptive_shrink", "role", "pass_at_k",
+    "pass_at_k_best", "maxrl", "bnpo", "reinforce_pp", "reinforce_pp_baseline", "gpg", "opo", "remax", "gdpo",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_every_baseline_trains(folder: Path, tmp_path: Path, baseline: str) -> None:
+    # Rewards that are 0 or 1 and depend on the completion suit every one of them.
+    lines = run(folder, tmp_path, "coins", baseline=baseline, scale_rewards="none", num_generations=6)
+    assert max(line["grad_norm"] for line in lines) > 0
+
+
+LOSSES = [
+    "bnpo", "rloo", "reinforce", "gpg", "cispo", "sapo", "dro", "dppo", "gspo", "gspo_token", "gmpo", "luspo", "vespo",
+    "seq_ppo",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_every_loss_trains_and_its_ratio_is_one_on_policy(folder: Path, tmp_path: Path, loss_type: str) -> None:
+    first, _ = run(folder, tmp_path, loss_type=loss_type)
+    assert first["grad_norm"] > 0
+    assert first["ratio_mean"] == first["ratio_max"] == 1.0
+    assert first["ess"] == pytest.approx(1.0)
+    assert first.get("clip_ratio/region", 0.0) == 0.0
+
+
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("kl", ["k1", "k2", "k3", "abs", "fkl", "fkl_k3", "jeffreys", "full"])
+def test_every_kl_is_zero_at_the_first_step_in_the_loss(folder: Path, tmp_path: Path, kl: str, lora: bool) -> None:
+    first, second = run(folder, tmp_path, beta=0.05, kl=kl, lora=lora)
+    assert first["kl"] == pytest.approx(0.0, abs=1e-6)
+    assert second["kl"] != 0.0
+    if kl in ("k2", "k3", "abs", "fkl_k3", "jeffreys", "full"):
+        assert second["kl"] > 0
+
+
+@pytest.mark.parametrize("baseline", ["group_mean", "reinforce_pp"])
+def test_kl_in_the_reward_changes_the_advantages_once_the_policy_has_moved(
+    folder: Path, tmp_path: Path, baseline: str
+) -> None:
+    options = {"baseline": baseline, "scale_rewards": "none", "learning_rate": 1e-2}
+    plain = run(folder, tmp_path / "a", **options)
+    penalised = run(folder, tmp_path / "b", beta=0.5, kl="k1", kl_placement="reward", **options)
+    assert penalised[0]["kl"] == pytest.approx(0.0, abs=1e-6)
+    assert penalised[1]["kl/k3"] > 0
+    assert penalised[0]["grad_norm"] == pytest.approx(plain[0]["grad_norm"], rel=1e-3)
+    assert penalised[1]["grad_norm"] != pytest.approx(plain[1]["grad_norm"], rel=1e-3)
+
+
+def test_the_value_head_learns_and_is_saved(folder: Path, tmp_path: Path) -> None:
+    lines = run(
+        folder, tmp_path, baseline="value", value_head=True, use_gae=True, value_learning_rate=1e-2, max_steps=8,
+        scale_rewards="none",
+    )  # fmt: skip
+    assert lines[-1]["loss/value"] < lines[0]["loss/value"]
+    (path,) = tmp_path.glob("run_*/training_state/step_final/model/value_head.safetensors")
+    assert path.stat().st_size > 1000
+
+
+def test_dynamic_sampling_replaces_groups_that_teach_nothing(folder: Path, tmp_path: Path) -> None:
+    # Of this task, prompts with an even id always get reward 1: half of all groups are drawn again.
+    plain = run(folder, tmp_path / "a", "halves", num_generations=8)
+    assert plain[0]["frac_reward_zero_std"] > 0
+    lines = run(folder, tmp_path / "b", "halves", num_generations=8, dynamic_sampling=True)
+    for line in lines:
+        assert line["frac_reward_zero_std"] == 0
+        assert line["dynamic_sampling/rejected"] >= 1
+        assert line["dynamic_sampling/unfilled"] == 0
+
+
+def test_dynamic_sampling_gives_up_after_the_last_attempt_and_says_so(folder: Path, tmp_path: Path) -> None:
+    lines = run(folder, tmp_path, dynamic_sampling=True, dynamic_sampling_attempts=2, dynamic_sampling_min_std=10.0)
+    for line in lines:
+        assert line["dynamic_sampling/attempts"] == 2
+        assert line["dynamic_sampling/rejected"] == 8  # all 4 groups, twice
+        assert line["dynamic_sampling/unfilled"] == 4
+
+
+def test_the_reference_is_stored_with_the_run(folder: Path, tmp_path: Path) -> None:
+    run(folder, tmp_path / "kl", beta=0.1)
+    (stored,) = (tmp_path / "kl").glob("run_*/reference/reference.json")
+    assert json.loads(stored.read_text())["kind"] == "model"
+    run(folder, tmp_path / "plain")
+    assert not list((tmp_path / "plain").glob("run_*/reference"))

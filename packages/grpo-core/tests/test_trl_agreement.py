@@ -1,0 +1,259 @@
+"""Every loss of the installed TRL on the same numbers: its own `_compute_loss` runs, with a stand-in for the model."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from grpo_core.algorithms import losses, sequence_losses
+from grpo_core.algorithms.aggregation import token_weights, weighted_sum
+from grpo_core.algorithms.corrections import high_entropy_mask, off_policy_mask, rollout_weights
+from grpo_core.algorithms.kl import k3
+from grpo_core.algorithms.losses import importance_ratio, policy_loss
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # inside TRL and datasets, at import
+    pytest.mark.filterwarnings("ignore:You are importing from 'trl.experimental'"),
+]
+
+ROWS, TOKENS, MAX_COMPLETION_LENGTH = 6, 9, 16
+TOLERANCE = 1e-6  # TRL chooses SAPO's temperature in float32
+
+Objective = Callable[..., Tensor]
+
+
+@dataclass
+class Batch:
+    """A random batch, off-policy enough that every clip has tokens on both sides of it."""
+
+    logp: Tensor
+    old: Tensor
+    sampler: Tensor
+    ref: Tensor
+    entropy: Tensor
+    advantages: Tensor
+    mask: Tensor
+    groups: Tensor = field(default_factory=lambda: torch.arange(ROWS) // 3)
+
+
+def batch(seed: int, spread: float) -> Batch:
+    random = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random, dtype=torch.float64)
+
+    logp = -normal(ROWS, TOKENS).abs() - 0.1
+    lengths = torch.tensor([TOKENS, 1, 4, 7, 2, 5])
+    mask = torch.arange(TOKENS) < lengths[:, None]
+    mask[3, 2] = False  # a token of a tool
+    return Batch(
+        logp.requires_grad_(),
+        (logp + spread * normal(ROWS, TOKENS)).detach(),
+        (logp + spread * normal(ROWS, TOKENS)).detach(),
+        (logp + 0.3 * normal(ROWS, TOKENS)).detach(),
+        normal(ROWS, TOKENS).abs(),
+        torch.tensor([1.5, -0.7, 0.4, -1.2, 0.0, 2.0], dtype=torch.float64),
+        mask,
+    )
+
+
+def trl_loss(trainer: type, data: Batch, settings: dict[str, Any], **inputs: Tensor) -> Tensor:
+    """`trainer._compute_loss` with `data.logp` as what its model says; `settings` are those of TRL's configuration."""
+    from accelerate import Accelerator
+
+    stand_in = trainer.__new__(trainer)
+    defaults: dict[str, Any] = {
+        "loss_type": "grpo", "importance_sampling_level": "token", "beta": 0.0, "epsilon_low": 0.2,
+        "epsilon_high": 0.2, "off_policy_mask_threshold": None, "top_entropy_quantile": 1.0, "use_vllm": False,
+        "vllm_importance_sampling_correction": True, "entropy_coef": 0.0,
+    }  # fmt: skip
+    arguments = {
+        "delta": None, "use_bias_correction_kl": False, "sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05,
+        "vespo_k_pos": 2.0, "vespo_lambda_pos": 3.0, "vespo_k_neg": 3.0, "vespo_lambda_neg": 2.0,
+    }  # fmt: skip
+    attributes = {**defaults, **{key: value for key, value in settings.items() if key not in arguments}}
+    attributes |= {
+        "args": SimpleNamespace(
+            **{**arguments, **{key: value for key, value in settings.items() if key in arguments}},
+            steps_per_generation=1,
+            report_to=[],
+        ),
+        "accelerator": Accelerator(cpu=True),
+        "model": SimpleNamespace(training=True),
+        "max_completion_length": MAX_COMPLETION_LENGTH,
+        "current_gradient_accumulation_steps": 1,
+        "aux_loss_enabled": False,
+        "_entropy_bonus_enabled": attributes["entropy_coef"] != 0,
+        "use_adaptive_entropy": False,
+        "_metrics": {"train": defaultdict(list)},
+        "_get_per_token_logps_and_entropies": lambda *args, **kwargs: (data.logp, data.entropy, None),
+    }
+    for name, value in attributes.items():
+        setattr(stand_in, name, value)
+    tokens = torch.zeros(ROWS, TOKENS, dtype=torch.int64)
+    loss = stand_in._compute_loss(
+        None,
+        {
+            "prompt_ids": tokens[:, :1], "prompt_mask": tokens[:, :1] + 1,
+            "completion_ids": tokens, "completion_mask": data.mask.long(),
+            "advantages": data.advantages, "old_per_token_logps": data.old, "ref_per_token_logps": data.ref,
+            "num_items_in_batch": data.mask.sum(), **inputs,
+        },
+    )  # fmt: skip
+    assert isinstance(loss, Tensor)
+    return loss
+
+
+def our_loss(
+    objective: Objective, data: Batch, options: dict[str, Any], correction: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The product's policy loss, and the weights of its tokens."""
+    weights = token_weights(
+        data.mask,
+        objective.aggregation,  # type: ignore[attr-defined] # set by the decorator
+        max_completion_length=MAX_COMPLETION_LENGTH,
+    )
+    arguments = (data.logp, data.old, data.advantages, data.mask, weights)
+    return policy_loss(objective, *arguments, correction=correction, **options), weights
+
+
+def assert_agree(ours: Tensor, theirs: Tensor, data: Batch) -> None:
+    (gradient,) = torch.autograd.grad(ours, data.logp, retain_graph=True)
+    (expected,) = torch.autograd.grad(theirs, data.logp, retain_graph=True)
+    assert expected.abs().max() > 1e-3  # or the comparison would show nothing
+    torch.testing.assert_close(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE)
+    torch.testing.assert_close(gradient, expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+CLIP = {"epsilon": 0.2, "epsilon_high": 0.2}
+SEQUENCE = {"importance_sampling_level": "sequence"}
+
+LOSS_TYPES: dict[str, tuple[Objective, dict[str, Any], dict[str, Any]]] = {
+    "grpo": (losses.grpo, CLIP, {}),
+    "dr_grpo": (losses.dr_grpo, CLIP, {}),
+    "dapo": (losses.dapo, {}, {"epsilon_high": 0.28}),
+    "bnpo": (losses.bnpo, CLIP, {}),
+    "cispo": (losses.cispo, {"epsilon_high": 1.3}, {"epsilon_high": 1.3}),
+    "sapo": (losses.sapo, {}, {}),
+    "luspo": (sequence_losses.luspo, {}, {"epsilon_low": 2e-3, "epsilon_high": 2.5e-3, **SEQUENCE}),
+    "vespo": (sequence_losses.vespo, {}, {}),
+}
+"""TRL's loss_type -> our objective, its options, and what TRL's configuration says for the same."""
+
+
+def test_no_loss_type_of_trl_is_missing() -> None:
+    from trl import GRPOTrainer
+
+    lines = inspect.getsource(GRPOTrainer._compute_loss).splitlines()
+    named = {word for line in lines if "self.loss_type" in line for word in re.findall(r'"(\w+)"', line)}
+    assert named == set(LOSS_TYPES)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_loss_types(loss_type: str, seed: int) -> None:
+    from trl import GRPOTrainer
+
+    # Sequences of several tokens are already far off at a small spread, so that vespo's weight has not vanished.
+    data = batch(seed, spread=0.1 if loss_type == "vespo" else 0.4)
+    objective, options, settings = LOSS_TYPES[loss_type]
+    theirs = trl_loss(GRPOTrainer, data, {"loss_type": loss_type, **settings})
+    assert_agree(our_loss(objective, data, options)[0], theirs, data)
+
+
+@pytest.mark.parametrize("epsilons", [(3e-4, 4e-4), (0.1, 0.1)])
+def test_gspo(epsilons: tuple[float, float]) -> None:
+    from trl import GRPOTrainer
+
+    data = batch(3, spread=0.2)
+    low, high = epsilons
+    theirs = trl_loss(GRPOTrainer, data, {**SEQUENCE, "epsilon_low": low, "epsilon_high": high})
+    options = {"epsilon": low, "epsilon_high": high}
+    assert_agree(our_loss(sequence_losses.gspo, data, options)[0], theirs, data)
+    # The same advantage at each token of a completion: GSPO-token is GSPO.
+    assert_agree(our_loss(sequence_losses.gspo_token, data, options)[0], theirs, data)
+
+
+def test_two_sided_clipping() -> None:
+    from trl import GRPOTrainer
+
+    data = batch(4, spread=1.0)
+    theirs = trl_loss(GRPOTrainer, data, {"delta": 1.5})
+    assert_agree(our_loss(losses.grpo, data, {**CLIP, "delta": 1.5})[0], theirs, data)
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_with_a_kl_penalty(corrected: bool) -> None:
+    from trl import GRPOTrainer
+
+    data = batch(5, spread=0.4)
+    theirs = trl_loss(GRPOTrainer, data, {"beta": 0.04, "use_bias_correction_kl": corrected})
+    ours, weights = our_loss(losses.grpo, data, CLIP)
+    penalty = k3(data.logp, data.ref)
+    if corrected:
+        penalty = importance_ratio(data.logp, data.old) * penalty
+    assert_agree(ours + 0.04 * weighted_sum(penalty, data.mask, weights), theirs, data)
+
+
+def test_off_policy_rows_and_low_entropy_tokens_left_out() -> None:
+    from trl import GRPOTrainer
+
+    data = batch(6, spread=0.4)
+    settings = {"off_policy_mask_threshold": 0.05, "top_entropy_quantile": 0.4}
+    theirs = trl_loss(GRPOTrainer, data, settings, sampling_per_token_logps=data.sampler)
+    kept = off_policy_mask(data.advantages, data.logp, data.sampler, data.mask, threshold=0.05)
+    assert 0 < kept.sum() < ROWS
+    tokens = high_entropy_mask(data.entropy, data.mask, quantile=0.4)
+    assert_agree(our_loss(losses.grpo, data, CLIP, correction=kept[:, None] * tokens)[0], theirs, data)
+
+
+def test_an_entropy_bonus() -> None:
+    from trl import GRPOTrainer
+
+    data = batch(7, spread=0.4)
+    data.entropy = -data.logp.exp() * data.logp  # any function of the policy, so that it has a gradient
+    theirs = trl_loss(GRPOTrainer, data, {"entropy_coef": 0.1})
+    ours, _ = our_loss(losses.grpo, data, CLIP)
+    mean = token_weights(data.mask, "token_mean", max_completion_length=MAX_COMPLETION_LENGTH)
+    assert_agree(ours - 0.1 * weighted_sum(data.entropy, data.mask, mean), theirs, data)
+
+
+def test_a_rollout_correction() -> None:
+    from trl import GRPOTrainer
+
+    data = batch(8, spread=0.4)
+    weights = rollout_weights(data.old, data.sampler, data.mask, mode="token_truncate", maximum=1.2, minimum=None)
+    theirs = trl_loss(GRPOTrainer, data, {"use_vllm": True}, importance_sampling_ratio=weights)
+    assert_agree(our_loss(losses.grpo, data, CLIP, correction=weights)[0], theirs, data)
+
+
+def test_gmpo() -> None:
+    from trl.experimental.gmpo import GMPOTrainer
+
+    data = batch(9, spread=0.5)
+    theirs = trl_loss(GMPOTrainer, data, {"epsilon_low": 0.4, "epsilon_high": 0.4})
+    assert_agree(our_loss(sequence_losses.gmpo, data, {})[0], theirs, data)
+
+
+def test_rloo_clips_the_ratio_of_a_whole_completion() -> None:
+    from trl import RLOOTrainer
+
+    data = batch(10, spread=0.2)
+    old = (data.old * data.mask).sum(dim=1)
+    theirs = trl_loss(RLOOTrainer, data, {}, old_logps=old)
+    assert_agree(our_loss(sequence_losses.seq_ppo, data, CLIP)[0], theirs, data)
+    # On-policy, the token-level `rloo` has the same gradient.
+    data.old = data.logp.detach()
+    theirs = trl_loss(RLOOTrainer, data, {}, old_logps=(data.old * data.mask).sum(dim=1))
+    (expected,) = torch.autograd.grad(theirs, data.logp, retain_graph=True)
+    (gradient,) = torch.autograd.grad(our_loss(losses.rloo, data, CLIP)[0], data.logp)
+    torch.testing.assert_close(gradient, expected)

@@ -1,0 +1,13 @@
+"""Every operation of the golden cases: name -> (decoded inputs, dtype) -> results by name."""
+
+from __future__ import annotations
+
+from ops import advantages, corrections, diagnostics, kl, losses
+
+OPERATIONS = {
+    **advantages.OPERATIONS,
+    **corrections.OPERATIONS,
+    **diagnostics.OPERATIONS,
+    **kl.OPERATIONS,
+    **losses.OPERATIONS,
+}
