@@ -67,7 +67,7 @@ class UpdateStatistics:
         if one.value_loss is not None:
             sums["loss/value"] += one.value_loss
         sums["entropy"] += _sum(one.entropy, mask)
-        sums["sampler_mismatch"] += _sum((one.logp - micro.sampler_logprobs.to(one.logp)).abs(), mask)
+        sums["sampler_mismatch"] += _sum((one.old_logp - micro.sampler_logprobs.to(one.logp)).abs(), mask)
         if one.kl is not None:
             sums["kl"] += _sum(one.kl, mask)
         if one.ref_logp is not None:
