@@ -16,9 +16,7 @@ def constant(step: int, total_steps: int, *, warmup_steps: int = 0) -> float:
     return _warmup(step, warmup_steps)
 
 
-@described(
-    formula="0.1 + 0.9·(1 + cos(π·progress)) / 2, after linear warm-up", source="arXiv 1608.03983"
-)
+@described(formula="0.1 + 0.9·(1 + cos(π·progress)) / 2, after linear warm-up", source="arXiv 1608.03983")
 def cosine(step: int, total_steps: int, *, warmup_steps: int = 0) -> float:
     """Linear warm-up, then half a cosine from 1 to `FINAL_COSINE_FACTOR` at `total_steps`, constant after."""
     if step < warmup_steps:
