@@ -23,6 +23,8 @@ from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import RECIPES
 from grpo_core.config.sources import RESERVED_ENVIRONMENT
 from grpo_core.errors import ExitCode
+from grpo_core.tracking.aliases import ALIASES as METRIC_ALIASES
+from grpo_core.tracking.aliases import NOT_KEPT
 from grpo_core.training.catalogue import CATALOGUE, SECTIONS
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -89,6 +91,11 @@ Written by `docs/generate.py` from `grpo_core/training/catalogue.py`; change it 
 
 What a line of `logs/train_log.jsonl` holds. A number that does not exist in a step (a mean over nothing) is `null`, or
 left out where nothing was computed at all.
+"""
+
+OTHER_NAMES = """\
+What the reference systems call these metrics. `tracking.reference_names=true` writes them to trackers under both \
+names, `grpo runs show RUN --aliases` shows them. A name of theirs that is ours too has no line.\
 """
 
 AGGREGATIONS: Mapping[Aggregation, tuple[str, str]] = {
@@ -209,7 +216,18 @@ def metrics_page() -> str:
         if not any(each.healthy for each in listed):
             heading, rows = heading[:2], (row[:2] for row in rows)
         parts.append(f"## {section}\n\n{_filled(common)}\n\n{_table(heading, rows)}")
+    parts.append(_other_names())
     return "\n".join(parts)
+
+
+def _other_names() -> str:
+    """What the reference systems call the metrics, and which names of theirs nothing here has."""
+    kept = ((f"`{each.alias}`", each.system, f"`{each.name}`", each.note) for each in METRIC_ALIASES)
+    not_kept = ((f"`{name}`", why) for name, why in NOT_KEPT.items())
+    return (
+        f"## Other names\n\n{_filled(OTHER_NAMES)}\n\n{_table(('theirs', 'of', 'ours', 'difference'), kept)}\n"
+        f"Names that nothing here has:\n\n{_table(('theirs', 'why'), not_kept)}"
+    )
 
 
 def pages() -> Mapping[Path, str]:

@@ -31,7 +31,11 @@ def section(heading: str) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize("kind", registry.BUILT_IN)
+def test_every_kind_of_algorithm_has_a_heading() -> None:
+    assert set(HEADINGS) == set(registry.BUILT_IN) - {"tracker"}, "a tracker is no algorithm: how-to/tracking.md"
+
+
+@pytest.mark.parametrize("kind", HEADINGS)
 def test_every_variant_has_its_place(kind: str) -> None:
     text = section(HEADINGS[kind])
     assert re.findall(r"^### `(\w+)`$", text, re.MULTILINE) == list(registry.names(kind))

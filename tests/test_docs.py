@@ -41,8 +41,15 @@ NOT_RUN = {
 
 END = "<<<end of command>>>"
 
-SLOW = (r"(uv run )?grpo-run($| .*--max-steps| --seed)", r"grpo warm-start ", r"(uv run )?grpo eval ")
-"""Commands that load a model, or take minutes; run with -m slow."""
+SLOW = (
+    r"(uv run )?grpo-run($| .*--max-steps| --seed)",
+    r"(RUN=\$\()?grpo run .*--config",
+    r"grpo (warm-start|resume|publish|rollouts) ",
+    r"grpo runs",
+    r"(uv run )?grpo eval ",
+    r"ls (\$RUN|model)",
+)
+"""Commands that load a model, or take minutes, and those that need what they leave; run with -m slow."""
 
 SLOW_PYTHON = ("from grpo_core import train", "from grpo_core import evaluate")
 """Likewise blocks of Python that hold one of these."""

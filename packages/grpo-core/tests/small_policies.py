@@ -13,6 +13,7 @@ from grpo_core.policy.policy import Policy
 from grpo_core.rollout import Completion, Rollout, Turn
 from grpo_core.task import Row, Score
 from grpo_core.training.batch import TrainBatch, collate
+from grpo_core.training.update import Updater, mean_metrics
 
 LENGTHS = [(3, 4), (3, 2), (2, 5), (2, 1)]  # (prompt, completion) tokens of each row
 ADVANTAGES = torch.tensor([0.5, -1.0, 0.75, 0.25], dtype=torch.float64)
@@ -53,3 +54,10 @@ def settings(**options: object) -> TrainerConfig:
             **options,
         }
     )
+
+
+def update(updater: Updater, made: TrainBatch) -> dict[str, float]:
+    """Take every optimizer step of a batch: the mean of their metrics."""
+    taken: list[dict[str, float]] = []
+    assert updater.update(made, taken)
+    return mean_metrics(taken)

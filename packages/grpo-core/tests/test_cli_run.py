@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import grpo_core.evaluation
 import grpo_core.training
 from grpo_core.callbacks import Callback, Choice, RunInfo, StepRecord
 from grpo_core.cli import main as entry
@@ -171,39 +170,6 @@ def test_a_saved_configuration_repeats_the_run(trainer: FakeTrainer, tmp_path: P
     assert trainer.configs[2].trainer.num_train_epochs is None
 
 
-def test_eval_passes_everything_on(
-    trainer: FakeTrainer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: dict[str, Any] = {}
-
-    def fake(task: str, model: str, **options: Any) -> dict[str, Any]:
-        asked.update(options, task=task, model=model)
-        print("a library prints")
-        options["callbacks"][0].on_progress("evaluating", 1, 2)
-        options["callbacks"][0].on_evaluation("rhyme.one", "base", RESULT)
-        return {"rhyme.one": RESULT}
-
-    monkeypatch.setattr(grpo_core.evaluation, "evaluate", SimpleNamespace(evaluate=fake), raising=False)
-    assert (
-        entry.main(["eval", "--size", "20", "--split", "validation", "--temperature", "0.5", "--seed", "2", "--json"])
-        == 0
-    )
-    captured = capsys.readouterr()
-    assert json.loads(captured.out) == {"rhyme.one": RESULT}, "what libraries print goes to stderr"
-    assert "a library prints" in captured.err
-    del asked["callbacks"]
-    assert asked == {
-        "task": "./rhyme.py:one", "model": "owner/model", "adapter": None, "size": 20, "split": "validation",
-        "temperature": 0.5, "max_completion_length": 256, "seed": 2, "device": "auto", "precision": "auto",
-    }  # fmt: skip
-
-    assert entry.main(["eval", "trainer.max_completion_length=32"]) == 0
-    assert asked["max_completion_length"] == 32
-    header, row = capsys.readouterr().out.splitlines()
-    assert header.split()[:3] == ["task", "solved", "95%"]
-    assert row.split()[:4] == ["rhyme.one", "0.50", "[0.40,", "0.60]"]
-
-
 def test_warm_start_passes_everything_on(
     trainer: FakeTrainer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,15 +198,10 @@ def test_the_fakes_have_the_signatures_of_the_real_ones() -> None:
     # A fake proves nothing about a function that has changed since.
     import inspect
 
-    from grpo_core.evaluation import evaluate as real_evaluate
     from grpo_core.training import trainer as real_trainer
     from grpo_core.training import warm_start as real_warm_start
 
     inspect.signature(real_trainer.train).bind(RunConfig(), callbacks=(), choices=())
-    inspect.signature(real_evaluate.evaluate).bind(
-        "task", "model", adapter=None, size=1, split="test", temperature=0.0, max_completion_length=1, seed=0,
-        device="cpu", precision="auto", callbacks=(),
-    )  # fmt: skip
     inspect.signature(real_warm_start.warm_start).bind(
         "task", "out", model=None, preset="tiny", max_steps=1, batch_size=1, learning_rate=1e-3, seed=0, eval_size=1,
         device="cpu", command="", callbacks=(),

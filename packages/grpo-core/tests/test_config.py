@@ -121,7 +121,7 @@ def test_every_key_is_documented_once() -> None:
         assert "\n" not in key.description
         assert key.allowed, key.name
     assert set(flatten(RunConfig())) == set(keys())
-    assert sections() == ("trainer", "eval", "lora", "scoring", "curriculum", "engine")
+    assert sections() == ("trainer", "eval", "lora", "scoring", "curriculum", "engine", "tracking")
 
 
 def test_a_key_knows_its_type_and_limits_in_words() -> None:

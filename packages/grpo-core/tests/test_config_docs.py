@@ -6,14 +6,14 @@ import importlib.util
 import re
 import shlex
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from grpo_core.cli import evaluate
 from grpo_core.cli import main as entry
 from grpo_core.cli.group import COMMANDS, load_command
-from grpo_core.config import RunConfig, load_config
+from grpo_core.config import LoadedConfig, load_config
 from grpo_core.config.keys import keys
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -87,8 +87,13 @@ def test_the_examples_in_the_help_of_run_and_eval_are_taken(
     (tmp_path / "model" / "config.json").write_text("{}")
     for arguments in examples_in_help("run", capsys):
         assert entry.main(["run", "--show-config", *arguments]) == 0, capsys.readouterr().err
-    evaluated: list[RunConfig] = []
-    monkeypatch.setattr(evaluate, "_evaluate", lambda config, quiet: evaluated.append(config) or {})
+    run = tmp_path / "training_runs" / "run_2026-11-21_12-30-52"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text("seed: 1\n")
+    evaluated: list[LoadedConfig] = []
+    found = SimpleNamespace(results={}, failures={}, folders={}, has_any=True)
+    monkeypatch.setattr(evaluate, "run_evaluation", lambda loaded, *_: evaluated.append(loaded) or {})
+    monkeypatch.setattr(evaluate, "run_run_evaluation", lambda loaded, *_: evaluated.append(loaded) or found)
     examples = examples_in_help("eval", capsys)
     for arguments in examples:
         assert entry.main(["eval", *arguments]) == 0, capsys.readouterr().err

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_policies import ADVANTAGES, LENGTH, LENGTHS, batch, model, policy_of, settings
+from small_policies import ADVANTAGES, LENGTH, LENGTHS, batch, model, policy_of, settings, update
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
@@ -53,7 +53,7 @@ def gradient_norm(policy: Policy, loss_of_row: object) -> float:
 
 def updated(policy: Policy, config: TrainerConfig, made: TrainBatch | None = None) -> dict[str, float]:
     updater = Updater(policy, config, total_steps=4)
-    return updater.update(updater.passes.freeze(batch() if made is None else made))
+    return update(updater, updater.passes.freeze(batch() if made is None else made))
 
 
 def logp_of(network: LlamaForCausalLM, made: TrainBatch, row: int) -> Tensor:
@@ -120,7 +120,7 @@ def test_kl_in_the_reward_leaves_the_loss_alone_and_measures_every_token(policy:
         assert torch.allclose(frozen.token_kl[row, :n], k1.detach(), atol=1e-10)
     assert bool((frozen.token_k3 >= 0).all())
     without = updated(policy_of(copy.deepcopy(policy.model)), settings())
-    assert updater.update(frozen)["grad_norm"] == pytest.approx(without["grad_norm"], rel=1e-12)
+    assert update(updater, frozen)["grad_norm"] == pytest.approx(without["grad_norm"], rel=1e-12)
 
 
 def test_the_kl_is_measured_at_beta_0_without_changing_the_update(policy: Policy) -> None:
@@ -176,7 +176,7 @@ def test_the_value_loss_trains_head_and_model(policy: Policy) -> None:
     returns = torch.ones(4, 5, dtype=torch.float64)
     frozen = replace(updater.passes.freeze(batch()), returns=returns)
     assert bool((frozen.old_values == 0).all())  # before it has learnt
-    metrics = updater.update(frozen)
+    metrics = update(updater, frozen)
     # ½(0 − 1)² on each of 12 tokens, each weighing 1 / (4 · 8).
     assert metrics["loss/value"] == pytest.approx(0.5 * 12 / 32)
     assert bool((head.outer.bias != 0).all())
@@ -189,7 +189,7 @@ def test_a_warm_up_and_a_controller_move_beta(policy: Policy) -> None:
     updater = Updater(policy, config, total_steps=4)
     seen = []
     for _ in range(3):
-        seen.append(updater.update(updater.passes.freeze(batch()))["kl_coef"])
+        seen.append(update(updater, updater.passes.freeze(batch()))["kl_coef"])
     # The KL is far above its target, so β doubles after each update; the warm-up gives 1/4, 2/4, 3/4 of it.
     assert seen == pytest.approx([0.4 / 4, 0.8 * 2 / 4, 1.6 * 3 / 4])
 
@@ -197,7 +197,7 @@ def test_a_warm_up_and_a_controller_move_beta(policy: Policy) -> None:
 def test_state_of_the_coefficients_survives_a_round_trip(policy: Policy) -> None:
     config = settings(beta=0.4, kl_controller="step_rule", entropy_coef=0.01, entropy_controller="adaptive")
     updater = Updater(policy, config, total_steps=4)
-    updater.update(updater.passes.freeze(batch()))
+    update(updater, updater.passes.freeze(batch()))
     other = Updater(policy_of(copy.deepcopy(policy.model)), config, total_steps=4)
     other.load_state(updater.state())
     assert other.state() == updater.state()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small_policies import LENGTHS, batch, model, policy_of, settings
+from small_policies import LENGTHS, batch, model, policy_of, settings, update
 
 from grpo_core.algorithms.noise_scale import gns_from_micro
 from grpo_core.policy.policy import Policy
@@ -36,7 +36,7 @@ def three_updates(policy: Policy, folder: Path | None = None, **options: object)
     fixed = {"learning_rate": 0.01, "num_generations": 1, "prompts_per_step": 4, "baseline": "ema"}
     config = settings(**{**fixed, "micro_batch_prompts": 1, **options})
     updater = Updater(policy, config, total_steps=4, probe_dir=folder)
-    return [updater.update(updater.passes.freeze(batch())) for _ in range(3)]
+    return [update(updater, updater.passes.freeze(batch())) for _ in range(3)]
 
 
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: next(iter(probe)))
@@ -83,7 +83,7 @@ def test_a_prompt_that_is_skipped_in_compute_counts_as_a_gradient_of_zero() -> N
         num_generations=1, prompts_per_step=4, baseline="ema", micro_batch_prompts=1, gradient_noise_scale=True
     )
     updater = Updater(policy_of(model(3)), config, total_steps=1)
-    metrics = updater.update(made)
+    metrics = update(updater, made)
     assert (metrics["gns/g2"], metrics["gns/trace"]) == pytest.approx((g2, trace), rel=1e-6)
 
 

@@ -163,7 +163,7 @@ def test_too_many_abstentions_end_the_run_and_name_the_task(folder: Path, tmp_pa
         train(run)
     (run_dir,) = tmp_path.iterdir()  # and nothing is lost: the evidence and the model are there
     assert "ZeroDivisionError" in (run_dir / "logs" / "rollouts.jsonl").read_text()
-    assert (run_dir / "training_state" / "step_final" / "model" / "model.safetensors").is_file()
+    assert (run_dir / "training_state" / "step_latest" / "model" / "model.safetensors").is_file()
 
 
 class StopAfter(Callback):
@@ -181,7 +181,8 @@ def test_ctrl_c_stops_cleanly_and_saves(folder: Path, tmp_path: Path) -> None:
     result = train(config(folder, tmp_path, max_steps=50), callbacks=[StopAfter(2)])
     assert result.interrupted
     assert result.summary["steps"] == 2
-    assert (result.run_dir / "training_state" / "step_final" / "model" / "model.safetensors").is_file()
+    assert (result.run_dir / "training_state" / "step_latest").resolve().name == "step_2"
+    assert (result.run_dir / "training_state" / "step_2" / "model" / "model.safetensors").is_file()
     assert json.loads((result.run_dir / "summary.json").read_text())["interrupted"] is True
     assert signal.getsignal(signal.SIGINT) is handler
 

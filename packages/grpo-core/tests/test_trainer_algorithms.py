@@ -2,11 +2,14 @@
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from grpo_core import train
+from grpo_core.callbacks import Callback, StepRecord
 from grpo_core.config import EvalConfig, LoraConfig, RunConfig, ScoringConfig, TrainerConfig
 from grpo_core.policy.fresh import fresh_model
 
@@ -56,7 +59,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(folder: Path, out: Path, task: str = "letters", *, lora: bool = False, **trainer: object) -> list[dict]:
+def run(
+    folder: Path,
+    out: Path,
+    task: str = "letters",
+    *,
+    lora: bool = False,
+    callbacks: Sequence[Callback] = (),
+    **trainer: object,
+) -> list[dict]:
     """Train two steps and return the log."""
     options = {"max_steps": 2, "prompts_per_step": 4, "num_generations": 4, "max_completion_length": 6, **trainer}
     result = train(
@@ -69,7 +80,8 @@ def run(folder: Path, out: Path, task: str = "letters", *, lora: bool = False, *
             lora=LoraConfig(enabled=lora, r=2),
             scoring=ScoringConfig(workers=1),
             eval=EvalConfig(at_start=False, at_end=False),
-        )
+        ),
+        callbacks=callbacks,
     )
     lines = [json.loads(line) for line in (result.run_dir / "logs" / "train_log.jsonl").read_text().splitlines()]
     for line in lines:
@@ -164,3 +176,21 @@ def test_the_reference_is_stored_with_the_run(folder: Path, tmp_path: Path) -> N
     assert json.loads(stored.read_text())["kind"] == "model"
     run(folder, tmp_path / "plain")
     assert not list((tmp_path / "plain").glob("run_*/reference"))
+
+
+class Memory(Callback):
+    """Resident memory after each step, in MiB."""
+
+    def __init__(self) -> None:
+        self.after: list[float] = []
+
+    def on_step(self, record: StepRecord) -> None:
+        self.after.append(psutil.Process().memory_info().rss / 2**20)
+
+
+@pytest.mark.slow
+def test_memory_stays_flat_over_two_hundred_steps(folder: Path, tmp_path: Path) -> None:
+    memory = Memory()
+    options = {"max_steps": 200, "beta": 0.05, "num_iterations": 2, "entropy_coef": 0.01, "dynamic_sampling": True}
+    run(folder, tmp_path, callbacks=[memory], **options)
+    assert max(memory.after[150:]) < 1.05 * max(memory.after[20:50])

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from small_policies import update
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from grpo_core.config import RunConfig, TrainerConfig
@@ -51,7 +52,7 @@ def updated(policy: Policy, **options: object) -> tuple[dict[str, float], torch.
     updater = Updater(policy, config, total_steps=4)
     if config.beta:
         policy.freeze_reference()
-    metrics = updater.update(updater.passes.freeze(batch()))
+    metrics = update(updater, updater.passes.freeze(batch()))
     return metrics, torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
 
 
@@ -95,7 +96,7 @@ def test_more_iterations_move_the_ratio_away_from_one(policy: Policy) -> None:
 def test_steps_per_generation_split_the_batch_and_keep_the_old_log_probs(policy: Policy) -> None:
     config = TrainerConfig(learning_rate=1e-2, num_generations=2, prompts_per_step=2, steps_per_generation=2)
     updater = Updater(policy, config, total_steps=1)
-    metrics = updater.update(updater.passes.freeze(batch()))
+    metrics = update(updater, updater.passes.freeze(batch()))
     assert updater.updates == 2
     assert metrics["ratio_mean"] != 1.0  # the second half was sampled by the policy before the first half's update
 
@@ -132,11 +133,11 @@ def test_a_non_finite_gradient_is_skipped_and_counted_and_at_last_an_error(polic
         "advantages": torch.full((4,), math.inf, dtype=torch.float64)
     })  # fmt: skip
     for _ in range(MAX_SKIPPED_IN_A_ROW - 1):
-        updater.update(broken)
+        update(updater, broken)
     assert updater.skipped == MAX_SKIPPED_IN_A_ROW - 1
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
     with pytest.raises(NonFiniteError, match="learning_rate"):
-        updater.update(broken)
+        update(updater, broken)
 
 
 def test_temperature_divides_the_logits_of_the_trainer_too(policy: Policy) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from grpo_core.task import Score
 
-EvalPhase = Literal["base", "final"]
+EvalPhase = Literal["base", "interval", "final"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ class EndpointOpponent:
             [prompt for prompt in prompts for _ in samples],
             sampling_of(opponent),
             stop=opponent.stop,
-            seeds=[_seed(opponent_key(key, sample)) for key in keys for sample in samples],
+            seeds=[endpoint_seed(opponent_key(key, sample)) for key in keys for sample in samples],
         ):
             texts[index // opponent.samples][index % opponent.samples] = answer.text
             if answer.error:
@@ -153,7 +153,8 @@ def opponent_key(key: SampleKey, sample: int) -> SampleKey:
     return SampleKey(key.seed, key.step, f"{OPPONENT_KEY_PREFIX}{key.prompt_id}/{key.sample}", sample)
 
 
-def _seed(key: SampleKey) -> int:
+def endpoint_seed(key: SampleKey) -> int:
+    """The seed that an endpoint is given for a completion."""
     digest = hashlib.blake2b(repr(tuple(key)).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") % (MAX_SEED + 1)
 

@@ -43,6 +43,11 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "cosine": "grpo_core.training.schedules:cosine",
         "none": "grpo_core.training.schedules:none",
     },
+    "tracker": {
+        "tensorboard": "grpo_core.tracking.tensorboard:tensorboard",
+        "trackio": "grpo_core.tracking.trackio:trackio",
+        "wandb": "grpo_core.tracking.wandb:wandb",
+    },
 }
 """Kind -> name -> where it is."""
 
@@ -82,7 +87,7 @@ def register(kind: str, name: str, target: str) -> None:
     """Register a variant from a script or notebook.
 
     Args:
-        kind: `advantage`, `entropy_controller`, `kl`, `kl_controller`, `loss` or `schedule`.
+        kind: `advantage`, `entropy_controller`, `kl`, `kl_controller`, `loss`, `schedule` or `tracker`.
         name: What the configuration will call it.
         target: "module:function".
 

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("grpo_core.cli.run:run", "Train a model on a task; grpo-run is the same."),
+    "resume": ("grpo_core.cli.resume:resume", "Go on with a run that was stopped, or for more steps."),
     "eval": ("grpo_core.cli.evaluate:evaluate", "Evaluate a model on held-out rows."),
+    "rollouts": ("grpo_core.cli.rollouts:rollouts", "Read a run's completions with their scores."),
+    "publish": ("grpo_core.cli.publish:publish", "Make a run's model a folder or a hub repository, with its card."),
+    "runs": ("grpo_core.cli.runs:runs", "List runs, show one, or compare some."),
     "tasks": ("grpo_core.cli.tasks:tasks", "List the installed tasks, or show one."),
     "sample": ("grpo_core.cli.sample:sample", "Show rows of a task with prompt, gold and score."),
     "models": ("grpo_core.cli.models:models", "List the embedded models."),

@@ -47,9 +47,8 @@ def run_command(command: click.Command, arguments: Sequence[str] | None, name: s
     """Run a command; every error becomes lines on stderr and an exit code."""
     try:
         load_dotenv(Path(".env"))
-        result = command.main(
-            args=None if arguments is None else list(arguments), prog_name=name, standalone_mode=False
-        )
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        result = command.main(args=list(words), prog_name=name, standalone_mode=False, obj=words)
     except GrpoError as error:
         return _fail(str(error), error.exit_code)
     except click.exceptions.NoSuchOption as error:

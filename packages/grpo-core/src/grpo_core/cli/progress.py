@@ -179,9 +179,11 @@ class Progress(Waiting):
         """Print where everything is, and what can be done with it."""
         self._keep_last_step()
         steps = f"{summary.get('steps', '-')} of {self._total}" if self._total else str(summary.get("steps", "-"))
+        next_command = self._next_command(run_dir)
         if summary.get("interrupted"):
             self.say("stopped", [f"after step {steps}, as asked"], "bold yellow")
-        self.say("saved", [visible(str(run_dir)), f"next: {self._next_command(run_dir)}"])
+            next_command = visible(shlex.join(["grpo", "resume", str(run_dir)]))
+        self.say("saved", [visible(str(run_dir)), f"next: {next_command}"])
 
     def _next_command(self, run_dir: Path) -> str:
         path = str(run_dir / "training_state" / "step_final" / "model")

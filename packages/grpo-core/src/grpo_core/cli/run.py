@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grpo_core import __version__
+from grpo_core.cli.launch import is_rank, is_silent_rank, launch, words_of
 from grpo_core.cli.settings import only_results_on_stdout, read_settings
 from grpo_core.config.recipes import RECIPES
 from grpo_core.errors import ExitCode
@@ -35,8 +36,12 @@ Examples:
 @click.option("--config", "config_file", metavar="FILE", help="YAML file; a run's own config.yaml repeats it.")
 @click.option("--max-steps", metavar="N", help="Optimizer steps.")
 @click.option("--max-minutes", metavar="M", help="Wall-clock limit.")
+@click.option("--save-every", metavar="N", help="Save a checkpoint every N steps.")
+@click.option("--stop-after", metavar="N", help="Stop after N steps, saved, as a signal would; grpo resume goes on.")
 @click.option("--seed", metavar="N", help="Seed of everything that is drawn.")
 @click.option("--output-dir", metavar="FOLDER", help="Folder that receives run_… folders.")
+@click.option("--track", metavar="NAMES", help="Trackers, separated by commas: tensorboard, wandb, trackio.")
+@click.option("--nproc", metavar="N", help="Train in N processes of this machine; with torchrun, on several.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, alone on stdout.")
 @click.option("--show-config", is_flag=True, help="Print every setting with where it comes from, and stop.")
 @click.option("--quiet", is_flag=True, help="No progress; prints the run's folder.")
@@ -46,6 +51,10 @@ def run(
     config_file: str | None,
     max_steps: str | None,
     max_minutes: str | None,
+    save_every: str | None,
+    stop_after: str | None,
+    track: str | None,
+    nproc: str | None,
     as_json: bool,
     show_config: bool,
     quiet: bool,
@@ -58,20 +67,35 @@ def run(
     """
     from grpo_core.config import resolve
 
-    options = {**options, "trainer.max_steps": max_steps, "trainer.max_minutes": max_minutes}
+    options |= {
+        "trainer.max_steps": max_steps,
+        "trainer.max_minutes": max_minutes,
+        "trainer.save_every": save_every,
+        "trainer.stop_after": stop_after,
+        "tracking.trackers": track,
+    }
     loaded = read_settings(options, overrides, config_file)
     resolved = resolve(loaded.config, loaded.sources)
     if show_config:
         _show(resolved, as_json=as_json)
         return ExitCode.DONE
-    result = _train(resolved, quiet=quiet)
+    if nproc is not None and not is_rank():
+        return launch(nproc, ["run", *words_of(click.get_current_context())])
+    result = _train(resolved, quiet=quiet or is_silent_rank())
+    show_result(result, as_json=as_json, quiet=quiet)
+    return ExitCode.INTERRUPTED if result.interrupted else ExitCode.DONE
+
+
+def show_result(result: RunResult, *, as_json: bool, quiet: bool) -> None:
+    """Print what a run leaves, on stdout: its summary, or its folder where nothing else was said."""
+    if is_silent_rank():
+        return
     if as_json:
         from grpo_core.cli.text import print_json
 
         print_json(result.summary)
     elif quiet:
         click.echo(str(result.run_dir))
-    return ExitCode.INTERRUPTED if result.interrupted else ExitCode.DONE
 
 
 def train(config: RunConfig, callbacks: Sequence[Callback], choices: Sequence[Choice]) -> RunResult:

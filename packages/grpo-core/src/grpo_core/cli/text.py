@@ -33,13 +33,18 @@ def err() -> Console:
 
 def print_out(*renderables: RenderableType) -> None:
     """Print results on stdout; in a pipe, a row is one line without trailing spaces or control codes."""
-    console = _console(stderr=False)
     if sys.stdout.isatty():
-        console.print(*renderables, sep="\n")
+        _console(stderr=False).print(*renderables, sep="\n")
         return
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in rendered(*renderables).splitlines()))
+
+
+def rendered(*renderables: RenderableType) -> str:
+    """What `print_out` would print, for a pager: as wide as stdout, with its colours."""
+    console = _console(stderr=False)
     with console.capture() as captured:
         console.print(*renderables, sep="\n")
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    return captured.get()
 
 
 def _console(*, stderr: bool) -> Console:
@@ -52,11 +57,18 @@ def _console(*, stderr: bool) -> Console:
 
 
 def print_json(data: Any) -> None:
-    """Print data as JSON, alone on stdout."""
+    """Print data as JSON, alone on stdout, everything unprintable in it escaped."""
+    import json
+
     import orjson
 
-    text = orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str)
-    sys.stdout.write(text.decode() + "\n")
+    text = orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str).decode()
+    # Only strings can hold such a character, and there \u… is the same character; orjson escapes those below 0x20.
+    lines = (
+        line if line.isprintable() else "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
+        for line in text.split("\n")
+    )
+    sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
 
 

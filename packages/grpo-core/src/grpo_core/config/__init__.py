@@ -10,6 +10,7 @@ from grpo_core.config.models import (
     LoraConfig,
     RunConfig,
     ScoringConfig,
+    TrackingConfig,
 )
 from grpo_core.config.resolution import ResolvedConfig, choose_model, resolve
 from grpo_core.config.sources import Profile, load_config, read_dotenv, to_yaml
@@ -26,6 +27,7 @@ __all__ = [
     "RunConfig",
     "ScoringConfig",
     "Source",
+    "TrackingConfig",
     "TrainerConfig",
     "choose_model",
     "flatten",

@@ -67,8 +67,8 @@ def _deviation(variance: float) -> float:
 
 
 _SAME = (
-    "entropy_coef", "gae_lambda", "max_steps", "num_generations", "top_k", "top_p", "use_gae", "value_loss_coef",
-    "warmup_ratio", "weight_decay",
+    "entropy_coef", "gae_lambda", "keep_last", "max_steps", "num_generations", "save_every", "stop_after", "top_k",
+    "top_p", "use_gae", "value_loss_coef", "warmup_ratio", "weight_decay",
 )  # fmt: skip
 """Options that are called the same there, but stand without a section. `temperature` is none: two settings are it."""
 
@@ -89,6 +89,8 @@ _RENAMED = {
     "num_epochs": "num_train_epochs",
     "per_device_train_batch_size": "micro_batch_size",
     "ppo_epochs": "num_iterations",
+    "save_steps": "save_every",
+    "save_total_limit": "keep_last",
     "steps": "max_steps",
 }
 
@@ -105,6 +107,9 @@ _CONVERTED = (
         {True: "step_rule", False: "constant"},
         note="true is the step rule: x1.5 above twice the target, x0.8 below half of it",
     ),
+    Alias("eval_at_end", "eval.at_end"),
+    Alias("eval_at_start", "eval.at_start"),
+    Alias("eval_interval_steps", "eval.interval_steps"),
     Alias(
         "baseline_type",
         "trainer.baseline",

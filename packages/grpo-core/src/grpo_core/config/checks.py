@@ -9,7 +9,7 @@ from grpo_core import registry
 from grpo_core.errors import UserError
 
 if TYPE_CHECKING:
-    from grpo_core.config.models import CurriculumConfig
+    from grpo_core.config.models import CurriculumConfig, RunConfig, TrackingConfig
     from grpo_core.config.trainer import TrainerConfig
 
 EXCLUSIVE = (
@@ -70,6 +70,35 @@ def check_trainer(trainer: TrainerConfig) -> None:
             f"{trainer.max_completion_length} - {trainer.soft_overlong_buffer} = "
             f"{trainer.max_completion_length - trainer.soft_overlong_buffer} tokens."
         )
+
+
+def check_tracking(tracking: TrackingConfig) -> None:
+    """Check the trackers' names.
+
+    Raises:
+        UserError: one is given twice.
+        UnknownNameError: there is no such tracker.
+    """
+    for name in tracking.trackers:
+        registry.check("tracker", name)
+        if tracking.trackers.count(name) > 1:
+            raise UserError(f"tracking.trackers: {name} is given twice.")
+
+
+def check_run(config: RunConfig) -> None:
+    """Check what depends on several sections.
+
+    Raises:
+        UserError: a setting that goes by interval evaluations, without any.
+    """
+    trainer = config.trainer
+    if config.eval.interval_steps is None:
+        for name, given in (("keep_best", trainer.keep_best), ("early_stop_patience", trainer.early_stop_patience)):
+            if given:
+                raise UserError(
+                    f"trainer.{name}={str(given).lower()} goes by the held-out rate during training, and nothing is "
+                    "evaluated then. Set eval.interval_steps, as in 20."
+                )
 
 
 def check_curriculum(curriculum: CurriculumConfig) -> None:

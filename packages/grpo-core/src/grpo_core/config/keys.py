@@ -29,8 +29,10 @@ _ELSEWHERE = {
     "group_size": ("trainer.num_generations",),
     "max_tokens": ("trainer.max_completion_length",),
     "minutes": ("trainer.max_minutes",),
-    "n": ("trainer.num_generations",),
     "rank": ("lora.r",),
+    "report_to": ("tracking.trackers",),
+    "track": ("tracking.trackers",),
+    "wandb_project": ("tracking.project",),
     "warmup": ("trainer.warmup_steps", "trainer.warmup_ratio"),
     "wd": ("trainer.weight_decay",),
 }

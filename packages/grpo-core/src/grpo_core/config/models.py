@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from grpo_core import registry
 from grpo_core.config import checks
 from grpo_core.config.recipes import RECIPES
 from grpo_core.config.section import Section, allowed
@@ -17,16 +18,31 @@ from grpo_core.task import Split
 
 
 class EvalConfig(Section):
-    """Held-out evaluation: the same rows before and after."""
+    """Held-out evaluation: the same rows before, during and after."""
 
+    task: str | None = Field(
+        None, min_length=1, description="Tasks evaluated beside the trained ones: math.gsm8k, or several with commas."
+    )
     size: int | None = Field(512, ge=1, description="Rows per task; null is all of the split.")
     split: Split = Field("test", description="Which split is held out.")
-    temperature: float = Field(0.0, ge=0, description="0 is greedy; one completion a row.")
+    subset_frac: float | None = Field(
+        None, gt=0, le=1, description="Take this share of those rows, the same ones in every run; null takes all."
+    )
+    n: int = Field(1, ge=1, description="Completions a row; from 2 on, pass@k is reported.")
+    temperature: float = Field(0.0, ge=0, description="0 is greedy; several completions a row need more.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling: keep the likeliest tokens of this mass.")
     at_start: bool = Field(True, description="Evaluate the starting model: the control of every claim.")
+    interval_steps: int | None = Field(
+        None, ge=1, description="Evaluate every so many steps, too; null: only at the start and the end."
+    )
     at_end: bool = Field(True, description="Evaluate the trained model on the same rows.")
     max_completion_length: int | None = Field(
         None, ge=1, description="Longest completion, in tokens; null is trainer.max_completion_length."
     )
+    batch_size: int | None = Field(
+        None, ge=1, description="Rows answered at once; null is as many as the memory holds. It changes no number."
+    )
+    surprisal: bool = Field(True, description="Also measure surprisal and entropy per token, by one more forward pass.")
 
 
 class LoraConfig(Section):
@@ -77,6 +93,37 @@ class CurriculumConfig(Section):
         return self
 
 
+class TrackingConfig(Section):
+    """Who is told of a run beside its own logs, and what those hold."""
+
+    trackers: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        (),
+        description="Trackers beside the run's own JSONL, each an extra of grpo-core.",
+        json_schema_extra=allowed(f"a list of {', '.join(sorted(registry.BUILT_IN['tracker']))}, or a plugin's"),
+    )
+    project: str | None = Field(None, min_length=1, description="Project in a tracker; null is WANDB_PROJECT, or grpo.")
+    run_name: str | None = Field(None, min_length=1, description="Name in a tracker; null is that of the run's folder.")
+    wandb_mode: Literal["online", "offline", "disabled"] | None = Field(
+        None, description="Of W&B; null is WANDB_MODE, or online with a key and a network, else offline."
+    )
+    reference_names: bool = Field(
+        False, description="Give trackers each metric also by the names that the reference systems have for it."
+    )
+    token_logprobs: bool = Field(False, description="Write each token's log-prob to logs/rollouts.jsonl.")
+    monitor: bool = Field(True, description="Warn, once each, of metrics that leave their healthy range.")
+
+    @field_validator("trackers", mode="before")
+    @classmethod
+    def _split(cls, given: object) -> object:
+        """`tensorboard,wandb` as on a command line."""
+        return tuple(word.strip() for word in given.split(",") if word.strip()) if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrackingConfig:
+        checks.check_tracking(self)
+        return self
+
+
 class EngineConfig(Section):
     """The sampling engine."""
 
@@ -123,3 +170,9 @@ class RunConfig(Section):
     scoring: ScoringConfig = Field(default_factory=ScoringConfig, description="Worker processes that score.")
     curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig, description="Which prompts come next.")
     engine: EngineConfig = Field(default_factory=EngineConfig, description="The sampling engine.")
+    tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="Trackers, and what the logs hold.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RunConfig:
+        checks.check_run(self)
+        return self

@@ -214,6 +214,29 @@ class OptimizerSettings(Section):
     gradient_checkpointing: bool = Field(False, description="Recompute activations in the backward pass: less memory.")
 
 
+class CheckpointSettings(Section):
+    """What is saved on the way, and when a run stops before its end."""
+
+    save_every: int | None = Field(
+        None, ge=1, description="Save a checkpoint every so many steps; null: only at the end."
+    )
+    keep_last: int | None = Field(
+        None, ge=1, description="Checkpoints kept, the newest ones; null keeps all. The last and the best always stay."
+    )
+    keep_best: bool = Field(
+        False,
+        description="Save, and never prune, the step with the best held-out solved rate; needs eval.interval_steps.",
+    )
+    early_stop_patience: int | None = Field(
+        None,
+        ge=1,
+        description="End the run after so many interval evaluations without a better solved rate; null: never.",
+    )
+    stop_after: int | None = Field(
+        None, ge=1, description="Stop after so many steps of this call, saved, as a signal would; grpo resume goes on."
+    )
+
+
 class ProbeSettings(Section):
     """What is logged and measured beside the training."""
 
@@ -234,7 +257,13 @@ class ProbeSettings(Section):
 
 
 class TrainerConfig(
-    ProbeSettings, OptimizerSettings, PenaltySettings, AdvantageSettings, LossSettings, RolloutSettings
+    ProbeSettings,
+    CheckpointSettings,
+    OptimizerSettings,
+    PenaltySettings,
+    AdvantageSettings,
+    LossSettings,
+    RolloutSettings,
 ):
     """The algorithm and its optimizer."""
 

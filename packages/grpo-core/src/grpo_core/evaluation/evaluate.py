@@ -2,145 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from grpo_core.binding import BoundTask, bind
 from grpo_core.callbacks import Callback
-from grpo_core.engines.base import Engine, Request, SampleKey, Sampling, StopRequested
-from grpo_core.engines.encode import encode_prompt
-from grpo_core.errors import ExhaustedError
-from grpo_core.evaluation.intervals import bootstrap_mean, wilson
+from grpo_core.config import ScoringConfig
+from grpo_core.engines.native import MAX_BATCH_TOKENS
+from grpo_core.engines.openai import OpenAIEngine
+from grpo_core.errors import UserError
+from grpo_core.evaluation.answers import evaluate_rows, evaluate_task, unscored
+from grpo_core.evaluation.memory import tokens_that_fit
+from grpo_core.evaluation.output import BASE, EvaluationFolder, Meta, write_results
+from grpo_core.evaluation.results import Evaluation, RowRates
+from grpo_core.evaluation.rows import held_out, subset
+from grpo_core.evaluation.sampling import EndpointSampler, EngineSampler, Sampler
+from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.mixture import task_labels
-from grpo_core.opponents import OpponentSampler, play_opponents
-from grpo_core.rollout import Completion
+from grpo_core.model_source import model_source
+from grpo_core.opponents import EndpointOpponent, OpponentSampler
+from grpo_core.policy.policy import Policy
 from grpo_core.scoring import Scorer
-from grpo_core.task import Row, Score, Split
+from grpo_core.task import Split
 from grpo_core.taskspec import parse_task_specs
 
-EVALUATION_STEP = 0
-"""The step in sampling keys of an evaluation: training steps count from 1, so no random number is used twice."""
+ALONE = "model"
+"""What the results folder of a model that belongs to no run is called."""
 
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """What one task's held-out rows gave, row by row, in order."""
-
-    rows: Sequence[Row]
-    texts: Sequence[str]
-    lengths: Sequence[int]
-    truncated: Sequence[bool]
-    scores: Sequence[Score]
-    temperature: float
-    split: Split
-
-    def summary(self, *, seed: int = 0) -> dict[str, Any]:
-        """The entry of `summary.json`. Abstained rows are counted apart and leave every rate."""
-        scored = [score for score in self.scores if not score.abstained]
-        values = [score.value for score in scored if score.value is not None]
-        solved = wilson(sum(score.solved for score in scored), len(scored))
-        reward = bootstrap_mean(values, seed=seed)
-        n = len(self.scores)
-        return {
-            "solved_rate": solved.value if scored else None,
-            "ci_low": solved.low,
-            "ci_high": solved.high,
-            "n": len(scored),
-            "abstained": n - len(scored),
-            "mean_reward": reward.value if values else None,
-            "mean_reward_ci_low": reward.low if values else None,
-            "mean_reward_ci_high": reward.high if values else None,
-            "valid_rate": sum(score.valid for score in scored) / len(scored) if scored else None,
-            "mean_length": sum(self.lengths) / n if n else None,
-            "truncated_frac": sum(self.truncated) / n if n else None,
-            "temperature": self.temperature,
-            "split": self.split,
-        }
-
-    def paired_delta(self, base: Evaluation, *, seed: int = 0) -> dict[str, float]:
-        """Difference of the solved rates over `base` on the same rows, with its bootstrap interval."""
-        pairs = zip(self.scores, base.scores, strict=True)
-        differences = [float(s.solved) - float(b.solved) for s, b in pairs if not (s.abstained or b.abstained)]
-        delta = bootstrap_mean(differences, seed=seed)
-        return {"delta": delta.value, "delta_ci_low": delta.low, "delta_ci_high": delta.high, "delta_n": delta.n}
-
-
-def held_out(task: BoundTask, *, size: int | None, split: Split) -> BoundTask:
-    """The task on its held-out rows: `size` of `split`, or as many as there are."""
-    wanted = task.with_options(split=split, size=size)
-    try:
-        wanted.rows()
-    except ExhaustedError as exhausted:
-        wanted = task.with_options(split=split, size=exhausted.available)
-    return wanted
-
-
-def evaluate_task(
-    task: BoundTask,
-    rows: Sequence[Row],
-    *,
-    engine: Engine,
-    tokenizer: Any,
-    scorer: Scorer,
-    sampling: Sampling,
-    seed: int,
-    opponent: OpponentSampler | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> Evaluation:
-    """Answer every row once.
-
-    Args:
-        task: The task.
-        rows: Its held-out rows.
-        engine: Who samples.
-        tokenizer: Of the model.
-        scorer: Of the task.
-        sampling: Greedy at temperature 0.
-        seed: Of the random numbers above temperature 0.
-        opponent: For a task that has one.
-        progress: Told (rows done, rows) after each.
-        should_stop: Asked after every completion.
-
-    Raises:
-        StopRequested: `should_stop` said so.
-    """
-    requests = [
-        Request(
-            encode_prompt(tokenizer, task.prompt(row)),
-            SampleKey(seed, EVALUATION_STEP, f"{task.name}/{row.id}", 0),
-            stop=task.task.stop,
-            max_completion_length=task.task.max_completion_length,
-        )
-        for row in rows
-    ]
-    completions: dict[int, Completion] = {}
-    futures: dict[int, Future[Score]] = {}
-    for index, completion in engine.generate(requests, sampling):
-        if should_stop():
-            raise StopRequested
-        completions[index] = completion
-        if opponent is None:
-            futures[index] = scorer.submit(completion.text, rows[index])
-        progress(len(completions), len(rows))
-    order = range(len(rows))
-    texts = [completions[index].text for index in order]
-    if opponent is None:
-        scores = [futures[index].result() for index in order]
-    else:
-        scores = play_opponents(scorer, texts, rows, opponent, keys=[request.key for request in requests])
-    return Evaluation(
-        rows=rows,
-        texts=texts,
-        lengths=[len(completions[index].token_ids) for index in order],
-        truncated=[completions[index].finish_reason == "length" for index in order],
-        scores=scores,
-        temperature=sampling.temperature,
-        split=task.config.split,
-    )
+__all__ = ["Evaluation", "RowRates", "evaluate", "evaluate_rows", "evaluate_task", "held_out"]
 
 
 def evaluate(
@@ -148,65 +40,267 @@ def evaluate(
     model: str,
     *,
     adapter: str | None = None,
+    base: str | None = None,
     size: int | None = 512,
     split: Split = "test",
+    subset_frac: float | None = None,
+    n: int = 1,
     temperature: float = 0.0,
+    top_p: float = 1.0,
     max_completion_length: int = 256,
     seed: int = 0,
+    batch_size: int | None = None,
+    surprisal: bool = True,
     device: str = "auto",
     precision: str = "auto",
+    max_batch_tokens: int = MAX_BATCH_TOKENS,
+    scoring: ScoringConfig | None = None,
+    endpoint: str | None = None,
+    concurrency: int = 8,
+    output_dir: Path | str | None = None,
+    overwrite: bool = False,
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, dict[str, Any]]:
     """Evaluate a model on held-out rows of one task or several.
 
     Args:
         task: A task spec; a mixture is evaluated task by task, its weights do not matter.
-        model: Embedded name, local folder, GGUF file or hub id.
+        model: Embedded name, local folder, GGUF file or hub id; with an endpoint, its name there.
         adapter: A PEFT adapter to put on it.
+        base: Another model, the control: evaluated on the same rows, and every result says the difference over it.
         size: Rows per task; None is all of the split.
         split: Which rows.
+        subset_frac: Take this share of them, always the same ones.
+        n: Completions a row; from 2 on, pass@k is reported.
         temperature: 0 is greedy.
+        top_p: Nucleus sampling.
         max_completion_length: Tokens per completion; a task may need fewer.
         seed: Of sampling above temperature 0.
+        batch_size: Rows answered at once; None is as many as the memory holds.
+        surprisal: Also measure surprisal and entropy per token.
         device: Where.
         precision: In which floating-point type.
+        max_batch_tokens: Tokens held at once on a CPU; on an accelerator its free memory decides.
+        scoring: Of the worker processes that score.
+        endpoint: An OpenAI-compatible endpoint that answers in place of a model of this process.
+        concurrency: Requests to it in flight.
+        output_dir: Receives `MODEL_TASK/` with every completion and the tables; None writes nothing.
+        overwrite: Replace what is there of an earlier evaluation.
         callbacks: Told of progress and of each result.
 
     Returns:
-        Task name -> the numbers of `summary.json`.
+        Task name -> the numbers of `summary.json`; with a base, the base's own under `base`.
     """
+    settings = EvaluationSettings(
+        size=size, split=split, subset_frac=subset_frac, n=n, temperature=temperature, top_p=top_p,
+        max_completion_length=max_completion_length, seed=seed, batch_size=batch_size, surprisal=surprisal,
+    )  # fmt: skip
+    if endpoint is not None and (base is not None or adapter is not None):
+        raise UserError("--endpoint takes neither --base nor --adapter: serve the other model and evaluate it, too.")
+    for name in () if endpoint is not None else (model, *([base] if base is not None else [])):
+        model_source(name)  # names are checked before anything is loaded
+    tasks = bound_tasks(task, settings)
+    folders = {} if output_dir is None else _new_folders(Path(output_dir), model, tasks, settings, overwrite=overwrite)
+    loading = Loading(device=device, precision=precision, max_batch_tokens=max_batch_tokens, scoring=scoring)
+    controls: dict[str, Evaluation] = {}
+    if endpoint is not None:
+        sampler = EndpointSampler(OpenAIEngine(endpoint, model, concurrency=concurrency))
+        found = evaluate_with(sampler, tasks, settings, loading, callbacks)
+    else:
+        if base is not None:
+            controls = evaluate_model(base, None, tasks, settings, loading, callbacks)
+        found = evaluate_model(model, adapter, tasks, settings, loading, callbacks)
+    results = {}
+    for label, evaluation in found.items():
+        results[label] = described(evaluation, tasks[label], seed)
+        if label in controls:
+            results[label] |= evaluation.paired_delta(controls[label], seed=seed)
+            results[label]["base"] = described(controls[label], tasks[label], seed)
+        if label in folders:
+            named = {BASE: (base, None, controls.get(label)), ALONE: (model, adapter, evaluation)}
+            _write(folders[label], named, tasks[label], settings)
+        for callback in callbacks:
+            callback.on_evaluation(label, "base", results[label])
+    return results
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """How a model and the scorers are set up; nothing of it changes a number.
+
+    Attributes:
+        device: Where the model runs.
+        precision: In which floating-point type.
+        max_batch_tokens: Tokens held at once on a CPU.
+        scoring: Of the workers.
+    """
+
+    device: str = "auto"
+    precision: str = "auto"
+    max_batch_tokens: int = MAX_BATCH_TOKENS
+    scoring: ScoringConfig | None = field(default=None)
+
+    def scorer(self, task: BoundTask) -> Scorer:
+        """The workers of a task."""
+        scoring = self.scoring or ScoringConfig()
+        return Scorer(task, workers=scoring.workers, timeout_s=scoring.timeout_s, memory_mib=scoring.memory_mib)
+
+
+def bound_tasks(task: str, settings: EvaluationSettings) -> dict[str, BoundTask]:
+    """The tasks of a spec on their held-out rows, by label.
+
+    Raises:
+        UserError: a task that does not exist, or has several turns.
+    """
+    bound = [bind(spec) for spec in parse_task_specs(task)]
+    for each in bound:
+        if each.task.max_turns > 1 or each.task.respond is not None:
+            raise UserError(f"task {each.name!r} has several turns; this version evaluates single-turn tasks.")
+    return {
+        label: held_out(each, size=settings.size, split=settings.split)
+        for label, each in zip(task_labels(bound), bound, strict=True)
+    }
+
+
+def evaluate_model(
+    model: str,
+    adapter: str | None,
+    tasks: Mapping[str, BoundTask],
+    settings: EvaluationSettings,
+    loading: Loading,
+    callbacks: Sequence[Callback] = (),
+) -> dict[str, Evaluation]:
+    """Load a model and evaluate it on tasks, by label; arguments as for `evaluate` and its parts."""
     from grpo_core.engines.native import NativeEngine
-    from grpo_core.engines.opponent import opponent_sampler
-    from grpo_core.model_source import model_source
     from grpo_core.policy.load import load_policy
 
-    specs = parse_task_specs(task)
-    tasks = [held_out(bind(spec), size=size, split=split) for spec in specs]
-    sampling = Sampling(temperature=temperature, max_completion_length=max_completion_length)
-    model_source(model)
-    policy = load_policy(model, adapter=adapter, device=device, precision=precision)
-    engine = NativeEngine(policy.model.eval(), policy.tokenizer)
-    results: dict[str, dict[str, Any]] = {}
-    with ExitStack() as resources:
-        for label, bound in zip(task_labels(tasks), tasks, strict=True):
-            scorer = resources.enter_context(Scorer(bound))
-            opponent = opponent_sampler(bound, policy, resources) if bound.task.opponent is not None else None
-            with policy.precision():
-                evaluation = evaluate_task(
-                    bound,
-                    bound.rows(),
-                    engine=engine,
-                    tokenizer=policy.tokenizer,
-                    scorer=scorer,
-                    sampling=sampling,
-                    seed=seed,
-                    opponent=opponent,
-                    progress=_progress(callbacks, label),
-                )
-            results[label] = {**evaluation.summary(seed=seed), "identity": bound.identity}
-            for callback in callbacks:
-                callback.on_evaluation(label, "base", results[label])
-    return results
+    policy = load_policy(model, adapter=adapter, device=loading.device, precision=loading.precision)
+    tokens = tokens_that_fit(policy.model, policy.device, loading.max_batch_tokens)
+    engine = NativeEngine(policy.model.eval(), policy.tokenizer, max_batch_tokens=tokens)
+    sampler = EngineSampler(
+        engine,
+        policy.tokenizer,
+        tokens_at_once=tokens,
+        prompts_at_once=settings.batch_size,
+        warn=_teller(callbacks),
+    )
+    with policy.precision():
+        return evaluate_with(sampler, tasks, settings, loading, callbacks, policy)
+
+
+def evaluate_with(
+    sampler: Sampler,
+    tasks: Mapping[str, BoundTask],
+    settings: EvaluationSettings,
+    loading: Loading,
+    callbacks: Sequence[Callback] = (),
+    policy: Policy | None = None,
+) -> dict[str, Evaluation]:
+    """Evaluate whoever answers on tasks, by label.
+
+    Args:
+        sampler: Who answers.
+        tasks: On their held-out rows.
+        settings: Which of them, and how.
+        loading: Of the scorers.
+        callbacks: Told of progress and warnings.
+        policy: The sampler's model, if it is of this process.
+    """
+    from grpo_core.engines.opponent import opponent_sampler
+
+    warn = _teller(callbacks)
+    found = {}
+    for label, task in tasks.items():
+        with ExitStack() as resources:
+            opponent: OpponentSampler | None = None
+            if task.task.opponent is not None and policy is not None:
+                opponent = opponent_sampler(task, policy, resources)
+            elif task.task.opponent is not None:
+                opponent = _endpoint_opponent(task)
+            found[label] = evaluate_rows(
+                task,
+                subset(task.rows(), settings.subset_frac),
+                sampler=sampler,
+                scorer=resources.enter_context(loading.scorer(task)),
+                sampling=settings.sampling,
+                seed=settings.seed,
+                n=settings.n,
+                opponent=opponent,
+                measured=policy if settings.surprisal else None,
+                progress=_progress(callbacks, label),
+                warn=warn,
+            )
+        for reason, count in unscored(found[label]).items():
+            warn(f"{label}: {count} of {len(found[label].scores)} completions were not scored: {reason}")
+    return found
+
+
+def meta_of(
+    evaluation: Evaluation, task: BoundTask, settings: EvaluationSettings, *, run: str, step: str, model: str,
+    adapter: str | None,
+) -> Meta:  # fmt: skip
+    """What is written beside the completions."""
+    return Meta(
+        run=run,
+        step=step,
+        model=model,
+        adapter=adapter,
+        task=task.spec,
+        identity=task.identity,
+        settings=settings.deciding(),
+        summary=evaluation.summary(seed=settings.seed),
+        timing=evaluation.timing(),
+    )
+
+
+def described(evaluation: Evaluation, task: BoundTask, seed: int) -> dict[str, Any]:
+    """An entry of `summary.json`, with the task's identity and what the evaluation took."""
+    return {**evaluation.summary(seed=seed), "identity": task.identity, "timing": evaluation.timing()}
+
+
+def _new_folders(
+    output_dir: Path, model: str, tasks: Mapping[str, BoundTask], settings: EvaluationSettings, *, overwrite: bool
+) -> dict[str, EvaluationFolder]:
+    folders = {label: EvaluationFolder(output_dir, Path(model).name, label) for label in tasks}
+    for folder in folders.values():
+        there = folder.results(ALONE, settings)
+        if there.exists() and not overwrite:
+            raise UserError(f"{there} holds an evaluation. Give another --eval-dir, or --overwrite to replace it.")
+    return folders
+
+
+def _write(
+    folder: EvaluationFolder,
+    evaluations: Mapping[str, tuple[str | None, str | None, Evaluation | None]],
+    task: BoundTask,
+    settings: EvaluationSettings,
+) -> None:
+    for step, (model, adapter, evaluation) in evaluations.items():
+        if model is not None and evaluation is not None:
+            meta = meta_of(evaluation, task, settings, run="", step=step, model=model, adapter=adapter)
+            write_results(folder.results(step, settings), evaluation, meta)
+    folder.write_config({"task": task.spec, "model": evaluations[ALONE][0], **asdict(settings)})
+    found = folder.consolidate(settings, BASE)
+    entry = {name: found[step] for name, step in (("base", BASE), ("final", ALONE)) if step in found}
+    folder.write_summary({"tasks": {task.name: entry}, "settings": asdict(settings), "seed": settings.seed})
+
+
+def _endpoint_opponent(task: BoundTask) -> OpponentSampler:
+    assert task.task.opponent is not None
+    if not OpenAIEngine.is_url(task.task.opponent.engine):
+        raise UserError(
+            f"task {task.name!r} has an opponent, {task.task.opponent.engine!r}, that needs a model in this process; "
+            "an endpoint is none. Evaluate with --model."
+        )
+    return EndpointOpponent(OpenAIEngine.from_url(task.task.opponent.engine))
+
+
+def _teller(callbacks: Sequence[Callback]) -> Callable[[str], None]:
+    def tell(message: str) -> None:
+        for callback in callbacks:
+            callback.on_warning(message)
+
+    return tell
 
 
 def _progress(callbacks: Sequence[Callback], label: str) -> Callable[[int, int], None]:

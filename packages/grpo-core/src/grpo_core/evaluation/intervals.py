@@ -1,4 +1,4 @@
-"""Confidence intervals of rates, means and paired differences."""
+"""Confidence intervals of rates, means and paired differences; every row is one independent observation."""
 
 from __future__ import annotations
 
@@ -46,11 +46,17 @@ def wilson(successes: int, n: int) -> Interval:
 def bootstrap_mean(values: Sequence[float], *, seed: int = 0) -> Interval:
     """Percentile-bootstrap interval of a mean; a single point when all values are equal.
 
-    For paired differences give the differences, row by row.
+    For paired differences give the differences, row by row. A row's value may itself be a mean over its completions:
+    resampling whole rows makes it a cluster bootstrap (Davison and Hinkley 1997, section 3.8).
+
+    Args:
+        values: One a row; NaN is a row that has none.
+        seed: Of the resampling.
     """
-    if not values:
-        return Interval(math.nan, math.nan, math.nan, 0)
     array = np.asarray(values, dtype=np.float64)
+    array = array[~np.isnan(array)]
+    if not len(array):
+        return Interval(math.nan, math.nan, math.nan, 0)
     mean = float(array.mean())
     if len(array) < 2 or float(np.ptp(array)) == 0.0:
         return Interval(mean, mean, mean, len(array))
@@ -64,3 +70,19 @@ def bootstrap_mean(values: Sequence[float], *, seed: int = 0) -> Interval:
         rng=np.random.default_rng(seed),
     )
     return Interval(mean, float(result.confidence_interval.low), float(result.confidence_interval.high), len(array))
+
+
+def rate_over_rows(shares: Sequence[float], *, seed: int = 0) -> Interval:
+    """Interval of the mean of shares, one a row: Wilson's where every share is 0 or 1, else the bootstrap's.
+
+    With one completion a row every share is 0 or 1. With several, rows that are all solved always, or all never, also
+    get Wilson's: a bootstrap of equal values would claim certainty.
+
+    Args:
+        shares: One a row, in [0, 1] or on a scale of its own; NaN is a row that has none.
+        seed: Of the resampling.
+    """
+    known = [share for share in shares if not math.isnan(share)]
+    if all(share in (0.0, 1.0) for share in known):
+        return wilson(round(sum(known)), len(known))
+    return bootstrap_mean(known, seed=seed)

@@ -9,7 +9,7 @@ A row travels as one JSON string, so that a score is a function of task name, ro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpo_core.binding import BoundTask, bind, load_task
 from grpo_core.engines.base import SampleKey
@@ -22,12 +22,25 @@ from grpo_core.stopping import cut_at_stop
 from grpo_core.task import Prompt, Row, Score
 from grpo_core.taskspec import parse_task_specs
 
+if TYPE_CHECKING:
+    from grpo_core.interop.trl_evaluation import EvaluationCallback
+
+__all__ = ["EvaluationCallback", "TaskReward", "completion_text", "dataset", "reward_funcs"]
+
 Completion = str | Sequence[Mapping[str, Any]]
 
 MAX_ABSTAIN_SHARE = 0.5
 """Share of a batch that may go unscored before it is an error, as in our own trainer."""
 
 _SPLIT_OFF = ("reasoning_content", "thinking", "tool_calls")
+
+
+def __getattr__(name: str) -> Any:
+    if name != "EvaluationCallback":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from grpo_core.interop.trl_evaluation import EvaluationCallback  # here, because it brings torch and transformers
+
+    return EvaluationCallback
 
 
 def reward_funcs(

@@ -12,7 +12,7 @@ import torch
 from grpo_core.callbacks import Choice
 from grpo_core.config import LoraConfig
 from grpo_core.errors import UserError
-from grpo_core.model_source import ModelSource, model_source
+from grpo_core.model_source import ModelSource, adapter_base, model_source
 from grpo_core.plugins import PluginHost
 from grpo_core.policy.policy import Policy
 
@@ -94,9 +94,14 @@ def load_policy(
         UserError: no such model, adapter or device; says what was looked for.
     """
     source = model_source(name, host)
+    below = source
+    if source.kind == "adapter":
+        below = model_source(adapter_base(source.location), host)
+        if below.kind == "adapter":
+            raise UserError(f"--model {name} is {source.why}, which is an adapter itself: merge that one first.")
     where, device_why = choose_device(device)
     dtype, autocast, precision_why = choose_precision(precision, where)
-    model, tokenizer = _load(source, dtype)
+    model, tokenizer = _load(below, dtype)
     if where.type == "cpu" and _parameters(model) < SMALL_PARAMETERS and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
         device_why += "; one thread, because the model is too small to share"
@@ -107,7 +112,11 @@ def load_policy(
     ]
     if adapter is not None:
         model = _with_adapter(model, adapter)
-        choices.append(Choice("adapter", adapter, "training starts from it"))
+        instead = f", in place of the one in {name}" if source.kind == "adapter" else ""
+        choices.append(Choice("adapter", adapter, f"training starts from it{instead}"))
+    elif source.kind == "adapter":
+        model = _with_adapter(model, source.location)
+        choices.append(Choice("adapter", name, f"training starts from it; its base is {below.name}"))
     elif lora is not None and lora.enabled:
         model = _with_fresh_lora(model, lora)
         trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

@@ -25,6 +25,9 @@ from grpo_core.policy.value_head import VALUE_HEAD_FILE, ValueHead
 REFERENCE_ADAPTER = "reference"
 """Name of the frozen copy of a starting adapter."""
 
+REFERENCE_DIR = "reference"
+"""Where a run keeps its reference."""
+
 REFERENCE_FILE = "reference.json"
 """What a stored reference is."""
 

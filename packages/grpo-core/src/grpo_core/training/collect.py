@@ -15,8 +15,10 @@ from grpo_core.engines.base import Engine, Sampling
 from grpo_core.mixture import Draw
 from grpo_core.rewards import soft_overlong
 from grpo_core.rollout import Rollout
+from grpo_core.training.rollout_bytes import packed, unpacked
 from grpo_core.training.rollouts import Prompted, sample_rollouts
 from grpo_core.training.setup import Setup
+from grpo_core.training.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +48,21 @@ class Collector:
         setup: Its tasks, scorers, prompts and opponents.
         engine: Who samples.
         greedy: Whether each prompt also gets a greedy completion, whose reward is a baseline.
-        should_stop: Asked after every completion.
+        should_stop: Asked after every completion, where this is the only process: ranks stop together, between steps.
+        world: The processes; each completes its share of the prompts.
     """
 
     def __init__(
-        self, config: RunConfig, setup: Setup, engine: Engine, *, greedy: bool, should_stop: Callable[[], bool]
+        self,
+        config: RunConfig,
+        setup: Setup,
+        engine: Engine,
+        *,
+        greedy: bool,
+        should_stop: Callable[[], bool],
+        world: World,
     ) -> None:
-        self.config, self.setup, self.engine = config, setup, engine
+        self.config, self.setup, self.engine, self.world = config, setup, engine, world
         self._greedy, self._should_stop = greedy, should_stop
         trainer = config.trainer
         self._sampling = Sampling(
@@ -141,9 +151,12 @@ class Collector:
         return rollouts
 
     def _complete(self, prompted: Sequence[Prompted], step: int, sampling: Sampling, generations: int) -> list[Rollout]:
+        """Complete every prompt: this rank its share, then each rank gets the rollouts of all."""
+        mine = self.world.share(len(prompted))
+        alone = self.world.size == 1
         with self.setup.policy.precision():
-            return sample_rollouts(
-                prompted,
+            rollouts = sample_rollouts(
+                prompted[mine.start : mine.stop],
                 engine=self.engine,
                 scorers=self.setup.scorers,
                 sampling=sampling,
@@ -151,5 +164,10 @@ class Collector:
                 seed=self.config.seed,
                 step=step,
                 opponents=self.setup.opponents,
-                should_stop=self._should_stop,
+                should_stop=self._should_stop if alone else lambda: False,
             )
+        if alone:
+            return rollouts
+        return [
+            rollout for data in self.world.gather(packed(rollouts, mine.start)) for rollout in unpacked(data, prompted)
+        ]

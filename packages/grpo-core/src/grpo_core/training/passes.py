@@ -16,6 +16,7 @@ from grpo_core.algorithms.packing import can_pack, pair_cost
 from grpo_core.config import TrainerConfig
 from grpo_core.policy.policy import Policy
 from grpo_core.training.batch import MicroBatch, TrainBatch, micro_batches
+from grpo_core.training.world import World
 
 
 class Passes:
@@ -24,10 +25,11 @@ class Passes:
     Args:
         policy: The model.
         config: The algorithm.
+        world: The processes; each runs its own rows.
     """
 
-    def __init__(self, policy: Policy, config: TrainerConfig) -> None:
-        self.policy, self.config = policy, config
+    def __init__(self, policy: Policy, config: TrainerConfig, world: World) -> None:
+        self.policy, self.config, self.world = policy, config, world
         self._pair_cost = pair_cost(policy.model) if can_pack(policy.model) else math.inf
         self._kl = registry.resolve("kl", config.kl)
         self._kl_args = registry.validate_arguments("kl", config.kl, config.kl_args, "trainer.kl_args")
@@ -56,6 +58,12 @@ class Passes:
             max_tokens=self.config.micro_batch_tokens,
             prompts=self.config.micro_batch_prompts,
         )
+
+    def own_rows(self, batch: TrainBatch) -> Tensor:
+        """Indices of this rank's rows: whole prompts, in order."""
+        prompts = batch.groups.unique_consecutive()
+        share = self.world.share(len(prompts))
+        return torch.isin(batch.groups, prompts[share.start : share.stop]).nonzero()[:, 0]
 
     def freeze(self, batch: TrainBatch) -> TrainBatch:
         """Fill in what the update compares with: old log-probs, values, the reference, the tokens that count.
@@ -90,11 +98,13 @@ class Passes:
 
         def keep(name: str, micro: MicroBatch, some: Tensor) -> None:
             into = found.setdefault(name, torch.zeros(batch.mask.shape, dtype=policy.wide))
-            into[micro.rows, : some.shape[1]] = some.to(policy.wide).cpu()
+            into[own[micro.rows], : some.shape[1]] = some.to(policy.wide).cpu()
 
+        own = self.own_rows(batch)
+        mine = batch.rows(own)
         with torch.no_grad(), policy.precision():
-            for micro in self.micro_batches(batch):
-                rows = batch.rows(micro.rows).to(policy.device)
+            for micro in self.micro_batches(mine):
+                rows = mine.rows(micro.rows).to(policy.device)
                 lens = (rows.input_ids, rows.prompt_lens, rows.completion_lens)
                 states = policy.states(*lens, micro.packs)
                 logp, entropies = states.logprobs(temperature=temperature, with_entropy=entropy)
@@ -114,14 +124,16 @@ class Passes:
                             estimate, driving = self._kl(wide, ref_wide, **self._kl_args), k3(wide, ref_wide)
                     keep("kl", micro, estimate)
                     keep("k3", micro, driving)
-        return found
+        return {name: self.world.sum(values) for name, values in found.items()}  # 0 in the rows of others
 
     def _reference_logprobs(self, batch: TrainBatch) -> Tensor:
         logprobs = torch.zeros(batch.mask.shape, dtype=self.policy.wide)
+        own = self.own_rows(batch)
+        mine = batch.rows(own)
         with self.policy.reference() as reference, reference.precision():
-            for micro in self.micro_batches(batch):
-                rows = batch.rows(micro.rows).to(reference.device)
+            for micro in self.micro_batches(mine):
+                rows = mine.rows(micro.rows).to(reference.device)
                 states = reference.states(rows.input_ids, rows.prompt_lens, rows.completion_lens, micro.packs)
                 some, _ = states.logprobs(temperature=self.config.temperature)
-                logprobs[micro.rows, : some.shape[1]] = some.to(self.policy.wide).cpu()
-        return logprobs
+                logprobs[own[micro.rows], : some.shape[1]] = some.to(self.policy.wide).cpu()
+        return self.world.sum(logprobs)

@@ -209,8 +209,9 @@ class MicroNoise:
         """
         if not self.prompts:
             return {}
+        total = float(self.updater.world.sum(torch.tensor(self.total, dtype=torch.float64)))
         # Of m = P / b micro-batches each has 1/m of its mean gradient g_b: mean ‖g_b‖² = m² · Σ ‖share‖² / m.
-        small = self.prompts / self.size * self.total / loss_scale**2
+        small = self.prompts / self.size * total / loss_scale**2
         g2, trace = gns_pair(small, squared_norm, b_small=self.size, b_big=self.prompts)
         return {f"gns/{name}": value for name, value in _noise_metrics(self.scale, g2, trace).items()}
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from grpo_core.checkpoints import CheckpointStore
 from grpo_core.errors import UserError
-from grpo_core.policy.policy import Policy
 from grpo_core.rollout import Rollout
+from grpo_core.tracking.rollout_lines import BatchOrigin, rollout_lines
 
 RUN_FORMAT_VERSION = 1
 """Version of the files in a run's folder; changes are announced a minor version ahead."""
@@ -28,19 +28,42 @@ class RunFolder:
 
     Attributes:
         path: The run's folder.
+        logs: Its folder of logs.
+        checkpoints: Its checkpoints.
 
     Raises:
         UserError: it cannot be made.
     """
 
     def __init__(self, output_dir: Path) -> None:
-        self.path = _new_folder(output_dir)
-        self.logs = self.path / "logs"
-        self.logs.mkdir()
+        self._open(_new_folder(output_dir))
+
+    @classmethod
+    def reopen(cls, path: Path, *, steps: int, rollout_steps: int) -> RunFolder:
+        """Go on in a run's own folder: what was logged after the checkpoint is taken back, and logged again.
+
+        Args:
+            path: The run's folder.
+            steps: Steps whose metrics stay.
+            rollout_steps: Steps whose rollouts stay: one more where the checkpoint lies inside a batch.
+        """
+        _cut_after(path / "logs" / "train_log.jsonl", _step_of_json, steps)
+        _cut_after(path / "logs" / "train.log", _step_of_text, steps)
+        _cut_after(path / "logs" / "rollouts.jsonl", _step_of_json, rollout_steps)
+        _cut_after(path / "logs" / "evaluations.jsonl", _step_of_json, steps)
+        folder = cls.__new__(cls)
+        folder._open(path)
+        return folder
+
+    def _open(self, path: Path) -> None:
+        self.path, self.logs = path, path / "logs"
+        self.logs.mkdir(exist_ok=True)
+        self.checkpoints = CheckpointStore(path)
         # Line-buffered: a run that is killed leaves every step that it finished.
         self._train_log = (self.logs / "train_log.jsonl").open("ab", buffering=0)
         self._text_log = (self.logs / "train.log").open("a", encoding="utf-8", buffering=1)
         self._rollouts = (self.logs / "rollouts.jsonl").open("ab")
+        self._evaluations = (self.logs / "evaluations.jsonl").open("ab", buffering=0)
 
     def write_config(self, text: str) -> None:
         """Save the resolved configuration."""
@@ -54,41 +77,20 @@ class RunFolder:
         line = " ".join(f"{name}={value:.6g}" for name, value in metrics.items())
         self._text_log.write(f"step={step} {line}\n")
 
-    def log_rollouts(self, step: int, rollouts: Iterable[Rollout], identities: Mapping[str, str]) -> None:
-        """Append the step's completions with their rows and score trees to `rollouts.jsonl`."""
-        for rollout in rollouts:
-            completion = rollout.turns[-1].completion
-            score = rollout.score
-            record = {
-                "step": step,
-                "task": rollout.spec,
-                "identity": identities[rollout.spec],
-                "group": rollout.group,
-                "row": rollout.row.model_dump(),
-                "text": completion.text,
-                "tokens": len(completion.token_ids),
-                "finish_reason": completion.finish_reason,
-                "status": rollout.status,
-                "score": score and {name: getattr(score, name) for name in score.__slots__},
-            }
-            self._rollouts.write(orjson.dumps(record) + b"\n")
+    def log_rollouts(
+        self,
+        step: int,
+        rollouts: Sequence[Rollout],
+        identities: Mapping[str, str],
+        origin: BatchOrigin | None = None,
+    ) -> None:
+        """Append the step's completions with their rows, score trees and origin to `rollouts.jsonl`."""
+        self._rollouts.writelines(rollout_lines(step, rollouts, identities, origin))
         self._rollouts.flush()
 
-    def save_final(self, policy: Policy, state: Mapping[str, Any]) -> Path:
-        """Write `training_state/step_final`: the model and `trainer_state.json`; complete, or not there at all.
-
-        Args:
-            policy: The model, or the adapter, goes to `model/`.
-            state: What else the run had become: step, row orders and curriculum, baseline.
-        """
-        final = self.path / "training_state" / "step_final"
-        partial = final.with_name("step_final.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        policy.save(partial / "model")
-        (partial / "trainer_state.json").write_bytes(orjson.dumps({"version": RUN_FORMAT_VERSION, **state}))
-        os.replace(partial, final)
-        return final / "model"
+    def log_evaluation(self, step: int, phase: str, metrics: Mapping[str, float]) -> None:
+        """Append a held-out evaluation to `evaluations.jsonl`."""
+        self._evaluations.write(orjson.dumps({"step": step, "phase": phase, **metrics}) + b"\n")
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write `summary.json`, whole."""
@@ -98,8 +100,43 @@ class RunFolder:
 
     def close(self) -> None:
         """Close the logs."""
-        for file in (self._train_log, self._text_log, self._rollouts):
+        for file in (self._train_log, self._text_log, self._rollouts, self._evaluations):
             file.close()
+
+
+class SilentFolder(RunFolder):
+    """A run's folder as the ranks see it that do not write.
+
+    Args:
+        path: The run's folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.logs, self.checkpoints = path, path / "logs", CheckpointStore(path)
+
+    def write_config(self, text: str) -> None:
+        """Nothing."""
+
+    def log_step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Nothing."""
+
+    def log_rollouts(
+        self,
+        step: int,
+        rollouts: Sequence[Rollout],
+        identities: Mapping[str, str],
+        origin: BatchOrigin | None = None,
+    ) -> None:
+        """Nothing."""
+
+    def log_evaluation(self, step: int, phase: str, metrics: Mapping[str, float]) -> None:
+        """Nothing."""
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def _new_folder(output_dir: Path) -> Path:
@@ -116,3 +153,31 @@ def _new_folder(output_dir: Path) -> Path:
     except OSError as error:
         raise UserError(f"output_dir={output_dir}: cannot make a run folder there: {error}") from None
     raise UserError(f"output_dir={output_dir}: {name} and every suffix of it is taken.")
+
+
+def _step_of_json(line: bytes) -> int | None:
+    try:
+        step = orjson.loads(line)["step"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return step if isinstance(step, int) else None
+
+
+def _step_of_text(line: bytes) -> int | None:
+    first = line.partition(b" ")[0]
+    number = first.removeprefix(b"step=")
+    return int(number) if number != first and number.isdigit() and len(number) < 19 else None
+
+
+def _cut_after(path: Path, step_of: Callable[[bytes], int | None], last: int) -> None:
+    """Cut a log before the first line that is of a later step, or that a killed run left unfinished."""
+    if not path.is_file():
+        return
+    end = 0
+    with path.open("rb") as file:
+        for line in file:
+            step = step_of(line)
+            if step is None or step > last or not line.endswith(b"\n"):
+                break
+            end += len(line)
+    os.truncate(path, end)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 from grpo_core import registry
 from grpo_core.binding import BoundTask, bind
@@ -15,16 +16,18 @@ from grpo_core.curriculum import LadderCurriculum, PassRateCurriculum
 from grpo_core.engines.encode import encode_prompt
 from grpo_core.engines.opponent import opponent_sampler
 from grpo_core.errors import DataError, UserError
-from grpo_core.evaluation.evaluate import held_out
+from grpo_core.evaluation.held_out import held_out_tasks
 from grpo_core.mixture import Mixture, RowOrder, task_labels
 from grpo_core.model_source import model_source
 from grpo_core.opponents import OpponentSampler
 from grpo_core.policy.load import load_policy
-from grpo_core.policy.policy import Policy
+from grpo_core.policy.policy import REFERENCE_DIR, Policy
 from grpo_core.row_filter import filter_rows
 from grpo_core.scoring import Scorer
 from grpo_core.task import Row
 from grpo_core.taskspec import parse_task_specs
+from grpo_core.training.random_state import seed_everything
+from grpo_core.training.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class Setup:
         opponents: By label of each task that has one.
         identities: Identity by task spec.
         total_steps: Steps planned.
+        schedule_steps: Steps that the learning rate's schedule is laid over: those first planned.
         choices: What was chosen, and why.
     """
 
@@ -55,15 +59,18 @@ class Setup:
     opponents: Mapping[str, OpponentSampler]
     identities: Mapping[str, str]
     total_steps: int
+    schedule_steps: int
     choices: Sequence[Choice]
 
 
-def prepare(config: RunConfig, resources: ExitStack) -> Setup:
+def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint: Path | None = None) -> Setup:
     """Check names, then rows, then load the model, then start the scorers.
 
     Args:
         config: The run, resolved.
         resources: Receives what must be closed.
+        world: The processes of the run.
+        checkpoint: Where the model comes from when a run goes on; its anchor then is the one stored with the run.
 
     Raises:
         UserError: the first thing that is wrong, before anything slower is done.
@@ -71,6 +78,7 @@ def prepare(config: RunConfig, resources: ExitStack) -> Setup:
     trainer = config.trainer
     for each in trainer.variants:
         registry.validate_arguments(each.kind, each.name, each.arguments, each.section)
+    _check_world(trainer, world)
     specs = parse_task_specs(config.task)
     bound = [bind(spec) for spec in specs]
     for task in bound:
@@ -81,21 +89,16 @@ def prepare(config: RunConfig, resources: ExitStack) -> Setup:
     labels = task_labels(bound)
     tasks = dict(zip(labels, bound, strict=True))
     all_rows = {label: task.rows() for label, task in tasks.items()}
-    held = {}
+    held: dict[str, BoundTask] = {}
     climbs = any(task.task.order == "ladder" for task in bound)
-    if config.eval.at_start or config.eval.at_end or climbs:
-        held = {label: held_out(task, size=config.eval.size, split=config.eval.split) for label, task in tasks.items()}
-    choices = [*_evaluation_choices(config, held), *_probe_choices(trainer)]
-    policy = load_policy(
-        config.model, adapter=config.adapter, lora=config.lora, device=config.device, precision=config.precision
-    )
+    choices = _probe_choices(trainer)
+    if config.eval.at_start or config.eval.at_end or config.eval.interval_steps or climbs:
+        held, said = held_out_tasks(config, tasks)
+        choices += said
+    policy = _policy(config, checkpoint, world)
     _check_context(config, policy)
-    if config.trainer.gradient_checkpointing:
+    if trainer.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
-    if trainer.beta or trainer.kl_metric:
-        policy.freeze_reference()
-    if trainer.value_head:
-        policy.add_value_head(config.seed)
     kept: dict[str, list[Row]] = {}
     prompt_ids: dict[str, dict[str, tuple[int, ...]]] = {}
     for label, task in tasks.items():
@@ -123,8 +126,49 @@ def prepare(config: RunConfig, resources: ExitStack) -> Setup:
         opponents=opponents,
         identities={task.spec: task.identity for task in bound},
         total_steps=total_steps,
+        schedule_steps=total_steps,
         choices=[*policy.choices, *choices, Choice("steps", str(total_steps), why)],
     )
+
+
+def _policy(config: RunConfig, checkpoint: Path | None, world: World) -> Policy:
+    """The starting policy, or the one of a checkpoint with the run's stored reference."""
+    assert config.model is not None, "the configuration is resolved"
+    trainer, model, adapter = config.trainer, config.model, config.adapter
+    if checkpoint is not None:
+        is_adapter = adapter is not None or config.lora.enabled
+        weights = str((checkpoint / "model").resolve())
+        model, adapter = (model, weights) if is_adapter else (weights, None)
+    seed_everything(config.seed)  # a fresh adapter is drawn here
+    device = config.device if world.size == 1 else str(world.device)
+    policy = load_policy(model, adapter=adapter, lora=config.lora, device=device, precision=config.precision)
+    if world.size > 1:
+        backend = "nccl" if world.device.type == "cuda" else "gloo"
+        policy.choices.append(Choice("ranks", f"{world.size}, {backend}", "started as several processes"))
+    stored = None if checkpoint is None else checkpoint.resolve().parent.parent / REFERENCE_DIR
+    if stored is not None and stored.exists():
+        policy.load_reference(stored)
+    elif trainer.beta or trainer.kl_metric:
+        policy.freeze_reference()
+    if trainer.value_head:
+        policy.add_value_head(config.seed)
+    return policy
+
+
+def _check_world(trainer: TrainerConfig, world: World) -> None:
+    """Check that every rank gets as many prompts as the others, and whole micro-batches of them."""
+    prompts, size = trainer.prompts_per_optimizer_step, world.size
+    if prompts % size:
+        raise UserError(
+            f"{size} ranks cannot share the {prompts} prompts of an optimizer step: {prompts} / {size} = "
+            f"{prompts / size:.4g}. Let trainer.prompts_per_step / steps_per_generation be a multiple of {size}."
+        )
+    micro = trainer.micro_batch_prompts
+    if micro is not None and prompts // size % micro:
+        raise UserError(
+            f"trainer.micro_batch_prompts={micro} does not divide a rank's {prompts} / {size} = {prompts // size} "
+            "prompts of an optimizer step."
+        )
 
 
 def planned_steps(config: RunConfig, n_rows: int) -> tuple[int, str]:
@@ -171,15 +215,6 @@ def _orders(
             )
             said.append(Choice("order", f"{label}: by pass rate", "curriculum.enabled"))
     return orders, said
-
-
-def _evaluation_choices(config: RunConfig, held: Mapping[str, BoundTask]) -> list[Choice]:
-    said = []
-    for label, task in held.items():
-        there, asked = len(task.rows()), config.eval.size
-        if asked is not None and there < asked:
-            said.append(Choice("held-out", f"{label}: {there} rows", f"eval.size={asked}, and only {there} exist"))
-    return said
 
 
 def _probe_choices(trainer: TrainerConfig) -> list[Choice]:

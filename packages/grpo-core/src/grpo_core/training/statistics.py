@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import orjson
 import torch
 from torch import Tensor
 
@@ -13,6 +15,7 @@ from grpo_core.algorithms.diagnostics import clip_fractions, effective_sample_si
 from grpo_core.algorithms.kl import k1, k3
 from grpo_core.algorithms.sequence_losses import sequence_log_ratio
 from grpo_core.training.batch import TrainBatch
+from grpo_core.training.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,20 @@ class UpdateStatistics:
         self._log_ratios.append(log_ratio[mask].cpu())
         self._row_log_ratios.append(log_ratio.sum(dim=1)[mask.any(dim=1)].cpu())
 
+    def of_all(self, world: World) -> UpdateStatistics:
+        """The same over all ranks, on each of them."""
+        if world.size == 1:
+            return self
+        together = UpdateStatistics()
+        for data in world.gather(orjson.dumps({"tokens": self.tokens, "sums": dict(self.sums)})):
+            one = orjson.loads(data)
+            together.tokens += one["tokens"]
+            for name, value in one["sums"].items():
+                together.sums[name] += value
+        together._log_ratios = _gathered(self._log_ratios, world)
+        together._row_log_ratios = _gathered(self._row_log_ratios, world)
+        return together
+
     @property
     def controlled_kl(self) -> float:
         """What drives a controller: token-mean k3, or the full KL; never negative. NaN where none was measured."""
@@ -113,6 +130,12 @@ class UpdateStatistics:
             found |= {f"ratio_{name}": float(value) for name, value in ratio_statistics(log_ratios, everything).items()}
             found["ess"] = float(effective_sample_size(torch.cat(self._row_log_ratios))[1])
         return found
+
+
+def _gathered(parts: Sequence[Tensor], world: World) -> list[Tensor]:
+    mine = torch.cat(list(parts)).double() if parts else torch.zeros(0, dtype=torch.float64)
+    every = world.gather(mine.numpy().tobytes())
+    return [torch.frombuffer(bytearray(data), dtype=torch.float64) for data in every if data]
 
 
 def _sum(values: Tensor, mask: Tensor) -> float:

@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import torch
+import orjson
 
 from grpo_core.callbacks import Callback, Choice, EvalPhase, RunInfo, Sample, StepRecord
+from grpo_core.checkpoints import write_json
 from grpo_core.config import RunConfig, resolve
 from grpo_core.curriculum import LadderCurriculum
-from grpo_core.engines.base import Sampling, StopRequested
+from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
-from grpo_core.evaluation.evaluate import Evaluation, evaluate_task
+from grpo_core.evaluation.held_out import HeldOutEvaluator
+from grpo_core.policy.policy import REFERENCE_DIR
 from grpo_core.rollout import Rollout
 from grpo_core.scoring import check_abstentions, reason_head
-from grpo_core.task import Row
+from grpo_core.tracking.observe import Observers, observe
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.batch import collate
+from grpo_core.training.best import Best
 from grpo_core.training.collect import Collector
 from grpo_core.training.interrupt import stop_on_signal
 from grpo_core.training.metrics import peak_memory_mib, rollout_metrics, versions
+from grpo_core.training.random_state import gathered_random_state, seed_everything
+from grpo_core.training.rollout_log import batch_origin
 from grpo_core.training.rollouts import Prompted
-from grpo_core.training.run_folder import RunFolder
+from grpo_core.training.run_folder import RUN_FORMAT_VERSION, RunFolder, SilentFolder
 from grpo_core.training.setup import Setup, prepare
-from grpo_core.training.update import Updater
+from grpo_core.training.state import INFO_FILE, Buffer, load_state, save_state, training_info
+from grpo_core.training.update import Updater, mean_metrics
+from grpo_core.training.world import World, joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +72,21 @@ def train(
     """
     resolved = resolve(config or RunConfig())
     with ExitStack() as resources:
-        setup = prepare(resolved.config, resources)
-        return Trainer(resolved.config, setup, callbacks, [*choices, *resolved.choices], resources).run()
+        world = resources.enter_context(joined(resolved.config.device))
+        observed = observe(resolved.config, callbacks, resources) if world.is_main else Observers((), ())
+        setup = prepare(resolved.config, resources, world)
+        folder = resources.enter_context(closing(_folder(Path(resolved.config.output_dir), world)))
+        chosen = [*choices, *resolved.choices, *observed.choices]
+        return Trainer(resolved.config, setup, folder, observed.callbacks, chosen, resources, world).run()
+
+
+def _folder(output_dir: Path, world: World) -> RunFolder:
+    """A new folder, which the first rank makes and names to the others."""
+    if world.is_main:
+        folder = RunFolder(output_dir)
+        world.from_main(os.fsencode(folder.path))
+        return folder
+    return SilentFolder(Path(os.fsdecode(world.from_main(b""))))
 
 
 class Trainer:
@@ -74,69 +95,93 @@ class Trainer:
     Args:
         config: Everything about the run.
         setup: Tasks, rows, scorers, policy and prompts.
+        folder: Of the run.
         callbacks: Told of what happens.
         choices: Choices made before the setup's.
-        resources: Closed when the run ends.
+        resources: Closes what is opened here.
+        world: The processes of the run; the first one evaluates, writes and speaks.
+
+    Attributes:
+        step: Steps done.
+        tokens: Completion tokens trained on.
+        buffer: The batch that a stop fell into.
+        stop_at: Step at which this call ends, as `trainer.stop_after` asks.
     """
 
     def __init__(
         self,
         config: RunConfig,
         setup: Setup,
+        folder: RunFolder,
         callbacks: Sequence[Callback],
         choices: Sequence[Choice],
         resources: ExitStack,
+        world: World,
     ) -> None:
-        self.config, self.setup, self.callbacks = config, setup, callbacks
+        self.config, self.setup, self.world = config, setup, world
+        self.callbacks = callbacks if world.is_main else ()
         self.policy, self.mixture = setup.policy, setup.mixture
-        torch.manual_seed(config.seed)
+        seed_everything(config.seed + world.rank)  # ranks drop out other units
         self.engine = NativeEngine(
             self.policy.model, self.policy.tokenizer, max_batch_tokens=config.engine.max_batch_tokens
         )
-        self.folder = RunFolder(Path(config.output_dir))
-        resources.callback(self.folder.close)
-        self.updater = Updater(self.policy, config.trainer, setup.total_steps, self.folder.path)
+        self.folder = folder
+        self.updater = Updater(self.policy, config.trainer, setup.schedule_steps, self.folder.path, world)
         self.estimator = AdvantageEstimator(config.trainer, self.mixture.tasks)
         self.choices = [*choices, *setup.choices]
         self.step = self.tokens = 0
+        self.buffer: Buffer | None = None
+        self._is_finished = True
+        self._set_stop()
         self._stop = threading.Event()
         self.collector = Collector(
-            config, setup, self.engine, greedy=self.estimator.needs_greedy, should_stop=self._stop.is_set
+            config,
+            setup,
+            self.engine,
+            greedy=self.estimator.needs_greedy,
+            should_stop=self._stop.is_set,
+            world=world,
+        )
+        self.best = Best()
+        self.evaluator = HeldOutEvaluator(
+            config,
+            self.policy,
+            self.engine,
+            setup.held_out if world.is_main else {},
+            resources,
+            scorers=setup.scorers,
+            opponents=setup.opponents,
+            run=folder.path,
+            callbacks=self.callbacks,
+            should_stop=self._stop.is_set,
         )
         self._started = time.monotonic()
         self._warned: set[tuple[str, str]] = set()
 
     def run(self) -> RunResult:
         """Evaluate, train, evaluate again, save."""
-        config = self.config
-        self.folder.write_config(self.setup.config_yaml)
-        if self.policy.has_reference:
-            self.policy.save_reference(self.folder.path / "reference")
-        counts = {
-            label: (len(self.setup.rows[label]), len(self.setup.held_out[label].rows()) if self.setup.held_out else 0)
-            for label in self.mixture.tasks
-        }
-        for callback in self.callbacks:
-            callback.on_run_start(RunInfo(self.folder.path, counts, self.choices, self.setup.total_steps))
-        base: dict[str, Evaluation] = {}
-        final: dict[str, Evaluation] = {}
+        self._announce()
+        is_done = False
         with stop_on_signal(self._stop, self._warn):
-            if config.eval.at_start:
-                base = self._evaluate("base", {})
             try:
-                while self.step < self.setup.total_steps and not self._out_of_time():
-                    if self._stop.is_set():
-                        raise StopRequested
+                self._evaluate_start()
+                self._finish_step()
+                while self.step < self.setup.total_steps and not self._is_over():
+                    self._check_stop()
                     self.train_step()
-                    self._climb()
+                    self._finish_step()
+                is_done = True
             except StopRequested:
                 self._stop.set()
             finally:
-                # Also when the run fails: what was learned until then is not lost.
-                self.folder.save_final(self.policy, self.state())
-            if config.eval.at_end and not self._stop.is_set():
-                final = self._evaluate("final", base)
-        summary = self._summary(base, final)
+                # Also when the run fails: what was learned until then is not lost. A rank that fails can't wait for
+                # the others, who are ended; their last checkpoint stands.
+                if is_done or self._stop.is_set() or self.world.size == 1:
+                    self.save("final" if is_done else self.step)
+            if self.config.eval.at_end and not self._stop.is_set():
+                with suppress(StopRequested):
+                    self._evaluate("final")
+        summary = self._summary()
         self.folder.write_summary(summary)
         for callback in self.callbacks:
             callback.on_run_end(summary, self.folder.path)
@@ -144,22 +189,49 @@ class Trainer:
 
     def train_step(self) -> None:
         """One batch of prompts: sample, score, compare within groups, update, log."""
-        config, started = self.config.trainer, time.perf_counter()
-        step = self.step + 1
+        started = time.perf_counter()
+        if self.buffer is None:
+            self.buffer, samples = self._next_batch()
+        else:  # the run was stopped inside this batch
+            samples = []
+        sampled, batch = time.perf_counter(), self.buffer.batch
+        if not self.updater.update(batch, self.buffer.taken, self._is_to_stop):
+            raise StopRequested
+        metrics = {**self.buffer.metrics, **mean_metrics(self.buffer.taken)}
+        self.step, self.buffer, self._is_finished = self.buffer.step, None, False
+        now, tokens = time.perf_counter(), int(batch.completion_lens.sum())
+        self.tokens += tokens
+        metrics |= {
+            "tokens_per_s": tokens / (now - started),
+            "update_s": now - sampled,
+            "step_s": now - started,
+            "peak_memory_mib": peak_memory_mib(self.policy.device),
+            "skipped_updates": float(self.updater.skipped),
+        }
+        if self.step % self.config.trainer.logging_steps == 0 or self.step == self.setup.total_steps:
+            self.folder.log_step(self.step, metrics)
+            for callback in self.callbacks:
+                callback.on_step(StepRecord(self.step, metrics, samples))
+
+    def _next_batch(self) -> tuple[Buffer, list[Sample]]:
+        """Sample, score and compare the next step's completions, and log them."""
+        config, step, started = self.config.trainer, self.step + 1, time.perf_counter()
         before = self.mixture.state()
         try:
             self.policy.model.eval()
             self.engine.sync(self.updater.updates)
             collected = self.collector.collect(step)
-        except StopRequested:
+            rollouts, labels = collected.rollouts, collected.labels
+            rewards = self.collector.rewards(rollouts)
+            generate_s = time.perf_counter() - started
+            origin = batch_origin(
+                self.config, self.mixture, self.policy.tokenizer, collected, rewards.tolist(), generate_s
+            )
+            self.folder.log_rollouts(step, rollouts, self.setup.identities, origin)
+            self._check_abstentions(rollouts, labels)
+        except BaseException:
             self.mixture.load_state(before)  # these prompts were not trained on: they are still to come
             raise
-        sampled = time.perf_counter()
-        prompted, rollouts, labels = collected.prompted, collected.rollouts, collected.labels
-        self.folder.log_rollouts(step, rollouts, self.setup.identities)
-        self._check_abstentions(rollouts, labels)
-
-        rewards = self.collector.rewards(rollouts)
         batch = collate(
             rollouts, pad_id=self.policy.tokenizer.pad_token_id, mask_truncated=config.mask_truncated_completions
         )
@@ -172,88 +244,138 @@ class Trainer:
             beta=self.updater.beta.in_effect if self.updater.passes.kl_in_reward else 0.0,
             greedy_rewards=collected.greedy_rewards,
         )
-        updated = self.updater.update(batch)
+        metrics = {**rollout_metrics(rollouts, labels, rewards, batch), **collected.metrics, "generate_s": generate_s}
+        return Buffer(step, batch, metrics), self._samples(collected.prompted, rollouts)
 
-        self.step = step
-        now, tokens = time.perf_counter(), int(batch.completion_lens.sum())
-        self.tokens += tokens
-        timing = {
-            "tokens_per_s": tokens / (now - started),
-            "generate_s": sampled - started,
-            "update_s": now - sampled,
-            "step_s": now - started,
-            "peak_memory_mib": peak_memory_mib(self.policy.device),
-            "skipped_updates": float(self.updater.skipped),
-        }
-        metrics = {**rollout_metrics(rollouts, labels, rewards, batch), **collected.metrics, **updated, **timing}
-        if step % config.logging_steps == 0 or step == self.setup.total_steps:
-            self.folder.log_step(step, metrics)
-            record = StepRecord(step, metrics, self._samples(prompted, rollouts))
-            for callback in self.callbacks:
-                callback.on_step(record)
+    def _finish_step(self) -> None:
+        """What follows a step: a ladder's evaluation, the checkpoint, the stop that was asked for."""
+        if not self._is_finished:
+            self._climb()
+            is_best = self._evaluate_interval()
+            self._is_finished = True
+            config = self.config.trainer
+            if is_best or (config.save_every is not None and self.step % config.save_every == 0):
+                self.save(self.step)
+        if self.stop_at is not None and self.step >= self.stop_at and self.step < self.setup.total_steps:
+            self._warn(f"stopping after step {self.step}: trainer.stop_after")
+            raise StopRequested
+
+    def _evaluate_interval(self) -> bool:
+        """Evaluate where a step is due for it; whether it is the best so far and to be kept."""
+        if not self.evaluator.due(self.step):
+            return False
+        with suppress(StopRequested):
+            self._evaluate("interval")
+        self._check_stop()
+        rates = [results["interval"]["solved_rate"] or 0.0 for results in self.evaluator.results.values()]
+        mean = orjson.dumps(sum(rates) / len(rates) if rates else 0.0)
+        improved = self.best.report(self.step, orjson.loads(self.world.from_main(mean)))
+        return improved and self.config.trainer.keep_best
+
+    def save(self, which: int | Literal["final"]) -> None:
+        """Write a checkpoint: everything that `grpo resume` needs, whole or not at all."""
+        store = self.folder.checkpoints
+        randomness = gathered_random_state(self.world)
+        if self.world.is_main:
+            with store.writing(which) as folder:
+                self.policy.save(folder / "model")
+                save_state(folder, self.updater, self.state(), self.buffer, randomness)
+                write_json(folder / INFO_FILE, training_info(self))
+            if self.config.trainer.keep_last is not None:
+                kept = [] if self.best.step is None else [self.best.step]
+                store.prune(keep_last=self.config.trainer.keep_last, keep=kept)
 
     def state(self) -> dict[str, Any]:
-        """What the run has become beside its weights, as JSON."""
+        """What the run has become beside weights and optimizer, as JSON."""
         return {
+            "version": RUN_FORMAT_VERSION,
             "step": self.step,
+            "planned_steps": self.setup.total_steps,
+            "is_finished": self._is_finished,
             "tokens": self.tokens,
+            "seconds": time.monotonic() - self._started,
             "mixture": self.mixture.state(),
             "baseline": dict(self.estimator.state),
-            "updater": self.updater.state(),
+            "warned": sorted(self._warned),
+            "evaluator": self.evaluator.state(),
+            "best": self.best.as_json(),
         }
 
-    def _evaluate(self, phase: EvalPhase, base: Mapping[str, Evaluation]) -> dict[str, Evaluation]:
-        done: dict[str, Evaluation] = {}
-        for label, task in self.setup.held_out.items():
-            try:
-                done[label] = self._evaluate_task(label, phase, task.rows())
-            except StopRequested:
-                break
-            result = self._result(done[label], base.get(label))
-            for callback in self.callbacks:
-                callback.on_evaluation(label, phase, result)
-        return done
+    def load_state(self, folder: Path, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint whose model the policy already is.
 
-    def _evaluate_task(self, label: str, phase: str, rows: Sequence[Row]) -> Evaluation:
-        sampling = Sampling(
-            temperature=self.config.eval.temperature,
-            max_completion_length=self.config.eval.max_completion_length or self.config.trainer.max_completion_length,
-        )
+        Args:
+            folder: The checkpoint.
+            state: Of `read_state`.
+        """
+        self.step, self.tokens = int(state["step"]), int(state["tokens"])
+        self._is_finished = bool(state["is_finished"])
+        self._started = time.monotonic() - float(state["seconds"])
+        self.mixture.load_state(state["mixture"])
+        self.estimator.state = dict(state["baseline"])
+        self._warned = {(label, reason) for label, reason in state["warned"]}
+        self.evaluator.load_state(state["evaluator"])
+        self.best = Best(**state["best"])
+        self.buffer = load_state(folder, self.updater, state, self.world.rank)
+        self._set_stop()
+
+    def _announce(self) -> None:
+        self.folder.write_config(self.setup.config_yaml)
+        reference = self.folder.path / REFERENCE_DIR
+        if self.world.is_main and self.policy.has_reference and not reference.exists():
+            self.policy.save_reference(reference)
+        counts = {
+            label: (len(self.setup.rows[label]), len(self.setup.held_out[label].rows()) if self.setup.held_out else 0)
+            for label in self.mixture.tasks
+        }
+        for callback in self.callbacks:
+            callback.on_run_start(RunInfo(self.folder.path, counts, self.choices, self.setup.total_steps))
+
+    def _set_stop(self) -> None:
+        stop_after = self.config.trainer.stop_after
+        self.stop_at = None if stop_after is None else self.step + stop_after
+
+    def _is_to_stop(self) -> bool:
+        """Whether any rank was asked to stop: all stop together."""
+        if self.world.any(self._stop.is_set()):
+            self._stop.set()
+        return self._stop.is_set()
+
+    def _check_stop(self) -> None:
+        if self._is_to_stop():
+            raise StopRequested
+
+    def _evaluate_start(self) -> None:
+        """The starting model's evaluation: done once in a run's life."""
+        measured = all("base" in results for results in self.evaluator.results.values())
+        if self.config.eval.at_start and self.step == 0 and not measured:
+            with suppress(StopRequested):
+                self._evaluate("base")
+        self._check_stop()  # the ranks meet here
+
+    def _evaluate(self, phase: EvalPhase) -> None:
+        """Evaluate the held-out rows on the first rank, and log it."""
+        if not self.world.is_main:
+            return
         self.policy.model.eval()
         self.engine.sync(self.updater.updates)
-        with self.policy.precision():
-            return evaluate_task(
-                self.setup.held_out[label],
-                rows,
-                engine=self.engine,
-                tokenizer=self.policy.tokenizer,
-                scorer=self.setup.scorers[label],
-                sampling=sampling,
-                seed=self.config.seed,
-                opponent=self.setup.opponents.get(label),
-                progress=self._progress(f"{phase} evaluation of {label}"),
-                should_stop=self._stop.is_set,
-            )
+        metrics = self.evaluator.run(phase, self.step)
+        self.folder.log_evaluation(self.step, phase, metrics)
 
-    def _result(self, evaluation: Evaluation, base: Evaluation | None) -> dict[str, Any]:
-        result = evaluation.summary(seed=self.config.seed)
-        return result if base is None else {**result, **evaluation.paired_delta(base, seed=self.config.seed)}
-
-    def _summary(self, base: Mapping[str, Evaluation], final: Mapping[str, Evaluation]) -> dict[str, Any]:
-        tasks: dict[str, dict[str, Any]] = {}
-        for label in self.mixture.tasks:
-            entry: dict[str, Any] = {"identity": self.setup.identities[self.mixture.tasks[label].spec]}
-            if label in base:
-                entry["base"] = self._result(base[label], None)
-            if label in final:
-                entry["final"] = self._result(final[label], base.get(label))
-            tasks[label] = entry
+    def _summary(self) -> dict[str, Any]:
+        tasks: dict[str, dict[str, Any]] = {
+            label: {"identity": self.setup.identities[task.spec]} for label, task in self.mixture.tasks.items()
+        }
+        for label, results in self.evaluator.results.items():
+            entry = tasks.setdefault(label, {"identity": self.setup.held_out[label].identity})
+            entry |= {phase: result for phase, result in results.items() if phase != "interval"}
         return {
             "tasks": tasks,
             "task": self.config.task,
-            "model": self.policy.source.name,
+            "model": self.config.model,
             "steps": self.step,
             "planned_steps": self.setup.total_steps,
+            "best": self.best.as_json(),
             "updates": self.updater.updates,
             "skipped_updates": self.updater.skipped,
             "interrupted": self._stop.is_set(),
@@ -304,22 +426,27 @@ class Trainer:
                 continue
             rung = order.rung
             rows = [row for row in self.setup.held_out[label].rows() if row.difficulty == rung]
-            evaluation = self._evaluate_task(label, "rung", rows[: curriculum.ladder_eval_size])
-            solved = evaluation.summary()
-            if order.report_held_out(rung, solved["solved_rate"] or 0.0, solved["n"]):
-                reached = f"{label}: rung {rung:g} solved {solved['solved_rate']:.2f} of {solved['n']} held-out rows"
+            measured = b""
+            if self.world.is_main:
+                self.policy.model.eval()
+                self.engine.sync(self.updater.updates)
+                some = rows[: curriculum.ladder_eval_size]
+                solved = self.evaluator.evaluate_rows(label, some, f"evaluation of rung {rung:g}").summary()
+                measured = orjson.dumps([solved["solved_rate"] or 0.0, solved["n"]])
+            rate, n = orjson.loads(self.world.from_main(measured))
+            if order.report_held_out(rung, rate, n):
+                reached = f"{label}: rung {rung:g} solved {rate:.2f} of {n} held-out rows"
                 self._warn(f"{reached}; rung {order.rung:g} unlocked")
 
-    def _out_of_time(self) -> bool:
-        limit = self.config.trainer.max_minutes
-        return limit is not None and time.monotonic() - self._started >= 60 * limit
-
-    def _progress(self, what: str) -> Callable[[int, int], None]:
-        def tell(done: int, total: int) -> None:
-            for callback in self.callbacks:
-                callback.on_progress(what, done, total)
-
-        return tell
+    def _is_over(self) -> bool:
+        """Whether the run ends before its last step: out of time, or no longer getting better."""
+        limit, patience = self.config.trainer.max_minutes, self.config.trainer.early_stop_patience
+        if limit is not None and self.world.any(time.monotonic() - self._started >= 60 * limit):
+            return True
+        if patience is None or self.best.waited < patience:
+            return False
+        self._warn(f"ended after step {self.step}: no better held-out rate in {self.best.waited} evaluations")
+        return True
 
     def _warn(self, message: str) -> None:
         for callback in self.callbacks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from grpo_core.training.objective import Objective, Weights
 from grpo_core.training.passes import Passes
 from grpo_core.training.probes import Probes
 from grpo_core.training.statistics import UpdateStatistics
+from grpo_core.training.world import World
 
 MAX_SKIPPED_IN_A_ROW = 10
 """Optimizer steps skipped one after another before the run fails: the weights are then beyond repair."""
@@ -35,6 +36,7 @@ class Updater:
         config: The algorithm.
         total_steps: Generated batches planned, for the schedule.
         probe_dir: Folder that receives what the entropy probe saves.
+        world: The processes that take each step together.
 
     Attributes:
         passes: Forward passes over whole batches.
@@ -47,9 +49,16 @@ class Updater:
         skipped: Optimizer steps skipped because loss or gradient was not finite.
     """
 
-    def __init__(self, policy: Policy, config: TrainerConfig, total_steps: int, probe_dir: Path | None = None) -> None:
-        self.policy, self.config = policy, config
-        self.passes = Passes(policy, config)
+    def __init__(
+        self,
+        policy: Policy,
+        config: TrainerConfig,
+        total_steps: int,
+        probe_dir: Path | None = None,
+        world: World | None = None,
+    ) -> None:
+        self.policy, self.config, self.world = policy, config, world or World()
+        self.passes = Passes(policy, config, self.world)
         self.beta, self.entropy_coef = Coefficient.of_kl(config), Coefficient.of_entropy(config)
         self._objective = Objective(policy, config, self.passes)
         groups: list[dict[str, Any]] = [{"params": policy.parameters(), "peak": config.learning_rate}]
@@ -69,30 +78,36 @@ class Updater:
         self.probes = Probes(self, probe_dir)
         self.updates = self.skipped = self._skipped_in_a_row = 0
 
-    def update(self, batch: TrainBatch) -> dict[str, float]:
+    @property
+    def updates_per_batch(self) -> int:
+        """Optimizer steps that one generated batch gives."""
+        return self.config.num_iterations * self.config.steps_per_generation
+
+    def update(
+        self, batch: TrainBatch, taken: list[dict[str, float]], should_stop: Callable[[], bool] = lambda: False
+    ) -> bool:
         """Take the optimizer steps of one generated batch.
 
         Args:
             batch: Its rows, group by group, with advantages; `passes.freeze` has filled in what they are compared with.
+            taken: Metrics of the optimizer steps; those that are there already were taken before a stop, and each new
+                one is added as soon as its step is done.
+            should_stop: Asked between optimizer steps.
 
         Returns:
-            Metrics, averaged over the optimizer steps that measured them.
+            Whether all of the batch's steps are taken.
 
         Raises:
             NonFiniteError: too many steps in a row had to be skipped.
         """
         self.policy.model.train()
-        taken = [
-            self._step(batch.rows(rows))
-            for _ in range(self.config.num_iterations)
-            for rows in torch.arange(len(batch)).chunk(self.config.steps_per_generation)
-        ]
-        names = dict.fromkeys(name for metrics in taken for name in metrics)
-        return {
-            name: sum(found) / len(found)
-            for name in names
-            if (found := [metrics[name] for metrics in taken if name in metrics])
-        }
+        before = len(taken)
+        parts = torch.arange(len(batch)).chunk(self.config.steps_per_generation)
+        while len(taken) < self.updates_per_batch:
+            if len(taken) > before and should_stop():
+                return False
+            taken.append(self._step(batch.rows(parts[len(taken) % len(parts)])))
+        return True
 
     def _step(self, part: TrainBatch) -> dict[str, float]:
         part = self.weighted(part)
@@ -114,7 +129,9 @@ class Updater:
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * self._factor(self.updates)
         scale = self.scaler.get_scale()
-        grad_norm, finite = self._apply(finite)
+        self.world.sum_gradients(self.parameters)
+        grad_norm, finite = self._apply(not self.world.any(not finite))
+        statistics = statistics.of_all(self.world)
         measured = statistics.metrics()
         if finite:
             measured |= noise.result(grad_norm**2, scale) | self.probes.after(probed, grad_norm**2)
@@ -157,18 +174,20 @@ class Updater:
         return replace(part, weights=weights)
 
     def gradient(self, part: TrainBatch, coefficients: Weights) -> None:
-        """Add the gradient of the loss of some weighted rows to the parameters, measuring nothing."""
+        """Add the gradient of the loss of some weighted rows to parameters without one, measuring nothing."""
         chosen = self._with_gradient(part, coefficients)
         for micro in self.passes.micro_batches(chosen):
             rows = chosen.rows(micro.rows).to(self.policy.device)
             self._objective(rows, micro.packs, coefficients, UpdateStatistics()).backward()
+        self.world.sum_gradients(self.parameters)
 
     def _with_gradient(self, part: TrainBatch, coefficients: Weights) -> TrainBatch:
         # A row without advantage has no gradient, unless a penalty has: it is skipped in compute, not in denominators.
         penalised = self.passes.kl_in_loss or coefficients.entropy != 0 or self.policy.value_head is not None
         advantages = part.advantages if part.advantages.dim() == 2 else part.advantages[:, None]
+        own = self.passes.own_rows(part)
         teaches = part.mask.any(dim=1) & ((advantages != 0).any(dim=1) | penalised)
-        return part.rows(teaches.nonzero()[:, 0])
+        return part.rows(own[teaches[own]])
 
     def _apply(self, finite: bool) -> tuple[float, bool]:
         """Take the optimizer step, unless something is not finite: (gradient norm before clipping, whether taken)."""
@@ -219,3 +238,13 @@ class Updater:
         own = registry.arguments("schedule", config.lr_scheduler_type)
         options = {"warmup_steps": warmup} if "warmup_steps" in own else {}
         return lambda step: float(schedule(step, total_updates, **options))
+
+
+def mean_metrics(taken: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Each metric's mean over the optimizer steps that measured it."""
+    names = dict.fromkeys(name for metrics in taken for name in metrics)
+    return {
+        name: sum(found) / len(found)
+        for name in names
+        if (found := [metrics[name] for metrics in taken if name in metrics])
+    }

@@ -1,0 +1,10 @@
+"""`python -m grpo_core …` is `grpo …`: what torchrun starts."""
+
+from __future__ import annotations
+
+import sys
+
+from grpo_core.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""The files of a run that training can be taken up from. No torch: listing and checking them is instant."""
+
+from __future__ import annotations
+
+from grpo_core.checkpoints.checksums import CHECKSUMS, FORMAT_VERSION
+from grpo_core.checkpoints.errors import CheckpointError
+from grpo_core.checkpoints.files import read_json, sha256_of, write_json
+from grpo_core.checkpoints.names import Step
+from grpo_core.checkpoints.run import check_run, is_run
+from grpo_core.checkpoints.store import CheckpointStore
+
+__all__ = [
+    "CHECKSUMS",
+    "FORMAT_VERSION",
+    "CheckpointError",
+    "CheckpointStore",
+    "Step",
+    "check_run",
+    "is_run",
+    "read_json",
+    "sha256_of",
+    "write_json",
+]

@@ -1,0 +1,51 @@
+"""Whether a path is the folder of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from grpo_core.checkpoints.errors import CheckpointError
+from grpo_core.errors import near_match
+
+_CONFIG = "config.yaml"
+"""The first file that a run writes."""
+
+
+def is_run(path: Path) -> bool:
+    """Return whether `path` is the folder of a run."""
+    return path.is_dir() and (path / _CONFIG).is_file()
+
+
+def check_run(path: Path) -> None:
+    """Refuse what is not the folder of a run, and say where one is.
+
+    Raises:
+        CheckpointError: there is no such folder, or it has no `config.yaml`.
+    """
+    if is_run(path):
+        return
+    if not path.exists():
+        raise CheckpointError(f"no run {path}: there is no such folder.{_near_run(path)}")
+    if inside := next((parent for parent in path.absolute().parents if is_run(parent)), None):
+        raise CheckpointError(f"{path} is not a run folder but a part of one. Did you mean {str(inside)!r}?")
+    if not path.is_dir():
+        raise CheckpointError(f"{path} is not a run folder: it is a file.")
+    advice = ""
+    if runs := _runs_in(path) or _runs_in(path / "training_runs"):
+        many = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+        advice = f" It holds {many}. Did you mean {str(runs[-1])!r}?"
+    raise CheckpointError(f"{path} is not a run folder: no {_CONFIG} in it.{advice}")
+
+
+def _near_run(path: Path) -> str:
+    names = {run.name: str(run) for run in _runs_in(path.parent)}
+    near = near_match(path.name, names)
+    return near or (f" The newest run there is {names[max(names)]!r}." if names else "")
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    """Return the runs directly in `folder`, oldest first: their names are dates."""
+    try:
+        return sorted(path for path in folder.iterdir() if is_run(path))
+    except OSError:
+        return []

@@ -1,0 +1,70 @@
+"""`--nproc N`: the same command in several processes of this machine, through torchrun's own launcher."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from grpo_core.errors import ExitCode, UserError
+
+
+def is_rank() -> bool:
+    """Whether this process is one of several already."""
+    return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def is_silent_rank() -> bool:
+    """Whether another rank speaks for this one."""
+    return is_rank() and os.environ["RANK"] != "0"
+
+
+def launch(nproc: str, arguments: Sequence[str]) -> int:
+    """Run `grpo ARGUMENTS` in several processes, and end all when one fails.
+
+    Args:
+        nproc: How many.
+        arguments: Of `grpo`, without `--nproc`.
+
+    Returns:
+        0, or the exit code of the first rank that failed.
+
+    Raises:
+        UserError: not a number of processes.
+    """
+    if not nproc.isdigit() or not 1 <= int(nproc[:6]) <= 1024:
+        raise UserError(f"--nproc {nproc[:40]!r} must be the number of processes on this machine, 1 or more.")
+    import torch.distributed.launcher.api as launcher
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    config = launcher.LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=int(nproc),
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+        monitor_interval=0.2,
+    )
+    try:
+        launcher.elastic_launch(config, sys.executable)("-m", "grpo_core", *arguments)
+    except ChildFailedError as error:  # the rank has said why
+        code = error.get_first_failure()[1].exitcode
+        return code if code > 0 else ExitCode.FAILED
+    return ExitCode.DONE
+
+
+def words_of(context: click.Context) -> list[str]:
+    """The words after a command's name on the command line, less `--nproc N`."""
+    given = list(context.find_root().obj)
+    if given and given[0] == context.command.name and context.parent is not None:
+        given = given[1:]
+    kept, words = [], iter(given)
+    for word in words:
+        if word == "--nproc":
+            next(words, None)
+        elif not word.startswith("--nproc="):
+            kept.append(word)
+    return kept

@@ -1,0 +1,127 @@
+"""Completions as people read them, and as other programs do; hostile text stays text."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+import orjson
+
+from grpo_core.cli.lines import number
+from grpo_core.cli.rollout_selection import Judgement, each_group, judgement
+from grpo_core.cli.text import print_out, rendered, table, visible
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from grpo_core.tracking.rollouts import RolloutRecord
+
+COLUMNS = ("step", "task", "row", "group", "score", "judged", "tokens", "finish", "parts", "prompt", "text", "why")
+"""Of a line in a pipe."""
+
+WORDS: Mapping[Judgement, tuple[str, str]] = {
+    "solved": ("solved", "bold green"),
+    "unsolved": ("NOT SOLVED", "bold red"),
+    "abstained": ("NOT SCORED", "bold yellow"),
+}
+"""What became of a completion -> word and style in a terminal."""
+
+
+def print_lines(records: Sequence[RolloutRecord]) -> None:
+    """Print a heading and a line per completion, columns separated by tabs."""
+    sys.stdout.write("\t".join(COLUMNS) + "\n")
+    for record in records:
+        cells = (
+            str(record.step),
+            record.task,
+            record.row_id,
+            str(record.group),
+            "" if record.score.value is None else f"{record.score.value:.6g}",
+            judgement(record),
+            str(record.tokens),
+            record.finish_reason,
+            " ".join(f"{name}={value:.6g}" for name, value in record.score.parts.items()),
+            record.prompt_text,
+            record.text,
+            record.score.why,
+        )
+        sys.stdout.write("\t".join(map(visible, cells)) + "\n")
+
+
+def print_pages(records: Sequence[RolloutRecord]) -> None:
+    """Print completions one below the other, a shared prompt once; in a pager if they are many."""
+    blocks: list[RenderableType] = []
+    for group in each_group(records):
+        blocks += [*([""] if blocks else []), _heading(group[0]), _group(group)]
+    text = rendered(*blocks)
+    # Two lines are the prompt that comes back, and the command that was given.
+    if sys.stdin.isatty() and text.count("\n") > shutil.get_terminal_size().lines - 2:
+        click.echo_via_pager(text, color=True)
+    else:
+        print_out(*blocks)
+
+
+def _heading(record: RolloutRecord) -> RenderableType:
+    from rich.text import Text
+
+    facts = [f"step {record.step}", record.task, f"row {record.row_id}", f"group {record.group}"]
+    if record.difficulty is not None:
+        facts.append(f"{record.difficulty} (solved before: {number(record.pass_rate)})")
+    return Text("   ".join(map(visible, facts)), style="bold")
+
+
+def _group(records: Sequence[RolloutRecord]) -> RenderableType:
+    listing = table("", "")
+    listing.show_header = False
+    if records[0].prompt is None:  # an older run wrote the row alone
+        listing.add_row("row", visible(orjson.dumps(records[0].row).decode()))
+    else:
+        listing.add_row("prompt", _text(records[0].prompt_text))
+    for record in records:
+        listing.add_row("text", _text(record.text))
+        listing.add_row("score", _score(record))
+        listing.add_row("tokens", _tokens(record))
+    return listing
+
+
+def _score(record: RolloutRecord) -> RenderableType:
+    """The score as a tree: the value with the parts that it was composed of."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    score = record.score
+    value = "" if score.value is None else f"{score.value:.4g}   "
+    top = Text.assemble(value, WORDS[judgement(record)])
+    if score.fault:
+        top.append(f" ({visible(score.fault)})")
+    if not score.valid and score.value is not None:
+        top.append("   invalid")
+    if score.why:
+        top.append(f"   {visible(score.why)}")
+    tree = Tree(top)
+    width = max(map(len, score.parts), default=0)
+    for name, part in score.parts.items():
+        tree.add(Text(visible(f"{name:<{width}}  {part:.4g}")))
+    return tree
+
+
+def _tokens(record: RolloutRecord) -> str:
+    facts = [str(record.tokens), "truncated" if record.finish_reason == "length" else "ended by itself"]
+    if record.logprob is not None:
+        facts.append(f"log-probability {record.logprob:.2f}")
+    if record.reward is not None and record.reward != record.score.value:
+        facts.append(f"reward {record.reward:.4g} after the length penalty")
+    if record.included is False:
+        facts.append("left out of the loss")
+    return ", ".join(facts)
+
+
+def _text(text: str) -> Text:
+    """Untrusted text in quotes, which show the spaces at its ends, line by line and whole."""
+    from rich.text import Text
+
+    return Text("\n".join(visible(line) for line in f'"{text}"'.split("\n")))

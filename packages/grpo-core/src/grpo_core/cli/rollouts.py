@@ -1,0 +1,100 @@
+"""`grpo rollouts`: read what a run's model wrote, with what it earned and why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from grpo_core.errors import UserError
+
+if TYPE_CHECKING:
+    from grpo_core.cli.rollout_selection import Judgement
+
+EXAMPLES = """\b
+Examples:
+  grpo rollouts training_runs/run_2026-11-21_10-02-11
+  grpo rollouts RUN --best --limit 3 --group
+  grpo rollouts RUN --task math.arithmetic --step all --unsolved
+  grpo rollouts RUN --limit 1000 | cut -f 11 | sort | uniq -c
+"""
+
+MAX_STEP_DIGITS = 18
+"""Of a step: int() refuses thousands of digits, and no run has 10^18 steps."""
+
+
+@click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("run", metavar="RUN")
+@click.option("--worst", is_flag=True, help="Lowest scores first.  [default]")
+@click.option("--best", is_flag=True, help="Highest scores first.")
+@click.option("--task", metavar="TASK", help="Of this task, with its options or without.")
+@click.option("--step", metavar="N", help="Of this step, or all.  [default: the last that has any]")
+@click.option("--group", "whole_groups", is_flag=True, help="With every other completion of the same prompt and step.")
+@click.option("--solved", is_flag=True, help="Only what solved its row.")
+@click.option("--unsolved", is_flag=True, help="Only what was scored and did not.")
+@click.option("--abstained", is_flag=True, help="Only what could not be scored.")
+@click.option(
+    "--limit", default=10, show_default=True, type=click.IntRange(min=1), help="Completions, or groups with --group."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def rollouts(
+    run: str,
+    worst: bool,
+    best: bool,
+    task: str | None,
+    step: str | None,
+    whole_groups: bool,
+    limit: int,
+    as_json: bool,
+    **judged: bool,
+) -> None:
+    """Read a run's completions with prompt, score and the parts of the score; filters combine.
+
+    In a terminal one below the other, in a pager where they are many; in a pipe a line each, in columns separated by
+    tabs. Everything unprintable is escaped.
+    """
+    from grpo_core.cli.rollout_selection import Selection, select, survey
+    from grpo_core.cli.rollout_text import print_lines, print_pages
+    from grpo_core.cli.text import err, print_json, visible
+
+    if worst and best:
+        raise UserError("--worst and --best exclude one another.")
+    folder = Path(run)
+    found = select(
+        folder,
+        Selection(
+            task=task,
+            step=_step(step),
+            judged=_judgement(judged),
+            order="best" if best else "worst",
+            limit=limit,
+            whole_groups=whole_groups,
+        ),
+    )
+    if as_json:
+        print_json([record.model_dump(mode="json") for record in found])
+    elif found and sys.stdout.isatty():
+        print_pages(found)
+    elif found:
+        print_lines(found)
+    if not found:
+        err().print(visible(f"no completion of {run} is all of this; it has {survey(folder)}"), soft_wrap=True)
+
+
+def _step(given: str | None) -> int | Literal["all"] | None:
+    if given is None or given == "all":
+        return "all" if given else None
+    if given.isascii() and given.isdigit() and len(given) <= MAX_STEP_DIGITS and int(given) > 0:
+        return int(given)
+    raise UserError(f"--step {given[:40]}: give a step, counted from 1, or all.")
+
+
+def _judgement(given: Mapping[str, Any]) -> Judgement | None:
+    kinds: tuple[Judgement, ...] = ("solved", "unsolved", "abstained")
+    asked = [kind for kind in kinds if given[kind]]
+    if len(asked) > 1:
+        raise UserError(f"{' and '.join(f'--{kind}' for kind in asked)} exclude one another: nothing is both.")
+    return asked[0] if asked else None

@@ -1,0 +1,249 @@
+"""`grpo runs`: what was trained, how it went, and how runs compare."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grpo_core.errors import UserError, near_match
+
+if TYPE_CHECKING:
+    from grpo_core.tracking.runs import RunView, TaskResult
+
+EXAMPLES = """\b
+Examples:
+  grpo runs
+  grpo runs show training_runs/run_2026-11-21_10-02-11
+  grpo runs compare RUN OTHER_RUN
+"""
+
+PLOTTED = ("reward", "solved_rate", "kl", "entropy")
+"""Drawn unless others are asked for, where they were logged."""
+
+STATE_STYLES = {"running": "green", "interrupted": "yellow", "killed": "red", "failed": "red", "unreadable": "red"}
+"""State of a run -> its colour, where it has one."""
+
+MAX_CELL_CHARS = 60
+"""Of an error in the list; `grpo runs show` prints all of it."""
+
+MIN_COMPARED = 2
+
+
+class RunsGroup(click.Group):
+    """A group that lists when no subcommand is named: `grpo runs [DIR]`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put `list` before what is no subcommand."""
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=RunsGroup, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+def runs() -> None:
+    """List the runs in a folder, show one, or compare some: grpo runs [DIR] lists."""
+
+
+@runs.command("list")
+@click.argument("folder", metavar="[DIR]", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def list_runs(folder: str | None, as_json: bool) -> None:
+    """List runs with state, progress and results, the newest last; DIR is by default where runs are written."""
+    from grpo_core.cli.text import print_json, print_out, quoted, table, visible
+    from grpo_core.tracking.runs import find_runs, list_run
+
+    where = _folder(folder)
+    found = [list_run(path) for path in find_runs(where)]
+    if as_json:
+        print_json([facts_of(run) for run in found])
+        return
+    if not found:
+        print_out(visible(f"{where} holds no runs yet."))
+        return
+    listing = table("run", "state", "steps", "reward", "solved: base → latest", "task", "model", "written")
+    for run in found:
+        listing.add_row(
+            visible(run.path.name),
+            run.state,
+            _progress(run),
+            _number(run.metrics.get("reward")),
+            quoted(run.problem, MAX_CELL_CHARS) if run.problem else _solved(run),
+            visible(str(run.settings.get("task", "-"))),
+            visible(str(run.settings.get("model", "-"))),
+            _ago(run.updated),
+            style=STATE_STYLES.get(run.state),
+        )
+    print_out(listing)
+
+
+@runs.command("show")
+@click.argument("run", metavar="RUN")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Draw this metric; may be given again.")
+@click.option("--aliases", is_flag=True, help="Say beside each metric what the reference systems call it.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON, with the metrics of every step that are drawn.")
+def show(run: str, metrics: tuple[str, ...], aliases: bool, as_json: bool) -> None:
+    """Show one run: what was chosen and why, results, metrics over its steps, the last ones, warnings."""
+    from grpo_core.cli.text import print_json
+    from grpo_core.tracking.runs import metric_named, read_run, series
+
+    view = read_run(Path(run))
+    drawn = [metric_named(name, view.metrics) for name in metrics] or PLOTTED
+    history = series(view.path, drawn)
+    if as_json:
+        print_json({**facts_of(view), "history": history, **({"aliases": _aliases(view)} if aliases else {})})
+    else:
+        _print_run(view, history, aliases=aliases)
+
+
+@runs.command("compare")
+@click.argument("paths", nargs=-1, metavar="RUN...")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def compare(paths: tuple[str, ...], as_json: bool) -> None:
+    """Compare runs: the settings in which they differ, and their results with 95% intervals."""
+    from grpo_core.cli.text import print_json, print_out, table, visible
+    from grpo_core.config.layers import shown
+    from grpo_core.tracking.runs import TaskResult, differences, read_run
+
+    if len(paths) < MIN_COMPARED:
+        raise UserError(f"grpo runs compare takes {MIN_COMPARED} runs or more; {len(paths)} given.")
+    views = [read_run(Path(path)) for path in paths]
+    different = differences(views)
+    if as_json:
+        print_json({"settings": different, "runs": [facts_of(view) for view in views]})
+        return
+    names = [visible(view.path.name) for view in views]
+    settings = table("setting", *names)
+    for key, values in different.items():
+        settings.add_row(visible(key), *(visible(shown(value)) for value in values))
+    print_out(settings if different else "settings are the same in all.", "")
+    results = table("result", *names)
+    results.add_row("state", *(view.state for view in views))
+    results.add_row("steps", *(_progress(view) for view in views))
+    for task in dict.fromkeys(task for view in views for task in view.results):
+        each = [view.results.get(task, TaskResult()) for view in views]
+        results.add_row(f"{visible(task)}: base", *(_rate(result.base) for result in each))
+        results.add_row("  latest", *(_rate(result.latest) for result in each))
+        results.add_row("  over base", *(_delta(result) for result in each))
+        results.add_row("  mean reward", *(_number((result.latest or {}).get("mean_reward")) for result in each))
+    results.add_row("reward, last step", *(_number(view.metrics.get("reward")) for view in views))
+    print_out(results)
+
+
+def facts_of(run: RunView) -> dict[str, Any]:
+    """A run as JSON."""
+    return {
+        "run": str(run.path),
+        "state": run.state,
+        "steps": run.steps,
+        "planned_steps": run.planned,
+        "updated": run.updated,
+        "task": run.settings.get("task"),
+        "model": run.settings.get("model"),
+        "seed": run.settings.get("seed"),
+        "metrics": dict(run.metrics),
+        "tasks": {
+            name: {"base": result.base, "latest": result.latest, "phase": result.phase}
+            for name, result in run.results.items()
+        },
+        "choices": [{"what": what, "value": value, "why": why} for what, value, why in run.choices],
+        "warnings": [{"step": step, "message": message} for step, message in run.warnings],
+        "problem": run.problem,
+    }
+
+
+def _print_run(run: RunView, history: Mapping[str, Sequence[tuple[int, float | None]]], *, aliases: bool) -> None:
+    from grpo_core.cli import lines
+    from grpo_core.cli.plots import sparkline
+    from grpo_core.cli.text import print_out, table, visible
+
+    said = [lines.fold("run", [visible(str(run.path)), run.state, f"step {_progress(run)}", _ago(run.updated)], None)]
+    said += [visible(f"{'failed':<{lines.LABEL_WIDTH}}{run.problem}")] if run.problem else []
+    chosen = [
+        visible(f"{what} {why if value and why.startswith(value) else f'{value}: {why}' if why else value}")
+        for what, value, why in run.choices
+    ]
+    said += [lines.fold("chosen" if index == 0 else "", [line], None) for index, line in enumerate(chosen)]
+    for task, result in run.results.items():
+        segments = [visible(task), f"base {_rate(result.base)}", f"{result.phase or 'latest'} {_rate(result.latest)}"]
+        said.append(lines.fold("solved", [*segments, f"{_delta(result)} over base"], None))
+    print_out(*said)
+    if history:
+        plots = table("metric", "over the steps", "first", "last", "lowest", "highest")
+        for name, points in history.items():
+            values = [value for _, value in points]
+            known = [value for value in values if value is not None]
+            ends = (known[0], known[-1], min(known), max(known)) if known else (None,) * 4
+            plots.add_row(visible(name), sparkline(values), *map(_number, ends))
+        print_out("", plots)
+    if run.metrics:
+        last = table("last step", "value", *(("also called",) if aliases else ()))
+        others = _aliases(run) if aliases else {}
+        for name, value in run.metrics.items():
+            last.add_row(visible(name), _number(value), *((", ".join(others.get(name, ())),) if aliases else ()))
+        print_out("", last)
+    if run.warnings:
+        print_out("", *(visible(f"{'warning':<{lines.LABEL_WIDTH}}step {step}: {text}") for step, text in run.warnings))
+
+
+def _aliases(run: RunView) -> dict[str, tuple[str, ...]]:
+    from grpo_core.tracking.aliases import aliases_of
+
+    return {name: known for name in run.metrics if (known := aliases_of(name))}
+
+
+def _folder(given: str | None) -> Path:
+    if given is None:
+        from grpo_core.config import load_config
+
+        return Path(load_config().config.output_dir)
+    if not Path(given).exists() and (hint := near_match(given, ("list", "show", "compare"))):
+        raise UserError(f"no folder and no command {given!r}.{hint}")
+    return Path(given)
+
+
+def _progress(run: RunView) -> str:
+    return f"{run.steps}/{run.planned}" if run.planned else str(run.steps)
+
+
+def _solved(run: RunView) -> str:
+    several = len(run.results) > 1
+    return ", ".join(
+        f"{f'{task} ' if several else ''}{_number((result.base or {}).get('solved_rate'))} → {_rate(result.latest)}"
+        for task, result in run.results.items()
+    )
+
+
+def _rate(result: Mapping[str, Any] | None) -> str:
+    from grpo_core.cli.lines import interval, number
+
+    if not result:
+        return "-"
+    return f"{number(result.get('solved_rate'))} {interval(result.get('ci_low'), result.get('ci_high'))}"
+
+
+def _delta(result: TaskResult) -> str:
+    from grpo_core.cli.lines import interval, number
+
+    latest = result.latest or {}
+    if latest.get("delta") is None:
+        return "-"
+    return f"{number(latest['delta'], '+.2f')} {interval(latest.get('delta_ci_low'), latest.get('delta_ci_high'))}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _ago(then: float) -> str:
+    """How long ago something was: `3 min ago`."""
+    if not then:
+        return "-"
+    seconds = max(0.0, time.time() - then)
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return "just now"

@@ -1,0 +1,116 @@
+"""How much is computed at once: sized to the device's memory, and halved when that was too much."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from grpo_core.algorithms.causal_lm import causal_lm
+from grpo_core.errors import GrpoError
+
+MEMORY_SHARE = 0.7
+"""Of an accelerator's free memory for keys and values; the rest is for activations, logits and fragmentation."""
+
+MAX_TOKENS_AT_ONCE = 2**21
+"""No more tokens are held than this, however large the memory: decoding has long stopped to get faster."""
+
+_NO_MEMORY_ON_CPU = "can't allocate memory"
+
+
+class OutOfMemoryError(GrpoError, MemoryError):
+    """Not even one completion fits."""
+
+
+class Budget:
+    """Tokens computed at once; halves when memory runs out, says so once, and never grows again.
+
+    Args:
+        tokens: To begin with.
+        what: What the tokens are for, for messages.
+        warn: Told once.
+
+    Attributes:
+        tokens: At most so many at once.
+    """
+
+    def __init__(self, tokens: int, what: str, warn: Callable[[str], None] = lambda message: None) -> None:
+        self.tokens = tokens
+        self._what, self._warn, self._has_warned = what, warn, False
+
+    def shrink(self, failed_tokens: int, *, is_smallest: bool, error: BaseException) -> None:
+        """Take note that `failed_tokens` did not fit.
+
+        Raises:
+            OutOfMemoryError: it was one completion, so that nothing smaller can be tried.
+        """
+        if is_smallest:
+            raise OutOfMemoryError(
+                f"out of memory: {self._what} does not fit even for one completion ({failed_tokens} tokens): "
+                f"{_first_line(error)}. Lower eval.max_completion_length, or use a smaller model or precision=bfloat16."
+            )
+        self.tokens = max(1, min(self.tokens, failed_tokens) // 2)
+        if not self._has_warned:
+            self._has_warned = True
+            self._warn(
+                f"out of memory: {self._what} goes on with at most {self.tokens} tokens at once, halved again where "
+                "needed; the results do not depend on it"
+            )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory ran out, on an accelerator or on the CPU."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return not isinstance(error, OutOfMemoryError)
+    return isinstance(error, RuntimeError) and _NO_MEMORY_ON_CPU in str(error)
+
+
+def release() -> None:
+    """Give back what a failed attempt still holds; called after its exception is gone, which held its tensors."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def tokens_that_fit(model: Any, device: torch.device, default: int) -> int:
+    """Tokens of keys and values to hold at once: what fits an accelerator's free memory, else `default`.
+
+    A token takes 2 · layers · key-value heads · head width numbers of the model's dtype (float16 under autocast is
+    cached as the model computes it, at most as wide).
+
+    Args:
+        model: A causal language model, with or without adapter.
+        device: Where it is.
+        default: For the CPU, whose memory others use too.
+    """
+    if device.type != "cuda":
+        return default
+    free, _ = torch.cuda.mem_get_info(device)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return max(1, min(MAX_TOKENS_AT_ONCE, int(MEMORY_SHARE * free / bytes_per_token(model))))
+
+
+def bytes_per_token(model: Any) -> int:
+    """Memory of one token's keys and values."""
+    parts = causal_lm(model)
+    config = parts.model.config.get_text_config(decoder=True)
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(2 * config.num_hidden_layers * heads * head_dim * next(parts.body.parameters()).element_size())
+
+
+def peak_memory_mib(device: torch.device | None) -> float:
+    """Peak memory so far: the accelerator's, else the process's resident set."""
+    if device is not None and device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10  # bytes on macOS, KiB on Linux
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__

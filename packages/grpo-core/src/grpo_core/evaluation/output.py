@@ -1,0 +1,349 @@
+"""The files of an evaluation: every completion, a table of rows, what it was, and all checkpoints side by side.
+
+    eval_runs/RUN_TASK/
+        eval_config.yaml                settings of the last evaluation
+        summary.json                    its results
+        consolidated_metrics.csv        a line for each checkpoint and sampling that is there
+        step_K/temp0.7_p1.0_r8/
+            records.jsonl.gz            a line for each completion
+            metrics.csv                 a line for each row of the task
+            run_meta.json               settings, identity, summary; written last, with the folder
+
+A results folder appears whole, by one rename.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grpo_core.checkpoints import read_json, write_json
+from grpo_core.checkpoints.files import put_in_place, remove, replace_file
+from grpo_core.config import yaml_text
+from grpo_core.errors import UserError
+from grpo_core.evaluation.results import Evaluation, RowRates
+from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.evaluation.surprisal import TokenStatistics
+
+EVALUATION_FORMAT_VERSION = 1
+"""Version of these files; changes are announced a minor version ahead."""
+
+RECORDS, METRICS, META = "records.jsonl.gz", "metrics.csv", "run_meta.json"
+CONSOLIDATED, SUMMARY, CONFIG = "consolidated_metrics.csv", "summary.json", "eval_config.yaml"
+
+BASE = "base"
+"""What the folder of the control is called, where the others are called `step_…`."""
+
+_STEP = re.compile(r"step_(\d+)")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+_MAX_NAME_CHARS = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """What a results folder holds.
+
+    Attributes:
+        run: The run's folder, or what else was evaluated.
+        step: `step_K`, `step_final` or `base`.
+        model: What was loaded.
+        adapter: And put on it.
+        task: Spec of the task.
+        identity: Of the task on these rows.
+        settings: Those that decide the numbers.
+        summary: As in summary.json.
+        timing: What it took.
+        version: Of the format.
+    """
+
+    run: str
+    step: str
+    model: str
+    adapter: str | None
+    task: str
+    identity: str
+    settings: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    timing: Mapping[str, float]
+    version: int = EVALUATION_FORMAT_VERSION
+
+    def differs_from(self, other: Mapping[str, Any]) -> str:
+        """What is not the same as in another evaluation's facts, in words; empty where they can be compared."""
+        mine = {**self.settings, "task": self.task, "identity": self.identity}
+        if self.step.startswith(BASE):
+            mine["model"] = self.model
+        listed = [f"{name}={mine[name]!r} there, {other[name]!r} here" for name in mine if mine[name] != other[name]]
+        return ", ".join(listed)
+
+
+def write_results(folder: Path, evaluation: Evaluation, meta: Meta) -> None:
+    """Write a results folder, whole or not at all; one that is there is replaced.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    partial = folder.with_name(f".{folder.name}.partial-{os.getpid()}")
+    aside = folder.with_name(f".{folder.name}.replaced-{os.getpid()}")
+    try:
+        remove(partial)
+        partial.mkdir(parents=True)
+        with (partial / RECORDS).open("wb") as file, gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+            for record in records(evaluation):
+                # Not orjson: an endpoint's text may hold lone surrogates, which this escapes.
+                packed.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+        (partial / METRICS).write_text(_table(row_metrics(evaluation)), encoding="utf-8")
+        write_json(partial / META, asdict(meta))
+        put_in_place(partial, folder, aside)
+    except OSError as error:
+        raise UserError(f"cannot write the evaluation to {folder}: {error.strerror}.") from error
+    finally:
+        remove(partial)
+        remove(aside)
+
+
+def read_meta(folder: Path) -> Meta:
+    """Read what a results folder is.
+
+    Raises:
+        UserError: it is damaged, or of a newer version.
+    """
+    found = read_json(folder / META, "the evaluation")
+    if found.get("version") != EVALUATION_FORMAT_VERSION:
+        raise UserError(
+            f"{folder / META} has format version {found.get('version')!r}; this version of grpo-core reads "
+            f"{EVALUATION_FORMAT_VERSION}. Give another --eval-dir, or --overwrite."
+        )
+    try:
+        return Meta(**found)
+    except TypeError as error:
+        raise UserError(f"{folder / META} is damaged: {error}. --overwrite replaces it.") from None
+
+
+def read_rates(folder: Path) -> RowRates:
+    """Read what each row earned, for a paired comparison.
+
+    Raises:
+        UserError: the table is damaged.
+    """
+    try:
+        with (folder / METRICS).open(encoding="utf-8", newline="") as file:
+            lines = list(csv.DictReader(file))
+        return RowRates(
+            tuple(line["row"] for line in lines),
+            tuple(float(line["solved_rate"]) if line["solved_rate"] else None for line in lines),
+            tuple(float(line["reward"]) if line["reward"] else None for line in lines),
+        )
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{folder / METRICS} is damaged: {error}. --overwrite replaces it.") from None
+
+
+def records(evaluation: Evaluation) -> Iterator[dict[str, Any]]:
+    """A line of records.jsonl.gz for each completion, those of a row side by side."""
+    for index, score in enumerate(evaluation.scores):
+        row = evaluation.rows[index // evaluation.n]
+        record = {
+            "row": row.model_dump(mode="json"),
+            "sample": index % evaluation.n,
+            "text": evaluation.texts[index],
+            "length": evaluation.lengths[index],
+            "truncated": evaluation.truncated[index],
+            "score": {name: getattr(score, name) for name in score.__slots__},
+        }
+        known = evaluation.certainty[index] if evaluation.certainty else None
+        if known is not None:
+            record |= {"surprisal": known.surprisal._asdict(), "entropy": known.entropy._asdict()}
+        yield record
+
+
+def row_metrics(evaluation: Evaluation) -> list[dict[str, Any]]:
+    """A line of metrics.csv for each row of the task; what does not exist is empty."""
+    n, rates = evaluation.n, evaluation.rates()
+    parts = {f"part/{name}": evaluation.part(name) for score in evaluation.scores for name in score.parts}
+    passes = {f"pass@{k}": evaluation.pass_at(k) for k in evaluation.ks()} if n > 1 else {}
+    lines = []
+    for index, (row, (scored, solved)) in enumerate(zip(evaluation.rows, evaluation.counts(), strict=True)):
+        own = slice(index * n, (index + 1) * n)
+        kept = [score for score in evaluation.scores[own] if not score.abstained]
+        lengths = [length for length in evaluation.lengths[own] if length is not None]
+        line: dict[str, Any] = {
+            "row": row.id,
+            "difficulty": row.difficulty,
+            "completions": n,
+            "scored": scored,
+            "solved": solved,
+            "solved_rate": rates.solved[index],
+            **{name: values[index] for name, values in passes.items()},
+            "reward": rates.reward[index],
+            **{name: values[index] for name, values in parts.items()},
+            "valid_rate": sum(score.valid for score in kept) / len(kept) if kept else None,
+            "any_valid": int(any(score.valid for score in kept)),
+            **_spread("length", lengths),
+            "truncated_frac": sum(evaluation.truncated[own]) / n,
+        }
+        measured = [each for each in evaluation.certainty[own] if each is not None]
+        for name in ("surprisal", "entropy") if measured else ():
+            line |= _token_statistics(name, [getattr(each, name) for each in measured])
+        lines.append(line)
+    return lines
+
+
+class EvaluationFolder:
+    """`eval_runs/RUN_TASK`: the evaluations of one run's checkpoints on one task.
+
+    Args:
+        output_dir: Holds the folders of all runs.
+        run: Name of the run.
+        label: Of the task.
+
+    Attributes:
+        path: The folder.
+    """
+
+    def __init__(self, output_dir: Path, run: str, label: str) -> None:
+        self.path = output_dir / f"{safe_name(run)}_{safe_name(label)}"
+
+    def results(self, step: str, settings: EvaluationSettings) -> Path:
+        """The folder of one checkpoint's results."""
+        return self.path / step / settings.folder
+
+    def write_config(self, facts: Mapping[str, Any]) -> None:
+        """Write what was asked for."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        replace_file(self.path / CONFIG, yaml_text.dump(dict(facts)).encode())
+
+    def consolidate(self, settings: EvaluationSettings, control: str | None) -> dict[str, dict[str, Any]]:
+        """Put every checkpoint's numbers into one table, with the difference over the control where there is one.
+
+        Args:
+            settings: The sampling whose numbers are returned.
+            control: Folder of the control.
+
+        Returns:
+            Checkpoint -> summary, of this sampling, in order.
+        """
+        lines, found = [], {}
+        for step in self.steps():
+            for folder in sorted(path for path in (self.path / step).iterdir() if (path / META).is_file()):
+                try:
+                    summary = self._compared(folder, step, control)
+                except UserError:
+                    continue  # `check_kept` refuses a damaged folder by name where it is asked for
+                lines.append({"step": step.removeprefix("step_"), "sampling": folder.name, **flat(summary)})
+                if folder.name == settings.folder:
+                    found[step] = summary
+        replace_file(self.path / CONSOLIDATED, _table(lines).encode())
+        return found
+
+    def steps(self) -> list[str]:
+        """The checkpoints that have a folder: base, then by number, then final."""
+        names = [path.name for path in self.path.iterdir() if path.is_dir() and not path.name.startswith(".")]
+        return sorted(names, key=step_order)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write summary.json."""
+        write_json(self.path / SUMMARY, summary, null_for_nan=True)
+
+    def _compared(self, folder: Path, step: str, control: str | None) -> dict[str, Any]:
+        meta = read_meta(folder)
+        summary = {**meta.summary, "identity": meta.identity, "timing": dict(meta.timing)}
+        other = self.path / (control or "") / folder.name
+        if control is None or step == control or not (other / META).is_file():
+            return summary
+        there = read_meta(other)
+        if (there.settings, there.identity) != (meta.settings, meta.identity):
+            return summary  # of other rows, or sampled otherwise
+        delta = read_rates(folder).paired_delta(
+            read_rates(self.path / control / folder.name), seed=int(meta.settings["seed"])
+        )
+        return {**summary, **delta}
+
+
+def check_kept(folder: Path, wanted: Mapping[str, Any]) -> bool:
+    """Whether a results folder is there and is of what is wanted now.
+
+    Args:
+        folder: Of one checkpoint's results.
+        wanted: Settings, task and identity, and model, as `Meta.differs_from` compares them.
+
+    Raises:
+        UserError: it is of something else; nothing is overwritten.
+    """
+    if not folder.exists():
+        return False
+    different = read_meta(folder).differs_from(wanted)
+    if different:
+        raise UserError(
+            f"{folder} holds another evaluation: {different}. Give another --eval-dir, or --overwrite to replace it."
+        )
+    return True
+
+
+def step_order(name: str) -> tuple[int, int, str]:
+    """Base first, then by number, then final."""
+    match = _STEP.fullmatch(name)
+    if match:
+        return (1, int(match[1]), name)
+    return (0 if name.startswith(BASE) else 2, 0, name)
+
+
+def safe_name(name: str) -> str:
+    """A name as part of a folder's: `math.gsm8k?template=r1` is `math.gsm8k_template_r1`."""
+    return _NOT_IN_NAMES.sub("_", name).strip("_.")[-_MAX_NAME_CHARS:] or "unnamed"
+
+
+def flat(summary: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A summary as one line: what is inside is called `parts/NAME/mean`."""
+    line: dict[str, Any] = {}
+    for name, value in summary.items():
+        if isinstance(value, Mapping):
+            line |= flat(value, f"{prefix}{name}/")
+        else:
+            line[f"{prefix}{name}"] = value
+    return line
+
+
+def _token_statistics(name: str, measured: Sequence[TokenStatistics]) -> dict[str, float]:
+    """Of a row's completions: the largest maximum, and means of the rest."""
+    return {
+        f"{name}_mean": float(np.mean([each.mean for each in measured])),
+        f"{name}_std": float(np.mean([each.std for each in measured])),
+        f"{name}_max": max(each.max for each in measured),
+        f"{name}_p95": float(np.mean([each.p95 for each in measured])),
+    }
+
+
+def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:
+    if not values:
+        return dict.fromkeys((f"{name}_min", f"{name}_max", f"{name}_mean", f"{name}_std"))
+    return {
+        f"{name}_min": min(values),
+        f"{name}_max": max(values),
+        f"{name}_mean": float(np.mean(values)),
+        f"{name}_std": float(np.std(values)),
+    }
+
+
+def _table(lines: Sequence[Mapping[str, Any]]) -> str:
+    """CSV with every column that a line has, in the order of their first appearance; None and NaN are empty."""
+    columns = list(dict.fromkeys(name for line in lines for name in line))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    for line in lines:
+        writer.writerow({name: "" if _is_missing(value) else value for name, value in line.items()})
+    return text.getvalue()
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))

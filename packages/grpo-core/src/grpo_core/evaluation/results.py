@@ -1,0 +1,284 @@
+"""What an evaluation found: every completion, and the numbers of `summary.json` with their intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from grpo_core.algorithms.diagnostics import pass_at_k
+from grpo_core.evaluation.intervals import Interval, bootstrap_mean, rate_over_rows
+from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
+from grpo_core.task import Row, Score, Split
+
+MAX_LEVELS = 12
+"""More different difficulties than these are reported in quartiles."""
+
+QUARTILES = (0.25, 0.5, 0.75)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What one task's held-out rows gave: `n` completions a row, those of a row side by side.
+
+    Attributes:
+        rows: [R].
+        texts: [R·n].
+        lengths: [R·n] tokens; None where an endpoint does not count them.
+        truncated: [R·n] whether the length limit ended it.
+        scores: [R·n].
+        temperature: Of the sampling; 0 is greedy.
+        split: Of the rows.
+        n: Completions a row.
+        top_p: Of the sampling.
+        certainty: [R·n] surprisal and entropy, where they were measured.
+        seconds: What it took.
+        peak_memory_mib: Most memory of the process or the accelerator up to its end.
+    """
+
+    rows: Sequence[Row]
+    texts: Sequence[str]
+    lengths: Sequence[int | None]
+    truncated: Sequence[bool]
+    scores: Sequence[Score]
+    temperature: float
+    split: Split
+    n: int = 1
+    top_p: float = 1.0
+    certainty: Sequence[Certainty | None] = ()
+    seconds: float = 0.0
+    peak_memory_mib: float = 0.0
+
+    def summary(self, *, seed: int = 0) -> dict[str, Any]:
+        """The entry of `summary.json`, equal for equal completions.
+
+        Abstained completions are counted apart and leave every rate; a row's value is the mean over its completions,
+        and rows are what is resampled.
+        """
+        scored = [score for score in self.scores if not score.abstained]
+        solved = self._shares(lambda score: score.solved)
+        reward = self._over_rows(lambda score: score.value)
+        result: dict[str, Any] = {
+            **_named("solved_rate", rate_over_rows(solved, seed=seed), low="ci_low", high="ci_high"),
+            "n": sum(not math.isnan(share) for share in solved),
+            "abstained": len(self.scores) - len(scored),
+            "completions_per_row": self.n,
+            **self._pass_at(seed),
+            **_named("mean_reward", bootstrap_mean(reward, seed=seed)),
+            "parts": self._parts(seed),
+            **_named("valid_rate", rate_over_rows(self._shares(lambda score: score.valid), seed=seed)),
+            **self._lengths(),
+            **_named("truncated_frac", rate_over_rows(self._by_row(self.truncated), seed=seed)),
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "split": self.split,
+        }
+        if any(self.certainty):
+            result["surprisal"] = self._certainty(lambda each: each.surprisal, seed)
+            result["entropy"] = self._certainty(lambda each: each.entropy, seed)
+        levels = self._levels()
+        if len(levels) > 1:
+            result["by_difficulty"] = {name: self.part_of(index)._brief(seed) for name, index in levels.items()}
+        return result
+
+    def timing(self) -> dict[str, float]:
+        """Throughput and memory: the numbers that differ between equal evaluations."""
+        tokens = sum(length or 0 for length in self.lengths)
+        per_second = 1 / self.seconds if self.seconds > 0 else 0.0
+        return {
+            "seconds": self.seconds,
+            "samples_per_s": len(self.texts) * per_second,
+            "tokens_per_s": tokens * per_second,
+            "peak_memory_mib": self.peak_memory_mib,
+        }
+
+    def rates(self) -> RowRates:
+        """What a paired comparison needs, row by row."""
+        return RowRates(
+            tuple(row.id for row in self.rows),
+            tuple(_known(share) for share in self._shares(lambda score: score.solved)),
+            tuple(_known(value) for value in self._over_rows(lambda score: score.value)),
+        )
+
+    def paired_delta(self, base: Evaluation | RowRates, *, seed: int = 0) -> dict[str, Any]:
+        """Difference over `base` on the same rows, with its bootstrap interval; see `RowRates.paired_delta`."""
+        return self.rates().paired_delta(base.rates() if isinstance(base, Evaluation) else base, seed=seed)
+
+    def part_of(self, rows: Sequence[int]) -> Evaluation:
+        """The evaluation of some of the rows, by index."""
+        at = [row * self.n + sample for row in rows for sample in range(self.n)]
+        return Evaluation(
+            rows=[self.rows[row] for row in rows],
+            texts=[self.texts[index] for index in at],
+            lengths=[self.lengths[index] for index in at],
+            truncated=[self.truncated[index] for index in at],
+            scores=[self.scores[index] for index in at],
+            temperature=self.temperature,
+            split=self.split,
+            n=self.n,
+            top_p=self.top_p,
+            certainty=[self.certainty[index] for index in at] if self.certainty else (),
+        )
+
+    def counts(self) -> list[tuple[int, int]]:
+        """[R] of each row: completions scored, and how many of them are solved."""
+        return [
+            (sum(not score.abstained for score in scores), sum(score.solved for score in scores))
+            for scores in self._scores_by_row()
+        ]
+
+    def pass_at(self, k: int) -> list[float]:
+        """[R] unbiased pass@k of each row; NaN where fewer than k completions were scored."""
+        return [pass_at_k(n, solved, k) if n >= k else math.nan for n, solved in self.counts()]
+
+    def part(self, name: str) -> list[float]:
+        """[R] mean raw value of a reward function."""
+        return self._over_rows(lambda score: score.parts.get(name))
+
+    def ks(self) -> list[int]:
+        """1, 2, 4, 8 … up to n."""
+        return [2**power for power in range(self.n.bit_length()) if 2**power <= self.n]
+
+    def _pass_at(self, seed: int) -> dict[str, float | None]:
+        found: dict[str, float | None] = {}
+        if self.n > 1:
+            for k in self.ks():
+                found |= _named(f"pass@{k}", rate_over_rows(self.pass_at(k), seed=seed))
+        return found
+
+    def _parts(self, seed: int) -> dict[str, dict[str, float | None]]:
+        names = dict.fromkeys(name for score in self.scores for name in score.parts)
+        return {name: _nested("mean", rate_over_rows(self.part(name), seed=seed)) for name in names}
+
+    def _lengths(self) -> dict[str, float | None]:
+        known = np.asarray([length for length in self.lengths if length is not None], dtype=np.float64)
+        if not len(known):
+            return dict.fromkeys(("mean_length", "std_length", "min_length", "max_length"))
+        return {
+            "mean_length": float(known.mean()),
+            "std_length": float(known.std()),
+            "min_length": float(known.min()),
+            "max_length": float(known.max()),
+        }
+
+    def _certainty(self, of: Callable[[Certainty], TokenStatistics], seed: int) -> dict[str, float | None]:
+        """Means over completions, those of a row first; `mean` with its interval."""
+        measured = [None if each is None else TokenStatistics(*of(Certainty(*each))) for each in self.certainty]
+        means = self._by_row([math.nan if each is None else each.mean for each in measured])
+        known = [each for each in measured if each is not None]
+        return {
+            **_nested("mean", bootstrap_mean(means, seed=seed)),
+            "std": float(np.mean([each.std for each in known])),
+            "max": max(each.max for each in known),
+            "p95": float(np.mean([each.p95 for each in known])),
+        }
+
+    def _brief(self, seed: int) -> dict[str, Any]:
+        """What is said of a level of difficulty."""
+        solved = self._shares(lambda score: score.solved)
+        return {
+            **_named("solved_rate", rate_over_rows(solved, seed=seed), low="ci_low", high="ci_high"),
+            "n": sum(not math.isnan(share) for share in solved),
+            **_named("mean_reward", bootstrap_mean(self._over_rows(lambda score: score.value), seed=seed)),
+        }
+
+    def _levels(self) -> dict[str, list[int]]:
+        """Rows by difficulty, the easiest first: each value, or quartiles where there are many."""
+        known = {index: row.difficulty for index, row in enumerate(self.rows) if row.difficulty is not None}
+        values = sorted(set(known.values()))
+        if len(values) <= MAX_LEVELS:
+            return {f"{value:g}": [index for index in known if known[index] == value] for value in values}
+        edges = np.quantile(list(known.values()), QUARTILES)
+        quartile = {index: int(np.searchsorted(edges, value)) for index, value in known.items()}
+        levels = {}
+        for number in range(len(edges) + 1):
+            members = [index for index in known if quartile[index] == number]
+            if members:
+                low, high = min(known[index] for index in members), max(known[index] for index in members)
+                levels[f"{low:g} to {high:g}"] = members
+        return levels
+
+    def _shares(self, is_so: Callable[[Score], bool]) -> list[float]:
+        return self._over_rows(lambda score: float(is_so(score)))
+
+    def _over_rows(self, value: Callable[[Score], float | None]) -> list[float]:
+        """[R] means over the scored completions of each row."""
+        found = []
+        for scores in self._scores_by_row():
+            values = [value(score) for score in scores if not score.abstained]
+            known = [each for each in values if each is not None]
+            found.append(sum(known) / len(known) if known else math.nan)
+        return found
+
+    def _by_row(self, values: Sequence[float]) -> list[float]:
+        """[R] means of [R·n] values."""
+        return [sum(values[start : start + self.n]) / self.n for start in range(0, len(self.rows) * self.n, self.n)]
+
+    def _scores_by_row(self) -> list[Sequence[Score]]:
+        return [self.scores[start : start + self.n] for start in range(0, len(self.rows) * self.n, self.n)]
+
+
+@dataclass(frozen=True, slots=True)
+class RowRates:
+    """An evaluation as a later one is compared with it: what each row earned.
+
+    Attributes:
+        ids: [R] of the rows.
+        solved: [R] share of the row's completions that are solved; None where none was scored.
+        reward: [R] their mean reward; None likewise.
+    """
+
+    ids: tuple[str, ...]
+    solved: tuple[float | None, ...]
+    reward: tuple[float | None, ...] = field(default=())
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain lists; `from_json` reads it back."""
+        return {"ids": list(self.ids), "solved": list(self.solved), "reward": list(self.reward)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RowRates:
+        """Read what `as_json` made."""
+        return cls(tuple(data["ids"]), tuple(data["solved"]), tuple(data["reward"]))
+
+    def paired_delta(self, base: RowRates, *, seed: int = 0) -> dict[str, Any]:
+        """Mean difference over `base`, row by row, of the solved rate (`delta`) and the reward (`reward_delta`).
+
+        Returns:
+            Each with its bootstrap interval; `delta_n` rows that both have. None where there is no such row.
+        """
+        before = {row: index for index, row in enumerate(base.ids)}
+        pairs = [(index, before[row]) for index, row in enumerate(self.ids) if row in before]
+        solved = [_minus(self.solved[mine], base.solved[other]) for mine, other in pairs]
+        reward = [_minus(self.reward[mine], base.reward[other]) for mine, other in pairs]
+        delta = bootstrap_mean(solved, seed=seed)
+        return {
+            **_named("delta", delta),
+            "delta_n": delta.n,
+            **_named("reward_delta", bootstrap_mean(reward, seed=seed)),
+        }
+
+
+def _minus(value: float | None, base: float | None) -> float:
+    return math.nan if value is None or base is None else value - base
+
+
+def _known(value: float) -> float | None:
+    """JSON has no NaN."""
+    return None if math.isnan(value) else value
+
+
+def _named(name: str, interval: Interval, *, low: str = "", high: str = "") -> dict[str, float | None]:
+    """An estimate and the ends of its interval as flat keys."""
+    return {
+        name: _known(interval.value),
+        low or f"{name}_ci_low": _known(interval.low),
+        high or f"{name}_ci_high": _known(interval.high),
+    }
+
+
+def _nested(name: str, interval: Interval) -> dict[str, float | None]:
+    return _named(name, interval, low="ci_low", high="ci_high")

@@ -1,0 +1,311 @@
+"""Every checkpoint of a run, evaluated one after the other, each in a process of its own with a time limit."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from grpo_core.binding import BoundTask
+from grpo_core.callbacks import Callback, EvalPhase
+from grpo_core.checkpoints import CheckpointError, CheckpointStore, check_run
+from grpo_core.config import RunConfig, load_config
+from grpo_core.errors import UserError
+from grpo_core.evaluation.evaluate import Loading, bound_tasks
+from grpo_core.evaluation.output import BASE, EvaluationFolder, check_kept, safe_name, step_order
+from grpo_core.evaluation.process import WORKER, Tell, run_worker
+from grpo_core.evaluation.rows import subset
+from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.evaluation.worker import Job
+from grpo_core.model_source import model_source
+from grpo_core.taskspec import parse_task_specs
+
+RUN_N = 8
+RUN_TEMPERATURE = 0.7
+RUN_BATCH_SIZE = 32
+"""How the reference systems evaluate a run's checkpoints: 8 completions a row at temperature 0.7, 32 rows at once."""
+
+TIMEOUT_S = 600.0
+"""A checkpoint's evaluation is killed after ten minutes, as in the reference systems."""
+
+_STEP_FOLDER = re.compile(r"step_(\d{1,18}|final)")
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvaluation:
+    """What `evaluate_run` found.
+
+    Attributes:
+        results: Task -> checkpoint -> the numbers of summary.json; the checkpoints in order, base first.
+        failures: Checkpoint -> why it has no result.
+        kept: Checkpoints that were evaluated before, and were left as they are.
+        folders: Task -> its folder.
+    """
+
+    results: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    failures: Mapping[str, str]
+    kept: Sequence[str]
+    folders: Mapping[str, Path]
+
+    @property
+    def has_any(self) -> bool:
+        """Whether at least one checkpoint has a result, the control aside."""
+        return any(not step.startswith(BASE) for found in self.results.values() for step in found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Checkpoint:
+    """What is evaluated: `step_K`, `step_final` or `base`."""
+
+    name: str
+    model: str
+    adapter: str | None
+
+
+def evaluate_run(
+    run_dir: Path | str,
+    *,
+    steps: str = "all",
+    task: str | None = None,
+    config: RunConfig | None = None,
+    settings: EvaluationSettings | None = None,
+    loading: Loading | None = None,
+    base: str | None = None,
+    with_base: bool = True,
+    output_dir: Path | str = "eval_runs",
+    overwrite: bool = False,
+    timeout_s: float = TIMEOUT_S,
+    callbacks: Sequence[Callback] = (),
+    worker: Sequence[str] = WORKER,
+) -> RunEvaluation:
+    """Evaluate the checkpoints of a run, the starting model first, and write `eval_runs/RUN_TASK`.
+
+    Args:
+        run_dir: Folder of the run.
+        steps: `all`, or some of them: `1,5,final`, `latest`.
+        task: Spec of the tasks; by default those that the run evaluates.
+        config: Of the run; by default its config.yaml.
+        settings: By default 8 completions a row at temperature 0.7, on the rows that the run's own evaluation takes.
+        loading: How models and scorers are set up; by default as for the run.
+        base: The control; by default the model that the run started from.
+        with_base: Whether there is a control at all.
+        output_dir: Holds the results of all runs.
+        overwrite: Evaluate again what has a result.
+        timeout_s: For one checkpoint, loading included.
+        callbacks: Told of progress, of each result and each failure.
+        worker: Command of the process that evaluates one checkpoint.
+
+    Raises:
+        UserError: it is no run, it has no such checkpoint, or a result that is there is of another evaluation.
+    """
+    run_dir = Path(run_dir)
+    check_run(run_dir)
+    config = config or load_config({}, config_file=run_dir / "config.yaml", environ={}, dotenv_path=None).config
+    settings = settings or run_settings(config)
+    loading = loading or Loading(
+        device=config.device,
+        precision=config.precision,
+        max_batch_tokens=config.engine.max_batch_tokens,
+        scoring=config.scoring,
+    )
+    if not timeout_s > 0:
+        raise UserError(f"--timeout-s {timeout_s:g}: must be above 0 seconds.")
+    chosen, failures = _checkpoints(run_dir, config, steps)
+    control = None
+    if with_base:
+        chosen = [_control(config, base), *chosen]
+        control = chosen[0].name
+    tasks = bound_tasks(task or tasks_of(config), settings)
+    for bound in tasks.values():
+        subset(bound.rows(), settings.subset_frac)  # refuses a share out of range before anything is started
+    folders = {label: EvaluationFolder(Path(output_dir), run_dir.resolve().name, label) for label in tasks}
+    jobs, kept = _jobs(run_dir, chosen, tasks, folders, settings, loading, overwrite=overwrite)
+    for label, folder in folders.items():
+        facts = {"run": str(run_dir), "task": tasks[label].spec, "steps": steps, **asdict(settings)}
+        folder.write_config({**facts, "base": chosen[0].model if with_base else None, "timeout_s": timeout_s})
+    tell = Tell(callbacks)
+    for name, why in failures.items():
+        tell.warning(f"{name} is left out: {why}")
+    for name in kept:
+        tell.warning(f"{name} has been evaluated so before: its results are kept (--overwrite evaluates it again)")
+    started = time.monotonic()
+    for job in jobs:
+        why = run_worker(worker, job, timeout_s, tell)
+        if why:
+            failures[job.step] = why
+            tell.warning(f"{job.step} failed: {why}")
+        else:
+            _tell_results(callbacks, job, folders, settings, control)
+    names = {checkpoint.name for checkpoint in chosen}
+    results = {}
+    for label, folder in folders.items():
+        found = folder.consolidate(settings, control)
+        results[label] = {step: found[step] for step in sorted(names & found.keys(), key=step_order)}
+        seconds = round(time.monotonic() - started, 3)
+        folder.write_summary(_summary(run_dir, label, results[label], failures, settings, seconds))
+    return RunEvaluation(results, failures, kept, {label: folder.path for label, folder in folders.items()})
+
+
+def tasks_of(config: RunConfig) -> str:
+    """The tasks that a run evaluates: those it trains and those of `eval.task`, each once."""
+    specs = (*parse_task_specs(config.task), *(parse_task_specs(config.eval.task) if config.eval.task else ()))
+    return ",".join(dict.fromkeys(str(spec) for spec in specs))
+
+
+def run_settings(config: RunConfig) -> EvaluationSettings:
+    """How a run's checkpoints are evaluated when nobody says: 8 completions a row, on the run's own held-out rows."""
+    return EvaluationSettings(
+        size=config.eval.size,
+        split=config.eval.split,
+        n=RUN_N,
+        temperature=RUN_TEMPERATURE,
+        max_completion_length=config.eval.max_completion_length or config.trainer.max_completion_length,
+        seed=config.seed,
+        batch_size=RUN_BATCH_SIZE,
+    )
+
+
+def _tell_results(
+    callbacks: Sequence[Callback],
+    job: Job,
+    folders: Mapping[str, EvaluationFolder],
+    settings: EvaluationSettings,
+    control: str | None,
+) -> None:
+    phase: EvalPhase = "interval"
+    if job.step == control:
+        phase = "base"
+    elif job.step == "step_final":
+        phase = "final"
+    for label in job.tasks:
+        found = folders[label].consolidate(settings, control)[job.step]
+        for callback in callbacks:
+            callback.on_evaluation(label, phase, {**found, "checkpoint": job.step})
+
+
+def _checkpoints(run_dir: Path, config: RunConfig, steps: str) -> tuple[list[_Checkpoint], dict[str, str]]:
+    """The checkpoints that were asked for, in order, and why some that are there cannot be used."""
+    store = CheckpointStore(run_dir)
+    failures: dict[str, str] = {}
+    folders: dict[str, Path] = {}
+    if steps.strip() == "all":
+        for name in sorted(_named_like_steps(store), key=step_order):
+            try:
+                folders[name] = store.path(_which(name.removeprefix("step_")))
+            except CheckpointError as error:
+                failures[name] = str(error)
+        if not folders:
+            raise UserError(f"{run_dir} has no complete checkpoint{_first(failures)}")
+    else:
+        for word in dict.fromkeys(part.strip() for part in steps.split(",")):
+            folder = store.path(_which(word))
+            folders[folder.name] = folder
+    found = []
+    for name in sorted(folders, key=step_order):
+        try:
+            store.verify(folders[name])
+        except CheckpointError as error:
+            failures[name] = str(error)
+            continue
+        model = str((folders[name] / "model").resolve())
+        if (Path(model) / "adapter_config.json").is_file():
+            assert config.model is not None, "a run's configuration is resolved"
+            found.append(_Checkpoint(name, config.model, model))
+        else:
+            found.append(_Checkpoint(name, model, None))
+    for name in {checkpoint.model for checkpoint in found}:
+        model_source(name)  # the base of an adapter may have been moved away
+    return found, failures
+
+
+def _named_like_steps(store: CheckpointStore) -> Iterator[str]:
+    if store.folder.is_dir():
+        yield from (path.name for path in store.folder.iterdir() if _STEP_FOLDER.fullmatch(path.name))
+
+
+def _which(word: str) -> Any:
+    if word in ("final", "latest"):
+        return word
+    if word.isascii() and word.isdigit() and len(word) <= 18:
+        return int(word)
+    raise UserError(f"--steps {word!r}: give all, or step numbers, final and latest, separated by commas: 1,5,final.")
+
+
+def _control(config: RunConfig, base: str | None) -> _Checkpoint:
+    model = base or config.model
+    assert model is not None, "a run's configuration is resolved"
+    model_source(model)
+    if base is None or base == config.model:
+        return _Checkpoint(BASE, model, config.adapter)
+    return _Checkpoint(f"{BASE}_{safe_name(base)}", model, None)
+
+
+def _jobs(
+    run_dir: Path,
+    chosen: Sequence[_Checkpoint],
+    tasks: Mapping[str, BoundTask],
+    folders: Mapping[str, EvaluationFolder],
+    settings: EvaluationSettings,
+    loading: Loading,
+    *,
+    overwrite: bool,
+) -> tuple[list[Job], list[str]]:
+    """What is left to do, and which checkpoints need nothing more."""
+    assert loading.scoring is not None
+    facts = {"loading": {**asdict(replace(loading, scoring=None)), "scoring": loading.scoring.model_dump()}}
+    jobs, kept = [], []
+    for checkpoint in chosen:
+        missing: dict[str, Path] = {}
+        for label, task in tasks.items():
+            folder = folders[label].results(checkpoint.name, settings)
+            wanted = {**settings.deciding(), "task": task.spec, "identity": task.identity, "model": checkpoint.model}
+            if overwrite or not check_kept(folder, wanted):
+                missing[label] = folder.resolve()
+        if not missing:
+            kept.append(checkpoint.name)
+            continue
+        jobs.append(
+            Job(
+                run=str(run_dir),
+                step=checkpoint.name,
+                model=checkpoint.model,
+                adapter=checkpoint.adapter,
+                tasks={label: tasks[label].spec for label in missing},
+                folders={label: str(folder) for label, folder in missing.items()},
+                settings=asdict(settings),
+                **facts,
+            )
+        )
+    return jobs, kept
+
+
+def _summary(
+    run_dir: Path,
+    label: str,
+    found: Mapping[str, Mapping[str, Any]],
+    failures: Mapping[str, str],
+    settings: EvaluationSettings,
+    seconds: float,
+) -> dict[str, Any]:
+    entry: dict[str, Any] = {"checkpoints": dict(found)}
+    control = next((step for step in found if step.startswith(BASE)), "")
+    for name, step in (("base", control), ("final", "step_final")):
+        if step in found:
+            entry[name] = found[step]
+    return {
+        "tasks": {label: entry},
+        "run_dir": str(run_dir),
+        "failures": dict(failures),
+        "settings": asdict(settings),
+        "seed": settings.seed,
+        "seconds": seconds,
+    }
+
+
+def _first(failures: Mapping[str, str]) -> str:
+    return (
+        f": {next(iter(failures.values()))}" if failures else "; wait for the first, or train with trainer.save_every."
+    )

@@ -1,0 +1,178 @@
+"""Completions for an evaluation, from an engine of this process or from an endpoint, in batches that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
+from grpo_core.engines.encode import encode_prompt
+from grpo_core.engines.native import MAX_BATCH_TOKENS
+from grpo_core.evaluation.memory import Budget, is_out_of_memory, release
+from grpo_core.opponents import endpoint_seed
+from grpo_core.task import Prompt
+
+if TYPE_CHECKING:
+    from grpo_core.engines.openai import OpenAIEngine
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One completion to ask for.
+
+    Attributes:
+        prompt: What is continued.
+        key: Names its random numbers.
+        stop: Strings that end it.
+        max_completion_length: Tokens it may have, if fewer than the sampling's own limit.
+    """
+
+    prompt: Prompt
+    key: SampleKey
+    stop: tuple[str, ...] = ()
+    max_completion_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What came back.
+
+    Attributes:
+        text: The completion; empty if it failed.
+        length: Tokens; None where an endpoint does not count them.
+        is_truncated: Whether the length limit ended it.
+        prompt_ids: Tokens of the prompt; none from an endpoint.
+        token_ids: Tokens of the completion; none from an endpoint.
+        error: Why there is no completion, or an empty string. Never a statement about a model's skill.
+    """
+
+    text: str
+    length: int | None
+    is_truncated: bool
+    prompt_ids: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] = ()
+    error: str = ""
+
+
+class Sampler(Protocol):
+    """Who answers."""
+
+    def sample(self, questions: Sequence[Question], sampling: Sampling) -> Iterator[tuple[int, Sampled]]:
+        """Yield (index of the question, answer) as each finishes, in any order."""
+        ...
+
+
+class EngineSampler:
+    """Samples with an engine of this process. When memory runs out, what is left is asked again in smaller batches.
+
+    Completions depend on their keys alone, so that batches change nothing about them.
+
+    Args:
+        engine: Who samples.
+        tokenizer: Of the model.
+        tokens_at_once: Tokens, prompts and longest completions together, that are sampled at once.
+        prompts_at_once: Different prompts that are; None is as many as tokens allow.
+        warn: Told once when memory ran out.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Any,
+        *,
+        tokens_at_once: int = MAX_BATCH_TOKENS,
+        prompts_at_once: int | None = None,
+        warn: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        self._engine, self._tokenizer = engine, tokenizer
+        self._prompts_at_once = prompts_at_once
+        self._budget = Budget(tokens_at_once, "sampling", warn)
+
+    def sample(self, questions: Sequence[Question], sampling: Sampling) -> Iterator[tuple[int, Sampled]]:
+        """Yield answers; see `Sampler`.
+
+        Raises:
+            UserError: a prompt does not fit the model.
+            OutOfMemoryError: not even one completion fits the memory.
+        """
+        encoded: dict[str, tuple[int, ...]] = {}  # the completions of a row share its prompt
+        requests = []
+        for question in questions:
+            name = question.key.prompt_id
+            if name not in encoded:
+                encoded[name] = encode_prompt(self._tokenizer, question.prompt)
+            requests.append(Request(encoded[name], question.key, question.stop, question.max_completion_length))
+        # Prompts of like length together, completions of one prompt side by side: they share its prefill.
+        waiting = sorted(range(len(requests)), key=lambda index: (len(requests[index].prompt_ids), index))
+        while waiting:
+            batch, tokens = self._next_batch(requests, waiting, sampling)
+            failed: BaseException | None = None
+            done = set()
+            try:
+                for at, completion in self._engine.generate([requests[index] for index in batch], sampling):
+                    done.add(batch[at])
+                    is_truncated = completion.finish_reason == "length"
+                    token_ids = completion.token_ids
+                    prompt_ids = requests[batch[at]].prompt_ids
+                    yield (
+                        batch[at],
+                        Sampled(completion.text, len(token_ids), is_truncated, prompt_ids, token_ids),
+                    )
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                failed = error.with_traceback(None)  # its frames hold the tensors that are in the way
+            if failed is not None:
+                self._budget.shrink(tokens, is_smallest=len(batch) == 1, error=failed)
+                release()
+            waiting = [index for index in waiting if index not in done]
+
+    def _next_batch(
+        self, requests: Sequence[Request], waiting: Sequence[int], sampling: Sampling
+    ) -> tuple[list[int], int]:
+        """The next requests that fit together, at least one, and how many tokens they may need."""
+        batch: list[int] = []
+        prompts: set[tuple[int, ...]] = set()
+        tokens = 0
+        for index in waiting:
+            request = requests[index]
+            is_new = request.prompt_ids not in prompts
+            needed = request.limit(sampling) + is_new * len(request.prompt_ids)
+            is_full = self._prompts_at_once is not None and len(prompts) + is_new > self._prompts_at_once
+            if batch and (tokens + needed > self._budget.tokens or is_full):
+                break
+            batch.append(index)
+            prompts.add(request.prompt_ids)
+            tokens += needed
+        return batch, tokens
+
+
+class EndpointSampler:
+    """Asks an OpenAI-compatible endpoint.
+
+    Args:
+        engine: The endpoint.
+    """
+
+    def __init__(self, engine: OpenAIEngine) -> None:
+        self._engine = engine
+
+    def sample(self, questions: Sequence[Question], sampling: Sampling) -> Iterator[tuple[int, Sampled]]:
+        """Yield answers; see `Sampler`. What fails for good is an answer with an `error`.
+
+        Raises:
+            UserError: the endpoint refuses the key, or knows no such model or path.
+        """
+        # One task's questions share their stops and limit.
+        groups: dict[tuple[tuple[str, ...], int | None], list[int]] = {}
+        for index, question in enumerate(questions):
+            groups.setdefault((question.stop, question.max_completion_length), []).append(index)
+        for (stop, limit), members in groups.items():
+            tokens = min(limit or sampling.max_completion_length, sampling.max_completion_length)
+            limited = replace(sampling, max_completion_length=tokens)
+            prompts = [questions[index].prompt for index in members]
+            seeds = None if sampling.greedy else [endpoint_seed(questions[index].key) for index in members]
+            for at, answer in self._engine.answers(prompts, limited, stop=stop, seeds=seeds):
+                is_truncated = answer.finish_reason == "length"
+                yield members[at], Sampled(answer.text, answer.tokens, is_truncated, error=answer.error)

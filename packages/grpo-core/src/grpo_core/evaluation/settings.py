@@ -1,0 +1,72 @@
+"""How an evaluation is made: which rows, how many completions, sampled how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from grpo_core.engines.base import Sampling
+from grpo_core.errors import UserError
+from grpo_core.task import Split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSettings:
+    """What decides the numbers of an evaluation, and how it is computed.
+
+    Attributes:
+        size: Rows per task; None is all of the split.
+        split: Which rows.
+        subset_frac: Take this share of them, always the same ones; None takes all.
+        n: Completions a row.
+        temperature: 0 is greedy.
+        top_p: Nucleus sampling.
+        max_completion_length: Tokens per completion; a task may need fewer.
+        seed: Of sampling above temperature 0, and of the bootstrap.
+        batch_size: Rows answered at once; None is as many as the memory holds. It never changes a number.
+        surprisal: Also measure surprisal and entropy per token, by one more forward pass.
+    """
+
+    size: int | None = 512
+    split: Split = "test"
+    subset_frac: float | None = None
+    n: int = 1
+    temperature: float = 0.0
+    top_p: float = 1.0
+    max_completion_length: int = 256
+    seed: int = 0
+    batch_size: int | None = None
+    surprisal: bool = True
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise UserError(f"eval.n={self.n}: at least one completion a row is needed.")
+        if self.n > 1 and self.temperature == 0:
+            raise UserError(
+                f"eval.n={self.n} at temperature 0: greedy completions of one row are all equal. "
+                "Set eval.temperature=0.7, or eval.n=1."
+            )
+        if self.batch_size is not None and self.batch_size < 1:
+            raise UserError(f"eval.batch_size={self.batch_size}: at least one row at once is needed.")
+
+    @property
+    def sampling(self) -> Sampling:
+        """As an engine takes it."""
+        return Sampling(
+            temperature=self.temperature, top_p=self.top_p, max_completion_length=self.max_completion_length
+        )
+
+    @property
+    def folder(self) -> str:
+        """What a results folder is called: `temp0.7_p1.0_r8`."""
+        return f"temp{float(self.temperature)}_p{float(self.top_p)}_r{self.n}"
+
+    def deciding(self) -> dict[str, Any]:
+        """The settings that decide the numbers; two evaluations that differ in one cannot be compared."""
+        return {name: value for name, value in asdict(self).items() if name not in ("batch_size", "surprisal")}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> EvaluationSettings:
+        """Read what `dataclasses.asdict` made."""
+        return cls(**data)

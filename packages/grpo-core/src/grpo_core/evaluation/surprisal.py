@@ -1,0 +1,122 @@
+"""How sure a model was of what it wrote: per-token surprisal and entropy, teacher-forced over its own completions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from grpo_core.algorithms.causal_lm import evaluating
+from grpo_core.evaluation.memory import Budget, is_out_of_memory, release
+from grpo_core.policy.policy import Policy
+
+TOKENS_AT_ONCE = 16_384
+"""Prompt and completion tokens of one forward pass, padding included: 128 sequences of 128 fill the hardware."""
+
+ROWS_AT_ONCE = 32
+"""Completions of one forward pass (the reference systems' tf_micro_batch)."""
+
+P95 = 0.95
+
+
+class TokenStatistics(NamedTuple):
+    """Of one number over the tokens of a completion, in nats."""
+
+    mean: float
+    std: float
+    max: float
+    p95: float
+
+
+class Certainty(NamedTuple):
+    """Of one completion.
+
+    Attributes:
+        surprisal: −log π of each token, at temperature 1: what was sampled otherwise is measured likewise.
+        entropy: −Σ_v π_v log π_v of each position, over the whole vocabulary, at temperature 1.
+    """
+
+    surprisal: TokenStatistics
+    entropy: TokenStatistics
+
+
+def certainty(
+    policy: Policy,
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    *,
+    tokens_at_once: int = TOKENS_AT_ONCE,
+    rows_at_once: int = ROWS_AT_ONCE,
+    warn: Callable[[str], None] = lambda message: None,
+) -> list[Certainty]:
+    """Read every completion once more, without sampling, and say how sure the model was at each token.
+
+    Args:
+        policy: Who wrote them.
+        prompts: Tokens of each prompt.
+        completions: Tokens of each completion, at least one.
+        tokens_at_once: Of one forward pass, padding included; halved when memory runs out.
+        rows_at_once: Completions of one forward pass.
+        warn: Told once when memory ran out.
+
+    Raises:
+        OutOfMemoryError: not even one completion fits.
+    """
+    budget = Budget(tokens_at_once, "measuring surprisal", warn)
+    lengths = [len(prompt) + len(completion) for prompt, completion in zip(prompts, completions, strict=True)]
+    waiting = sorted(range(len(lengths)), key=lambda index: lengths[index])
+    found: dict[int, Certainty] = {}
+    with torch.no_grad(), policy.precision(), evaluating(policy.model):
+        while waiting:
+            # Sorted by length, so that the next one is the longest so far and decides the padding.
+            size = 1
+            while size < min(rows_at_once, len(waiting)) and (size + 1) * lengths[waiting[size]] <= budget.tokens:
+                size += 1
+            batch, failed = waiting[:size], None
+            try:
+                found.update(zip(batch, _measure(policy, batch, prompts, completions), strict=True))
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                failed = error.with_traceback(None)  # its frames hold the tensors that are in the way
+            if failed is not None:
+                budget.shrink(size * lengths[batch[-1]], is_smallest=size == 1, error=failed)
+                release()
+            else:
+                waiting = waiting[size:]
+    return [found[index] for index in range(len(lengths))]
+
+
+def _measure(
+    policy: Policy, batch: Sequence[int], prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
+) -> Iterator[Certainty]:
+    rows = [torch.tensor([*prompts[index], *completions[index]]) for index in batch]
+    prompt_lens = torch.tensor([len(prompts[index]) for index in batch])
+    completion_lens = torch.tensor([len(completions[index]) for index in batch])
+    states = policy.states(
+        pad_sequence(rows, batch_first=True).to(policy.device),  # [B, L]
+        prompt_lens.to(policy.device),
+        completion_lens.to(policy.device),
+        [(row,) for row in range(len(batch))],
+    )
+    logp, entropy = states.logprobs(temperature=1.0, with_entropy=True)  # [B, T] each
+    assert entropy is not None, "it was asked for"
+    surprisal = (-logp).to(policy.wide).cpu()
+    entropy = entropy.to(policy.wide).cpu()
+    return (
+        Certainty(_statistics(surprisal[row, :length]), _statistics(entropy[row, :length]))
+        for row, length in enumerate(completion_lens.tolist())
+    )
+
+
+def _statistics(values: Tensor) -> TokenStatistics:
+    """Of [T] numbers, T at least 1; the standard deviation is the population's."""
+    return TokenStatistics(
+        float(values.mean()),
+        float(values.std(correction=0)),
+        float(values.max()),
+        float(torch.quantile(values, P95)),
+    )

@@ -1,0 +1,107 @@
+"""One checkpoint's evaluation in a process of its own: `python -m grpo_core.evaluation.worker`, started by `runs`.
+
+The first line of its input is the job; the input stays open as long as whoever started it lives, and when it ends, so
+does the process. Its output is one JSON object a line: `progress`, `warning`, and at the end `error` or `done`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grpo_core.callbacks import Callback
+from grpo_core.config import ScoringConfig
+from grpo_core.errors import ExitCode, GrpoError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a process is to do, as JSON.
+
+    Attributes:
+        run: The run's folder, for the record.
+        step: `step_K`, `step_final` or `base`.
+        model: What to load.
+        adapter: And to put on it.
+        tasks: Label -> spec.
+        folders: Label -> results folder to write.
+        settings: Of `EvaluationSettings`.
+        loading: Of `Loading`, the scoring as a mapping.
+    """
+
+    run: str
+    step: str
+    model: str
+    adapter: str | None
+    tasks: Mapping[str, str]
+    folders: Mapping[str, str]
+    settings: Mapping[str, Any]
+    loading: Mapping[str, Any]
+
+
+class Reporter(Callback):
+    """Writes what happens for the process that waits."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._file = os.fdopen(descriptor, "w", encoding="utf-8", buffering=1)
+
+    def on_progress(self, what: str, done: int, total: int) -> None:
+        """Pass it on."""
+        self.say("progress", [what, done, total])
+
+    def on_warning(self, message: str) -> None:
+        """Pass it on."""
+        self.say("warning", message)
+
+    def say(self, kind: str, content: Any) -> None:
+        """Write one line."""
+        self._file.write(json.dumps({kind: content}) + "\n")
+
+
+def evaluate_job(job: Job, callbacks: Sequence[Callback]) -> None:
+    """Load the model, evaluate it on every task and write the results."""
+    from grpo_core.binding import load_task
+    from grpo_core.evaluation.evaluate import Loading, evaluate_model, meta_of
+    from grpo_core.evaluation.output import write_results
+    from grpo_core.evaluation.settings import EvaluationSettings
+
+    settings = EvaluationSettings.from_json(job.settings)
+    loading = Loading(**{**job.loading, "scoring": ScoringConfig(**job.loading["scoring"])})
+    tasks = {label: load_task(spec) for label, spec in job.tasks.items()}
+    for label, evaluation in evaluate_model(job.model, job.adapter, tasks, settings, loading, callbacks).items():
+        meta = meta_of(
+            evaluation, tasks[label], settings, run=job.run, step=job.step, model=job.model, adapter=job.adapter
+        )
+        write_results(Path(job.folders[label]), evaluation, meta)
+
+
+def main() -> int:
+    """Do the job on standard input."""
+    job = Job(**json.loads(sys.stdin.readline()))
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    reporter = Reporter(os.dup(1))
+    os.dup2(2, 1)  # what libraries and plugins print must not be taken for a message
+    try:
+        evaluate_job(job, (reporter,))
+    except GrpoError as error:
+        reporter.say("error", str(error))
+        return error.exit_code
+    reporter.say("done", True)
+    return ExitCode.DONE
+
+
+def _end_with_input() -> None:
+    # Not sys.stdin.read: its lock, held at the end, is a fatal error of the interpreter.
+    while os.read(0, 1):
+        pass
+    os._exit(ExitCode.INTERRUPTED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,240 @@
+"""The model card: what the model is, what it can do and how that was measured, and how to make it again. No torch."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from grpo_core import __version__
+from grpo_core.config import flatten
+from grpo_core.config.layers import shown
+from grpo_core.publish.evaluation_text import eval_results, evaluation_section, is_number
+from grpo_core.publish.markdown import code, one_line, plain
+from grpo_core.publish.source import Source
+from grpo_core.publish.weights import Form
+from grpo_core.taskspec import parse_task_specs
+
+CONFIG_FILE = "grpo_config.yaml"
+"""The run's configuration, beside the model."""
+
+HUB_ROWS = "hub:"
+"""Begins a task's `path` that is a dataset of the hub: `hub:owner/name[/config][/split]`."""
+
+FORMS: Mapping[Form, str] = {
+    "full": "all weights were trained",
+    "merged": "a LoRA adapter was trained and is merged into the base's weights here",
+    "adapter": "a LoRA adapter; the base model is needed beside it",
+}
+
+SETTINGS = (
+    "trainer.loss_type", "trainer.baseline", "trainer.scale_rewards", "trainer.num_generations",
+    "trainer.prompts_per_step", "trainer.num_iterations", "trainer.learning_rate", "trainer.lr_scheduler_type",
+    "trainer.max_completion_length", "trainer.temperature", "seed",
+)  # fmt: skip
+"""Shown in the card; CONFIG_FILE has them all."""
+
+
+def model_card(
+    source: Source, form: Form, *, name: str, license: str | None = None, datasets: Sequence[str] = ()
+) -> str:
+    """The README.md of a published model.
+
+    Args:
+        source: The checkpoint and its run.
+        form: In which form the model is published.
+        name: Of the model: its hub id, or its folder's name.
+        license: Of the model; by default the base's, where it is known.
+        datasets: Hub ids of the data, beside those that the tasks' specs name.
+    """
+    from huggingface_hub import ModelCardData
+
+    data = ModelCardData(
+        base_model=source.base_name if source.base is not None and source.base.kind in ("hub", "embedded") else None,
+        datasets=list(dict.fromkeys([*datasets, *_datasets(source)])) or None,
+        eval_results=eval_results(source) or None,
+        library_name="peft" if form == "adapter" else "transformers",
+        license=license or _license(source),
+        model_name=name,
+        pipeline_tag="text-generation",
+        tags=["grpo", "grpo-core", "reinforcement-learning", *(["lora"] if source.is_adapter else [])],
+    )
+    sections = (
+        _title(source, form, name),
+        evaluation_section(source),
+        _usage(source, form, name),
+        _tasks(source),
+        _training(source),
+        _limits(source, form),
+    )
+    return f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(sections) + "\n"
+
+
+def evaluation_command(source: Source, model: str) -> str:
+    """The command that repeats the run's held-out evaluation on a published model."""
+    config = source.config
+    longest = config.eval.max_completion_length or config.trainer.max_completion_length
+    size = "null" if config.eval.size is None else str(config.eval.size)
+    words = ["grpo", "eval", "--task", config.task, "--model", model, "--size", size, "--split", config.eval.split]
+    if config.eval.temperature:
+        sampling = {"n": config.eval.n, "temperature": config.eval.temperature, "top-p": config.eval.top_p}
+        words += [word for name, value in sampling.items() for word in (f"--{name}", f"{value:g}")]
+        words += ["--seed", str(config.seed)]
+    if config.eval.subset_frac is not None:
+        words += ["--subset-frac", f"{config.eval.subset_frac:g}"]
+    return shlex.join([*words, f"trainer.max_completion_length={longest}"])
+
+
+def _title(source: Source, form: Form, name: str) -> str:
+    steps = f"{source.step} step{'' if source.step == 1 else 's'}"
+    planned = source.info.get("planned_steps")
+    of = f" of {planned} planned" if isinstance(planned, int) and planned != source.step else ""
+    return (
+        f"# {plain(name)}\n\n"
+        f"{code(_base_shown(source))} after {steps}{of} of group-relative policy optimisation (GRPO) on "
+        f"{code(source.config.task)}, by grpo-core {__version__}: {FORMS[form]}."
+    )
+
+
+def _usage(source: Source, form: Form, name: str) -> str:
+    local = f"./{name.rpartition('/')[2]}"
+    loaded = name if "/" in name else local
+    base = _base_shown(source)
+    if form != "adapter":
+        snippet = f"""\
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained({loaded!r})
+tokenizer = AutoTokenizer.from_pretrained({loaded!r})
+"""
+    elif source.base is not None and source.base.kind == "embedded":
+        snippet = f"""\
+from grpo_core.policy.load import load_policy  # its base {base!r} is embedded in grpo-core
+
+policy = load_policy({local!r})
+model, tokenizer = policy.model, policy.tokenizer
+"""
+    else:
+        snippet = f"""\
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+base = AutoModelForCausalLM.from_pretrained({base!r})
+model = PeftModel.from_pretrained(base, {loaded!r})
+tokenizer = AutoTokenizer.from_pretrained({loaded!r})
+"""
+    return (
+        f"## Use\n\n```python\n{snippet}```\n\n`generation_config.json` samples as the run did. Prompts are those of "
+        "the task: `grpo sample` shows them.\n\nTo repeat the evaluation, where the model is in a folder:\n\n"
+        f"```bash\n{evaluation_command(source, local)}\n```"
+    )
+
+
+def _tasks(source: Source) -> str:
+    lines = ["## Task", "", "| spec | weight | identity |", "|---|---|---|"]
+    identities = source.identities
+    for spec in parse_task_specs(source.config.task):
+        found = identities.get(str(spec), "-")
+        lines.append(f"| {code(str(spec))} | {spec.weight:g} | {code(found)} |")
+    lines += [
+        "",
+        "The identity is a hash of the task's options, rows, prompts, rewards and version: a result is comparable with "
+        "another one of the same identity. `grpo tasks show SPEC` prints that of an installed task.",
+    ]
+    return "\n".join(lines)
+
+
+def _training(source: Source) -> str:
+    flat = flatten(source.config)
+    command = source.info.get("command")
+    lines = ["## Training", "", "```bash"]
+    if isinstance(command, str) and command:
+        lines.append(one_line(command))
+        lines.append("# every setting as it was resolved, whatever the defaults are by now:")
+    lines += [f"grpo run --config {CONFIG_FILE}", "```", "", "| setting | value |", "|---|---|"]
+    lines += [f"| `{key}` | {code(shown(flat[key]))} |" for key in SETTINGS if key in flat]
+    lines += ["", _kl(source), "", "| made with | |", "|---|---|"]
+    facts = dict(source.info.get("versions") or source.summary.get("versions") or {})
+    hardware = source.info.get("hardware") or {}
+    facts |= {"device": hardware.get("name") or hardware.get("device")}
+    facts |= {"prompts in training": _times(source), "completion tokens": source.summary.get("tokens")}
+    facts |= {"seconds": source.summary.get("seconds")} if source.summary.get("steps") == source.step else {}
+    lines += [f"| {plain(key)} | {code(value)} |" for key, value in facts.items() if value is not None]
+    return "\n".join(lines)
+
+
+def _kl(source: Source) -> str:
+    trainer = source.config.trainer
+    measured = source.metrics.get("kl")
+    last = f" At step {source.metrics.get('step')} it was {measured:.4g} nats per token." if is_number(measured) else ""
+    anchor = {
+        None: "There was no reference policy",
+        "base": f"The reference is the base model {code(_base_shown(source))}, with the adapter off",
+        "model": "The reference is a frozen copy of the starting model",
+    }.get((source.reference or {}).get("kind"), "The reference is a frozen copy of the starting adapter")
+    if source.reference is None:
+        return f"{anchor}: no KL penalty (`trainer.beta` is {trainer.beta:g}), and the KL was not measured."
+    weight = f"the penalty's weight β is {trainer.beta:g}" if trainer.beta else "there is no penalty (β is 0)"
+    return f"{anchor}; the KL's estimator is `{trainer.kl}`, and {weight} (controller `{trainer.kl_controller}`).{last}"
+
+
+def _limits(source: Source, form: Form) -> str:
+    notes = [
+        "What was measured is said above, on rows like those of training. Other abilities of the base were not "
+        "measured and may be worse.",
+        "A reward is not the truth: a verifier can be satisfied by answers that a person would refuse.",
+    ]
+    if source.summary.get("interrupted") and source.summary.get("steps") == source.step:
+        notes.append("The run was stopped before its planned end.")
+    if form == "merged":
+        notes.append(
+            "Merging adds the adapter to the weights once and for all; logits differ from the adapter's by rounding."
+        )
+    if form == "adapter" and source.base is not None and source.base.kind == "folder":
+        notes.append("The adapter's base is a folder of the machine that trained it.")
+    if (source.model_dir / "value_head.safetensors").is_file():
+        notes.append(
+            "The run also trained a value head, for its advantages; it is left out, since nothing is sampled by it."
+        )
+    return "## Limits\n\n" + "\n".join(f"* {note}" for note in notes)
+
+
+def _datasets(source: Source) -> Iterable[str]:
+    for spec in parse_task_specs(source.config.task):
+        path = spec.options.get("path", "")
+        if path.startswith(HUB_ROWS):
+            yield "/".join(path.removeprefix(HUB_ROWS).split("/")[:2])
+
+
+def _license(source: Source) -> str | None:
+    """The base's license: its card says it, if that is on this machine; the embedded model has grpo-core's."""
+    import yaml
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.repocard import metadata_load
+
+    if source.base is None or source.base.kind == "gguf":
+        return None
+    card: str | Path | None = Path(source.base.location) / "README.md"
+    if source.base.kind == "hub":
+        cached = try_to_load_from_cache(source.base.location, "README.md")
+        card = cached if isinstance(cached, str) else None
+    elif source.base.kind == "embedded" and Path(source.base.location).is_relative_to(Path(__file__).parents[1]):
+        return "apache-2.0"
+    if card is None or not Path(card).is_file():
+        return None
+    try:
+        metadata = metadata_load(str(card))
+    except (OSError, ValueError, yaml.YAMLError):  # somebody else's card, which may be anything
+        return None
+    license = (metadata or {}).get("license")
+    return license if isinstance(license, str) else None
+
+
+def _times(source: Source) -> int:
+    return source.step * source.config.trainer.prompts_per_step
+
+
+def _base_shown(source: Source) -> str:
+    """The base's name; of a local folder its last part, since where it lies is nobody else's business."""
+    is_local = source.base_name.startswith((".", "/", "~")) or source.base_name.endswith(".gguf")
+    return Path(source.base_name).name if is_local else source.base_name

@@ -1,0 +1,194 @@
+"""From a run to a published model: verify, write aside, put in place, upload."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from grpo_core.checkpoints import Step
+from grpo_core.checkpoints.files import disk_full_reason, put_in_place, remove, tree
+from grpo_core.config import to_yaml
+from grpo_core.errors import UserError
+from grpo_core.publish.card import CONFIG_FILE, model_card
+from grpo_core.publish.errors import PublishError
+from grpo_core.publish.hub import upload
+from grpo_core.publish.source import Source, read_source
+from grpo_core.publish.weights import Form, choose_form, write_model
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+HUB_PREFIX = "hub:"
+"""Before owner/name where a folder `owner` exists, to say that the hub is meant."""
+
+FILE_MODE = 0o644
+"""Of published files: safetensors writes files that only their owner may read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a model goes.
+
+    Attributes:
+        folder: Receives it; for the hub, what is uploaded and stays.
+        repo_id: `owner/name` on the hub, or None.
+    """
+
+    folder: Path
+    repo_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What was published.
+
+    Attributes:
+        folder: The folder.
+        url: The hub repository's address, or None.
+        form: `full`, `merged` or `adapter`.
+        source: The checkpoint, and what is known about it.
+        bytes: Size of all files.
+    """
+
+    folder: Path
+    url: str | None
+    form: Form
+    source: Source
+    bytes: int
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps of the model."""
+        return self.source.step
+
+
+def publish(
+    run_dir: Path | str,
+    target: str,
+    *,
+    step: Step | Literal["latest"] = "latest",
+    merge: bool | None = None,
+    private: bool = False,
+    force: bool = False,
+    license: str | None = None,
+    datasets: Sequence[str] = (),
+    eval_dir: Path | str = "eval_runs",
+    api: HfApi | None = None,
+) -> Published:
+    """Write a checkpoint's model as a folder that transformers loads, with a model card, and upload it if asked to.
+
+    Args:
+        run_dir: The run's folder.
+        target: A folder, or `owner/name` on the Hugging Face hub.
+        step: Which checkpoint.
+        merge: Merge an adapter into its base, which is what None does, or keep it alone.
+        private: Make a private hub repository.
+        force: Replace a folder that is not empty; add a commit to a repository that is not.
+        license: Of the published model; by default the base's, where it is known.
+        datasets: Hub ids of the data, beside those that the tasks' specs name.
+        eval_dir: Where `grpo eval --run` wrote what it measured, which goes into the card; it need not exist.
+        api: The hub's client.
+
+    Raises:
+        UserError: not a run, no such checkpoint, a target that may not be overwritten, or a hub login that is missing.
+        PublishError: the disk is full, or the hub cannot be reached; what was written stays.
+    """
+    place = parse_target(target, Path(run_dir))
+    check_target(place, Path(run_dir), force=force)
+    source = read_source(Path(run_dir), step, Path(eval_dir))
+    form = choose_form(source, merge)
+    if form == "adapter" and place.repo_id is not None and (source.base is None or source.base.kind == "folder"):
+        raise UserError(
+            f"--keep-adapter: the base {source.base_name} is a folder of this machine, so nobody could load the "
+            "adapter from the hub. Publish it merged: --merge."
+        )
+    name = place.repo_id or place.folder.name
+    card = model_card(source, form, name=name, license=license, datasets=datasets)
+    _write(source, place.folder, form, card)
+    url = None
+    if place.repo_id is not None:
+        url = upload(place.folder, place.repo_id, private=private, force=force, api=api)
+    size = sum(status.st_size for status in tree(place.folder)[0].values())
+    return Published(place.folder, url, form, source, size)
+
+
+def parse_target(target: str, run_dir: Path) -> Target:
+    """Tell a folder from a hub id: as for `--model`, `owner/name` is the hub's, and a folder begins with . or /.
+
+    Raises:
+        UserError: it is empty, or could be either.
+    """
+    if not target.strip():
+        raise UserError("give a folder (./model) or a hub id (owner/name) to publish to.")
+    repo_id = target.removeprefix(HUB_PREFIX)
+    is_folder = target.startswith((".", "/", "~")) or "/" not in target
+    if repo_id == target and is_folder:
+        return Target(Path(target).expanduser().resolve(), None)
+    if repo_id.count("/") != 1 or not all(repo_id.split("/")):
+        raise UserError(f"{target!r} is no hub id, which is owner/name; a folder begins with ./ or /: './{target}'.")
+    if repo_id == target and Path(target).parent.is_dir():
+        raise UserError(
+            f"{target!r} could be a folder or a hub id, and there is a folder {str(Path(target).parent)!r} here. "
+            f"Write ./{target} for the folder, or {HUB_PREFIX}{target} for the hub."
+        )
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined] # public, but not in its __all__
+
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise UserError(f"{repo_id!r} is no hub id: {str(error).splitlines()[0]}") from None
+    return Target((run_dir / "published" / repo_id.replace("/", "--")).resolve(), repo_id)
+
+
+def check_target(place: Target, run_dir: Path, *, force: bool) -> None:
+    """Refuse a folder that holds something, before anything is loaded.
+
+    Raises:
+        UserError: it is a file, or not empty; with `force`, it holds what nobody means to replace by a model.
+    """
+    folder = place.folder
+    if place.repo_id is not None or not os.path.lexists(folder):
+        return
+    if not folder.is_dir():
+        raise UserError(f"{folder} is a file; give a folder that is new or empty.")
+    if not any(folder.iterdir()):
+        return
+    if not force:
+        raise UserError(f"{folder} is not empty, and nothing was written. Choose another one, or replace it: --force.")
+    for what, inside in (("the run", run_dir), ("the working folder", Path.cwd()), ("your home", Path.home())):
+        if inside.resolve().is_relative_to(folder):
+            raise UserError(f"--force would replace {folder}, which holds {what}: {inside}. Choose another folder.")
+
+
+def _write(source: Source, folder: Path, form: Form, card: str) -> None:
+    """Write everything beside the folder, then give it the folder's name: whole, or not there."""
+    partial = folder.with_name(f".{folder.name}.partial-{os.getpid()}")
+    aside = folder.with_name(f".{folder.name}.replaced-{os.getpid()}")
+    try:
+        remove(partial)
+        partial.mkdir(parents=True)
+        write_model(source, partial, form)
+        (partial / CONFIG_FILE).write_text(_public_config(source), encoding="utf-8")
+        (partial / "README.md").write_text(card, encoding="utf-8")
+        for name in tree(partial)[0]:
+            (partial / name).chmod(FILE_MODE)
+        put_in_place(partial, folder, aside)
+    except Exception as error:  # safetensors, PEFT and the system each have their own for a disk that is full
+        if reason := disk_full_reason(error):
+            raise PublishError(f"cannot write {folder}: {reason}. Nothing was left behind.") from error
+        if isinstance(error, OSError):
+            raise UserError(f"cannot write {folder}: {error.strerror or error}.") from error
+        raise
+    finally:
+        remove(partial)
+        remove(aside)
+
+
+def _public_config(source: Source) -> str:
+    """The run's configuration, without where its folder lay."""
+    default = type(source.config).model_fields["output_dir"].default
+    return to_yaml(source.config.model_copy(update={"output_dir": default}))

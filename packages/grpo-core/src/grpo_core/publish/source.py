@@ -1,0 +1,163 @@
+"""What is published: one checkpoint of a run, with everything that is known about it. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from glob import escape
+from pathlib import Path
+from typing import Any, Literal
+
+from grpo_core.checkpoints import CheckpointStore, Step, check_run, read_json
+from grpo_core.config import RunConfig, load_config
+from grpo_core.errors import UserError
+from grpo_core.model_source import ADAPTER_FILE, ModelSource, base_model, model_source
+from grpo_core.tracking.jsonl import read_jsonl
+
+MODEL_FOLDER = "model"
+"""Of a checkpoint: the model, or the adapter, with its tokenizer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """One held-out evaluation, in the numbers of summary.json; empty where there are none.
+
+    Attributes:
+        task: Which task.
+        base: Of the model that training started from.
+        this: Of the checkpoint.
+    """
+
+    task: str
+    base: Mapping[str, Any]
+    this: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A checkpoint and its run.
+
+    Attributes:
+        run_dir: The run's folder.
+        checkpoint: The checkpoint's.
+        step: Optimizer steps that it is after.
+        config: The run's configuration.
+        base_name: The model that training started from, below any adapter.
+        base: Where that is; None if it is no longer there.
+        summary: Of the run; empty while it has none.
+        info: `training_info.json` of the checkpoint.
+        reference: `reference.json`: what the KL was measured against; None without one.
+        metrics: Of the checkpoint's step, or of the last logged one before it.
+        is_adapter: Whether the checkpoint holds an adapter in place of a model.
+        evaluations: What `grpo eval --run` measured of it.
+    """
+
+    run_dir: Path
+    checkpoint: Path
+    step: int
+    config: RunConfig
+    base_name: str
+    base: ModelSource | None
+    summary: Mapping[str, Any]
+    info: Mapping[str, Any]
+    reference: Mapping[str, Any] | None
+    metrics: Mapping[str, Any]
+    is_adapter: bool
+    evaluations: Sequence[Evaluated] = ()
+
+    @property
+    def model_dir(self) -> Path:
+        """The checkpoint's model, or adapter."""
+        return self.checkpoint / MODEL_FOLDER
+
+    @property
+    def identities(self) -> Mapping[str, str]:
+        """Task spec -> identity."""
+        return dict(self.info.get("identities") or {})
+
+    def evaluated(self) -> list[Evaluated]:
+        """Every held-out evaluation of this checkpoint: the run's own, if it ended with it, then later ones."""
+        tasks = self.summary.get("tasks") or {}
+        is_last = self.summary.get("steps") == self.step
+        own = [
+            Evaluated(label, entry.get("base") or {}, (entry.get("final") or {}) if is_last else {})
+            for label, entry in tasks.items()
+        ]
+        return [each for each in (*own, *self.evaluations) if each.base or each.this]
+
+
+def read_source(run_dir: Path, step: Step | Literal["latest"], eval_dir: Path) -> Source:
+    """Read and verify a checkpoint.
+
+    Args:
+        run_dir: The run's folder.
+        step: Which checkpoint.
+        eval_dir: Where `grpo eval --run` wrote what it measured, if it did.
+
+    Raises:
+        UserError: not a run, no such checkpoint, or a damaged one.
+    """
+    check_run(run_dir)
+    store = CheckpointStore(run_dir)
+    checkpoint = store.path(step)
+    store.verify(checkpoint)
+    config = load_config(config_file=run_dir / "config.yaml", environ={}, dotenv_path=None).config
+    model = config.model
+    if model is None:
+        raise UserError(f"{run_dir / 'config.yaml'} names no model: it is not the configuration that the run wrote.")
+    info = read_json(checkpoint / "training_info.json", "the checkpoint's training info")
+    number = info.get("step")
+    if not isinstance(number, int):
+        raise UserError(f"{checkpoint / 'training_info.json'} is damaged: it does not say its step.")
+    return Source(
+        run_dir=run_dir,
+        checkpoint=checkpoint,
+        step=number,
+        config=config,
+        base_name=_base_name(model),
+        base=_base(model),
+        summary=_json_if_there(run_dir / "summary.json", "the run's summary") or {},
+        info=info,
+        reference=_json_if_there(run_dir / "reference" / "reference.json", "the run's reference"),
+        metrics=_metrics(run_dir / "logs" / "train_log.jsonl", number),
+        is_adapter=(checkpoint / MODEL_FOLDER / ADAPTER_FILE).is_file(),
+        evaluations=_evaluations(eval_dir, run_dir.resolve().name, checkpoint.name),
+    )
+
+
+def _base_name(model: str) -> str:
+    try:
+        return base_model(model)
+    except UserError:  # a folder that is gone; a full checkpoint does not need it
+        return model
+
+
+def _base(model: str) -> ModelSource | None:
+    try:
+        return model_source(base_model(model))
+    except UserError:
+        return None
+
+
+def _json_if_there(path: Path, what: str) -> dict[str, Any] | None:
+    return read_json(path, what) if path.is_file() else None
+
+
+def _metrics(log: Path, step: int) -> Mapping[str, Any]:
+    if not log.is_file():
+        return {}
+    logged: Sequence[Mapping[str, Any]] = [
+        line for _, line in read_jsonl(log) if isinstance(line.get("step"), int) and line["step"] <= step
+    ]
+    return logged[-1] if logged else {}
+
+
+def _evaluations(eval_dir: Path, run: str, checkpoint: str) -> list[Evaluated]:
+    """Results of the folders `RUN_TASK`; one that is damaged is said to be, since a card without it would be less."""
+    found = []
+    for summary in sorted(eval_dir.glob(f"{escape(run)}_*/summary.json")):
+        tasks = read_json(summary, "an evaluation of the run").get("tasks") or {}
+        for label, entry in tasks.items():
+            if this := (entry.get("checkpoints") or {}).get(checkpoint):
+                found.append(Evaluated(label, entry.get("base") or {}, this))
+    return found

@@ -1,0 +1,99 @@
+"""What the reference systems call our metrics.
+
+A name is here only if what it names is the same quantity, or its correct form; `note` says where the number differs. A
+name of theirs that is ours too (`ratio_mean`, `kl_coef`, `grad_norm`, …) needs no line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class MetricAlias:
+    """Another name of a metric.
+
+    Attributes:
+        alias: Theirs.
+        name: Ours, as in docs/reference/metrics.md.
+        system: Who calls it so.
+        note: How their number differs; empty where it does not.
+    """
+
+    alias: str
+    name: str
+    system: str
+    note: str = ""
+
+
+_ROOKWORLD, _PRACTICE, _GAMES, _TRL = "RookWorld", "RL_Practice", "rl_coding_games", "TRL"
+
+ALIASES: tuple[MetricAlias, ...] = (
+    MetricAlias("total_loss", "loss", _ROOKWORLD),
+    MetricAlias("pg_loss", "loss/policy", _ROOKWORLD),
+    MetricAlias("value_loss", "loss/value", _ROOKWORLD),
+    MetricAlias("kl_div", "kl", _ROOKWORLD, "theirs weighs each token by its probability, which estimates no KL"),
+    MetricAlias("kl_forward", "kl/k3", _ROOKWORLD, "KL(π‖π_ref) both; theirs as `kl_div`"),
+    MetricAlias(
+        "clipped_frac", "clip_ratio/region", _ROOKWORLD, "theirs counts ratios to the reference outside [½, 2]"
+    ),
+    MetricAlias("mean_reward", "reward", _ROOKWORLD),
+    MetricAlias("std_reward", "reward_std", _ROOKWORLD),
+    MetricAlias("min_reward", "reward_min", _ROOKWORLD),
+    MetricAlias("max_reward", "reward_max", _ROOKWORLD),
+    MetricAlias("format_valid_rate", "valid_rate", _ROOKWORLD),
+    MetricAlias("r_mean", "reward", _PRACTICE),
+    MetricAlias("tag_correct", "valid_rate", _PRACTICE, "share with an answer where the task wants it: in its tags"),
+    MetricAlias("ratio_clip_frac", "ratio_clamped", _PRACTICE, "theirs is above |log ρ| = 8, ours above 20"),
+    MetricAlias("gns_G2", "gns/g2", _PRACTICE, "theirs is biased upwards"),
+    MetricAlias("gns_tr_sigma", "gns/trace", _PRACTICE, "theirs is 0 whenever gradients are accumulated"),
+    MetricAlias("Bsimple_from_mu", "gns/b_simple", _PRACTICE, "theirs as `gns_tr_sigma`"),
+    MetricAlias("gns_y_small", "gns_probe/small_squared_norm", _PRACTICE),
+    MetricAlias("gns_B_small", "gns_probe/b_small", _PRACTICE),
+    MetricAlias("gns_B_large", "gns_probe/b_big", _PRACTICE),
+    MetricAlias("gns_a_hat", "gns_probe/g2", _PRACTICE),
+    MetricAlias("gns_c_hat", "gns_probe/trace", _PRACTICE),
+    MetricAlias("gns_B_simple", "gns_probe/b_simple", _PRACTICE),
+    MetricAlias("reward/avg_batch_reward", "reward", _GAMES),
+    MetricAlias("execution/avg_batch_reward", "reward", _GAMES),
+    MetricAlias("execution/success_rate", "solved_rate", _GAMES),
+    MetricAlias("train/loss", "loss", _TRL),
+    MetricAlias("train/grad_norm", "grad_norm", _TRL),
+    MetricAlias("train/learning_rate", "learning_rate", _TRL),
+    MetricAlias("train/reward", "reward", _TRL),
+    MetricAlias("train/reward_std", "reward_std", _TRL),
+    MetricAlias("train/frac_reward_zero_std", "frac_reward_zero_std", _TRL),
+    MetricAlias("train/kl", "kl", _TRL),
+    MetricAlias("train/entropy", "entropy", _TRL),
+    MetricAlias("train/completions/mean_length", "completions/mean_length", _TRL),
+    MetricAlias("train/completions/clipped_ratio", "completions/truncated_frac", _TRL),
+    MetricAlias("train/clip_ratio/region_mean", "clip_ratio/region", _TRL),
+    MetricAlias("train/sampling/sampling_logp_difference/mean", "sampler_mismatch", _TRL),
+)
+"""Every alias, by system."""
+
+NOT_KEPT: Mapping[str, str] = MappingProxyType(
+    {
+        "entropy_loss": "it weighs each token by its probability; `entropy` is exact",
+        "gns_consistency_ratio": "it is 1 by construction; compare `gns/b_simple` with `gns_probe/b_simple`",
+        "gns_ess": "it is of the loss's weights; `ess` is of the importance weights",
+        "gns_mu": "its unit is a micro-batch; `gns/b_simple` counts prompts",
+        "kl_reverse": "one estimator is logged as `kl`: `trainer.kl=fkl_k3` for KL(π_ref‖π)",
+        "kl_symmetric": "as `kl_reverse`: `trainer.kl=jeffreys`",
+        "logr_std": "`ratio_std`, `ratio_p90` and `ratio_p99` say how far the ratios spread",
+        "think_len": "each completion has it in logs/rollouts.jsonl, as `think_tokens`",
+    }
+)
+"""Names of theirs that nothing here is -> why, and what to look at."""
+
+
+def with_reference_names(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics, and each again under every other name that it has."""
+    return {**metrics, **{each.alias: metrics[each.name] for each in ALIASES if each.name in metrics}}
+
+
+def aliases_of(name: str) -> tuple[str, ...]:
+    """The other names of one of our metrics."""
+    return tuple(each.alias for each in ALIASES if each.name == name)

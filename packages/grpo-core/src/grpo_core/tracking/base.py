@@ -1,0 +1,188 @@
+"""What a tracker is, and how a run's callbacks reach it."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from grpo_core.callbacks import Callback, EvalPhase, RunInfo, Sample, StepRecord
+from grpo_core.tracking.aliases import with_reference_names
+from grpo_core.tracking.jsonl import last_logged
+
+Mode = Literal["online", "offline", "disabled"]
+Cell = str | float | bool | None
+
+TABLE = "completions"
+"""Name of the table of completions."""
+
+COLUMNS = ("step", "task", "prompt", "completion", "score", "solved", "parts", "why")
+"""Of that table."""
+
+TABLE_EVERY_S = 30.0
+"""At most so often: a tracker keeps every table as a file of its own, and nobody reads more."""
+
+MAX_CELL_CHARS = 4000
+"""Of a prompt or completion in a table: two pages; `grpo rollouts` shows all of it."""
+
+SECRETS = ("WANDB_API_KEY", "HF_TOKEN", "TRACKIO_WRITE_TOKEN")
+"""Variables whose values never reach a file or a log, whatever a library's error says."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedRun:
+    """What a tracker opens a run with.
+
+    Attributes:
+        run_dir: The run's folder.
+        project: The project.
+        name: The run's name.
+        config: Every setting by its dotted key.
+        mode: Whether it may use the network.
+        is_resumed: Whether the run was there before.
+    """
+
+    run_dir: Path
+    project: str
+    name: str
+    config: Mapping[str, Any]
+    mode: Mode
+    is_resumed: bool
+
+
+class Tracker(Protocol):
+    """Where numbers go; made by a function of a `TrackedRun` that is registered under kind `tracker`."""
+
+    def numbers(self, step: int, values: Mapping[str, float]) -> None:
+        """Log finite numbers of a step."""
+
+    def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        """Log a table; its text is untrusted."""
+
+    def note(self, step: int, text: str) -> None:
+        """Log a warning."""
+
+    def close(self, *, failed: bool) -> None:
+        """Write what is left."""
+
+
+class TrackerCallback(Callback):
+    """Tells one tracker of a run; a tracker that breaks is left out, and the run goes on.
+
+    Args:
+        kind: Its name in the configuration.
+        open_tracker: Makes it.
+        describe: The run's folder and whether the run is resumed -> what it is opened with.
+        tell: Says a warning to everybody.
+        reference_names: Whether numbers are also given by their names in the reference systems.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        open_tracker: Callable[[TrackedRun], Tracker],
+        describe: Callable[[Path, bool], TrackedRun],
+        tell: Callable[[str], None],
+        *,
+        reference_names: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kind, self._open, self._describe, self._tell = kind, open_tracker, describe, tell
+        self._reference_names, self._clock = reference_names, clock
+        self._tracker: Tracker | None = None
+        self._step = 0
+        self._tabled = -math.inf
+
+    def on_run_start(self, info: RunInfo) -> None:
+        """Open the tracker, before anything is sampled."""
+        self._step = last_logged(info.run_dir).get("step", 0)
+
+        def start() -> None:
+            self._tracker = self._open(self._describe(info.run_dir, self._step > 0))
+
+        self._guarded(start)
+
+    def on_step(self, record: StepRecord) -> None:
+        """Log a step's numbers, now and then with its completions."""
+        self._step = record.step
+        values = with_reference_names(record.metrics) if self._reference_names else record.metrics
+        self._log(record.step, values)
+        if record.samples and self._clock() - self._tabled >= TABLE_EVERY_S:
+            self._tabled = self._clock()
+            rows = [row_of(record.step, sample) for sample in record.samples]
+            self._use(lambda tracker: tracker.table(record.step, TABLE, COLUMNS, rows))
+
+    def on_evaluation(self, task: str, phase: EvalPhase, result: Mapping[str, Any]) -> None:
+        """Log an evaluation's numbers as `eval/TASK/PHASE/NAME`."""
+        numbers = {
+            f"eval/{task}/{phase}/{name}": float(value)
+            for name, value in result.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+        self._log(self._step, numbers)
+
+    def on_warning(self, message: str) -> None:
+        """Log a warning."""
+        self._use(lambda tracker: tracker.note(self._step, plain(message)))
+
+    def close(self, *, failed: bool) -> None:
+        """Close the tracker, if it is still there."""
+        self._use(lambda tracker: tracker.close(failed=failed))
+        self._tracker = None
+
+    def _log(self, step: int, values: Mapping[str, float]) -> None:
+        finite = {name: float(value) for name, value in values.items() if math.isfinite(value)}
+        if finite:
+            self._use(lambda tracker: tracker.numbers(step, finite))
+
+    def _use(self, action: Callable[[Tracker], None]) -> None:
+        tracker = self._tracker
+        if tracker is not None:
+            self._guarded(lambda: action(tracker))
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:  # a tracker is somebody else's service: whatever it does, the run goes on
+            self._tracker = None
+            said = f"{type(error).__name__}: {first_line(error)}"
+            self._tell(f"tracker {self._kind} stopped ({without_secrets(said)}); the run and its own logs go on")
+
+
+def row_of(step: int, sample: Sample) -> list[Cell]:
+    """A completion as a row of the table; see `COLUMNS`."""
+    score = sample.score
+    parts = ", ".join(f"{name} {value:g}" for name, value in score.parts.items())
+    texts = (shortened(plain(sample.prompt)), shortened(plain(sample.text)))
+    return [step, sample.task, *texts, score.value, score.solved, parts, shortened(plain(score.why))]
+
+
+def plain(text: str) -> str:
+    """Text that UTF-8 can carry: a lone surrogate becomes a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def shortened(text: str, limit: int = MAX_CELL_CHARS) -> str:
+    """At most `limit` characters of a text, the middle left out."""
+    if len(text) <= limit:
+        return text
+    tail = limit // 3
+    return f"{text[: limit - tail - 1]}…{text[-tail:]}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, bounded."""
+    return shortened((str(error).splitlines() or [""])[0], 300)
+
+
+def without_secrets(text: str) -> str:
+    """Text without the values of `SECRETS`."""
+    for name in SECRETS:
+        if value := os.environ.get(name):
+            text = text.replace(value, f"<{name}>")
+    return text

@@ -1,0 +1,92 @@
+"""`logs/events.jsonl`: what happened in a run beside its steps: starts, evaluations, warnings, how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import orjson
+
+from grpo_core.callbacks import Callback, EvalPhase, RunInfo, StepRecord
+from grpo_core.tracking import presence
+from grpo_core.tracking.base import first_line, plain, without_secrets
+from grpo_core.tracking.jsonl import last_logged, open_log, read_jsonl
+
+EVENTS = Path("logs") / "events.jsonl"
+
+Kind = Literal["start", "evaluation", "warning", "end", "failed"]
+
+
+class EventLog(Callback):
+    """Writes what happens to `logs/events.jsonl`, and says by a note in the folder that the run's process is alive.
+
+    A line that cannot be written is left out: the trainer's own logs report a full disk, and nothing here is needed to
+    go on.
+    """
+
+    def __init__(self) -> None:
+        self._run_dir: Path | None = None
+        self._file: IO[bytes] | None = None
+        self._step = 0
+
+    def on_run_start(self, info: RunInfo) -> None:
+        """Open the log, and write what was chosen."""
+        self._run_dir = info.run_dir
+        self._step = last_logged(info.run_dir).get("step", 0)
+        with contextlib.suppress(OSError):
+            self._file = open_log(info.run_dir / EVENTS)
+            presence.announce(info.run_dir)
+        self._write(
+            "start",
+            total_steps=info.total_steps,
+            tasks={name: list(counts) for name, counts in info.tasks.items()},
+            choices=[{"what": each.what, "value": each.value, "why": each.why} for each in info.choices],
+        )
+
+    def on_evaluation(self, task: str, phase: EvalPhase, result: Mapping[str, Any]) -> None:
+        """Write an evaluation."""
+        self._write("evaluation", task=task, phase=phase, result=dict(result))
+
+    def on_step(self, record: StepRecord) -> None:
+        """Keep count."""
+        self._step = record.step
+
+    def on_warning(self, message: str) -> None:
+        """Write a warning."""
+        self._write("warning", message=plain(message))
+
+    def on_run_end(self, summary: Mapping[str, Any], run_dir: Path) -> None:
+        """Write how it ended."""
+        self._write("end", interrupted=bool(summary.get("interrupted")))
+
+    def close(self, error: BaseException | None) -> None:
+        """Write the error that ended the run, if one did, and take the note away."""
+        if error is not None:
+            said = f"{type(error).__name__}: {first_line(error)}"
+            self._write("failed", error=without_secrets(plain(said)))
+        if self._run_dir is not None:
+            presence.withdraw(self._run_dir)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write(self, kind: Kind, **what: Any) -> None:
+        if self._file is None:
+            return
+        line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "kind": kind, "step": self._step, **what}
+        with contextlib.suppress(OSError):
+            self._file.write(orjson.dumps(line, default=str) + b"\n")
+
+
+def read_events(run_dir: Path) -> Iterator[dict[str, Any]]:
+    """A run's events, oldest first; none where the run has no such log.
+
+    Raises:
+        DataError: a line is corrupt; names file and line.
+    """
+    if (run_dir / EVENTS).is_file():
+        for _, event in read_jsonl(run_dir / EVENTS):
+            yield event

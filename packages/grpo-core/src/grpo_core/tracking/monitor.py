@@ -1,0 +1,261 @@
+"""Warnings of metrics that leave their healthy range, each once, with the likely cause and the setting to change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from grpo_core.callbacks import Callback, RunInfo, StepRecord
+from grpo_core.tracking.jsonl import last_logged
+
+if TYPE_CHECKING:
+    from grpo_core.config import RunConfig, TrainerConfig
+
+Metrics = Mapping[str, float]
+
+MAX_ZERO_STD = 0.5
+"""Share of groups without a gradient: above it more than half of all completions are made for nothing."""
+
+MAX_TRUNCATED = 0.25
+"""Share of completions cut off; the rewards of a quarter then say how long an answer is, not how good."""
+
+MAX_MISMATCH = 1e-2
+"""Nats per token between sampler and trainer: a hundred times float32's, and about where training gets unstable."""
+
+KL_FACTOR = 5.0
+"""A controller moves the KL back from twice its target by itself; at this much it has lost it."""
+
+DEFAULT_KL_TARGET = 0.05
+"""Nats per token, where no controller says one: five times the controllers' own default."""
+
+ENTROPY_SHARE, MIN_ENTROPY = 0.1, 0.1
+"""Entropy has collapsed below a tenth of what the run began with, and below this many nats per token."""
+
+SOLVED = 0.9
+"""A policy that solves this share has a reason to be sure: its low entropy is no collapse."""
+
+EASY, HARD = 0.8, 0.2
+"""Solved rates that say why groups are all equal; those of `curriculum.boundaries`."""
+
+STARTING_STEPS = 3
+"""Steps whose mean is what the run began with."""
+
+
+@dataclass(slots=True)
+class Rule:
+    """One metric to watch.
+
+    Attributes:
+        metric: Its name, or the first of these names that is logged.
+        is_unhealthy: Of its value, beside the step's other metrics.
+        steps: Logged steps in a row after which it is said; a step without the metric changes nothing.
+        message: What is said, from the step's metrics.
+    """
+
+    metric: Sequence[str]
+    is_unhealthy: Callable[[float, Metrics], bool]
+    steps: int
+    message: Callable[[float, Metrics], str]
+    in_a_row: int = field(default=0, init=False)
+    is_said: bool = field(default=False, init=False)
+
+    def observe(self, metrics: Metrics) -> str | None:
+        """What to say after this step, if anything."""
+        value = next((metrics[name] for name in self.metric if name in metrics), math.nan)
+        if self.is_said or not math.isfinite(value):
+            return None
+        self.in_a_row = self.in_a_row + 1 if self.is_unhealthy(value, metrics) else 0
+        self.is_said = self.in_a_row >= self.steps
+        return self.message(value, metrics) if self.is_said else None
+
+
+class Monitor(Callback):
+    """Watches a run's metrics.
+
+    Args:
+        config: The run's; says which options are open.
+        tell: Says a warning to everybody.
+        kl_target: Nats per token.
+    """
+
+    def __init__(self, config: RunConfig, tell: Callable[[str], None], *, kl_target: float = DEFAULT_KL_TARGET) -> None:
+        self._config, self._tell, self._kl_target = config, tell, kl_target
+        self._rules = rules(config, kl_target)
+
+    def on_run_start(self, info: RunInfo) -> None:
+        """Learn what a resumed run had counted before."""
+        skipped = last_logged(info.run_dir).get("skipped_updates") or 0
+        self._rules = rules(self._config, self._kl_target, skipped=float(skipped))
+
+    def on_step(self, record: StepRecord) -> None:
+        """Warn of what is unhealthy now, and was before."""
+        for rule in self._rules:
+            message = rule.observe(record.metrics)
+            if message is not None:
+                since = f" for {rule.steps} logged steps" if rule.steps > 1 else ""
+                self._tell(f"step {record.step}: {message.replace('{since}', since)}")
+
+
+def rules(config: RunConfig, kl_target: float, *, skipped: float = 0.0) -> list[Rule]:
+    """The rules of a run, in the order in which they are said.
+
+    Args:
+        config: The run's.
+        kl_target: Nats per token.
+        skipped: Updates skipped before.
+    """
+    trainer = config.trainer
+    return [
+        Rule(("skipped_updates",), _grows(skipped), 1, lambda value, _: _skipped(value, config)),
+        Rule(("abstained",), lambda value, _: value > 0, 1, _abstained),
+        Rule(("grad_norm",), lambda value, _: value == 0, 3, lambda _, metrics: _no_gradient(metrics, trainer)),
+        Rule(
+            ("frac_reward_zero_std",),
+            lambda value, _: value > MAX_ZERO_STD,
+            5,
+            lambda value, metrics: (
+                f"{value:.0%} of the groups have equal rewards{{since}}, so they teach nothing: "
+                f"{_why_equal(metrics, trainer)}"
+            ),
+        ),
+        Rule(
+            ("completions/truncated_frac",),
+            lambda value, _: value > MAX_TRUNCATED,
+            3,
+            lambda value, _: _truncated(value, trainer),
+        ),
+        Rule(
+            ("kl/k3", "kl"),
+            lambda value, _: value > KL_FACTOR * kl_target,
+            3,
+            lambda value, _: _far(value, kl_target, trainer),
+        ),
+        Rule(
+            ("entropy", "entropy/sampled"),
+            _collapses(),
+            5,
+            lambda value, _: (
+                f"the entropy has fallen to {value:.3g} nats per token{{since}}, and little is solved: "
+                f"exploration has ended. {_more_entropy(trainer)}"
+            ),
+        ),
+        Rule(
+            ("sampler_mismatch",),
+            lambda value, _: value > MAX_MISMATCH,
+            3,
+            lambda value, _: (
+                f"sampler and trainer disagree by {value:.2g} nats per token{{since}} (above "
+                f"{MAX_MISMATCH:g}): low precision, or different kernels. Set precision=float32, or correct for it: "
+                "trainer.rollout_correction=token_truncate."
+            ),
+        ),
+    ]
+
+
+def _grows(before: float) -> Callable[[float, Metrics], bool]:
+    """Whether a count is above what it was at the step before."""
+    last = [before]
+
+    def is_unhealthy(value: float, _: Metrics) -> bool:
+        previous, last[:] = last[0], [value]
+        return value > previous
+
+    return is_unhealthy
+
+
+def _collapses() -> Callable[[float, Metrics], bool]:
+    first: list[float] = []
+
+    def is_unhealthy(value: float, metrics: Metrics) -> bool:
+        if len(first) < STARTING_STEPS:
+            first.append(value)
+            return False
+        start = sum(first) / len(first)
+        is_low = value < MIN_ENTROPY and value < ENTROPY_SHARE * start
+        return is_low and not metrics.get("solved_rate", 0.0) >= SOLVED
+
+    return is_unhealthy
+
+
+def _skipped(value: float, config: RunConfig) -> str:
+    precision = "" if config.precision == "float32" else " or set precision=float32"
+    return (
+        f"{value:.0f} optimizer steps were skipped so far, because loss or gradient was not finite: the step is too "
+        f"large, or the precision too low. Lower trainer.learning_rate (now {config.trainer.learning_rate:g})"
+        f"{precision}."
+    )
+
+
+def _abstained(value: float, metrics: Metrics) -> str:
+    by_task = {
+        name.removeprefix("task/").removesuffix("/abstained"): count
+        for name, count in metrics.items()
+        if name.startswith("task/") and name.endswith("/abstained") and count > 0
+    }
+    named = "" if not by_task else f" ({', '.join(f'{task}: {count:.0f}' for task, count in by_task.items())})"
+    return (
+        f"{value:.0f} completions could not be scored{named}; they are left out. It is a bug of the task or a limit "
+        "that is too low: grpo rollouts RUN --abstained shows them; the limits are scoring.timeout_s and "
+        "scoring.memory_mib."
+    )
+
+
+def _no_gradient(metrics: Metrics, trainer: TrainerConfig) -> str:
+    said = "the gradient is exactly 0{since}: nothing is learnt. "
+    if trainer.mask_truncated_completions and metrics.get("completions/truncated_frac") == 1:
+        return (
+            f"{said}Every completion is truncated and masked: raise trainer.max_completion_length (now "
+            f"{trainer.max_completion_length})."
+        )
+    if metrics.get("frac_reward_zero_std") == 1:
+        return f"{said}Every group's rewards are equal: {_why_equal(metrics, trainer)}"
+    return (
+        f"{said}No token counts in the loss: see trainer.top_entropy_quantile, trainer.rollout_correction and the clip."
+    )
+
+
+def _why_equal(metrics: Metrics, trainer: TrainerConfig) -> str:
+    solved = metrics.get("solved_rate", math.nan)
+    more = f"raise trainer.num_generations (now {trainer.num_generations})"
+    if solved > EASY:
+        return f"the task is too easy (solved {solved:.2f}). Take harder rows, or set curriculum.enabled=true."
+    if solved < HARD:
+        return (
+            f"the task is too hard (solved {solved:.2f}). Take easier rows, warm-start the model (grpo warm-start), "
+            f"or {more}."
+        )
+    also = "" if trainer.dynamic_sampling else ", or set trainer.dynamic_sampling=true"
+    return (
+        f"completions of a prompt are too alike. Raise trainer.temperature (now {trainer.temperature:g}), {more}{also}."
+    )
+
+
+def _truncated(value: float, trainer: TrainerConfig) -> str:
+    masks = "" if trainer.mask_truncated_completions else ", or set trainer.mask_truncated_completions=true"
+    return (
+        f"{value:.0%} of the completions hit trainer.max_completion_length={trainer.max_completion_length}{{since}}: "
+        f"they are scored without their end. Raise it{masks}."
+    )
+
+
+def _far(value: float, target: float, trainer: TrainerConfig) -> str:
+    said = (
+        f"the policy is {value:.3g} nats per token from where it started{{since}}, more than {KL_FACTOR:g} x "
+        f"{target:g}: it may be forgetting, or hacking the reward. "
+    )
+    if not trainer.beta:
+        return f"{said}Lower trainer.learning_rate (now {trainer.learning_rate:g}), or set trainer.beta above 0."
+    if trainer.kl_controller == "constant":
+        return f"{said}Raise trainer.beta (now {trainer.beta:g}), or set trainer.kl_controller=step_rule."
+    return f"{said}Its controller cannot hold it: lower trainer.learning_rate (now {trainer.learning_rate:g})."
+
+
+def _more_entropy(trainer: TrainerConfig) -> str:
+    if trainer.entropy_coef:
+        return f"Raise trainer.entropy_coef (now {trainer.entropy_coef:g}), or lower trainer.learning_rate."
+    return (
+        "Set trainer.entropy_coef=0.001, raise trainer.epsilon_high (0.28 is DAPO's), or lower trainer.learning_rate "
+        f"(now {trainer.learning_rate:g})."
+    )

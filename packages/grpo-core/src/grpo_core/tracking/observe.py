@@ -1,0 +1,128 @@
+"""Who watches a run: the event log, the trackers that were asked for, the monitor."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from grpo_core import registry
+from grpo_core.callbacks import Callback, Choice
+from grpo_core.config import flatten
+from grpo_core.errors import UserError
+from grpo_core.tracking.base import Mode, TrackedRun, TrackerCallback
+from grpo_core.tracking.events import EventLog
+from grpo_core.tracking.monitor import DEFAULT_KL_TARGET, Monitor
+from grpo_core.tracking.wandb import choose_mode
+
+if TYPE_CHECKING:
+    from grpo_core.config import RunConfig, TrainerConfig
+
+DEFAULT_PROJECT = "grpo"
+
+EXTRAS = ("tensorboard", "trackio", "wandb")
+"""Trackers of ours: the package, and the extra of grpo-core that brings it, are called the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observers:
+    """Who is told of a run.
+
+    Attributes:
+        callbacks: Those that were given, then ours.
+        choices: What was chosen for the user, and why.
+    """
+
+    callbacks: tuple[Callback, ...]
+    choices: tuple[Choice, ...]
+
+
+def observe(config: RunConfig, callbacks: Sequence[Callback], resources: ExitStack) -> Observers:
+    """Add the event log, the trackers and the monitor to a run's callbacks; they learn its folder when it starts.
+
+    Args:
+        config: The run's, resolved.
+        callbacks: Who is told already.
+        resources: Closes what was opened, and tells it of the error that ended the run.
+
+    Raises:
+        UserError: a tracker's package is not installed, or W&B is to be online without a key.
+        UnknownNameError: no such tracker, or no such mode of W&B.
+    """
+    everybody: list[Callback] = [*callbacks]
+
+    def tell(message: str) -> None:
+        for callback in everybody:
+            callback.on_warning(message)
+
+    log = EventLog()
+    trackers, choices = _trackers(config, tell)
+    everybody += [log, *trackers]
+    if config.tracking.monitor:
+        everybody.append(Monitor(config, tell, kl_target=kl_target(config.trainer)))
+
+    def close(kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        for tracker in trackers:
+            tracker.close(failed=error is not None)
+        log.close(error)
+        return False
+
+    resources.push(close)
+    return Observers(tuple(everybody), tuple(choices))
+
+
+def kl_target(trainer: TrainerConfig) -> float:
+    """KL per token that the controller steers to; without one, the monitor's own."""
+    controller = trainer.kl_controller
+    known = registry.arguments("kl_controller", controller)
+    if "target" not in known:
+        return DEFAULT_KL_TARGET
+    checked = registry.validate_arguments(
+        "kl_controller", controller, trainer.kl_controller_args, "trainer.kl_controller_args"
+    )
+    return float(checked["target"])
+
+
+def _trackers(config: RunConfig, tell: Callable[[str], None]) -> tuple[list[TrackerCallback], list[Choice]]:
+    tracking = config.tracking
+    made: list[TrackerCallback] = []
+    choices: list[Choice] = []
+    for name in tracking.trackers:
+        registry.check("tracker", name)
+        if name in EXTRAS and importlib.util.find_spec(name) is None:
+            raise UserError(
+                f"tracking.trackers: {name} needs the package {name}, which is not installed: "
+                f"pip install 'grpo-core[{name}]'"
+            )
+        mode: Mode = "online"
+        if name == "wandb":
+            mode, why = choose_mode(tracking.wandb_mode)
+            choices.append(Choice("wandb", mode, why))
+        made.append(
+            TrackerCallback(
+                name,
+                registry.resolve("tracker", name),
+                partial(_describe, config, mode),
+                tell,
+                reference_names=tracking.reference_names,
+            )
+        )
+    return made, choices
+
+
+def _describe(config: RunConfig, mode: Mode, run_dir: Path, is_resumed: bool) -> TrackedRun:
+    tracking = config.tracking
+    return TrackedRun(
+        run_dir=run_dir,
+        project=tracking.project or os.environ.get("WANDB_PROJECT") or DEFAULT_PROJECT,
+        name=tracking.run_name or run_dir.name,
+        config=flatten(config),
+        mode=mode,
+        is_resumed=is_resumed,
+    )

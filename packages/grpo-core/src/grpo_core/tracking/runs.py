@@ -1,0 +1,255 @@
+"""What is known of a run from its folder: state, progress, results, settings. Nothing is loaded, so it is instant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from grpo_core.checkpoints import check_run, is_run, read_json
+from grpo_core.config import yaml_text
+from grpo_core.errors import DataError, UserError, unknown_name
+from grpo_core.tracking import presence
+from grpo_core.tracking.aliases import ALIASES
+from grpo_core.tracking.events import read_events
+from grpo_core.tracking.jsonl import TRAIN_LOG, last_logged, read_jsonl
+
+State = Literal["running", "finished", "interrupted", "failed", "killed", "unreadable"]
+
+ENDLESS = 10**9
+"""A plan of so many steps means that only a time limit ends the run."""
+
+BASE_PHASES = ("base", "initial")
+"""Phases of an evaluation of the starting model; every other one is of what was trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """Held-out evaluations of one task.
+
+    Attributes:
+        base: Of the starting model; None where it was not evaluated.
+        latest: The newest of what was trained.
+        phase: When that was: `final`, or `interval`.
+    """
+
+    base: Mapping[str, Any] | None = None
+    latest: Mapping[str, Any] | None = None
+    phase: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run as its folder shows it.
+
+    Attributes:
+        path: The folder.
+        state: `running` (its process is alive), `finished`, `interrupted` (stopped and saved), `failed` (ended by an
+            error), `killed` (its process is gone without a word), or `unreadable`.
+        settings: Dotted key -> value, as in config.yaml.
+        steps: Steps done.
+        planned: Steps planned; None where only a time limit ends the run, or nothing is known.
+        updated: When a log was last written, in seconds since the epoch.
+        metrics: Of the last logged step.
+        results: Task name -> its evaluations.
+        choices: What was chosen, its value, and why.
+        warnings: (step, text), oldest first.
+        problem: The error that ended it, or why it cannot be read.
+    """
+
+    path: Path
+    state: State
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    steps: int = 0
+    planned: int | None = None
+    updated: float = 0.0
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    results: Mapping[str, TaskResult] = field(default_factory=dict)
+    choices: Sequence[tuple[str, str, str]] = ()
+    warnings: Sequence[tuple[int, str]] = ()
+    problem: str = ""
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """The runs in a folder, oldest first; a run itself is the only one.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    if is_run(folder):
+        return [folder]
+    if not folder.is_dir():
+        what = "it is a file" if folder.exists() else "there is no such folder"
+        raise UserError(f"no folder of runs {folder}: {what}. grpo run makes training_runs, or what --output-dir says.")
+    # The names are dates; a suffix of a name comes after it.
+    return sorted((path for path in folder.iterdir() if is_run(path)), key=lambda path: (len(path.name), path.name))
+
+
+def read_run(path: Path) -> RunView:
+    """Read what a run's folder says of it; of the training log only the end.
+
+    Raises:
+        UserError: it is not a run.
+        DataError: a log is corrupt; names file and line.
+    """
+    check_run(path)
+    last = last_logged(path)
+    events = list(read_events(path))
+    summary = _summary(path)
+    state, problem = _state(path, events, summary)
+    start: dict[str, Any] = next((event for event in reversed(events) if event.get("kind") == "start"), {})
+    planned = start.get("total_steps", summary.get("planned_steps"))
+    return RunView(
+        path=path,
+        state=state,
+        settings=read_settings(path),
+        steps=_whole(last.get("step", summary.get("steps", 0))),
+        planned=planned if isinstance(planned, int) and planned < ENDLESS else None,
+        updated=presence.last_write(path),
+        metrics={name: value for name, value in last.items() if name != "step" and _is_number(value)},
+        results=_results(events, summary),
+        choices=[
+            (_text(each, "what"), _text(each, "value"), _text(each, "why")) for each in _objects(start, "choices")
+        ],
+        warnings=[(_whole(e.get("step")), str(e.get("message"))) for e in events if e.get("kind") == "warning"],
+        problem=problem,
+    )
+
+
+def list_run(path: Path) -> RunView:
+    """As `read_run`; a run that cannot be read says why in place of ending the list."""
+    try:
+        return read_run(path)
+    except (UserError, DataError) as error:
+        return RunView(path, "unreadable", updated=presence.last_write(path), problem=str(error))
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """A run's settings by dotted key, whatever version wrote them.
+
+    Raises:
+        UserError: config.yaml cannot be read.
+    """
+    file = path / "config.yaml"
+    try:
+        if file.stat().st_size > yaml_text.MAX_FILE_BYTES:
+            raise UserError(f"{file}: more than {yaml_text.MAX_FILE_BYTES} bytes: not a run's configuration.")
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot be read: {error}.") from None
+    top = yaml_text.compose_file(text, str(file))
+    return {} if top is None else dict(_flat(yaml_text.value_of(top, str(file))))
+
+
+def series(path: Path, names: Iterable[str]) -> dict[str, list[tuple[int, float | None]]]:
+    """Metrics of a run over its logged steps: name -> (step, value), for those that the run logged.
+
+    Raises:
+        DataError: the training log is corrupt; names the line.
+    """
+    wanted = list(names)
+    found: dict[str, list[tuple[int, float | None]]] = {name: [] for name in wanted}
+    log = path / TRAIN_LOG
+    for number, line in read_jsonl(log) if log.is_file() else ():
+        if not isinstance(line.get("step"), int):
+            raise DataError(f"{log}: line {number} is corrupt: it has no step.")
+        for name in wanted:
+            if name in line:
+                value = line[name]
+                found[name].append((line["step"], float(value) if _is_number(value) else None))
+    return {name: values for name, values in found.items() if values}
+
+
+def metric_named(name: str, known: Iterable[str]) -> str:
+    """Our name of a metric that is called by ours or by a reference system's.
+
+    Raises:
+        UnknownNameError: the run logged no such metric.
+    """
+    logged = set(known)
+    if name in logged:
+        return name
+    ours = next((each.name for each in ALIASES if each.alias == name and each.name in logged), None)
+    if ours is None:
+        raise unknown_name("logged metric", name, logged)
+    return ours
+
+
+def differences(runs: Sequence[RunView]) -> dict[str, list[Any]]:
+    """The settings in which runs differ: key -> the value of each, None where it has none."""
+    keys = dict.fromkeys(key for run in runs for key in run.settings)
+    values = {key: [run.settings.get(key) for run in runs] for key in keys}
+    return {key: each for key, each in values.items() if any(value != each[0] for value in each)}
+
+
+def _state(path: Path, events: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> tuple[State, str]:
+    if presence.is_alive(path):
+        return "running", ""
+    last = next((e for e in reversed(events) if e.get("kind") in ("start", "end", "failed")), None)
+    if last is None:  # written by a version without events
+        last = {"kind": "end", "interrupted": summary.get("interrupted")} if summary else {"kind": "start"}
+    match last["kind"]:
+        case "failed":
+            return "failed", str(last.get("error", ""))
+        case "end":
+            return ("interrupted" if last.get("interrupted") else "finished"), ""
+    return "killed", ""
+
+
+def _results(events: Iterable[Mapping[str, Any]], summary: Mapping[str, Any]) -> dict[str, TaskResult]:
+    found: dict[str, dict[str, Any]] = {}
+    tasks = summary.get("tasks")
+    said = [
+        {"task": task, "phase": phase, "result": result}
+        for task, entry in (tasks.items() if isinstance(tasks, dict) else ())
+        for phase, result in (entry.items() if isinstance(entry, dict) else ())
+        if phase in ("base", "final")
+    ]
+    said += [dict(event) for event in events if event.get("kind") == "evaluation"]
+    for each in said:
+        if isinstance(each.get("result"), dict):
+            phase = _text(each, "phase")
+            numbers = {name: value for name, value in each["result"].items() if _is_number(value)}
+            which = "base" if phase in BASE_PHASES else "latest"
+            found.setdefault(_text(each, "task"), {})[which] = (phase, numbers)
+    return {
+        task: TaskResult(
+            base=each["base"][1] if "base" in each else None,
+            latest=each["latest"][1] if "latest" in each else None,
+            phase=each["latest"][0] if "latest" in each else "",
+        )
+        for task, each in found.items()
+    }
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    file = path / "summary.json"
+    return read_json(file, "the summary") if file.exists() else {}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _objects(event: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """The objects in a list of an event; a log may hold anything."""
+    listed = event.get(name)
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
+
+def _text(event: Mapping[str, Any], name: str) -> str:
+    return str(event.get(name, ""))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) else 0

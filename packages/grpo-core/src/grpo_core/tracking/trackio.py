@@ -1,0 +1,58 @@
+"""Trackio: local by default (`trackio show` draws it); TRACKIO_SPACE_ID or TRACKIO_SERVER_URL send it elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Mapping, Sequence
+
+from grpo_core.tracking.base import Cell, TrackedRun, Tracker
+
+
+class Trackio:
+    """Writes one run.
+
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: TrackedRun) -> None:
+        import trackio as library
+
+        self._library = library
+        with _hushed():
+            self._run = library.init(
+                project=run.project,
+                name=run.name,
+                config=dict(run.config),
+                resume="allow" if run.is_resumed else "never",
+                embed=False,
+            )
+
+    def numbers(self, step: int, values: Mapping[str, float]) -> None:
+        """Log numbers."""
+        self._run.log(dict(values), step=step)
+
+    def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        """Log a table."""
+        self._run.log({name: self._library.Table(columns=list(columns), data=[list(row) for row in rows])}, step=step)
+
+    def note(self, step: int, text: str) -> None:
+        """Raise an alert."""
+        with _hushed():
+            self._run.alert(title=f"step {step}", text=text, step=step)
+
+    def close(self, *, failed: bool) -> None:
+        """Write what is left."""
+        with _hushed():
+            self._run.finish()
+
+
+def _hushed() -> contextlib.AbstractContextManager[object]:
+    """Trackio prints with control codes, and what it prints is said already."""
+    return contextlib.redirect_stdout(io.StringIO())
+
+
+def trackio(run: TrackedRun) -> Tracker:
+    """Open a run in Trackio."""
+    return Trackio(run)

@@ -1,0 +1,144 @@
+"""Weights & Biases: online, offline (`wandb sync` sends it later) or disabled."""
+
+from __future__ import annotations
+
+import contextlib
+import netrc
+import os
+import secrets
+import socket
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import get_args
+
+from grpo_core.errors import UserError, unknown_name
+from grpo_core.tracking.base import Cell, Mode, TrackedRun, Tracker
+
+DEFAULT_HOST = "https://api.wandb.ai"
+
+REACH_TIMEOUT_S = 3.0
+"""For one connection: a server that needs longer would hold up every start of a run."""
+
+ID_FILE = Path("logs") / "wandb_run_id"
+"""Which run of W&B a run is, so that a resumed one goes on in it."""
+
+_WORDS = {"dryrun": "offline", "run": "online"}
+"""W&B's old words for its modes."""
+
+
+class WandB:
+    """Writes one run.
+
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: TrackedRun) -> None:
+        import wandb as library
+
+        self._library = library
+        self._run = library.init(
+            project=run.project,
+            name=run.name,
+            id=_run_id(run.run_dir),
+            dir=str(run.run_dir / "logs"),
+            config=dict(run.config),
+            mode=run.mode,
+            resume="allow" if run.mode == "online" else None,
+            # The console is the progress report's; the code is not ours to upload.
+            settings=library.Settings(console="off", quiet=True, save_code=False),
+        )
+        # A resumed run logs steps again, which W&B's own step counter refuses.
+        self._run.define_metric("step", hidden=True)
+        self._run.define_metric("*", step_metric="step")
+
+    def numbers(self, step: int, values: Mapping[str, float]) -> None:
+        """Log numbers against our own step."""
+        self._run.log({"step": step, **values})
+
+    def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        """Log a table."""
+        table = self._library.Table(columns=list(columns), data=[list(row) for row in rows], allow_mixed_types=True)
+        self._run.log({"step": step, name: table})
+
+    def note(self, step: int, text: str) -> None:
+        """Raise an alert, which reaches who asked W&B for them."""
+        self._run.alert(title=f"step {step}", text=text)
+
+    def close(self, *, failed: bool) -> None:
+        """Send what is left, and say how the run ended."""
+        self._run.finish(exit_code=1 if failed else 0)
+
+
+def wandb(run: TrackedRun) -> Tracker:
+    """Open a run in W&B."""
+    return WandB(run)
+
+
+def choose_mode(asked: str | None, environ: Mapping[str, str] | None = None) -> tuple[Mode, str]:
+    """W&B's mode and why: what was asked for, but offline where there is no network.
+
+    Args:
+        asked: `tracking.wandb_mode`; by default `WANDB_MODE`, and where that is not set either, online if possible.
+        environ: By default the process's.
+
+    Raises:
+        UserError: no such mode, or online was asked for without a key.
+    """
+    environ = os.environ if environ is None else environ
+    setting = "tracking.wandb_mode"
+    if asked is None and (given := environ.get("WANDB_MODE", "")):
+        asked, setting = _WORDS.get(given, given), "WANDB_MODE"
+        if asked not in get_args(Mode):
+            raise unknown_name("WANDB_MODE", given, get_args(Mode))
+    if asked == "disabled":
+        return "disabled", f"{setting} says so"
+    if asked == "offline":
+        return "offline", f"{setting} says so; `wandb sync` sends it later"
+    host = environ.get("WANDB_BASE_URL") or DEFAULT_HOST
+    if not _has_key(host, environ):
+        if asked == "online":
+            raise UserError(
+                f"{setting}=online needs a key: run `wandb login`, or put WANDB_API_KEY into the environment or .env."
+            )
+        return "offline", "no key: `wandb login`, or WANDB_API_KEY in the environment or .env; `wandb sync` sends it"
+    if not is_reachable(host):
+        return "offline", f"{urllib.parse.urlsplit(host).hostname} cannot be reached; `wandb sync` sends it later"
+    return "online", f"{setting} says so" if asked else "a key and a network are there"
+
+
+def is_reachable(url: str) -> bool:
+    """Whether a connection to a server, or to the proxy before it, can be opened."""
+    target = urllib.parse.urlsplit(url)
+    proxies = urllib.request.getproxies()
+    if target.scheme in proxies and not urllib.request.proxy_bypass(target.hostname or ""):
+        target = urllib.parse.urlsplit(proxies[target.scheme])
+    with contextlib.suppress(OSError, ValueError):  # ValueError: a port that is none
+        port = target.port or (80 if target.scheme == "http" else 443)
+        with socket.create_connection((target.hostname or "", port), REACH_TIMEOUT_S):
+            return True
+    return False
+
+
+def _has_key(host: str, environ: Mapping[str, str]) -> bool:
+    if environ.get("WANDB_API_KEY"):
+        return True
+    name = urllib.parse.urlsplit(host).hostname or ""
+    for file in (environ.get("NETRC"), "~/.netrc", "~/_netrc"):  # where `wandb login` keeps it
+        with contextlib.suppress(OSError, netrc.NetrcParseError, ValueError):
+            if file and netrc.netrc(os.path.expanduser(file)).authenticators(name):
+                return True
+    return False
+
+
+def _run_id(run_dir: Path) -> str:
+    path = run_dir / ID_FILE
+    with contextlib.suppress(OSError):
+        known = path.read_text(encoding="ascii").strip()
+        if known.isalnum():
+            return known
+    made = secrets.token_hex(8)
+    path.write_text(made, encoding="ascii")
+    return made

@@ -1,0 +1,118 @@
+"""Processes that write checkpoints until they are killed. One parent has paid for the imports and forks them:
+
+`python checkpoint_writers.py` reads lines from stdin and answers each with one line.
+    loop RUN            -> the pid of a writer that never ends; then "dead", once someone has killed it
+    fault RUN N SWAP    -> "killed" if `change` was killed before its Nth system call, "done" if it makes fewer
+SWAP is 1 if the file system can swap two names, 0 if it is to look as if it could not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from grpo_core.checkpoints import CheckpointStore, files
+
+NEED_SPACE = ("fsync", "mkdir", "rename", "replace", "symlink")
+"""Of `os`: what a full disk refuses."""
+
+CALLS = (*NEED_SPACE, "rmdir", "unlink")
+"""Of `os`: what changes the names on a disk, or waits for it."""
+
+
+def fill(folder: Path, content: str) -> None:
+    (folder / "model").mkdir()
+    (folder / "model" / "weights").write_text(content * 100)
+    (folder / "state.json").write_text(content)
+
+
+def change(run: Path) -> None:
+    """Replace step 2, add step 3, delete all but the newest: each thing that a store does to the disk."""
+    store = CheckpointStore(run)
+    for step in (2, 3):
+        with store.writing(step) as folder:
+            fill(folder, "new")
+    store.prune(keep_last=1)
+
+
+def write_for_ever(run: Path) -> None:
+    store = CheckpointStore(run)
+    for number in itertools.count():
+        for step in (4 * number, 4 * number + 1, 4 * number):  # the third replaces the first
+            with store.writing(step) as folder:
+                fill(folder, f"{step} of {number}")
+        with store.writing("final") as folder:
+            fill(folder, f"final of {number}")
+        store.prune(keep_last=3)
+
+
+def before_call(
+    number: int,
+    action: Callable[[], None],
+    patch: Callable[[Any, str, Any], None],
+    swap: bool,
+    names: Iterable[str] = CALLS,
+) -> None:
+    """Run `action` before the `number`th of the calls that change the disk.
+
+    Args:
+        number: From 1.
+        action: May end the process, or raise.
+        patch: As `setattr`.
+        swap: False makes the file system one that cannot swap two names.
+        names: The calls that count, beside the swap.
+    """
+    calls = itertools.count(1)
+
+    def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if next(calls) == number:
+                action()
+            return function(*args, **kwargs)
+
+        return call
+
+    patch(os, "fsync", lambda descriptor: None)  # neither a kill nor an error loses what the kernel has
+    for name in names:
+        patch(os, name, wrapped(getattr(os, name)))
+    patch(files, "exchange", wrapped(files.exchange) if swap else lambda one, other: False)
+
+
+def forked(body: Callable[[], None]) -> int:
+    if pid := os.fork():
+        return pid
+    try:
+        body()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def faulty_change(run: Path, number: int, swap: bool) -> None:
+    before_call(number, lambda: os.kill(os.getpid(), signal.SIGKILL), setattr, swap)
+    change(run)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        command, run, *rest = line.split()
+        if command == "loop":
+            pid = forked(lambda run=run: write_for_ever(Path(run)))
+            print(pid, flush=True)
+            os.waitpid(pid, 0)
+            print("dead", flush=True)
+        else:
+            number, swap = map(int, rest)
+            pid = forked(lambda run=run, number=number, swap=swap: faulty_change(Path(run), number, bool(swap)))
+            _, status = os.waitpid(pid, 0)
+            killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+            print("killed" if killed else "done" if status == 0 else f"failed: {status}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""What is on the disk after a kill, or a full disk, at any moment."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import checkpoint_writers
+import pytest
+
+from grpo_core.checkpoints import CHECKSUMS, CheckpointError, CheckpointStore
+
+KILLS = 40
+LONGEST_LIFE_S = 0.05
+"""A writer makes some five to fifteen checkpoints in that time."""
+
+
+@pytest.fixture(scope="module")
+def ask() -> Iterator[Callable[[str], str]]:
+    with subprocess.Popen(
+        [sys.executable, checkpoint_writers.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def exchange(line: str = "") -> str:
+            assert process.stdin and process.stdout
+            if line:
+                process.stdin.write(line + "\n")
+                process.stdin.flush()
+            return process.stdout.readline().strip()
+
+        yield exchange
+        assert process.stdin
+        process.stdin.close()
+        process.wait(timeout=10)
+
+
+def two_steps(run: Path) -> CheckpointStore:
+    store = CheckpointStore(run)
+    for step in (1, 2):
+        with store.writing(step) as folder:
+            checkpoint_writers.fill(folder, "old")
+    return store
+
+
+def check_survivor(store: CheckpointStore) -> None:
+    """Everything listed verifies, the newest can be found, and what the killed writer left goes away."""
+    for step in store.steps():
+        store.verify(store.path(step))
+    store.verify(store.path("latest"))
+    store.clean()
+    names = {path.name for path in store.folder.iterdir()} - {"step_latest"}
+    # Nothing hidden is left, and nothing under a checkpoint's name that is not one.
+    assert names - {"step_final"} == {f"step_{step}" for step in store.steps()}
+    if (link := store.folder / "step_latest").is_symlink():
+        store.verify(link.resolve(strict=True))
+
+
+def test_every_listed_step_verifies_after_kills_at_random_moments(tmp_path: Path, ask: Callable[[str], str]) -> None:
+    store = CheckpointStore(tmp_path)
+    moments = random.Random(0)
+    partial = 0
+    for _ in range(KILLS):
+        pid = int(ask(f"loop {tmp_path}"))
+        time.sleep(moments.uniform(0, LONGEST_LIFE_S))
+        os.kill(pid, signal.SIGKILL)
+        assert ask("") == "dead"
+        partial += store.folder.is_dir() and any(path.name.startswith(".") for path in store.folder.iterdir())
+        if store.newest_good():
+            check_survivor(store)
+    assert store.steps()
+    assert partial >= 3  # kills that hit nothing would prove nothing
+
+
+@pytest.mark.parametrize("swap", [True, False])
+def test_a_kill_before_each_single_change_of_the_disk(
+    tmp_path: Path, ask: Callable[[str], str], swap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # a kill loses nothing that the kernel has
+    two_steps(tmp_path / "before")
+    seen = set()
+    for number in range(1, 200):
+        run = tmp_path / "run"
+        shutil.copytree(tmp_path / "before", run, symlinks=True)
+        answer = ask(f"fault {run} {number} {int(swap)}")
+        store = CheckpointStore(run)
+        steps = store.steps()
+        contents = tuple((store.path(step) / "state.json").read_text() for step in steps)
+        seen.add((*steps, *contents, store.path("latest").name))
+
+        link = store.folder / "step_latest"
+        assert link.is_symlink()
+        if swap:  # else it dangles between the two renames of a replacement
+            store.verify(link.resolve(strict=True))
+        # 2 is there before, while and after it is replaced; 1 goes only once 3 is there.
+        assert steps in ([1, 2], [1, 2, 3], [2, 3], [3])
+        check_survivor(store)
+        assert set(store.steps()) == set(steps)
+        with store.writing(9) as folder:
+            checkpoint_writers.fill(folder, "next")
+        assert store.path("latest").name == "step_9"
+        shutil.rmtree(run)
+        if answer == "done":
+            break
+        assert answer == "killed"
+    else:
+        pytest.fail("the change never came to its end")
+    # Replaced or not, added or not, pruned in part or not: the kills stood between all of these.
+    assert {state[:-1] for state in seen} >= {
+        (1, 2, "old", "old"),
+        (1, 2, "old", "new"),
+        (1, 2, 3, "old", "new", "new"),
+        (2, 3, "new", "new"),
+        (3, "new"),
+    }
+
+
+def test_a_reader_finds_the_old_version_between_the_two_renames_of_a_replacement(
+    tmp_path: Path, ask: Callable[[str], str]
+) -> None:
+    two_steps(tmp_path / "before")
+    for number in range(1, 200):
+        run = tmp_path / f"run_{number}"
+        shutil.copytree(tmp_path / "before", run, symlinks=True)
+        assert ask(f"fault {run} {number} 0") == "killed"
+        if not (run / "training_state" / "step_2").exists():
+            break
+    store = CheckpointStore(run)
+
+    assert store.steps() == [1, 2]
+    assert store.path(2).name.startswith(".step_2.replaced-")
+    with pytest.raises(CheckpointError, match=r"The last good one is 2: use --from-step 2\."):
+        (store.path(1) / "state.json").write_text("changed")
+        store.path(1)
+    removed = store.clean()
+    assert [path.name.split(".")[1:3] for path in removed] == [["step_2", f"partial-{removed[0].name.split('-')[1]}"]]
+    assert store.path(2).name == "step_2"
+
+
+@pytest.mark.parametrize("swap", [True, False])
+def test_a_full_disk_at_each_single_call_changes_nothing_and_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swap: bool
+) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = tmp_path / "before"
+    two_steps(before)
+    contents = []
+    for number in range(1, 200):
+        store = CheckpointStore(tmp_path / f"run_{number}")
+        shutil.copytree(before, store.run_dir, symlinks=True)
+        failed = ""
+        with monkeypatch.context() as patch:
+            checkpoint_writers.before_call(number, full, patch.setattr, swap, checkpoint_writers.NEED_SPACE)
+            try:
+                with store.writing(2) as folder:
+                    checkpoint_writers.fill(folder, "new")
+            except CheckpointError as error:
+                failed = str(error)
+        left = {path.name for path in store.folder.iterdir() if path.name.startswith(".")}
+        assert left == set()
+        assert store.steps() == [1, 2]
+        check_survivor(store)
+        contents.append((store.path(2) / "state.json").read_text())
+        if not failed:
+            break
+        assert re.search(r"No space left on device\. It needs (about 303|at least \d{3}) bytes", failed)  # 3 + 3 × 100
+        assert "What the run saved before is untouched: it has 1, 2." in failed
+    # Refused up to where the folder has its name; the folder's own fsync, the link and its fsync come after that.
+    assert contents == ["old"] * contents.count("old") + ["new"] * contents.count("new")
+    # mkdir, mkdir model/, fsync of two files, model/, checksums.json and the folder; then the swap, or two renames.
+    assert contents.count("old") == 7 + (1 if swap else 2)
+
+
+@pytest.mark.parametrize("writer", ["plain", "safetensors"])
+def test_a_file_over_the_systems_limit_is_explained(tmp_path: Path, writer: str) -> None:
+    two_steps(tmp_path)
+    script = """
+import resource, sys
+import numpy
+from pathlib import Path
+from safetensors.numpy import save_file
+from grpo_core.checkpoints import CheckpointError, CheckpointStore
+resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, 2**16))
+try:
+    with CheckpointStore(Path(sys.argv[1])).writing(3) as folder:
+        (folder / "small").write_bytes(bytes(2**10))
+        if sys.argv[2] == "plain":
+            (folder / "large").write_bytes(bytes(2**20))
+        else:
+            save_file({"a": numpy.zeros(2**20, dtype=numpy.uint8)}, folder / "large")
+except CheckpointError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path), writer], capture_output=True, text=True, check=True
+    )
+
+    # More than the earlier ones: all that is known is what could be written, at most 1 KiB and the limit.
+    size = re.search(r"cannot save step_3 .*: File too large\. It needs at least ([0-9.]+) KiB", done.stdout)
+    assert size and 1 <= float(size[1]) <= 65
+    assert "What the run saved before is untouched: it has 1, 2." in done.stdout
+    store = CheckpointStore(tmp_path)
+    assert sorted(path.name for path in store.folder.iterdir()) == ["step_1", "step_2", "step_latest"]
+    check_survivor(store)
+
+
+def test_everything_is_on_the_disk_before_the_checkpoint_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    fsync, rename, replace = os.fsync, os.rename, os.replace
+
+    def shown(path: str) -> str:
+        return str(Path(path).relative_to(tmp_path)).replace(f"-{os.getpid()}", "")
+
+    def recorded_fsync(descriptor: int) -> None:
+        events.append(shown(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(os, "rename", lambda old, new: (events.append(f"> {shown(new)}"), rename(old, new)))
+    monkeypatch.setattr(os, "replace", lambda old, new: (events.append(f"> {shown(new)}"), replace(old, new)))
+    with CheckpointStore(tmp_path).writing(7) as folder:
+        checkpoint_writers.fill(folder, "x")
+
+    inside = "training_state/.step_7.partial"
+    assert events == [
+        ".",
+        f"{inside}/state.json",
+        f"{inside}/model/weights",
+        f"{inside}/model",
+        f"{inside}/{CHECKSUMS}",
+        inside,
+        "> training_state/step_7",
+        "training_state",
+        "> training_state/step_latest",
+        "training_state",
+    ]

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from grpo_core.cli import main as entry
+from grpo_core.cli.plots import sparkline
+from grpo_core.tracking import presence
+
+Capture = pytest.CaptureFixture[str]
+
+
+def make_run(folder: Path, *, beta: float = 0.0, solved: float = 0.75, final: bool = True) -> Path:
+    """A run of 40 steps whose reward rises."""
+    logs = folder / "logs"
+    logs.mkdir(parents=True)
+    (folder / "config.yaml").write_text(f"task: math.a\nmodel: tiny\nseed: 0\ntrainer:\n  beta: {beta}\n")
+    steps = [{"step": i, "reward": i / 40, "solved_rate": 0.5, "loss/policy": -0.5} for i in range(1, 41)]
+    base = {"solved_rate": 0.25, "ci_low": 0.125, "ci_high": 0.5, "n": 16}
+    after = {"solved_rate": solved, "ci_low": 0.5, "ci_high": 0.875, "n": 16, "mean_reward": 0.8}
+    after |= {"delta": solved - 0.25, "delta_ci_low": 0.25, "delta_ci_high": 0.625, "delta_n": 16}
+    events: list[dict[str, Any]] = [
+        {
+            "kind": "start",
+            "total_steps": 40,
+            "choices": [{"what": "device", "value": "cpu", "why": "no accelerator"}],
+        },
+        {"kind": "evaluation", "task": "math.a", "phase": "base", "result": base},
+        {"kind": "warning", "step": 7, "message": "beware\x1b[31m"},
+    ]
+    if final:
+        events += [
+            {"kind": "evaluation", "task": "math.a", "phase": "final", "result": after},
+            {"kind": "end", "interrupted": False},
+        ]
+    for name, lines in (("train_log.jsonl", steps), ("events.jsonl", events)):
+        (logs / name).write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    return folder
+
+
+def lines_of(capsys: Capture, *words: str, code: int = 0) -> list[str]:
+    """What a command prints, with runs of spaces made one."""
+    assert entry.main(["runs", *words]) == code
+    captured = capsys.readouterr()
+    return [" ".join(line.split()) for line in (captured.err if code else captured.out).splitlines()]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_list_shows_state_progress_and_results(capsys: Capture) -> None:
+    make_run(Path("training_runs/run_1"))
+    presence.announce(make_run(Path("training_runs/run_2"), final=False))
+    make_run(Path("training_runs/run_3"), final=False)
+    (Path("training_runs/run_3") / "logs" / "train_log.jsonl").write_text("!\n")
+    heading, *rows = lines_of(capsys)
+    assert heading == "run state steps reward solved: base → latest task model written"
+    assert rows[0] == "run_1 finished 40/40 1 0.25 → 0.75 [0.50, 0.88] math.a tiny just now"
+    assert rows[1] == "run_2 running 40/40 1 0.25 → - math.a tiny just now"
+    assert rows[2].startswith('run_3 unreadable 0 - "training_runs/run_3/logs/train_log.json…')
+    assert lines_of(capsys, "training_runs") == lines_of(capsys, "list", "training_runs") == [heading, *rows]
+    (only,) = json.loads("\n".join(lines_of(capsys, "training_runs/run_1", "--json")))
+    assert (only["state"], only["planned_steps"], only["tasks"]["math.a"]["latest"]["delta"]) == ("finished", 40, 0.5)
+
+
+def test_the_folder_is_where_runs_are_written(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRPO_OUTPUT_DIR", "elsewhere")
+    Path("elsewhere").mkdir()
+    assert lines_of(capsys) == ["elsewhere holds no runs yet."]
+
+
+def test_one_run_is_shown_whole(capsys: Capture) -> None:
+    make_run(Path("run_1"))
+    shown = lines_of(capsys, "show", "run_1", "--aliases")
+    assert shown[0] == "run run_1 finished step 40/40 just now"
+    assert "chosen device cpu: no accelerator" in shown
+    assert "solved math.a base 0.25 [0.12, 0.50] final 0.75 [0.50, 0.88] +0.50 [0.25, 0.62] over base" in shown
+    (plot,) = (line for line in shown if line.startswith("reward ▁"))
+    assert plot.endswith("█ 0.025 1 0.025 1"), "first, last, lowest, highest"
+    assert any(line.startswith("loss/policy -0.5 pg_loss") for line in shown)
+    assert shown[-1] == r"warning step 7: beware\x1b[31m"
+
+
+def test_a_metric_of_ones_own_is_drawn_by_either_name(capsys: Capture) -> None:
+    make_run(Path("run_1"))
+    facts = json.loads("\n".join(lines_of(capsys, "show", "run_1", "--metric", "pg_loss", "--json")))
+    assert list(facts["history"]) == ["loss/policy"]
+    assert facts["history"]["loss/policy"][0] == [1, -0.5]
+    (said,) = lines_of(capsys, "show", "run_1", "--metric", "losss/policy", code=2)
+    assert "no logged metric 'losss/policy'. Did you mean 'loss/policy'?" in said
+
+
+def test_runs_are_compared_by_what_differs(capsys: Capture) -> None:
+    make_run(Path("a"))
+    make_run(Path("b"), beta=0.5, solved=0.5)
+    make_run(Path("c"), final=False)
+    shown = lines_of(capsys, "compare", "a", "b", "c")
+    assert shown[:2] == ["setting a b c", "trainer.beta 0.0 0.5 0.0"]
+    assert "state finished finished killed" in shown
+    assert "math.a: base 0.25 [0.12, 0.50] 0.25 [0.12, 0.50] 0.25 [0.12, 0.50]" in shown
+    assert "latest 0.75 [0.50, 0.88] 0.50 [0.50, 0.88] -" in shown
+    assert "over base +0.50 [0.25, 0.62] +0.25 [0.25, 0.62] -" in shown
+    assert lines_of(capsys, "compare", "a", "c")[0] == "settings are the same in all."
+    facts = json.loads("\n".join(lines_of(capsys, "compare", "a", "b", "--json")))
+    assert facts["settings"] == {"trainer.beta": [0.0, 0.5]} and len(facts["runs"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nothing",), "no folder of runs nothing: there is no such folder"),
+        (("shwo",), "no folder and no command 'shwo'. Did you mean 'show'?"),
+        (("show", "nothing"), "no run nothing: there is no such folder"),
+        (("show", "."), ". is not a run folder: no config.yaml in it"),
+        (("compare", "run_1"), "grpo runs compare takes 2 runs or more; 1 given."),
+        (("compare", "run_1", "nothing"), "no run nothing"),
+        (("show", "broken"), "broken/logs/train_log.jsonl: line 2 is corrupt"),
+    ],
+)
+def test_a_mistake_is_one_line(capsys: Capture, words: tuple[str, ...], said: str) -> None:
+    make_run(Path("run_1"))
+    log = make_run(Path("broken")) / "logs" / "train_log.jsonl"
+    log.write_text('{"step":1,"reward":1}\n{"step":\n{"step":3,"reward":1}\n')
+    (line,) = lines_of(capsys, *words, code=2)
+    assert line.startswith(f"error: {said}")
+
+
+def test_trackers_are_an_option_of_a_run(capsys: Capture) -> None:
+    assert entry.main(["run", "--track", "tensorboard,wandb", "--show-config", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["tracking.trackers"]
+    assert shown == {"value": ["tensorboard", "wandb"], "source": "command line"}
+    assert entry.main(["run", "--track", "wandbb", "--show-config"]) == 2
+    assert "no tracker 'wandbb'. Did you mean 'wandb'?" in capsys.readouterr().err
+
+
+def test_a_line_of_blocks() -> None:
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
+    assert sparkline([1, 1]) == "▄▄", "a flat series lies in the middle"
+    assert sparkline([0.0, None, 7.0]) == "▁ █"
+    assert sparkline([None, None]) == "  "
+    assert sparkline([]) == ""
+    # Spans of two: means 0.5, 2.5 and None with 7 -> 7; 2.5 is (2.5 - 0.5) / 6.5 · 7 = 2.15, the third block.
+    assert sparkline([0, 1, 2, 3, None, 7], width=3) == "▁▃█"

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from evaluation_runs import TASKS
+
+from grpo_core.binding import load_task
+from grpo_core.callbacks import Callback
+from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
+from grpo_core.engines.base import StopRequested
+from grpo_core.engines.native import NativeEngine
+from grpo_core.errors import UserError
+from grpo_core.evaluation.held_out import HeldOutEvaluator, held_out_tasks
+from grpo_core.model_source import ModelSource
+from grpo_core.policy.fresh import fresh_model
+from grpo_core.policy.policy import Policy
+
+
+class Watch(Callback):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.results: list[tuple[str, str]] = []
+        self.progress: list[str] = []
+
+    def on_progress(self, what: str, done: int, total: int) -> None:
+        self.progress.append(what)
+
+    def on_warning(self, message: str) -> None:
+        self.said.append(message)
+
+    def on_evaluation(self, task: str, phase: str, result: Mapping[str, Any]) -> None:
+        self.results.append((task, phase))
+
+
+class Lab:
+    """A policy to evaluate while it is changed by hand."""
+
+    def __init__(self, folder: Path, resources: ExitStack, **held: Any) -> None:
+        (folder / "tasks.py").write_text(TASKS)
+        self.run = folder / "training_runs" / "run_1"
+        self.config = RunConfig(
+            task=f"{folder}/tasks.py:letters",
+            output_dir=str(self.run.parent),
+            trainer=TrainerConfig(max_completion_length=8),
+            eval=EvalConfig(**held),
+        )
+        model, tokenizer = fresh_model("tiny", seed=0)
+        self.policy = Policy(model, tokenizer, ModelSource("folder", "m", "m", ""), torch.device("cpu"), None)
+        self.trained = {"tasks.letters": load_task(self.config.task)}
+        self.tasks, self.choices = held_out_tasks(self.config, self.trained)
+        self.watch, self._resources = Watch(), resources
+
+    def evaluator(self, **options: Any) -> HeldOutEvaluator:
+        return HeldOutEvaluator(
+            self.config,
+            self.policy,
+            NativeEngine(self.policy.model, self.policy.tokenizer),
+            self.tasks,
+            self._resources,
+            **{"callbacks": (self.watch,), **options},
+        )
+
+    def change(self) -> None:
+        with torch.no_grad():
+            for parameter in self.policy.model.parameters():
+                parameter.mul_(1.5)
+
+
+@pytest.fixture
+def resources() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_base_interval_and_final_on_the_same_rows(tmp_path: Path, resources: ExitStack) -> None:
+    lab = Lab(tmp_path, resources, task=f"{tmp_path}/tasks.py:again", interval_steps=2, subset_frac=0.5)
+    evaluator = lab.evaluator(run=lab.run)
+    assert [step for step in range(6) if evaluator.due(step)] == [2, 4]
+    metrics = evaluator.run("base", 0)
+    assert 0 <= metrics["eval/tasks.letters/solved_rate"] <= 1
+    assert {"eval/tasks.again/ci_low", "eval/tasks.again/entropy/mean", "eval/tasks.again/tokens_per_s"} <= set(metrics)
+    assert "eval/tasks.letters/temperature" not in metrics
+    assert "eval/tasks.letters/delta" not in metrics
+    lab.change()
+    assert "eval/tasks.letters/delta" in evaluator.run("interval", 2)
+    evaluator.run("final", 3)
+    assert lab.watch.results == [
+        (f"tasks.{name}", phase) for phase in ("base", "interval", "final") for name in ("letters", "again")
+    ]
+    assert evaluator.results["tasks.letters"]["final"]["n"] == 4, "half of the eight rows"
+    out = tmp_path / "eval_runs" / "run_1_tasks.again"
+    folders = sorted(path.name for path in out.iterdir() if path.is_dir())
+    assert folders == ["base", "step_2", "step_final"]
+    rows = {
+        tuple(line.split(",")[0] for line in (out / name / "temp0.0_p1.0_r1" / "metrics.csv").read_text().splitlines())
+        for name in folders
+    }
+    assert len(rows) == 1
+    assert (out / "consolidated_metrics.csv").read_text().count("\n") == 4
+
+
+def test_an_end_on_an_interval_is_not_evaluated_twice(tmp_path: Path, resources: ExitStack) -> None:
+    lab = Lab(tmp_path, resources)
+    evaluator = lab.evaluator()
+    evaluator.run("interval", 2)
+    asked = len(lab.watch.progress)
+    evaluator.run("final", 2)
+    assert len(lab.watch.progress) == asked
+    assert evaluator.results["tasks.letters"]["final"] == evaluator.results["tasks.letters"]["interval"]
+    evaluator.run("final", 3)
+    assert len(lab.watch.progress) == 2 * asked
+
+
+def test_a_run_that_goes_on_compares_with_the_same_start(tmp_path: Path, resources: ExitStack) -> None:
+    lab = Lab(tmp_path, resources)
+    first = lab.evaluator()
+    first.run("base", 0)
+    state = json.loads(json.dumps(first.state()))
+    lab.change()
+    first.run("final", 4)
+    second = lab.evaluator()
+    second.load_state(state)
+    second.run("final", 4)
+    assert second.results == first.results
+    assert "delta_ci_low" in second.results["tasks.letters"]["final"]
+
+
+def test_the_model_and_the_random_numbers_are_left_as_they_were(tmp_path: Path, resources: ExitStack) -> None:
+    lab = Lab(tmp_path, resources, n=2, temperature=1.0)
+    lab.policy.model.train()
+    before, state = {k: v.clone() for k, v in lab.policy.model.state_dict().items()}, torch.get_rng_state()
+    lab.evaluator().run("base", 0)
+    assert lab.policy.model.training
+    assert all(torch.equal(value, before[name]) for name, value in lab.policy.model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_stop_is_passed_on(tmp_path: Path, resources: ExitStack) -> None:
+    lab = Lab(tmp_path, resources)
+    with pytest.raises(StopRequested):
+        lab.evaluator(should_stop=lambda: True).run("base", 0)
+
+
+def test_rows_that_are_trained_on_are_told(tmp_path: Path, resources: ExitStack) -> None:
+    assert Lab(tmp_path, resources, size=8).choices == []
+    (choice,) = Lab(tmp_path, resources, size=8, split="train").choices
+    assert choice.what == "held-out"
+    assert "8 of 8 held-out prompts are also trained on" in choice.why
+
+
+def test_fewer_rows_than_asked_are_told(tmp_path: Path, resources: ExitStack) -> None:
+    (choice,) = Lab(tmp_path, resources, size=100).choices
+    assert choice.value == "tasks.letters: 8 rows"
+
+
+def test_the_same_task_is_evaluated_once_and_a_variant_beside_it(tmp_path: Path, resources: ExitStack) -> None:
+    task = f"{tmp_path}/tasks.py:letters"
+    assert list(Lab(tmp_path, resources, task=task).tasks) == ["tasks.letters"]
+    assert list(Lab(tmp_path, resources, task=f"{task}?seed=1").tasks) == ["tasks.letters", f"{task}?seed=1"]
+    with pytest.raises(UserError, match="no task"):
+        Lab(tmp_path, resources, task="math.gsm9k")
+
+
+def test_another_run_of_the_same_name_is_left_as_it_is(tmp_path: Path, resources: ExitStack) -> None:
+    lab = Lab(tmp_path, resources)
+    lab.evaluator(run=lab.run).run("base", 0)
+    (table,) = (tmp_path / "eval_runs").rglob("metrics.csv")
+    before = table.stat().st_mtime_ns
+    lab.evaluator(run=tmp_path / "elsewhere" / "run_1").run("base", 0)
+    assert table.stat().st_mtime_ns == before
+    assert any("belongs to another run" in said for said in lab.watch.said)
+
+
+def test_files_that_cannot_be_written_do_not_end_the_training(tmp_path: Path, resources: ExitStack) -> None:
+    lab = Lab(tmp_path, resources)
+    (tmp_path / "eval_runs").write_text("a file")
+    lab.evaluator(run=lab.run).run("base", 0)
+    assert any("the evaluation's files are not written" in said for said in lab.watch.said)
+
+
+def test_several_greedy_completions_are_refused_at_once(tmp_path: Path, resources: ExitStack) -> None:
+    with pytest.raises(UserError, match=r"eval\.n=2 at temperature 0"):
+        Lab(tmp_path, resources, n=2).evaluator()

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core.errors import UserError
+from grpo_core.evaluation import output
+from grpo_core.evaluation.output import (
+    EvaluationFolder,
+    Meta,
+    check_kept,
+    flat,
+    read_meta,
+    read_rates,
+    safe_name,
+    step_order,
+    write_results,
+)
+from grpo_core.evaluation.results import Evaluation
+from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
+from grpo_core.task import Row, Score
+
+SETTINGS = EvaluationSettings(n=2, temperature=0.7)
+LOST = Score(None, why="the worker died", fault="infrastructure")
+
+
+def evaluation(*solved: bool | None) -> Evaluation:
+    """Two completions a row; None is one that was not scored."""
+    scores = [LOST if each is None else Score(float(each), {"right": float(each)}, True, each) for each in solved]
+    statistics = TokenStatistics(0.5, 0.1, 1.0, 0.9)
+    return Evaluation(
+        rows=[Row(id=f"row {index}", difficulty=float(index)) for index in range(len(solved) // 2)],
+        texts=["a,b\n\ud800"] * len(solved),
+        lengths=[3] * len(solved),
+        truncated=[False] * len(solved),
+        scores=scores,
+        temperature=0.7,
+        split="test",
+        n=2,
+        certainty=[Certainty(statistics, statistics)] * len(solved),
+    )
+
+
+def meta(found: Evaluation, step: str = "step_1") -> Meta:
+    return Meta(
+        run="run",
+        step=step,
+        model="m",
+        adapter=None,
+        task="t.t?split=test",
+        identity="abc",
+        settings=SETTINGS.deciding(),
+        summary=found.summary(),
+        timing=found.timing(),
+    )
+
+
+def write(folder: Path, found: Evaluation, step: str = "step_1") -> Path:
+    target = EvaluationFolder(folder, "run", "t.t").results(step, SETTINGS)
+    write_results(target, found, meta(found, step))
+    return target
+
+
+def wanted(**changed: Any) -> dict[str, Any]:
+    return {**SETTINGS.deciding(), "task": "t.t?split=test", "identity": "abc", "model": "m", **changed}
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    found = evaluation(True, False, None, None, True, True)
+    folder = write(tmp_path, found)
+    assert folder == tmp_path / "run_t.t" / "step_1" / "temp0.7_p1.0_r2"
+    assert read_meta(folder) == meta(found)
+    assert read_rates(folder) == found.rates()
+    with gzip.open(folder / "records.jsonl.gz", "rt") as file:
+        records = [json.loads(line) for line in file]
+    assert len(records) == 6
+    assert records[0]["text"] == "a,b\n\ud800", "whatever a model or an endpoint wrote"
+    assert (records[3]["row"]["id"], records[3]["sample"], records[3]["score"]["value"]) == ("row 1", 1, None)
+    assert records[0]["entropy"] == {"mean": 0.5, "std": 0.1, "max": 1.0, "p95": 0.9}
+
+
+def test_a_line_for_each_row(tmp_path: Path) -> None:
+    folder = write(tmp_path, evaluation(True, False, None, None, True, True))
+    with (folder / "metrics.csv").open(newline="") as file:
+        first, lost, last = csv.DictReader(file)
+    assert (first["row"], first["difficulty"], first["completions"], first["scored"]) == ("row 0", "0.0", "2", "2")
+    # 1 - C(1,2)/C(2,2) = 1: one of two is right, and both are drawn.
+    assert (first["solved"], first["solved_rate"], first["pass@1"], first["pass@2"]) == ("1", "0.5", "0.5", "1.0")
+    assert (first["part/right"], first["length_mean"], first["surprisal_p95"]) == ("0.5", "3.0", "0.9")
+    assert (lost["scored"], lost["solved_rate"], lost["pass@1"], lost["reward"]) == ("0", "", "", "")
+    assert last["solved_rate"] == "1.0"
+
+
+def test_equal_evaluations_give_equal_bytes(tmp_path: Path) -> None:
+    one, two = (write(tmp_path / name, evaluation(True, False)) for name in ("one", "two"))
+    for name in ("records.jsonl.gz", "metrics.csv", "run_meta.json"):
+        assert (one / name).read_bytes() == (two / name).read_bytes()
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(tmp_path, evaluation(True, True))
+
+    def full(*given: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(output, "write_json", full)
+    with pytest.raises(UserError, match="No space left on device"):
+        write(tmp_path, evaluation(False, False))
+    assert read_rates(folder).solved == (1.0,)
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name], "nothing half-written stays"
+
+
+def test_a_second_write_replaces_the_first(tmp_path: Path) -> None:
+    write(tmp_path, evaluation(True, True))
+    folder = write(tmp_path, evaluation(False, False))
+    assert read_rates(folder).solved == (0.0,)
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_consolidated_has_a_line_for_each_checkpoint_with_its_difference(tmp_path: Path) -> None:
+    folder = EvaluationFolder(tmp_path, "run", "t.t")
+    write(tmp_path, evaluation(False, False, True, False), "base")
+    for step in ("step_10", "step_final", "step_2"):
+        write(tmp_path, evaluation(True, False, True, True), step)
+    found = folder.consolidate(SETTINGS, "base")
+    assert list(found) == ["base", "step_2", "step_10", "step_final"]
+    # Shares 0.5 and 1 over 0 and 0.5.
+    assert found["step_2"]["delta"] == 0.5
+    with (folder.path / "consolidated_metrics.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["step"] for line in lines] == ["base", "2", "10", "final"]
+    assert [line["delta"] for line in lines] == ["", "0.5", "0.5", "0.5"]
+    assert lines[0]["parts/right/mean"] == "0.25"
+    assert folder.consolidate(replace(SETTINGS, n=8), "base") == {}, "of another sampling there is none"
+
+
+def test_a_control_on_other_rows_is_none(tmp_path: Path) -> None:
+    write(tmp_path, evaluation(True, True))
+    other = evaluation(False, False)
+    folder = EvaluationFolder(tmp_path, "run", "t.t")
+    write_results(folder.results("base", SETTINGS), other, replace(meta(other, "base"), identity="other"))
+    assert "delta" not in folder.consolidate(SETTINGS, "base")["step_1"]
+
+
+def test_kept_only_if_it_is_the_same_evaluation(tmp_path: Path) -> None:
+    folder = write(tmp_path, evaluation(True, True))
+    assert check_kept(folder, wanted())
+    assert not check_kept(folder.with_name("temp0.0_p1.0_r1"), wanted())
+    assert check_kept(folder, wanted(model="moved")), "a checkpoint may have been moved"
+    for changed in ({"seed": 3}, {"identity": "other"}, {"size": 7}, {"task": "t.u"}):
+        with pytest.raises(UserError, match=f"{next(iter(changed))}=.* there"):
+            check_kept(folder, wanted(**changed))
+    control = write(tmp_path, evaluation(True, True), "base")
+    with pytest.raises(UserError, match="model='m' there, 'other' here"):
+        check_kept(control, wanted(model="other"))
+
+
+@pytest.mark.parametrize("text", ["row,other\n1,2\n", "row,solved_rate,reward\na,much,1\n", ""])
+def test_a_damaged_table_is_named(tmp_path: Path, text: str) -> None:
+    folder = write(tmp_path, evaluation(True, True))
+    (folder / "metrics.csv").write_text(text)
+    if text:
+        with pytest.raises(UserError, match=r"metrics\.csv is damaged"):
+            read_rates(folder)
+    else:
+        assert read_rates(folder).ids == ()
+    shutil.rmtree(folder)
+    with pytest.raises(UserError, match=r"metrics\.csv is damaged"):
+        read_rates(folder)
+
+
+def test_meta_with_other_fields_is_damaged(tmp_path: Path) -> None:
+    folder = write(tmp_path, evaluation(True, True))
+    (folder / "run_meta.json").write_text('{"version": 1, "run": "x"}')
+    with pytest.raises(UserError, match="damaged"):
+        read_meta(folder)
+
+
+def test_names() -> None:
+    assert safe_name("math.gsm8k?template=r1&split=test") == "math.gsm8k_template_r1_split_test"
+    assert safe_name("../../etc") == "etc"
+    assert safe_name("???") == "unnamed"
+    assert len(safe_name("a" * 500)) == 120
+    names = ["step_final", "step_10", "base_x", "step_9", "base"]
+    assert sorted(names, key=step_order) == ["base", "base_x", "step_9", "step_10", "step_final"]
+    assert flat({"a": 1, "b": {"c": {"d": 2}}}) == {"a": 1, "b/c/d": 2}

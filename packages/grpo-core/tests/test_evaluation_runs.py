@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from evaluation_runs import fake_worker, make_run
+
+from grpo_core.binding import load_task
+from grpo_core.callbacks import Callback
+from grpo_core.errors import UserError
+from grpo_core.evaluation.runs import RunEvaluation, evaluate_run
+
+SAMPLING = "temp0.7_p1.0_r8"
+
+
+class Watch(Callback):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.results: list[tuple[str, str]] = []
+        self.progress: list[str] = []
+
+    def on_progress(self, what: str, done: int, total: int) -> None:
+        self.progress.append(f"{what} {done}/{total}")
+
+    def on_warning(self, message: str) -> None:
+        self.said.append(message)
+
+    def on_evaluation(self, task: str, phase: str, result: Mapping[str, Any]) -> None:
+        self.results.append((phase, result["checkpoint"]))
+
+
+class Lab:
+    """A run, a fake worker and what it was told."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
+        self.folder, self.monkeypatch = folder, monkeypatch
+        self.run = make_run(folder, **options)
+        self.log = folder / "jobs.jsonl"
+        self.out = folder / "eval_runs"
+        self.name = f"{self.run.name}_tasks.letters"
+        monkeypatch.setenv("FAKE_LOG", str(self.log))
+        self.identities({})
+
+    def identities(self, changed: Mapping[str, str]) -> None:
+        own = {
+            f"tasks.{name}": load_task(f"{self.folder}/tasks.py:{name}?split=test&size=8").identity
+            for name in ("letters", "again")
+        }
+        self.monkeypatch.setenv("FAKE_IDENTITIES", json.dumps({**own, **changed}))
+
+    def behave(self, **behaviour: str) -> None:
+        self.monkeypatch.setenv("FAKE_BEHAVIOUR", json.dumps(behaviour))
+
+    def evaluate(self, steps: str = "all", **options: Any) -> RunEvaluation:
+        return evaluate_run(
+            self.run,
+            **{"steps": steps, "output_dir": self.out, "worker": fake_worker(self.folder), "timeout_s": 60, **options},
+        )
+
+    def jobs(self) -> list[dict[str, Any]]:
+        jobs = [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+        self.log.unlink(missing_ok=True)
+        return jobs
+
+    def consolidated(self) -> list[dict[str, str]]:
+        with (self.out / self.name / "consolidated_metrics.csv").open(newline="") as file:
+            return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    return Lab(tmp_path, monkeypatch)
+
+
+def test_every_checkpoint_in_order_with_the_control_first(lab: Lab) -> None:
+    lab.monkeypatch.setenv("FAKE_SHARES", json.dumps({"base": 0.25, "step_2": 0.5, "step_10": 0.75, "step_final": 1}))
+    watch = Watch()
+    found = lab.evaluate(callbacks=(watch,))
+    jobs = lab.jobs()
+    assert [job["step"] for job in jobs] == ["base", "step_2", "step_10", "step_final"], "by number, not by name"
+    assert [job["model"] for job in jobs] == [
+        "tiny", *(str(lab.run / "training_state" / f"step_{step}" / "model") for step in (2, 10, "final"))
+    ]  # fmt: skip
+    assert all(job["adapter"] is None for job in jobs)
+    assert jobs[0]["settings"] == {
+        "size": 8, "split": "test", "subset_frac": None, "n": 8, "temperature": 0.7, "top_p": 1.0,
+        "max_completion_length": 8, "seed": 5, "batch_size": 32, "surprisal": True,
+    }  # fmt: skip
+    assert watch.results == [("base", "base"), ("interval", "step_2"), ("interval", "step_10"), ("final", "step_final")]
+    assert watch.progress[0] == "base: evaluating letters 1/2"
+    (results,) = found.results.values()
+    assert list(results) == ["base", "step_2", "step_10", "step_final"]
+    assert results["step_10"]["delta"] == 0.5, "0.75 over the base's 0.25 on every row"
+    assert (results["step_10"]["delta_ci_low"], results["step_10"]["delta_n"]) == (0.5, 8)
+    assert "delta" not in results["base"]
+    assert (found.failures, found.kept, found.has_any) == ({}, [], True)
+
+
+def test_the_files(lab: Lab) -> None:
+    lab.evaluate("2,final")
+    folder = lab.out / lab.name
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "base", "consolidated_metrics.csv", "eval_config.yaml", "step_2", "step_final", "summary.json"
+    ]  # fmt: skip
+    assert (folder / "step_2" / SAMPLING / "run_meta.json").is_file()
+    assert [line["step"] for line in lab.consolidated()] == ["base", "2", "final"]
+    assert lab.consolidated()[1]["delta"] == "0.0"
+    config = yaml.safe_load((folder / "eval_config.yaml").read_text())
+    assert (config["n"], config["temperature"], config["base"]) == (8, 0.7, "tiny")
+    summary = json.loads((folder / "summary.json").read_text())
+    entry = summary["tasks"]["tasks.letters"]
+    assert entry["base"]["solved_rate"] == entry["final"]["solved_rate"] == 0.5
+    assert list(entry["checkpoints"]) == ["base", "step_2", "step_final"]
+    assert (summary["seed"], summary["failures"]) == (5, {})
+
+
+def test_failures_are_reported_and_not_fatal(lab: Lab) -> None:
+    lab.behave(base="refuse", step_2="raise", step_10="vanish")
+    watch = Watch()
+    found = lab.evaluate(callbacks=(watch,))
+    assert found.failures["base"] == "the weights are damaged"
+    assert found.failures["step_2"] == "exit code 1: MemoryError: the last word"
+    assert found.failures["step_10"].startswith("killed by SIGKILL; out of memory?")
+    assert list(found.results["tasks.letters"]) == ["step_final"]
+    assert found.has_any
+    assert "step_2 failed: exit code 1: MemoryError: the last word" in watch.said
+
+
+def test_a_checkpoint_that_takes_too_long_is_killed(lab: Lab) -> None:
+    lab.behave(step_2="hang")
+    started = time.monotonic()
+    found = lab.evaluate("2", with_base=False, timeout_s=1.0)
+    assert time.monotonic() - started < 30
+    assert found.failures == {"step_2": "not finished within 1 s (--timeout-s)"}
+    assert not found.has_any
+    assert len(lab.jobs()) == 1
+    script = f"{lab.folder}/fake_worker.py"
+    assert [pid for pid in os.listdir("/proc") if pid.isdigit() and script in _command_of(pid)] == []
+
+
+def _command_of(pid: str) -> str:
+    try:
+        return Path("/proc", pid, "cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def test_only_the_control_is_no_success(lab: Lab) -> None:
+    lab.behave(step_2="raise")
+    assert not lab.evaluate("2").has_any
+
+
+def test_results_are_kept_unless_overwritten(lab: Lab) -> None:
+    lab.evaluate("2")
+    lab.jobs()
+    watch = Watch()
+    found = lab.evaluate("2,10", callbacks=(watch,))
+    assert [job["step"] for job in lab.jobs()] == ["step_10"]
+    assert found.kept == ["base", "step_2"]
+    assert "step_2 has been evaluated so before: its results are kept (--overwrite evaluates it again)" in watch.said
+    assert list(found.results["tasks.letters"]) == ["base", "step_2", "step_10"], "the kept ones are reported, too"
+    lab.evaluate("2", overwrite=True)
+    assert [job["step"] for job in lab.jobs()] == ["base", "step_2"]
+
+
+def test_results_of_another_evaluation_are_not_taken_for_it(lab: Lab) -> None:
+    from dataclasses import replace
+
+    from grpo_core.evaluation.settings import EvaluationSettings
+
+    settings = EvaluationSettings(size=8, n=8, temperature=0.7, max_completion_length=8, seed=5)
+    lab.evaluate("2", settings=settings)
+    lab.jobs()
+    with pytest.raises(UserError, match=r"seed=5 there, 6 here.*--overwrite"):
+        lab.evaluate("2", settings=replace(settings, seed=6))
+    assert lab.jobs() == [], "nothing is started, nothing overwritten"
+
+
+def test_a_task_whose_rows_changed_is_refused(lab: Lab) -> None:
+    lab.identities({"tasks.letters": "0123456789abcdef"})
+    lab.evaluate("2")
+    lab.jobs()
+    with pytest.raises(UserError, match="identity='0123456789abcdef' there") as refused:
+        lab.evaluate("2")
+    assert "\n" not in str(refused.value)
+    assert lab.jobs() == []
+
+
+def test_a_damaged_result_is_named(lab: Lab) -> None:
+    lab.evaluate("2")
+    (lab.out / lab.name / "step_2" / SAMPLING / "run_meta.json").write_text("{")
+    with pytest.raises(UserError, match=r"step_2.*run_meta\.json"):
+        lab.evaluate("2")
+
+
+def test_a_result_of_a_newer_version_is_refused(lab: Lab) -> None:
+    lab.evaluate("2")
+    file = lab.out / lab.name / "step_2" / SAMPLING / "run_meta.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "version": 2}))
+    with pytest.raises(UserError, match="format version 2"):
+        lab.evaluate("2")
+
+
+def test_another_task_and_several(lab: Lab) -> None:
+    spec = f"{lab.folder}/tasks.py:letters,{lab.folder}/tasks.py:again"
+    found = lab.evaluate("2", task=spec)
+    jobs = lab.jobs()
+    assert [job["step"] for job in jobs] == ["base", "step_2"], "one process loads the model once for all tasks"
+    assert list(jobs[1]["tasks"]) == ["tasks.letters", "tasks.again"]
+    assert list(found.results) == ["tasks.letters", "tasks.again"]
+    assert (lab.out / f"{lab.run.name}_tasks.again" / "consolidated_metrics.csv").is_file()
+
+
+def test_an_adapter_goes_on_the_runs_own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(tmp_path, monkeypatch, adapter=True)
+    lab.evaluate("10")
+    base, ten = lab.jobs()
+    assert (base["model"], base["adapter"]) == ("tiny", None)
+    assert (ten["model"], ten["adapter"]) == ("tiny", str(lab.run / "training_state" / "step_10" / "model"))
+
+
+def test_another_control_has_a_folder_of_its_own(lab: Lab) -> None:
+    other = lab.folder / "other"
+    other.mkdir()
+    (other / "config.json").write_text("{}")
+    found = lab.evaluate("2", base=str(other))
+    assert lab.jobs()[0]["step"].startswith("base_")
+    assert found.results["tasks.letters"]["step_2"]["delta"] == 0
+    assert lab.evaluate("2", with_base=False).results["tasks.letters"]["step_2"].get("delta") is None
+
+
+def test_a_checkpoint_that_is_damaged_is_left_out(lab: Lab) -> None:
+    (lab.run / "training_state" / "step_2" / "model" / "config.json").write_text('{"a": 1}')
+    (lab.run / "training_state" / "step_10" / "checksums.json").unlink()
+    watch = Watch()
+    found = lab.evaluate(callbacks=(watch,))
+    assert set(found.failures) == {"step_2", "step_10"}
+    assert "config.json" in found.failures["step_2"]
+    assert list(found.results["tasks.letters"]) == ["base", "step_final"]
+    assert any(said.startswith("step_10 is left out: ") for said in watch.said)
+
+
+def test_what_is_asked_for_and_not_there(lab: Lab) -> None:
+    with pytest.raises(UserError, match=r"no .*step_7.*2, 10, final"):
+        lab.evaluate("2,7")
+    with pytest.raises(UserError, match=r"--steps 'newest': give all, or step numbers"):
+        lab.evaluate("newest")
+    with pytest.raises(UserError, match="above 0 seconds"):
+        lab.evaluate(timeout_s=0)
+    with pytest.raises(UserError, match="no such folder"):
+        evaluate_run(lab.folder / "nothing")
+    shutil.rmtree(lab.run / "training_state")
+    with pytest.raises(UserError, match="no complete checkpoint"):
+        lab.evaluate()
+    assert lab.jobs() == []
+    assert not lab.out.exists()
+
+
+@pytest.mark.slow
+def test_a_real_checkpoint(tmp_path: Path) -> None:
+    # The real worker: a full model and an adapter, saved by a real run of two steps.
+    from grpo_core import train
+    from grpo_core.config import EvalConfig, LoraConfig, RunConfig, TrainerConfig
+
+    make_run(tmp_path)
+    for lora in (False, True):
+        config = RunConfig(
+            task=f"{tmp_path}/tasks.py:letters",
+            model="tiny",
+            output_dir=str(tmp_path / "runs"),
+            trainer=TrainerConfig(
+                prompts_per_step=4, num_generations=2, max_completion_length=8, max_steps=2, save_every=1
+            ),
+            eval=EvalConfig(size=8, at_start=False, at_end=False),
+            lora=LoraConfig(enabled=lora, r=2),
+        )
+        run = train(config).run_dir
+        watch = Watch()
+        found = evaluate_run(run, output_dir=tmp_path / "eval_runs", callbacks=(watch,))
+        assert found.failures == {}
+        (results,) = found.results.values()
+        assert list(results) == ["base", "step_1", "step_2", "step_final"]
+        assert results["step_2"]["solved_rate"] == results["step_final"]["solved_rate"], "the same weights"
+        for result in results.values():
+            assert result["n"] == 8
+            assert result["timing"]["tokens_per_s"] > 0
+            assert {"pass@1", "pass@8", "surprisal", "entropy", "by_difficulty"} <= set(result)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from small_policies import model, policy_of
+
+from grpo_core.evaluation import surprisal
+from grpo_core.evaluation.memory import OutOfMemoryError
+from grpo_core.evaluation.surprisal import certainty
+
+PROMPTS = [(1, 2, 3), (4,), (5, 6), (1, 2, 3)]
+COMPLETIONS = [(7, 8), (9, 10, 11, 12), (3,), (2, 2, 2)]
+
+
+def test_it_is_the_log_softmax_of_the_models_own_logits() -> None:
+    network = model(0)
+    found = certainty(policy_of(network), PROMPTS, COMPLETIONS)
+    for prompt, completion, got in zip(PROMPTS, COMPLETIONS, found, strict=True):
+        with torch.no_grad():
+            logits = network(torch.tensor([[*prompt, *completion]])).logits[0, len(prompt) - 1 : -1].double()
+        logp = logits.log_softmax(-1)
+        surprise = -logp[torch.arange(len(completion)), torch.tensor(completion)].numpy()
+        entropy = -(logp.exp() * logp).sum(-1).numpy()
+        for values, statistics in ((surprise, got.surprisal), (entropy, got.entropy)):
+            assert statistics.mean == pytest.approx(values.mean(), rel=1e-9)
+            assert statistics.std == pytest.approx(values.std(), rel=1e-9, abs=1e-12)
+            assert statistics.max == pytest.approx(values.max(), rel=1e-9)
+            assert statistics.p95 == pytest.approx(np.percentile(values, 95), rel=1e-9)
+
+
+@pytest.mark.parametrize("limits", [{"rows_at_once": 1}, {"tokens_at_once": 10}])
+def test_micro_batches_change_nothing(limits: dict[str, int]) -> None:
+    policy = policy_of(model(0))
+    whole, cut = (certainty(policy, PROMPTS, COMPLETIONS, **options) for options in ({}, limits))
+    np.testing.assert_allclose(np.array(cut), np.array(whole), rtol=1e-9)
+
+
+def test_out_of_memory_halves_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, said = [], []
+    real = surprisal._measure
+
+    def measure(policy: object, batch: list[int], *rest: object) -> object:
+        sizes.append(len(batch))
+        if len(batch) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return real(policy, batch, *rest)  # type: ignore[arg-type] # passed on as it came
+
+    policy = policy_of(model(0))
+    expected = certainty(policy, PROMPTS, COMPLETIONS)
+    monkeypatch.setattr(surprisal, "_measure", measure)
+    found = certainty(policy, PROMPTS, COMPLETIONS, warn=said.append)
+    np.testing.assert_allclose(np.array(found), np.array(expected), rtol=1e-9)
+    # The four are at most 6 tokens long: 24 together fail, 12 hold the three of 3, 5 and 5 no more than 2: fail, 5.
+    assert sizes == [4, 2, 1, 1, 1, 1]
+    assert len(said) == 1
+
+    monkeypatch.setattr(surprisal, "_measure", lambda *given: (_ for _ in ()).throw(MemoryError("no")))
+    with pytest.raises(OutOfMemoryError, match="surprisal does not fit even for one completion"):
+        certainty(policy, PROMPTS, COMPLETIONS)
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    network = model(0).train()
+    certainty(policy_of(network), PROMPTS[:1], COMPLETIONS[:1])
+    assert network.training
+    assert all(parameter.requires_grad and parameter.grad is None for parameter in network.parameters())

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core import train
+from grpo_core.callbacks import Callback, RunInfo, StepRecord
+from grpo_core.config import EvalConfig, RunConfig, TrackingConfig, TrainerConfig
+from grpo_core.config.keys import keys
+from grpo_core.tracking.monitor import Monitor
+from grpo_core.tracking.observe import kl_target
+
+HEALTHY: Mapping[str, float] = {
+    "reward": 0.5,
+    "solved_rate": 0.5,
+    "abstained": 0,
+    "task/math.a/abstained": 0,
+    "frac_reward_zero_std": 0.5,
+    "grad_norm": 0.1,
+    "kl/k3": 0.25,
+    "entropy": 1.0,
+    "completions/truncated_frac": 0.25,
+    "sampler_mismatch": 1e-2,
+    "skipped_updates": 0,
+}
+"""At the limits, which are still healthy: KL 5 x 0.05."""
+
+
+def warnings(steps: Sequence[Mapping[str, float]], **options: Any) -> list[str]:
+    """What a monitor says over steps that differ from healthy ones as given."""
+    said: list[str] = []
+    monitor = Monitor(RunConfig(trainer=TrainerConfig(**options)), said.append)
+    for step, changed in enumerate(steps, start=1):
+        monitor.on_step(StepRecord(step, {**HEALTHY, **changed}))
+    return said
+
+
+def test_a_healthy_run_is_quiet() -> None:
+    assert warnings([{}] * 50) == []
+
+
+CASES: dict[str, tuple[Mapping[str, float], int, dict[str, Any], str]] = {
+    "equal rewards": (
+        *({"frac_reward_zero_std": 0.51}, 5, {}),
+        r"51% of the groups have equal rewards for 5 logged steps, so they teach nothing: .*alike.*temperature "
+        r".*trainer\.num_generations \(now 8\).*trainer\.dynamic_sampling=true",
+    ),
+    "too easy": (
+        *({"frac_reward_zero_std": 0.9, "solved_rate": 0.95}, 5, {}),
+        r"too easy \(solved 0\.95\).*curriculum\.enabled=true",
+    ),
+    "too hard": (
+        *({"frac_reward_zero_std": 0.9, "solved_rate": 0.01}, 5, {}),
+        r"too hard \(solved 0\.01\).*grpo warm-start",
+    ),
+    "no gradient": ({"grad_norm": 0.0}, 3, {}, r"gradient is exactly 0 for 3 logged steps.*No token counts"),
+    "no gradient, equal rewards": (
+        *({"grad_norm": 0.0, "frac_reward_zero_std": 1.0, "solved_rate": 0.0}, 3, {}),
+        r"gradient is exactly 0.*Every group's rewards are equal: the task is too hard",
+    ),
+    "no gradient, all masked": (
+        *({"grad_norm": 0.0, "completions/truncated_frac": 1.0}, 3, {"mask_truncated_completions": True}),
+        r"gradient is exactly 0.*truncated and masked: raise trainer\.max_completion_length \(now 256\)",
+    ),
+    "far away": ({"kl/k3": 0.26}, 3, {}, r"0\.26 nats per token.*5 x 0\.05.*trainer\.beta above 0"),
+    "far away, constant beta": ({"kl/k3": 0.26}, 3, {"beta": 0.1}, r"Raise trainer\.beta \(now 0\.1\).*step_rule"),
+    "truncated": (
+        *({"completions/truncated_frac": 0.26}, 3, {}),
+        r"26% of the completions hit trainer\.max_completion_length=256.*mask_truncated_completions=true",
+    ),
+    "abstained": (
+        *({"abstained": 2, "task/math.a/abstained": 2}, 1, {}),
+        r"2 completions could not be scored \(math\.a: 2\).*scoring\.timeout_s",
+    ),
+    "mismatch": ({"sampler_mismatch": 0.011}, 3, {}, r"disagree by 0\.011 nats.*precision=float32.*token_truncate"),
+    "skipped": (
+        *({"skipped_updates": 1}, 1, {}),
+        r"1 optimizer steps were skipped.*trainer\.learning_rate \(now 1e-06\) or set precision=float32",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_leaves_its_range_is_said_once_after_its_steps(case: str) -> None:
+    changed, steps, options, pattern = CASES[case]
+    assert not [each for each in warnings([changed] * (steps - 1), **options) if re.search(pattern, each)]
+    said = [each for each in warnings([changed] * 30, **options) if re.search(pattern, each)]
+    assert len(said) == 1
+    assert said[0].startswith(f"step {steps}: ")
+
+
+@pytest.mark.parametrize("case", [case for case, (_, steps, _, _) in CASES.items() if steps > 1])
+def test_one_step_between_begins_the_count_again(case: str) -> None:
+    changed, steps, options, pattern = CASES[case]
+    noise = ([changed] * (steps - 1) + [{}]) * 5
+    assert not [each for each in warnings(noise, **options) if re.search(pattern, each)]
+
+
+def test_every_setting_that_a_warning_names_exists() -> None:
+    text = " ".join(said for changed, _, options, _ in CASES.values() for said in warnings([changed] * 9, **options))
+    named = set(re.findall(r"\b(?:trainer|curriculum|scoring)\.\w+", text))
+    assert len(named) > 8
+    assert named <= set(keys())
+
+
+def test_a_number_that_does_not_exist_changes_nothing() -> None:
+    bad = {"grad_norm": 0.0}
+    (said,) = warnings([bad, bad, {"grad_norm": math.nan}, bad])
+    assert said.startswith("step 4: the gradient")
+
+
+def test_entropy_collapses_against_its_own_start_unless_the_task_is_solved() -> None:
+    start = [{"entropy": 1.0}] * 3
+    low = {"entropy": 0.09, "solved_rate": 0.3}
+    (said,) = warnings([*start, *[low] * 5])
+    assert re.search(r"step 8: the entropy has fallen to 0\.09 nats.*trainer\.entropy_coef=0\.001", said)
+    assert not warnings([*start, *[{**low, "solved_rate": 0.95}] * 9]), "sure because it is right"
+    assert not warnings([*start, *[{"entropy": 0.11}] * 9]), "above a tenth of its start"
+    assert not warnings([{"entropy": 0.05}] * 20), "it began so"
+
+
+def test_the_target_is_that_of_the_controller() -> None:
+    assert kl_target(TrainerConfig()) == 0.05
+    assert kl_target(TrainerConfig(beta=0.1, kl_controller="step_rule")) == 0.01, "its default"
+    steered = TrainerConfig(beta=0.1, kl_controller="step_rule", kl_controller_args={"target": 0.2})
+    assert kl_target(steered) == 0.2
+    said: list[str] = []
+    monitor = Monitor(RunConfig(trainer=steered), said.append, kl_target=0.2)
+    for step, kl in enumerate([0.9] * 5 + [1.1] * 3, start=1):
+        monitor.on_step(StepRecord(step, {**HEALTHY, "kl/k3": kl}))
+    assert len(said) == 1 and said[0].startswith("step 8: ") and "controller cannot hold it" in said[0]
+
+
+def test_a_resumed_run_does_not_report_what_was_counted_before(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "train_log.jsonl").write_text('{"step":4,"skipped_updates":2.0}\n')
+    said: list[str] = []
+    monitor = Monitor(RunConfig(), said.append)
+    monitor.on_run_start(RunInfo(tmp_path, {}, (), 9))
+    monitor.on_step(StepRecord(5, {**HEALTHY, "skipped_updates": 2}))
+    assert said == []
+    monitor.on_step(StepRecord(6, {**HEALTHY, "skipped_updates": 3}))
+    assert len(said) == 1
+
+
+class Ears(Callback):
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def on_warning(self, message: str) -> None:
+        self.heard.append(message)
+
+
+@pytest.mark.parametrize("monitored", [True, False])
+def test_a_real_run_whose_completions_never_end_is_warned_of(tmp_path: Path, monitored: bool) -> None:
+    ears = Ears()
+    config = RunConfig(
+        task="math.arithmetic?size=8",
+        model="tiny",
+        output_dir=str(tmp_path),
+        # An answer has three tokens and more: with two every completion is cut off.
+        trainer=TrainerConfig(
+            prompts_per_step=2, num_generations=2, max_steps=3, max_completion_length=2, learning_rate=0.0
+        ),
+        eval=EvalConfig(at_start=False, at_end=False),
+        tracking=TrackingConfig(monitor=monitored),
+    )
+    result = train(config, (ears,))
+    said = [each for each in ears.heard if "hit trainer.max_completion_length=2 for 3 logged steps" in each]
+    assert len(said) == (1 if monitored else 0)
+    events = (result.run_dir / "logs" / "events.jsonl").read_text()
+    assert ("hit trainer.max_completion_length=2" in events) is monitored

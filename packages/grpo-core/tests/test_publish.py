@@ -1,0 +1,476 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import torch
+import yaml
+from huggingface_hub import HfApi, ModelCard, errors
+from published_runs import BASE, FINAL, TASK, make_run
+
+from grpo_core.checkpoints import CheckpointError
+from grpo_core.cli import main as entry
+from grpo_core.errors import UserError
+from grpo_core.model_source import base_model, model_source
+from grpo_core.policy.load import load_policy
+from grpo_core.publish import PublishError, publish
+from grpo_core.publish.publication import parse_target
+
+PROMPT_IDS = torch.tensor([[5, 17, 40, 9, 33, 8]])
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("full") / "run_1", value_head=True)
+
+
+@pytest.fixture(scope="module")
+def lora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("lora") / "run_1", lora=True)
+
+
+def logits(model: str, adapter: Path | None = None, precision: str = "float32") -> torch.Tensor:
+    policy = load_policy(model, adapter=None if adapter is None else str(adapter), device="cpu", precision=precision)
+    with torch.no_grad():
+        found: torch.Tensor = policy.model.eval()(PROMPT_IDS).logits
+    return found
+
+
+def test_a_full_model_is_the_checkpoints_bit_for_bit(full: Path, tmp_path: Path) -> None:
+    made = publish(full, str(tmp_path / "out"))
+    checkpoint = full / "training_state" / "step_final" / "model"
+
+    assert (made.folder, made.url, made.form, made.step) == (tmp_path / "out", None, "full", 2)
+    assert torch.equal(logits(str(made.folder)), logits(str(checkpoint)))
+    assert not torch.equal(logits(str(made.folder)), logits("tiny")), "the run moved the weights"
+    assert made.bytes == sum(path.stat().st_size for path in made.folder.iterdir())
+
+
+def test_an_earlier_step_is_published_too(full: Path, tmp_path: Path) -> None:
+    made = publish(full, str(tmp_path / "out"), step=1)
+
+    assert made.step == 1
+    assert torch.equal(logits(str(made.folder)), logits(str(full / "training_state" / "step_1" / "model")))
+    assert "this model (step 1) was not" in section(made.folder, "Evaluation"), (
+        "the summary's final numbers are those of another step"
+    )
+    assert ModelCard.load(made.folder / "README.md").data.eval_results is None
+
+
+def test_a_merged_adapter_is_a_plain_model(lora: Path, tmp_path: Path) -> None:
+    made = publish(lora, str(tmp_path / "out"))
+    expected = logits("tiny", lora / "training_state" / "step_final" / "model", "float64")
+
+    assert made.form == "merged"
+    assert not (made.folder / "adapter_config.json").exists()
+    # The merged weights are rounded to float32 once, and Llama's RMSNorm computes in float32: 1e-5 of the largest logit.
+    difference = (logits(str(made.folder), precision="float64") - expected).abs().max()
+    assert difference < 1e-5 * expected.abs().max()
+    assert not torch.allclose(logits("tiny", precision="float64"), expected, rtol=0, atol=0.1), "the adapter does it"
+
+
+def test_a_kept_adapter_names_its_base(lora: Path, tmp_path: Path) -> None:
+    made = publish(lora, str(tmp_path / "out"), merge=False)
+    expected = logits("tiny", lora / "training_state" / "step_final" / "model")
+
+    assert made.form == "adapter"
+    assert json.loads((made.folder / "adapter_config.json").read_text())["base_model_name_or_path"] == "tiny"
+    assert not (made.folder / "model.safetensors").exists()
+    assert model_source(str(made.folder)).kind == "adapter"
+    assert base_model(str(made.folder)) == "tiny"
+    assert torch.equal(logits(str(made.folder)), expected), "--model ./out loads the base and the adapter"
+    assert torch.equal(logits("tiny", made.folder), expected), "--model tiny --adapter ./out does the same"
+
+
+def test_a_kept_adapter_can_be_trained_on(lora: Path, tmp_path: Path) -> None:
+    made = publish(lora, str(tmp_path / "out"), merge=False)
+    policy = load_policy(str(made.folder), device="cpu")
+
+    assert policy.is_adapter
+    assert policy.parameters(), "the adapter's weights take a gradient"
+
+
+def test_an_adapter_beside_an_adapter_takes_its_place(lora: Path, tmp_path: Path) -> None:
+    # So that a run which started from a published adapter can be resumed: its checkpoints are adapters on the base.
+    made = publish(lora, str(tmp_path / "out"), merge=False)
+    earlier = lora / "training_state" / "step_1" / "model"
+
+    assert torch.equal(logits(str(made.folder), earlier), logits("tiny", earlier))
+    assert not torch.equal(logits("tiny", earlier), logits(str(made.folder)))
+
+
+def test_an_adapter_on_an_adapter_is_refused(lora: Path, tmp_path: Path) -> None:
+    made = publish(lora, str(tmp_path / "out"), merge=False)
+    settings = made.folder / "adapter_config.json"
+    settings.write_text(settings.read_text().replace('"tiny"', json.dumps(str(made.folder))))
+    with pytest.raises(UserError, match="which is an adapter itself: merge that one first"):
+        load_policy(str(made.folder), device="cpu")
+
+
+@pytest.mark.parametrize(("kind", "merge"), [("full", None), ("lora", True), ("lora", False)])
+def test_nothing_of_this_machine_is_published(
+    kind: str, merge: bool | None, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    run: Path = request.getfixturevalue(kind)
+    made = publish(run, str(tmp_path / "out"), merge=merge)
+    tiny = model_source("tiny").location
+    secrets = [str(path).encode() for path in (run, run.parent, tmp_path, tiny, Path.cwd())]
+
+    for file in made.folder.iterdir():
+        content = file.read_bytes()
+        assert not any(secret in content for secret in secrets), f"{file.name} names a path"
+        assert file.stat().st_mode & 0o777 == 0o644, f"{file.name} can be read by those it is for"
+    assert not (made.folder / "value_head.safetensors").exists()
+    assert (made.folder / "tokenizer.json").is_file()
+    assert [path.name for path in made.folder.parent.iterdir()] == ["out"], "nothing is left beside it"
+
+
+@pytest.mark.parametrize("merge", [True, False])
+def test_it_samples_as_the_run_did(lora: Path, tmp_path: Path, merge: bool) -> None:
+    from transformers import GenerationConfig
+
+    generation = GenerationConfig.from_pretrained(publish(lora, str(tmp_path / "out"), merge=merge).folder)
+
+    assert (generation.do_sample, generation.temperature, generation.top_k) == (True, 0.8, 20)
+    assert (generation.top_p, generation.max_new_tokens) == (1.0, 12)
+    assert generation.eos_token_id == 1, "what ends a text is the model's"
+
+
+def section(folder: Path, title: str) -> str:
+    _, found, rest = (folder / "README.md").read_text().partition(f"\n## {title}\n")
+    assert found
+    return rest.partition("\n## ")[0]
+
+
+def test_the_cards_front_matter_is_what_the_hub_reads(lora: Path, tmp_path: Path) -> None:
+    made = publish(lora, str(tmp_path / "my-model"), merge=False, datasets=("owner/rows",))
+    card = ModelCard.load(made.folder / "README.md")
+
+    assert card.data.base_model == "tiny"
+    assert card.data.library_name == "peft"
+    assert card.data.license == "apache-2.0", "the embedded model has the license of the package"
+    assert card.data.datasets == ["owner/rows"]
+    assert card.data.pipeline_tag == "text-generation"
+    assert {"grpo", "reinforcement-learning", "lora"} <= set(card.data.tags or [])
+    solved, reward = card.data.eval_results or []
+    assert (solved.metric_type, solved.metric_value) == ("solved_rate", FINAL["solved_rate"])
+    assert (reward.metric_type, reward.metric_value) == ("mean_reward", FINAL["mean_reward"])
+    assert solved.metric_name == "solved rate, greedily, 95% interval [0.500, 0.900]"
+    assert solved.dataset_split == "test"
+    assert solved.dataset_args == {"identity": "0123456789abcdef", "rows": 16}
+    assert solved.metric_args == {"temperature": 0.0, "completions_per_row": 1}
+
+
+def test_the_card_says_how_it_was_measured_and_made(lora: Path, tmp_path: Path) -> None:
+    folder = publish(lora, str(tmp_path / "out")).folder
+    evaluation, training = section(folder, "Evaluation"), section(folder, "Training")
+
+    # base → final with intervals and n, and the difference on the same rows
+    assert (
+        "| `math.arithmetic` | test | greedily | 16 (1 not scored) | 0.500 [0.250, 0.750] | 0.750 [0.500, 0.900] | "
+        "+0.250 [0.100, 0.400] | 0.600 [0.500, 0.700] → 0.600 [0.500, 0.700] |"
+    ) in evaluation
+    assert f"| `{TASK}` | 1 | `0123456789abcdef` |" in section(folder, "Task")
+    assert "grpo run --config grpo_config.yaml" in training
+    assert "| `trainer.temperature` | `0.8` |" in training
+    assert "| torch | `2.13.0` |" in training
+    assert "base model `tiny`, with the adapter off" in training
+    assert "β is 0.1" in training
+    assert "At step 2 it was 0.02 nats per token" in training
+    config = yaml.safe_load((folder / "grpo_config.yaml").read_text())
+    assert (config["task"], config["seed"], config["output_dir"]) == (TASK, 3, "training_runs")
+
+
+def test_what_was_measured_since_is_in_the_card(full: Path, tmp_path: Path) -> None:
+    sampled = {**BASE, "temperature": 0.7, "completions_per_row": 8, "pass@8": 0.75, "pass@1": 0.5}
+    better = {**sampled, "pass@8": 0.875, "pass@8_ci_low": 0.7, "pass@8_ci_high": 0.95, "delta": 0.05}
+    folder = tmp_path / "eval_runs" / f"{full.name}_math.arithmetic"
+    folder.mkdir(parents=True)
+    entry_of_task = {"base": sampled, "checkpoints": {"base": sampled, "step_1": better}}
+    (folder / "summary.json").write_text(json.dumps({"tasks": {"math.arithmetic": entry_of_task}}))
+
+    made = publish(full, str(tmp_path / "one"), step=1, eval_dir=tmp_path / "eval_runs").folder
+    final = publish(full, str(tmp_path / "final"), eval_dir=tmp_path / "eval_runs").folder
+
+    evaluation = section(made, "Evaluation")
+    assert "at temperature 0.7, 8 a row" in evaluation
+    assert "pass@1 0.500 → 0.500; pass@8 0.750 → 0.875 [0.700, 0.950]" in evaluation
+    names = [result.metric_name for result in ModelCard.load(made / "README.md").data.eval_results or []]
+    assert names[0] == "solved rate, at temperature 0.7, 8 a row, 95% interval [0.250, 0.750]"
+    assert "pass@" not in section(final, "Evaluation"), "that was measured on another step"
+
+
+def test_the_card_says_that_the_value_head_is_left_out(full: Path, lora: Path, tmp_path: Path) -> None:
+    assert "value head" in section(publish(full, str(tmp_path / "a")).folder, "Limits")
+    assert "value head" not in section(publish(lora, str(tmp_path / "b")).folder, "Limits")
+
+
+def test_a_hostile_name_is_only_text_in_the_card(full: Path, tmp_path: Path) -> None:
+    summary = json.loads((full / "summary.json").read_text())
+    hostile = "x`|</td><script>\n---\nlicense: mit"
+    hurt = tmp_path / "run"
+    subprocess.run(["cp", "-r", full, hurt], check=True)
+    entry_of_task = summary["tasks"].pop("math.arithmetic")
+    entry_of_task["final"]["split"] = "<img src=x>|"
+    summary["tasks"][hostile] = entry_of_task
+    (hurt / "summary.json").write_text(json.dumps(summary))
+
+    folder = publish(hurt, str(tmp_path / "out")).folder
+
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.license == "apache-2.0"
+    (row,) = [line for line in section(folder, "Evaluation").splitlines() if "script" in line]
+    assert row.startswith("| `x'\\|</td><script> --- license: mit` | \\<img src=x\\>\\| |")
+
+
+def test_a_folder_that_holds_something_is_left_alone(full: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "thesis.txt").write_text("years of work")
+
+    with pytest.raises(UserError, match=r"is not empty, and nothing was written.*--force"):
+        publish(full, str(target))
+    assert [path.name for path in target.iterdir()] == ["thesis.txt"]
+
+    publish(full, str(target), force=True)
+    assert not (target / "thesis.txt").exists()
+    assert (target / "README.md").is_file()
+
+
+def test_an_empty_folder_is_used(full: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    assert (publish(full, str(tmp_path / "out")).folder / "README.md").is_file()
+
+
+def test_force_does_not_replace_the_run_or_the_working_folder(full: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    with pytest.raises(UserError, match="holds the run"):
+        publish(full, str(full.parent), force=True)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    with pytest.raises(UserError, match="holds the working folder"):
+        publish(full, str(tmp_path), force=True)
+
+
+def test_what_cannot_be_written_is_not_there_in_part(full: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    def full_disk(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("grpo_core.publish.publication.write_model", full_disk)
+    with pytest.raises(PublishError, match=r"No space left on device\. Nothing was left behind"):
+        publish(full, str(tmp_path / "out"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_checkpoint_is_refused(full: Path, tmp_path: Path) -> None:
+    hurt = tmp_path / "run"
+    subprocess.run(["cp", "-r", full, hurt], check=True)
+    weights = hurt / "training_state" / "step_final" / "model" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+
+    with pytest.raises(CheckpointError, match=r"model\.safetensors.*last good one is .*1"):
+        publish(hurt, str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "repo_id"),
+    [("owner/name", "owner/name"), ("hub:owner/name", "owner/name"), ("./owner/name", None), ("out", None)],
+)
+def test_a_target_is_a_folder_or_a_hub_id(target: str, repo_id: str | None, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = parse_target(target, tmp_path / "run")
+    assert found.repo_id == repo_id
+    assert found.folder == (tmp_path / (target if repo_id is None else "run/published/owner--name"))
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("", "give a folder"),
+        ("a/b/c", r"no hub id, which is owner/name.*'\./a/b/c'"),
+        ("owner/na me", "is no hub id"),
+        ("here/name", r"there is a folder 'here' here\. Write \./here/name for the folder, or hub:here/name"),
+    ],
+)
+def test_an_unclear_target_is_refused(target: str, message: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    with pytest.raises(UserError, match=message):
+        parse_target(target, tmp_path)
+
+
+class FakeHub:
+    """Stands where the hub's client is: remembers what was uploaded."""
+
+    def __init__(self, there: Sequence[str] = (".gitattributes",), problem: Exception | None = None) -> None:
+        self.there, self.problem = list(there), problem
+        self.private: bool | None = None
+        self.uploaded: list[str] = []
+
+    def whoami(self) -> dict[str, str]:
+        if self.problem is not None:
+            raise self.problem
+        return {"name": "owner"}
+
+    def create_repo(self, repo_id: str, *, private: bool, exist_ok: bool) -> str:
+        assert exist_ok
+        self.private = private
+        return f"https://hub/{repo_id}"
+
+    def list_repo_files(self, repo_id: str) -> list[str]:
+        return self.there
+
+    def upload_folder(self, *, repo_id: str, folder_path: Path, commit_message: str) -> None:
+        self.uploaded = sorted(path.name for path in Path(folder_path).iterdir())
+
+
+def refused(status: int, message: str = "no") -> errors.HfHubHTTPError:
+    response = httpx2.Response(status, request=httpx2.Request("POST", "https://hub/api"))
+    return errors.HfHubHTTPError(message, response=response)
+
+
+def test_upload_makes_a_repository_and_fills_it(full: Path) -> None:
+    hub = FakeHub()
+    made = publish(full, "owner/name", private=True, api=hub)  # type: ignore[arg-type] # a fake
+
+    assert made.url == "https://hub/owner/name"
+    assert made.folder == full / "published" / "owner--name"
+    assert hub.private is True
+    assert {"README.md", "config.json", "generation_config.json", "model.safetensors"} <= set(hub.uploaded)
+
+
+def test_a_repository_that_holds_files_is_left_alone(full: Path) -> None:
+    hub = FakeHub([".gitattributes", "model.safetensors"])
+    with pytest.raises(UserError, match="holds 2 files already: nothing was uploaded"):
+        publish(full, "owner/name", api=hub)  # type: ignore[arg-type] # a fake
+    assert hub.uploaded == []
+    publish(full, "owner/name", force=True, api=hub)  # type: ignore[arg-type] # a fake
+    assert hub.uploaded
+
+
+@pytest.mark.parametrize(
+    ("problem", "kind", "message"),
+    [
+        (errors.LocalTokenNotFoundError("x"), UserError, "no Hugging Face login: run 'hf auth login'"),
+        (errors.OfflineModeIsEnabled("x"), UserError, "HF_HUB_OFFLINE=1 forbids the network"),
+        (refused(401), UserError, "does not accept this token"),
+        (refused(403), UserError, "may not write to owner/name"),
+        (refused(500, "broken hf_SECRET\nmore"), PublishError, r"HTTP 500\): broken …\. The model is complete"),
+        (httpx2.ConnectError("no route, hf_SECRET"), PublishError, r"cannot be reached \(no route, …\)"),
+        (TimeoutError(), PublishError, r"cannot be reached \(TimeoutError\)"),
+    ],
+)
+def test_a_failed_upload_is_one_line_and_the_folder_stays(
+    full: Path, problem: Exception, kind: type[Exception], message: str, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_SECRET")
+    with pytest.raises(kind, match=message) as raised:
+        publish(full, "owner/name", api=FakeHub(problem=problem))  # type: ignore[arg-type] # a fake
+    assert "hf_SECRET" not in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert str(full / "published" / "owner--name") in str(raised.value)
+    assert (full / "published" / "owner--name" / "README.md").is_file()
+
+
+def test_the_fake_has_the_signatures_of_the_real_client() -> None:
+    import inspect
+
+    for name in ("whoami", "create_repo", "list_repo_files", "upload_folder"):
+        real = inspect.signature(getattr(HfApi, name)).parameters
+        assert set(inspect.signature(getattr(FakeHub, name)).parameters) <= set(real), name
+
+
+def test_the_real_client_without_a_hub(full: Path, tmp_path: Path) -> None:
+    # Port 9 of this machine: nobody listens. In a process of its own, because the address is read at import.
+    environment = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_TOKEN": "hf_SECRET"}
+    environment.pop("HF_HUB_OFFLINE", None)
+    command = [str(Path(sys.executable).with_name("grpo")), "publish", str(full), "owner/other"]
+    result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: the hub cannot be reached (")
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert "hf_SECRET" not in result.stderr
+    assert (full / "published" / "owner--other" / "model.safetensors").is_file()
+
+
+def test_keeping_what_is_not_there_is_refused(full: Path, lora: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no adapter to keep"):
+        publish(full, str(tmp_path / "out"), merge=False)
+    local = make_run(tmp_path / "local", lora=True, model=str(publish(full, str(tmp_path / "base")).folder))
+    with pytest.raises(UserError, match="is a folder of this machine"):
+        publish(local, "owner/name", merge=False, api=FakeHub())  # type: ignore[arg-type] # a fake
+
+
+def test_an_adapter_on_a_local_model_is_merged_or_kept(full: Path, tmp_path: Path) -> None:
+    base = publish(full, str(tmp_path / "base")).folder
+    local = make_run(tmp_path / "run", lora=True, model=str(base))
+    expected = logits(str(base), local / "training_state" / "step_final" / "model", "float64")
+
+    merged = publish(local, str(tmp_path / "merged")).folder
+    kept = publish(local, str(tmp_path / "kept"), merge=False).folder
+
+    assert torch.allclose(logits(str(merged), precision="float64"), expected, rtol=0, atol=1e-5)
+    assert torch.equal(logits(str(kept), precision="float64"), expected)
+    card = ModelCard.load(merged / "README.md")
+    assert card.data.base_model is None, "a folder of this machine is no model of the hub"
+    assert card.data.license == "apache-2.0", "as the base's own card says"
+    assert str(tmp_path) not in (merged / "README.md").read_text()
+
+
+def test_the_command_prints_what_comes_next(full: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert entry.main(["publish", str(full), "./out"]) == 0
+    published, following = capsys.readouterr().out.splitlines()
+    assert published.split()[:4] == ["published", "./out", "step", "2"]
+    assert following.split(maxsplit=1)[1] == (
+        f"grpo eval --task '{TASK}' --model ./out --size 16 --split test trainer.max_completion_length=12"
+    )
+    assert following.split(maxsplit=1)[1] in (tmp_path / "out" / "README.md").read_text()
+
+    assert entry.main(["publish", str(full), "./out", "--force", "--step", "1", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["folder"], made["form"], made["step"], made["url"]) == (str(tmp_path / "out"), "full", 1, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["./nowhere", "./out"], "no run nowhere"),
+        (["RUN", "./out", "--step", "7"], "has no step_7"),
+        (["RUN", "./out", "--step", "1" * 5000], "give latest, final or the number of a step"),
+        (["RUN", "./out", "--private"], "--private is for the hub"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    full: Path, arguments: list[str], message: str, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = [str(full) if word == "RUN" else word for word in arguments]
+    assert entry.main(["publish", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_evaluation_of_the_published_model_is_the_checkpoints(lora: Path, tmp_path: Path) -> None:
+    from grpo_core.evaluation.evaluate import evaluate
+
+    options: dict[str, Any] = {"size": 8, "max_completion_length": 12, "device": "cpu", "precision": "float32"}
+    checkpoint = evaluate(TASK, "tiny", adapter=str(lora / "training_state" / "step_final" / "model"), **options)
+    for merge in (True, False):
+        folder = publish(lora, str(tmp_path / str(merge)), merge=merge).folder
+        again = evaluate(TASK, str(folder), **options)
+        for name in ("solved_rate", "ci_low", "ci_high", "n", "mean_reward", "identity"):
+            assert again["math.arithmetic"][name] == checkpoint["math.arithmetic"][name], name

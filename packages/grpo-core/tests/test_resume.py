@@ -1,0 +1,294 @@
+"""N steps, a stop and M more equal N + M steps: weights, optimizer, every number but times, bit for bit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from grpo_core import train
+from grpo_core.config import CurriculumConfig, EvalConfig, LoraConfig, RunConfig, ScoringConfig, TrainerConfig
+from grpo_core.errors import UserError
+from grpo_core.policy.fresh import fresh_model
+from grpo_core.training.catalogue import CATALOGUE
+from grpo_core.training.resume import resume
+from grpo_core.training.trainer import RunResult
+from grpo_core.training.update import Updater
+
+TASKS = """
+from collections.abc import Iterable
+from grpo_core import Row, Task, reward
+
+def load(config) -> Iterable[Row]:
+    for index in range(24):
+        yield Row(id=f"{config.split}{index}", gold="x")
+
+@reward(1.0)
+def printable(answer):
+    return sum(32 <= ord(character) < 127 for character in answer) / max(1, len(answer))
+
+letters = Task("letters", load, lambda row: row.id, lambda text, row: text, (printable,), max_completion_length=5)
+"""
+TIMES = {metric.name for metric in CATALOGUE if not metric.deterministic}
+STEPS = 5
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("resume")
+    model, tokenizer = fresh_model("tiny", seed=0)
+    model.save_pretrained(path / "model")
+    tokenizer.save_pretrained(path / "model")
+    (path / "tasks.py").write_text(TASKS)
+    return path
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "two iterations, two steps a batch": {"num_iterations": 2, "steps_per_generation": 2},
+    "ema, adaptive KL and entropy": {
+        "baseline": "ema", "beta": 0.1, "kl_controller": "step_rule", "kl_warmup_steps": 3, "entropy_coef": 0.01,
+        "entropy_controller": "adaptive", "num_iterations": 2,
+    },
+    "value head": {"baseline": "value", "value_head": True, "use_gae": True, "scale_rewards": "none"},
+    "dynamic sampling, noise scale": {"dynamic_sampling": True, "gradient_noise_scale": True, "micro_batch_prompts": 1},
+    "LoRA with dropout": {"beta": 0.1, "num_iterations": 2},
+    "LoRA": {"beta": 0.1, "kl_placement": "reward", "kl": "k1"},
+    "curriculum": {},
+}  # fmt: skip
+
+
+def config(folder: Path, out: Path, variant: str, **trainer: Any) -> RunConfig:
+    options = {
+        "max_steps": STEPS, "prompts_per_step": 4, "num_generations": 4, "max_completion_length": 5,
+        "learning_rate": 1e-3, "lr_scheduler_type": "cosine", "warmup_steps": 2, **VARIANTS[variant], **trainer,
+    }  # fmt: skip
+    return RunConfig(
+        task=f"{folder / 'tasks.py'}:letters",
+        model=str(folder / "model"),
+        output_dir=str(out),
+        device="cpu",
+        trainer=TrainerConfig(**options),
+        lora=LoraConfig(enabled=variant.startswith("LoRA"), r=2, dropout=0.2 if "dropout" in variant else 0.0),
+        curriculum=CurriculumConfig(enabled=variant == "curriculum"),
+        scoring=ScoringConfig(workers=1),
+        eval=EvalConfig(size=4),
+    )
+
+
+def log(run_dir: Path) -> list[dict[str, Any]]:
+    lines = (run_dir / "logs" / "train_log.jsonl").read_text().splitlines()
+    return [{name: value for name, value in json.loads(line).items() if name not in TIMES} for line in lines]
+
+
+def rollouts(run_dir: Path) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in (run_dir / "logs" / "rollouts.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in record.items() if not name.endswith("_s")} for record in records]
+
+
+def assert_same(one: Path, other: Path) -> None:
+    """Two finished runs are the same in everything but times."""
+    final = [path / "training_state" / "step_final" for path in (one, other)]
+    for name in sorted(path.relative_to(final[0]) for path in final[0].rglob("*.safetensors")):
+        ours, theirs = (load_file(path / name) for path in final)
+        assert ours.keys() == theirs.keys()
+        for key in ours:
+            assert torch.equal(ours[key], theirs[key]), f"{name}: {key}"
+    states = [json.loads((path / "trainer_state.json").read_text()) for path in final]
+    for state in states:
+        state.pop("seconds")
+    assert states[0] == states[1]
+    assert log(one) == log(other)
+    assert rollouts(one) == rollouts(other)
+    summaries = [json.loads((path / "summary.json").read_text())["tasks"] for path in (one, other)]
+    assert summaries[0] == summaries[1]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_run_that_was_stopped_ends_as_it_would_have(folder: Path, tmp_path: Path, variant: str) -> None:
+    straight = train(config(folder, tmp_path / "straight", variant))
+    stopped = train(config(folder, tmp_path / "stopped", variant, stop_after=2))
+    assert stopped.interrupted
+    assert [line["step"] for line in log(stopped.run_dir)] == [1, 2]
+    resumed = resume(stopped.run_dir)
+    assert resumed.run_dir == stopped.run_dir
+    assert not resumed.interrupted
+    assert_same(straight.run_dir, resumed.run_dir)
+
+
+class StopAt:
+    """Asks an updater's run to stop when it has taken some optimizer steps, as a signal might."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, updates: int) -> None:
+        step = Updater._step
+
+        def stepping(updater: Updater, part: Any) -> dict[str, float]:
+            metrics = step(updater, part)
+            if updater.updates == updates:
+                signal.raise_signal(signal.SIGTERM)
+            return metrics
+
+        monkeypatch.setattr(Updater, "_step", stepping)
+
+
+@pytest.mark.parametrize("variant", ["two iterations, two steps a batch", "ema, adaptive KL and entropy"])
+def test_a_stop_inside_a_batch_keeps_the_rollouts(
+    folder: Path, tmp_path: Path, variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = train(config(folder, tmp_path / "straight", variant))
+    with monkeypatch.context() as patched:
+        StopAt(patched, 7 if variant.startswith("two") else 5)  # inside the second, or the third, step's batch
+        stopped = train(config(folder, tmp_path / "stopped", variant))
+    assert stopped.interrupted
+    latest = stopped.run_dir / "training_state" / "step_latest"
+    assert (latest / "buffer.safetensors").is_file()
+    assert_same(straight.run_dir, resume(stopped.run_dir).run_dir)
+
+
+def test_additional_steps_are_exactly_so_many_more(folder: Path, tmp_path: Path) -> None:
+    run = train(config(folder, tmp_path, "plain")).run_dir
+    with pytest.raises(UserError, match=r"step 5 of 5: nothing is left to do.*--additional-steps"):
+        resume(run)
+    resume(run, from_step="final", additional_steps=2)
+    assert [line["step"] for line in log(run)] == [1, 2, 3, 4, 5, 6, 7]
+    assert log(run)[-1]["learning_rate"] == pytest.approx(0.1 * 1e-3)  # cosine has ended at a tenth
+
+
+def test_an_earlier_step_can_be_gone_back_to(folder: Path, tmp_path: Path) -> None:
+    straight = train(config(folder, tmp_path / "a", "plain")).run_dir
+    saved = train(config(folder, tmp_path / "b", "plain", save_every=2)).run_dir
+    assert_same(straight, saved)
+    assert sorted(path.name for path in (saved / "training_state").iterdir()) == [
+        "step_2", "step_4", "step_final", "step_latest",
+    ]  # fmt: skip
+    assert_same(straight, resume(saved, from_step=2).run_dir)
+
+
+def test_the_kl_anchor_is_the_same_after_a_resume(folder: Path, tmp_path: Path) -> None:
+    start = train(config(folder, tmp_path / "start", "LoRA", beta=0.0, kl_placement="loss", kl="k3")).run_dir
+    adapter = start / "training_state" / "step_final" / "model"
+    from_adapter = {"trainer": {"beta": 0.1}, "adapter": str(adapter)}
+
+    def configured(out: Path, **trainer: Any) -> RunConfig:
+        made = config(folder, out, "plain", beta=0.1, **trainer)
+        return made.model_copy(update={"adapter": from_adapter["adapter"]})
+
+    straight = train(configured(tmp_path / "straight"))
+    assert log(straight.run_dir)[0]["kl"] == pytest.approx(0.0, abs=1e-6)  # from an adapter that is not zero
+    stopped = train(configured(tmp_path / "stopped", stop_after=3))
+    assert_same(straight.run_dir, resume(stopped.run_dir).run_dir)
+
+
+def edited(run: Path, change: Callable[[str], str]) -> None:
+    path = run / "config.yaml"
+    path.write_text(change(path.read_text()))
+
+
+def test_a_changed_setting_is_refused_unless_it_is_allowed_by_name(folder: Path, tmp_path: Path) -> None:
+    run = train(config(folder, tmp_path, "plain", stop_after=1)).run_dir
+    edited(run, lambda text: text.replace("learning_rate: 0.001", "learning_rate: 0.002"))
+    with pytest.raises(UserError, match=r"trainer.learning_rate is 0.002 now, .* 0.001.*--allow trainer.learning_rate"):
+        resume(run)
+    assert not resume(run, allow=["trainer.learning_rate"]).interrupted
+
+
+def test_a_changed_task_is_refused_unless_it_is_allowed(folder: Path, tmp_path: Path) -> None:
+    run = train(config(folder, tmp_path, "plain", stop_after=1)).run_dir
+    tasks = folder / "tasks.py"
+    source = tasks.read_text()
+    try:
+        tasks.write_text(source.replace("32 <=", "33 <="))
+        with pytest.raises(UserError, match=r"rows or rewards of a task changed.*--allow data"):
+            resume(run)
+    finally:
+        tasks.write_text(source)
+
+
+def test_another_machine_is_refused_unless_it_is_allowed(folder: Path, tmp_path: Path) -> None:
+    run = train(config(folder, tmp_path, "plain", stop_after=1)).run_dir
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads + 1)
+        with pytest.raises(UserError, match=r"threads is .* now and was .*--allow hardware"):
+            resume(run)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_what_is_no_run_and_what_is_damaged_gets_one_line(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a run"):
+        resume(tmp_path)
+    run = train(config(folder, tmp_path / "runs", "plain", save_every=2, stop_after=4)).run_dir
+    weights = run / "training_state" / "step_4" / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"model.safetensors.* --from-step 2"):
+        resume(run)
+    with pytest.raises(UserError, match=r"no checkpoint|no step"):
+        resume(run, from_step=3)
+    assert not resume(run, from_step=2).interrupted
+
+
+KILLED = """
+import sys
+sys.path.insert(0, sys.argv[3])
+from pathlib import Path
+from test_resume import config
+from grpo_core import train
+train(config(Path(sys.argv[1]), Path(sys.argv[2]), "two iterations, two steps a batch", save_every=1))
+"""
+
+
+def killed_run(folder: Path, out: Path, after_s: float) -> Path | None:
+    """Start a run in a process of its own and kill it; its folder, if it has a checkpoint."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    command = [sys.executable, "-c", KILLED, str(folder), str(out), str(Path(__file__).parent)]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list(out.glob("run_*/training_state/step_latest")):
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            process.wait()
+            return next(iter(out.glob("run_*")), None)
+        time.sleep(0.005)
+    time.sleep(after_s)
+    process.kill()
+    process.wait()
+    return next(out.glob("run_*"))
+
+
+def finished(run: Path) -> RunResult | None:
+    try:
+        return resume(run)
+    except UserError as error:
+        assert "nothing is left to do" in str(error)  # the kill came after the end
+        return None
+
+
+def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(folder: Path, tmp_path: Path) -> None:
+    straight = train(config(folder, tmp_path / "straight", "two iterations, two steps a batch")).run_dir
+    run = killed_run(folder, tmp_path / "killed", after_s=0.15)
+    assert run is not None
+    finished(run)
+    assert_same(straight, run)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_fifty_kills_at_random_moments(folder: Path, tmp_path: Path) -> None:
+    import random
+
+    straight = train(config(folder, tmp_path / "straight", "two iterations, two steps a batch")).run_dir
+    moments = random.Random(0)
+    for kill in range(50):
+        run = killed_run(folder, tmp_path / f"killed{kill}", after_s=moments.uniform(0, 0.6))
+        assert run is not None
+        finished(run)
+        assert_same(straight, run)

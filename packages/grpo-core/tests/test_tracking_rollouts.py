@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_core import train
+from grpo_core.config import CurriculumConfig, EvalConfig, RunConfig, TrackingConfig, TrainerConfig
+from grpo_core.errors import DataError, UserError
+from grpo_core.rollout import Completion, Rollout, Turn
+from grpo_core.task import Row, Score
+from grpo_core.tracking import jsonl
+from grpo_core.tracking.jsonl import open_log, read_jsonl, read_last
+from grpo_core.tracking.rollout_lines import BatchOrigin, GroupOrigin, difficulty_of, rollout_lines
+from grpo_core.tracking.rollouts import RolloutRecord, read_rollouts
+from grpo_core.training.rollout_log import think_tokens
+
+SPEC = "math.echo?size=2"
+SOLVED = Score(1.0, {"exact": 1.0}, valid=True, solved=True)
+WRONG = Score(0.2, {"exact": 0.0}, valid=True, why="exact 0 of 1")
+LOST = Score(None, why="RuntimeError: no", fault="reward")
+
+
+def rollout(group: int, score: Score, text: str = "ab", finish: Any = "stop") -> Rollout:
+    completion = Completion((5, 6), (-0.5, -0.25), text, finish, 0)
+    status = "abstained" if score.abstained else "scored"
+    return Rollout(SPEC, Row(id=f"r{group}", gold="ab"), group, "", (Turn((1,), completion),), score, status)
+
+
+def origin(rollouts: list[Rollout], pass_rate: float | None = None, **changed: Any) -> BatchOrigin:
+    return BatchOrigin(
+        **{
+            "groups": [GroupOrigin(f"math.echo/r{group}", f"Say {group}", pass_rate) for group in range(3)],
+            "rewards": [math.nan if r.score.value is None else r.score.value - 0.5 for r in rollouts],
+            "think_tokens": [0] * len(rollouts),
+            "generate_s": 1.5,
+            "boundaries": (0.2, 0.8),
+            "masks_truncated": True,
+            "logs_tokens": False,
+            **changed,
+        }
+    )
+
+
+def run_with(folder: Path, *lines: bytes) -> Path:
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text("seed: 0\n")
+    (folder / "logs" / "rollouts.jsonl").write_bytes(b"".join(lines))
+    return folder
+
+
+def written(folder: Path, rollouts: list[Rollout], step: int = 1, **changed: Any) -> list[RolloutRecord]:
+    lines = rollout_lines(step, rollouts, {SPEC: "1f"}, origin(rollouts, **changed))
+    return list(read_rollouts(run_with(folder, *lines)))
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    first, second, third = written(
+        tmp_path, [rollout(0, SOLVED), rollout(0, WRONG, finish="length"), rollout(1, LOST)], step=7
+    )
+    assert (first.step, first.task, first.identity, first.group, first.row_id) == (7, SPEC, "1f", 0, "r0")
+    assert (first.prompt_id, first.prompt, first.prompt_text) == ("math.echo/r0", "Say 0", "Say 0")
+    assert (first.text, first.tokens, first.finish_reason, first.status, first.score) == (
+        *("ab", 2, "stop", "scored"),
+        SOLVED,
+    )
+    assert first.reward == 0.5, "with what the trainer adds, not the score's value"
+    assert first.logprob == -0.75, "-0.5 - 0.25"
+    assert (first.generate_s, first.token_logprobs, first.token_surprisals) == (1.5, None, None)
+    assert (first.included, second.included, third.included) == (True, False, False), "masked; abstained"
+    # One of two scored completions of group 0 solved; group 1 has none that was scored.
+    assert [(each.pass_rate, each.difficulty) for each in (first, second, third)] == [
+        *[(0.5, "normal")] * 2,
+        (None, None),
+    ]
+    assert (third.score, third.reward) == (LOST, None)
+
+
+def test_a_curriculums_pass_rate_stands_above_the_groups(tmp_path: Path) -> None:
+    (record,) = written(tmp_path, [rollout(0, SOLVED)], pass_rate=0.1)
+    assert (record.pass_rate, record.difficulty) == (0.1, "hard")
+    assert [difficulty_of(rate, (0.2, 0.8)) for rate in (0.2, 0.8, 0.81)] == ["normal", "normal", "easy"]
+
+
+def test_log_probs_of_tokens_are_written_where_asked_for(tmp_path: Path) -> None:
+    (record,) = written(tmp_path, [rollout(0, SOLVED)], logs_tokens=True)
+    assert record.token_logprobs == (-0.5, -0.25)
+    assert record.token_surprisals == (0.5, 0.25)
+
+
+def test_chat_prompts_and_lone_surrogates_survive(tmp_path: Path) -> None:
+    chat = ({"role": "user", "content": "hé"}, {"role": "assistant", "content": "<think>"})
+    groups = [GroupOrigin("p", chat, None)]
+    (record,) = written(tmp_path, [rollout(0, WRONG, text="a\ud800b")], groups=groups)
+    assert record.prompt == chat
+    assert record.prompt_text == "user: hé\nassistant: <think>"
+    assert record.text == "a?b"
+
+
+def test_filters_take_steps_and_tasks_with_or_without_options(tmp_path: Path) -> None:
+    lines = [line for step in (1, 2) for line in rollout_lines(step, [rollout(0, SOLVED)], {SPEC: ""})]
+    run = run_with(tmp_path, *lines)
+    assert [record.step for record in read_rollouts(run)] == [1, 2]
+    assert [record.step for record in read_rollouts(run, step=2)] == [2]
+    assert len(list(read_rollouts(run, task="math.echo"))) == len(list(read_rollouts(run, task=SPEC))) == 2
+    assert not list(read_rollouts(run, task="math.ech"))
+
+
+def test_a_log_of_an_older_or_newer_version_is_read(tmp_path: Path) -> None:
+    (line,) = rollout_lines(1, [rollout(0, SOLVED)], {SPEC: ""})
+    newer = orjson.loads(line) | {"added_later": 1}
+    newer["score"]["added_later"] = 2
+    (record,) = read_rollouts(run_with(tmp_path, orjson.dumps(newer) + b"\n"))
+    assert record.score == SOLVED and record.prompt is None and record.prompt_text == ""
+
+
+def test_an_unfinished_last_line_is_passed_over(tmp_path: Path) -> None:
+    (line,) = rollout_lines(1, [rollout(0, SOLVED)], {SPEC: ""})
+    assert len(list(read_rollouts(run_with(tmp_path, line, line[:40])))) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"{not json\n", r"rollouts\.jsonl: line 2 is corrupt: "),
+        (b"[1]\n", r"line 2 is corrupt: list in place of an object"),
+        (b'{"step": 1, "task": "t"}\n', r"line 2 is corrupt: group: Field required"),
+        (b"\xff\xfe\n", r"line 2 is corrupt"),
+        (b'{"step": ' + b"9" * 5000 + b"}\n", r"line 2 is corrupt"),
+        (b"[" * 100_000 + b"\n", r"line 2 is corrupt"),
+        (b"x" * 200_001 + b"\n", r"line 2 is longer than 200000 bytes"),
+    ],
+)
+def test_a_corrupt_line_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, said: str) -> None:
+    monkeypatch.setattr(jsonl, "MAX_LINE_BYTES", 200_000)
+    (good,) = rollout_lines(1, [rollout(0, SOLVED)], {SPEC: ""})
+    with pytest.raises(DataError, match=said):
+        list(read_rollouts(run_with(tmp_path, good, line)))
+
+
+def test_what_is_no_run_is_said_at_the_call(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no such folder"):
+        read_rollouts(tmp_path / "nothing")
+    (tmp_path / "config.yaml").write_text("seed: 0\n")
+    with pytest.raises(UserError, match="holds no completions"):
+        read_rollouts(tmp_path)
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=5), st.integers(-9, 9)), max_size=4), st.binary(max_size=9))
+def test_the_last_line_and_what_is_appended_ignore_an_unfinished_one(
+    tmp_path_factory: pytest.TempPathFactory, objects: list[dict[str, int]], rest: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "log.jsonl"
+    unfinished = rest.replace(b"\n", b"")
+    path.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in objects) + unfinished)
+    assert read_last(path) == (objects[-1] if objects else None)
+    with open_log(path) as log:
+        log.write(b'{"a":1}\n')
+    assert [each for _, each in read_jsonl(path)] == [*objects, {"a": 1}]
+
+
+def test_a_last_line_longer_than_the_first_look_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    long = {"text": "x" * (3 * jsonl.TAIL_BYTES)}
+    path.write_bytes(b'{"a":1}\n' + json.dumps(long).encode() + b"\n")
+    assert read_last(path) == long
+
+
+def test_a_real_run_writes_every_field(tmp_path: Path) -> None:
+    config = RunConfig(
+        task="math.arithmetic?size=8",
+        model="tiny",
+        output_dir=str(tmp_path),
+        trainer=TrainerConfig(
+            prompts_per_step=2,
+            num_generations=4,
+            max_steps=2,
+            max_completion_length=8,
+            soft_overlong_buffer=7,
+            mask_truncated_completions=True,
+        ),
+        eval=EvalConfig(at_start=False, at_end=False),
+        tracking=TrackingConfig(token_logprobs=True),
+        curriculum=CurriculumConfig(enabled=True, ema_alpha=0.5),
+    )
+    records = list(read_rollouts(train(config).run_dir))
+    assert [(each.step, each.group) for each in records] == [(s, g) for s in (1, 2) for g in (0, 1) for _ in range(4)]
+    for each in records:
+        assert each.token_logprobs is not None and each.logprob is not None and each.reward is not None
+        assert each.score.value is not None and each.pass_rate is not None and each.generate_s is not None
+        assert len(each.token_logprobs) == each.tokens
+        assert each.logprob == pytest.approx(sum(each.token_logprobs))
+        assert each.reward == pytest.approx(each.score.value + min(0, (1 - each.tokens) / 7)), "8 - 7 tokens are free"
+        assert each.included is (each.finish_reason == "stop")
+        assert each.prompt_id == f"math.arithmetic/{each.row_id}"
+        assert str(each.row["a"]) in each.prompt_text and each.think_tokens == 0
+        group = [other.score.solved for other in records if (other.step, other.group) == (each.step, each.group)]
+        # Each row is drawn once here, so its average is 0.5 · 0.5 + 0.5 · its group's share.
+        assert each.pass_rate == 0.25 + 0.5 * sum(group) / 4
+        assert each.difficulty == difficulty_of(each.pass_rate, (0.2, 0.8))
+
+
+class Words:
+    """A tokenizer whose tokens are pieces of text."""
+
+    pieces = ("so ", "it is", " 4", "</th", "ink>", " 4")
+
+    def decode(self, ids: tuple[int, ...], skip_special_tokens: bool) -> str:
+        return "".join(self.pieces[each] for each in ids)
+
+
+def test_thinking_is_counted_in_the_tokens_before_its_tag() -> None:
+    def completion(*ids: int) -> Completion:
+        return Completion(ids, (0.0,) * len(ids), Words().decode(ids, True), "stop", 0)
+
+    assert think_tokens(Words(), completion(0, 1, 2, 3, 4, 5)) == 3
+    assert think_tokens(Words(), completion(3, 4, 5)) == 0, "an empty thought"
+    assert think_tokens(Words(), completion(0, 1)) == 0, "no tag"

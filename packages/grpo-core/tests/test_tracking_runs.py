@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from grpo_core.errors import DataError, UnknownNameError, UserError
+from grpo_core.tracking import presence
+from grpo_core.tracking.runs import differences, find_runs, list_run, metric_named, read_run, read_settings, series
+
+START = {"kind": "start", "step": 0, "total_steps": 4, "choices": [{"what": "model", "value": "tiny", "why": "small"}]}
+BASE = {"solved_rate": 0.25, "ci_low": 0.1, "ci_high": 0.5, "n": 16, "split": "test"}
+FINAL = {"solved_rate": 0.75, "ci_low": 0.5, "ci_high": 0.9, "n": 16, "delta": 0.5}
+
+
+def evaluation(phase: str, result: dict[str, Any], step: int = 0) -> dict[str, Any]:
+    return {"kind": "evaluation", "step": step, "task": "math.a", "phase": phase, "result": result}
+
+
+def make_run(
+    folder: Path,
+    *events: dict[str, Any],
+    steps: list[dict[str, Any]] | None = None,
+    summary: dict[str, Any] | None = None,
+    config: str = "seed: 0\ntask: math.a\ntrainer:\n  beta: 0.0\n",
+) -> Path:
+    """A run's folder as a run leaves it."""
+    (folder / "logs").mkdir(parents=True)
+    (folder / "config.yaml").write_text(config)
+    lines = [{"step": 1, "reward": 0.25}, {"step": 2, "reward": 0.5, "kl": None}] if steps is None else steps
+    (folder / "logs" / "train_log.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    (folder / "logs" / "events.jsonl").write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in events))
+    if summary is not None:
+        (folder / "summary.json").write_bytes(orjson.dumps(summary))
+    return folder
+
+
+def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
+    warned = {"kind": "warning", "step": 2, "message": "beware"}
+    end = {"kind": "end", "step": 4, "interrupted": False}
+    run = read_run(
+        make_run(tmp_path / "r", START, evaluation("base", BASE), warned, evaluation("final", FINAL, 4), end)
+    )
+    assert (run.state, run.steps, run.planned, run.problem) == ("finished", 2, 4, "")
+    assert run.metrics == {"reward": 0.5}, "a number that does not exist is none"
+    assert run.settings == {"seed": 0, "task": "math.a", "trainer.beta": 0.0}
+    assert run.choices == [("model", "tiny", "small")]
+    assert run.warnings == [(2, "beware")]
+    result = run.results["math.a"]
+    assert result.base is not None and result.latest is not None
+    assert (result.base["solved_rate"], result.latest["delta"], result.phase) == (0.25, 0.5, "final")
+
+
+@pytest.mark.parametrize(
+    ("events", "summary", "state"),
+    [
+        ([START], None, "killed"),
+        ([START, {"kind": "end", "interrupted": True}], {"interrupted": True}, "interrupted"),
+        ([START, {"kind": "failed", "error": "NonFiniteError: 10 steps"}], None, "failed"),
+        # Stopped, resumed and killed: the summary is the earlier call's.
+        ([START, {"kind": "end", "interrupted": True}, START], {"interrupted": True}, "killed"),
+        ([START, {"kind": "failed", "error": "x"}, START, {"kind": "end", "interrupted": False}], {}, "finished"),
+        # Of a version that wrote no events.
+        ([], {"interrupted": False, "steps": 4}, "finished"),
+        ([], {"interrupted": True, "steps": 4}, "interrupted"),
+        ([], None, "killed"),
+    ],
+)
+def test_the_state_is_how_the_last_call_ended(
+    tmp_path: Path, events: list[dict[str, Any]], summary: dict[str, Any] | None, state: str
+) -> None:
+    assert read_run(make_run(tmp_path / "r", *events, summary=summary)).state == state
+
+
+def test_a_run_is_running_while_its_own_process_is_there(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", START)
+    presence.announce(run)
+    assert read_run(run).state == "running"
+    note = orjson.loads((run / presence.NOTE).read_bytes())
+    assert note["pid"] == os.getpid()
+
+    def state(**changed: Any) -> str:
+        (run / presence.NOTE).write_bytes(orjson.dumps({**note, **changed}))
+        return read_run(run).state
+
+    assert state(started=note["started"] - 60) == "killed", "another process has the number now"
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    assert state(pid=child.pid) == "killed"
+    assert state(pid=2**63 - 1) == state(pid="x") == state(pid=-1) == "killed"
+    assert state(host="elsewhere", pid=1) == "running", "its log is fresh"
+    for name in ("train_log.jsonl", "events.jsonl"):
+        os.utime(run / "logs" / name, (0, 0))
+    assert state(host="elsewhere", pid=1) == "killed"
+    assert note["host"] == socket.gethostname()
+    presence.withdraw(run)
+    presence.withdraw(run)
+    assert read_run(run).state == "killed"
+
+
+def test_results_come_from_the_summary_where_there_are_no_events(tmp_path: Path) -> None:
+    summary = {"tasks": {"math.a": {"identity": "1f", "base": BASE, "final": FINAL}}, "planned_steps": 10**9}
+    run = read_run(make_run(tmp_path / "r", summary=summary))
+    assert run.results["math.a"].latest == FINAL
+    assert run.planned is None, "only a time limit ends it"
+
+
+def test_what_is_trained_is_newer_the_later_it_was_evaluated(tmp_path: Path) -> None:
+    later = {"solved_rate": 0.5}
+    run = read_run(make_run(tmp_path / "r", evaluation("base", BASE), evaluation("interval", later, 2)))
+    assert run.results["math.a"].latest == later and run.results["math.a"].phase == "interval"
+
+
+def test_runs_are_listed_oldest_first_and_one_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    names = ["run_2026-01-02_00-00-00", "run_2026-01-01_00-00-00", "run_2026-01-01_00-00-00_2"]
+    for name in names:
+        make_run(tmp_path / name, START)
+    (tmp_path / "not_a_run").mkdir()
+    (tmp_path / names[0] / "logs" / "train_log.jsonl").write_bytes(b'{"step":1}\n{"st\xff\n')
+    assert [path.name for path in find_runs(tmp_path)] == [names[1], names[0], names[2]]
+    assert find_runs(tmp_path / names[1]) == [tmp_path / names[1]]
+    broken = list_run(tmp_path / names[0])
+    assert broken.state == "unreadable" and "train_log.jsonl: the last line is corrupt" in broken.problem
+    for missing in (tmp_path / "nothing", tmp_path / names[1] / "config.yaml"):
+        with pytest.raises(UserError, match="no folder of runs"):
+            find_runs(missing)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("config.yaml", b"a: [1\n", r"config\.yaml:\d: not YAML"),
+        ("config.yaml", b"\xff", r"config\.yaml: cannot be read"),
+        ("config.yaml", b"a: &x 1\nb: *x\n", "aliases"),
+        ("config.yaml", b"a: " + b"1" * 2_000_000, "more than"),
+        ("summary.json", b"{", "the summary is damaged"),
+        ("summary.json", b"[]", "the summary is damaged"),
+        ("logs/events.jsonl", b'{"kind":"start"}\n!\n', r"events\.jsonl: line 2 is corrupt"),
+        ("logs/train_log.jsonl", b"[]\n", r"train_log\.jsonl: the last line is corrupt"),
+    ],
+)
+def test_a_corrupt_file_is_named(tmp_path: Path, file: str, content: bytes, said: str) -> None:
+    run = make_run(tmp_path / "r", START)
+    (run / file).write_bytes(content)
+    with pytest.raises((UserError, DataError), match=said):
+        read_run(run)
+
+
+def test_events_of_any_shape_are_no_crash(tmp_path: Path) -> None:
+    strange: list[dict[str, Any]] = [
+        {},
+        {"kind": ["start"]},
+        {"kind": "start", "choices": 3, "total_steps": "many"},
+        {"kind": "start", "choices": [1, {"what": 2}]},
+        {"kind": "evaluation", "task": 1, "phase": None, "result": {"solved_rate": "high", "n": True}},
+        {"kind": "evaluation", "result": []},
+        {"kind": "warning"},
+    ]
+    run = read_run(make_run(tmp_path / "r", *strange, summary={"tasks": {"a": 1, "b": {"base": 2}}, "steps": "3"}))
+    assert run.planned is None
+    assert run.choices == [("2", "", "")]
+    assert run.results["1"].latest == {}
+
+
+def test_a_series_has_the_steps_that_were_logged(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r")
+    assert series(run, ("reward", "kl", "nope")) == {"reward": [(1, 0.25), (2, 0.5)], "kl": [(2, None)]}
+    (run / "logs" / "train_log.jsonl").write_text('{"step":1}\n{"reward":1}\n')
+    with pytest.raises(DataError, match="line 2 is corrupt: it has no step"):
+        series(run, ("reward",))
+
+
+def test_a_metric_may_be_named_as_the_reference_systems_do() -> None:
+    assert metric_named("reward", ["reward"]) == metric_named("r_mean", ["reward"]) == "reward"
+    with pytest.raises(UnknownNameError, match="Did you mean 'reward'"):
+        metric_named("rewrd", ["reward"])
+    with pytest.raises(UnknownNameError, match="no logged metric 'kl_div'"):
+        metric_named("kl_div", ["reward"])
+
+
+def test_only_settings_that_differ_are_compared(tmp_path: Path) -> None:
+    other = "seed: 1\ntask: math.a\ntrainer:\n  beta: 0.0\n  newer: 3\n"
+    runs = [read_run(make_run(tmp_path / "a")), read_run(make_run(tmp_path / "b", config=other))]
+    assert differences(runs) == {"seed": [0, 1], "trainer.newer": [None, 3]}
+    assert read_settings(tmp_path / "b")["trainer.newer"] == 3, "a key of a newer version is no error"
