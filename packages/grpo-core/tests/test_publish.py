@@ -70,7 +70,7 @@ def test_a_merged_adapter_is_a_plain_model(lora: Path, tmp_path: Path) -> None:
 
     assert made.form == "merged"
     assert not (made.folder / "adapter_config.json").exists()
-    # The merged weights are rounded to float32 once, and Llama's RMSNorm computes in float32: 1e-5 of the largest logit.
+    # Merged weights are rounded to float32 once, and RMSNorm computes in float32: within 1e-5 of the largest logit.
     difference = (logits(str(made.folder), precision="float64") - expected).abs().max()
     assert difference < 1e-5 * expected.abs().max()
     assert not torch.allclose(logits("tiny", precision="float64"), expected, rtol=0, atol=0.1), "the adapter does it"
