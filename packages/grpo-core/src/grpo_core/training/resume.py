@@ -73,7 +73,8 @@ def resume(
         size, then = {"world_size": world.size}, {"world_size": info["distributed_info"]["world_size"]}
         _check_same(allow, "hardware", size, then, "the data order is the same, but sums round differently")
         planned = int(state["planned_steps"])
-        setup = replace(setup, total_steps=total, schedule_steps=planned)
+        choices = [choice for choice in setup.choices if choice.what != "steps"]  # those of this call are said below
+        setup = replace(setup, total_steps=total, schedule_steps=planned, choices=choices)
         inside = state["buffer"] is not None
         folder: RunFolder = SilentFolder(path)
         if world.is_main:

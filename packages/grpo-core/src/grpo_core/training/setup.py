@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grpo_core import registry
@@ -142,6 +142,10 @@ def _policy(config: RunConfig, checkpoint: Path | None, world: World) -> Policy:
     seed_everything(config.seed)  # a fresh adapter is drawn here
     device = config.device if world.size == 1 else str(world.device)
     policy = load_policy(model, adapter=adapter, lora=config.lora, device=device, precision=config.precision)
+    if checkpoint is not None:  # the folder of the weights says nothing: name the model that the run started from
+        first = policy.choices[0]
+        shown = first.value.replace(f"{model} (", f"{config.model} (", 1)
+        policy.choices[0] = replace(first, value=shown, why=f"with the weights of {checkpoint.name}")
     if world.size > 1:
         backend = "nccl" if world.device.type == "cuda" else "gloo"
         policy.choices.append(Choice("ranks", f"{world.size}, {backend}", "started as several processes"))
