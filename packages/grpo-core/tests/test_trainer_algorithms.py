@@ -12,6 +12,7 @@ from grpo_core import train
 from grpo_core.callbacks import Callback, StepRecord
 from grpo_core.config import EvalConfig, LoraConfig, RunConfig, ScoringConfig, TrainerConfig
 from grpo_core.policy.fresh import fresh_model
+from grpo_core.training.trainer import RunResult
 
 TASKS = """
 from collections.abc import Iterable
@@ -176,6 +177,43 @@ def test_the_reference_is_stored_with_the_run(folder: Path, tmp_path: Path) -> N
     assert json.loads(stored.read_text())["kind"] == "model"
     run(folder, tmp_path / "plain")
     assert not list((tmp_path / "plain").glob("run_*/reference"))
+
+
+def evaluated(folder: Path, out: Path, **trainer: object) -> RunResult:
+    """A run that does not learn, so that no evaluation is better than the first."""
+    options = {"max_steps": 6, "prompts_per_step": 2, "num_generations": 2, "max_completion_length": 6, **trainer}
+    return train(
+        RunConfig(
+            task=f"{folder / 'tasks.py'}:letters",
+            model=str(folder / "model"),
+            output_dir=str(out / "runs"),
+            device="cpu",
+            trainer=TrainerConfig(**{"learning_rate": 0.0, **options}),
+            scoring=ScoringConfig(workers=1),
+            eval=EvalConfig(size=4, interval_steps=1, at_start=False, surprisal=False),
+        )
+    )
+
+
+def test_the_best_step_is_saved_and_outlives_the_pruning(folder: Path, tmp_path: Path) -> None:
+    result = evaluated(folder, tmp_path, keep_best=True, keep_last=1, save_every=2)
+    state = result.run_dir / "training_state"
+    assert sorted(path.name for path in state.iterdir()) == ["step_1", "step_6", "step_final", "step_latest"]
+    assert result.summary["best"] == {"step": 1, "solved_rate": 0.0, "waited": 5}
+    evaluations = (result.run_dir / "logs" / "evaluations.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in evaluations] == [1, 2, 3, 4, 5, 6, 6]  # the last is the final one
+
+
+def test_a_run_that_gets_no_better_ends_early(folder: Path, tmp_path: Path) -> None:
+    result = evaluated(folder, tmp_path, early_stop_patience=2)
+    assert (result.summary["steps"], result.interrupted) == (3, False)
+    assert (result.run_dir / "training_state" / "step_final").is_dir()
+
+
+@pytest.mark.parametrize("option", [{"keep_best": True}, {"early_stop_patience": 2}])
+def test_what_goes_by_interval_evaluations_needs_some(option: dict) -> None:
+    with pytest.raises(ValueError, match=r"trainer\.(keep_best|early_stop_patience)=.*eval\.interval_steps"):
+        RunConfig(trainer=TrainerConfig(**option))
 
 
 class Memory(Callback):

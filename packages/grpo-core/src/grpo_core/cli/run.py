@@ -38,6 +38,7 @@ Examples:
 @click.option("--max-minutes", metavar="M", help="Wall-clock limit.")
 @click.option("--save-every", metavar="N", help="Save a checkpoint every N steps.")
 @click.option("--stop-after", metavar="N", help="Stop after N steps, saved, as a signal would; grpo resume goes on.")
+@click.option("--eval-task", "eval_tasks", metavar="TASK", multiple=True, help="Evaluate this task as well; repeatable.")
 @click.option("--seed", metavar="N", help="Seed of everything that is drawn.")
 @click.option("--output-dir", metavar="FOLDER", help="Folder that receives run_… folders.")
 @click.option("--track", metavar="NAMES", help="Trackers, separated by commas: tensorboard, wandb, trackio.")
@@ -55,6 +56,7 @@ def run(
     stop_after: str | None,
     track: str | None,
     nproc: str | None,
+    eval_tasks: tuple[str, ...],
     as_json: bool,
     show_config: bool,
     quiet: bool,
@@ -73,6 +75,7 @@ def run(
         "trainer.save_every": save_every,
         "trainer.stop_after": stop_after,
         "tracking.trackers": track,
+        "eval.task": ",".join(eval_tasks) or None,
     }
     loaded = read_settings(options, overrides, config_file)
     resolved = resolve(loaded.config, loaded.sources)

@@ -219,6 +219,7 @@ class Updater:
             "beta": self.beta.state(),
             "entropy_coef": self.entropy_coef.state(),
             "probes": self.probes.state(),
+            "scaler": self.scaler.state_dict(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -228,6 +229,8 @@ class Updater:
         self.beta.load_state(state["beta"])
         self.entropy_coef.load_state(state["entropy_coef"])
         self.probes.load_state(state["probes"])
+        if state["scaler"]:  # empty where the loss is not scaled
+            self.scaler.load_state_dict(dict(state["scaler"]))
 
     def _schedule(self, total_updates: int) -> Callable[[int], float]:
         config = self.config
