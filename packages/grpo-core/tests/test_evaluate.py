@@ -17,7 +17,8 @@ from grpo_core.engines import openai
 from grpo_core.engines.base import Sampling, StopRequested
 from grpo_core.engines.native import NativeEngine
 from grpo_core.errors import InfrastructureError, UserError
-from grpo_core.evaluation.evaluate import evaluate_task, held_out
+from grpo_core.evaluation.evaluate import evaluate_rows, held_out
+from grpo_core.evaluation.sampling import EngineSampler
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.scoring import Scorer
 
@@ -111,20 +112,17 @@ def test_samples_are_named_by_row_and_number_alone(folder: Path, spec: str) -> N
     # The first two of four completions are those that n = 2 gives, whoever else is in the batch.
     bound = held_out(evaluate_bound(spec), size=3, split="test")
     model, tokenizer = fresh_model("tiny", seed=0)
-    engine = NativeEngine(model.eval(), tokenizer)
+    sampler = EngineSampler(NativeEngine(model.eval(), tokenizer), tokenizer)
     sampling = Sampling(temperature=1.0, max_completion_length=4)
     with Scorer(bound, workers=1) as scorer:
         two, four = (
-            evaluate_task(
-                bound, bound.rows(), engine=engine, tokenizer=tokenizer, scorer=scorer, sampling=sampling, seed=0, n=n
-            )
+            evaluate_rows(bound, bound.rows(), sampler=sampler, scorer=scorer, sampling=sampling, seed=0, n=n)
             for n in (2, 4)
         )
         with pytest.raises(StopRequested):
-            evaluate_task(
-                bound, bound.rows(), engine=engine, tokenizer=tokenizer, scorer=scorer, sampling=sampling, seed=0,
-                should_stop=lambda: True,
-            )  # fmt: skip
+            evaluate_rows(
+                bound, bound.rows(), sampler=sampler, scorer=scorer, sampling=sampling, seed=0, should_stop=lambda: True
+            )
     assert [two.texts[2 * row : 2 * row + 2] for row in range(3)] == [
         four.texts[4 * row : 4 * row + 2] for row in range(3)
     ]

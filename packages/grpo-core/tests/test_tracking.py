@@ -108,7 +108,7 @@ def test_a_tracker_is_told_of_a_run(tmp_path: Path, recorded: list[Recorder]) ->
     assert first[1]["reward"] == first[1]["r_mean"] == first[1]["mean_reward"] == 0.5
     assert "kl" not in first[1] and "kl_div" not in first[1], "a number that does not exist is left out"
     assert second[0] == 2
-    assert evaluated == (2, {f"eval/math.a/final/{name}": RESULT[name] for name in ("solved_rate", "n", "temperature")})
+    assert evaluated == (2, {f"eval/math.a/{name}": RESULT[name] for name in ("solved_rate", "n", "temperature")})
     assert tracker.tables == [(1, "completions", [row_of(1, SAMPLE)])], "a table at most every 30 seconds"
     ((step, warning),) = tracker.notes
     assert step == 2 and "2 completions could not be scored" in warning, "the monitor's warning"
@@ -270,10 +270,10 @@ def test_tensorboard_files_hold_the_run(tmp_path: Path) -> None:
     events.Reload()
     values = {
         tag: [(event.step, event.value) for event in events.Scalars(tag)]
-        for tag in ("reward", "r_mean", "eval/math.a/final/solved_rate")
+        for tag in ("reward", "r_mean", "eval/math.a/solved_rate")
     }
     assert values["reward"] == values["r_mean"] == [(1, 0.5), (2, 0.75)]
-    assert values["eval/math.a/final/solved_rate"] == [(2, 0.5)]
+    assert values["eval/math.a/solved_rate"] == [(2, 0.5)]
     (table,) = events.Tensors("completions")
     cells = [cell.decode() for cell in table.tensor_proto.string_val]
     assert [size.size for size in table.tensor_proto.tensor_shape.dim] == [2, len(COLUMNS)]

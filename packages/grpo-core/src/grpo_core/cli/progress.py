@@ -156,7 +156,8 @@ class Progress(Waiting):
     def on_evaluation(self, task: str, phase: EvalPhase, result: Mapping[str, Any]) -> None:
         """Print an evaluation; training is timed from the first one's end."""
         self._keep_last_step()
-        self.say(phase, lines.evaluation(result, visible(task) if len(self._tasks) > 1 else ""))
+        has_several = len(self._tasks) > 1 or self.config.eval.task is not None
+        self.say(phase, lines.evaluation(result, visible(task) if has_several else ""))
         self._previous = self._clock()
 
     def on_step(self, record: StepRecord) -> None:

@@ -38,7 +38,7 @@ Examples:
 @click.option("--max-minutes", metavar="M", help="Wall-clock limit.")
 @click.option("--save-every", metavar="N", help="Save a checkpoint every N steps.")
 @click.option("--stop-after", metavar="N", help="Stop after N steps, saved, as a signal would; grpo resume goes on.")
-@click.option("--eval-task", "eval_tasks", metavar="TASK", multiple=True, help="Evaluate this task as well; repeatable.")
+@click.option("--eval-task", "eval_tasks", metavar="TASK", multiple=True, help="Evaluate this task too; repeatable.")
 @click.option("--seed", metavar="N", help="Seed of everything that is drawn.")
 @click.option("--output-dir", metavar="FOLDER", help="Folder that receives run_… folders.")
 @click.option("--track", metavar="NAMES", help="Trackers, separated by commas: tensorboard, wandb, trackio.")

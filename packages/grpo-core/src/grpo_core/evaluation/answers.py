@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
 
 from grpo_core.binding import BoundTask
-from grpo_core.engines.base import Engine, SampleKey, Sampling, StopRequested
+from grpo_core.engines.base import SampleKey, Sampling, StopRequested
 from grpo_core.errors import InfrastructureError
 from grpo_core.evaluation.memory import peak_memory_mib
 from grpo_core.evaluation.results import Evaluation
-from grpo_core.evaluation.sampling import EngineSampler, Question, Sampled, Sampler
+from grpo_core.evaluation.sampling import Question, Sampled, Sampler
 from grpo_core.evaluation.surprisal import ROWS_AT_ONCE, Certainty, certainty
 from grpo_core.opponents import OpponentSampler, play_opponents
 from grpo_core.policy.policy import Policy
@@ -105,13 +104,6 @@ def evaluate_rows(
         seconds=time.perf_counter() - started,
         peak_memory_mib=peak_memory_mib(None if measured is None else measured.device),
     )
-
-
-def evaluate_task(
-    task: BoundTask, rows: Sequence[Row], *, engine: Engine, tokenizer: Any, **options: Any
-) -> Evaluation:
-    """Like `evaluate_rows`, with an engine of this process and its model's tokenizer."""
-    return evaluate_rows(task, rows, sampler=EngineSampler(engine, tokenizer), **options)
 
 
 def unscored(evaluation: Evaluation) -> dict[str, int]:

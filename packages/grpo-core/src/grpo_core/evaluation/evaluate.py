@@ -14,7 +14,7 @@ from grpo_core.config import ScoringConfig
 from grpo_core.engines.native import MAX_BATCH_TOKENS
 from grpo_core.engines.openai import OpenAIEngine
 from grpo_core.errors import UserError
-from grpo_core.evaluation.answers import evaluate_rows, evaluate_task, unscored
+from grpo_core.evaluation.answers import evaluate_rows, unscored
 from grpo_core.evaluation.memory import tokens_that_fit
 from grpo_core.evaluation.output import BASE, EvaluationFolder, Meta, write_results
 from grpo_core.evaluation.results import Evaluation, RowRates
@@ -32,7 +32,7 @@ from grpo_core.taskspec import parse_task_specs
 ALONE = "model"
 """What the results folder of a model that belongs to no run is called."""
 
-__all__ = ["Evaluation", "RowRates", "evaluate", "evaluate_rows", "evaluate_task", "held_out"]
+__all__ = ["Evaluation", "RowRates", "evaluate", "evaluate_rows", "held_out"]
 
 
 def evaluate(

@@ -118,9 +118,9 @@ class TrackerCallback(Callback):
             self._use(lambda tracker: tracker.table(record.step, TABLE, COLUMNS, rows))
 
     def on_evaluation(self, task: str, phase: EvalPhase, result: Mapping[str, Any]) -> None:
-        """Log an evaluation's numbers as `eval/TASK/PHASE/NAME`."""
+        """Log an evaluation's numbers as `eval/TASK/NAME`: the start is step 0, the end the last step."""
         numbers = {
-            f"eval/{task}/{phase}/{name}": float(value)
+            f"eval/{task}/{name}": float(value)
             for name, value in result.items()
             if isinstance(value, int | float) and not isinstance(value, bool)
         }

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import platform
-import resource
-import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-import torch
 from torch import Tensor
 
 from grpo_core.algorithms.advantages.groups import zero_std_fraction
@@ -83,11 +80,3 @@ def _rates(scores: Sequence[Score]) -> dict[str, float]:
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that a result depends on."""
     return {"python": platform.python_version(), **{name: metadata.version(name) for name in _REPORTED}}
-
-
-def peak_memory_mib(device: torch.device) -> float:
-    """Peak memory so far: the accelerator's, else the process's resident set."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10  # bytes on macOS, KiB on Linux

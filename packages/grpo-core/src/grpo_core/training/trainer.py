@@ -20,6 +20,7 @@ from grpo_core.curriculum import LadderCurriculum
 from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
 from grpo_core.evaluation.held_out import HeldOutEvaluator
+from grpo_core.evaluation.memory import peak_memory_mib
 from grpo_core.policy.policy import REFERENCE_DIR
 from grpo_core.rollout import Rollout
 from grpo_core.scoring import check_abstentions, reason_head
@@ -29,7 +30,7 @@ from grpo_core.training.batch import collate
 from grpo_core.training.best import Best
 from grpo_core.training.collect import Collector
 from grpo_core.training.interrupt import stop_on_signal
-from grpo_core.training.metrics import peak_memory_mib, rollout_metrics, versions
+from grpo_core.training.metrics import rollout_metrics, versions
 from grpo_core.training.random_state import gathered_random_state, seed_everything
 from grpo_core.training.rollout_log import batch_origin
 from grpo_core.training.rollouts import Prompted
