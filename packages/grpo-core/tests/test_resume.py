@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from grpo_core import train
 from grpo_core.config import CurriculumConfig, EvalConfig, LoraConfig, RunConfig, ScoringConfig, TrainerConfig
 from grpo_core.errors import UserError
+from grpo_core.evaluation.held_out import HeldOutEvaluator
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.training.catalogue import CATALOGUE
 from grpo_core.training.resume import resume
@@ -94,6 +95,12 @@ def rollouts(run_dir: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in record.items() if not name.endswith("_s")} for record in records]
 
 
+def evaluations(run_dir: Path) -> list[tuple[int, str, float]]:
+    lines = (run_dir / "logs" / "evaluations.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    return [(each["step"], each["phase"], each["eval/tasks.letters/mean_reward"]) for each in found]
+
+
 def assert_same(one: Path, other: Path) -> None:
     """Two finished runs are the same in everything but times."""
     final = [path / "training_state" / "step_final" for path in (one, other)]
@@ -151,6 +158,30 @@ def test_a_stop_inside_a_batch_keeps_the_rollouts(
     latest = stopped.run_dir / "training_state" / "step_latest"
     assert (latest / "buffer.safetensors").is_file()
     assert_same(straight.run_dir, resume(stopped.run_dir).run_dir)
+
+
+def test_a_stop_inside_an_interval_evaluation_repeats_it_once(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def configured(out: Path) -> RunConfig:
+        made = config(folder, out, "curriculum")
+        return made.model_copy(update={"eval": EvalConfig(size=4, interval_steps=2, surprisal=False)})
+
+    straight = train(configured(tmp_path / "straight"))
+    evaluate_rows = HeldOutEvaluator.evaluate_rows
+
+    def stopping(evaluator: HeldOutEvaluator, label: str, rows: Any, what: str) -> Any:
+        if what.endswith("at step 2"):
+            signal.raise_signal(signal.SIGTERM)
+        return evaluate_rows(evaluator, label, rows, what)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(HeldOutEvaluator, "evaluate_rows", stopping)
+        stopped = train(configured(tmp_path / "stopped"))
+    assert stopped.interrupted and stopped.summary["steps"] == 2
+    resumed = resume(stopped.run_dir).run_dir
+    assert_same(straight.run_dir, resumed)
+    assert evaluations(straight.run_dir) == evaluations(resumed)
 
 
 def test_additional_steps_are_exactly_so_many_more(folder: Path, tmp_path: Path) -> None:

@@ -20,13 +20,12 @@ class Best:
     solved_rate: float | None = None
     waited: int = 0
 
-    def report(self, step: int, solved_rate: float) -> bool:
-        """Take an evaluation; whether it is better than all before."""
+    def report(self, step: int, solved_rate: float) -> None:
+        """Take an evaluation; an equal one is no better."""
         if self.solved_rate is not None and solved_rate <= self.solved_rate:
             self.waited += 1
-            return False
-        self.step, self.solved_rate, self.waited = step, solved_rate, 0
-        return True
+        else:
+            self.step, self.solved_rate, self.waited = step, solved_rate, 0
 
     def as_json(self) -> dict[str, Any]:
         """For checkpoint and summary."""

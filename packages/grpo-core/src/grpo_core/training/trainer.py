@@ -90,6 +90,10 @@ def _folder(output_dir: Path, world: World) -> RunFolder:
     return SilentFolder(Path(os.fsdecode(world.from_main(b""))))
 
 
+AFTER_STEP = ("climb", "evaluate", "save")
+"""What follows a step, in order."""
+
+
 class Trainer:
     """One run, from its first evaluation to its summary.
 
@@ -132,7 +136,7 @@ class Trainer:
         self.choices = [*choices, *setup.choices]
         self.step = self.tokens = 0
         self.buffer: Buffer | None = None
-        self._is_finished = True
+        self._pending: list[str] = []
         self._set_stop()
         self._stop = threading.Event()
         self.collector = Collector(
@@ -199,7 +203,7 @@ class Trainer:
         if not self.updater.update(batch, self.buffer.taken, self._is_to_stop):
             raise StopRequested
         metrics = {**self.buffer.metrics, **mean_metrics(self.buffer.taken)}
-        self.step, self.buffer, self._is_finished = self.buffer.step, None, False
+        self.step, self.buffer, self._pending = self.buffer.step, None, [*AFTER_STEP]
         now, tokens = time.perf_counter(), int(batch.completion_lens.sum())
         self.tokens += tokens
         metrics |= {
@@ -249,29 +253,35 @@ class Trainer:
         return Buffer(step, batch, metrics), self._samples(collected.prompted, rollouts)
 
     def _finish_step(self) -> None:
-        """What follows a step: a ladder's evaluation, the checkpoint, the stop that was asked for."""
-        if not self._is_finished:
-            self._climb()
-            is_best = self._evaluate_interval()
-            self._is_finished = True
-            config = self.config.trainer
-            if is_best or (config.save_every is not None and self.step % config.save_every == 0):
-                self.save(self.step)
+        """What follows a step, each once also where a stop falls in between; then the stop that was asked for."""
+        while self._pending:
+            match self._pending[0]:
+                case "climb":
+                    self._climb()
+                case "evaluate":
+                    self._evaluate_interval()
+            if self._pending.pop(0) == "save":
+                self._save_if_due()
         if self.stop_at is not None and self.step >= self.stop_at and self.step < self.setup.total_steps:
             self._warn(f"stopping after step {self.step}: trainer.stop_after")
             raise StopRequested
 
-    def _evaluate_interval(self) -> bool:
-        """Evaluate where a step is due for it; whether it is the best so far and to be kept."""
+    def _evaluate_interval(self) -> None:
+        """Evaluate where a step is due for it, and note whether it is the best so far."""
         if not self.evaluator.due(self.step):
-            return False
+            return
         with suppress(StopRequested):
             self._evaluate("interval")
         self._check_stop()
         rates = [results["interval"]["solved_rate"] or 0.0 for results in self.evaluator.results.values()]
         mean = orjson.dumps(sum(rates) / len(rates) if rates else 0.0)
-        improved = self.best.report(self.step, orjson.loads(self.world.from_main(mean)))
-        return improved and self.config.trainer.keep_best
+        self.best.report(self.step, orjson.loads(self.world.from_main(mean)))
+
+    def _save_if_due(self) -> None:
+        config = self.config.trainer
+        is_best = config.keep_best and self.best.step == self.step
+        if is_best or (config.save_every is not None and self.step % config.save_every == 0):
+            self.save(self.step)
 
     def save(self, which: int | Literal["final"]) -> None:
         """Write a checkpoint: everything that `grpo resume` needs, whole or not at all."""
@@ -292,7 +302,7 @@ class Trainer:
             "version": RUN_FORMAT_VERSION,
             "step": self.step,
             "planned_steps": self.setup.total_steps,
-            "is_finished": self._is_finished,
+            "pending": list(self._pending),
             "tokens": self.tokens,
             "seconds": time.monotonic() - self._started,
             "mixture": self.mixture.state(),
@@ -310,7 +320,7 @@ class Trainer:
             state: Of `read_state`.
         """
         self.step, self.tokens = int(state["step"]), int(state["tokens"])
-        self._is_finished = bool(state["is_finished"])
+        self._pending = list(state["pending"])
         self._started = time.monotonic() - float(state["seconds"])
         self.mixture.load_state(state["mixture"])
         self.estimator.state = dict(state["baseline"])
