@@ -52,6 +52,26 @@ def test_a_new_model_learns_the_golds_and_is_written_with_its_record(tasks: Path
     assert load_policy(str(out), device="cpu").tokenizer.eos_token == "<|end|>"
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
+def test_a_new_model_reads_with_a_tokenizer_learned_from_the_demos(tasks: Path, tmp_path: Path) -> None:
+    learned, taken = tmp_path / "learned", tmp_path / "taken"
+    options = {"preset": "tiny", "max_steps": 2, "batch_size": 8, "eval_size": 2, "device": "cpu"}
+    warm_start(f"{tasks}:letters", learned, vocab_size=260, **options)
+    warm_start(f"{tasks}:letters", taken, tokenizer=str(learned), **options)
+    for folder in (learned, taken):
+        policy = load_policy(str(folder), device="cpu")
+        assert len(policy.tokenizer("say a:")["input_ids"]) == 4  # "say", two merges; " ", "a" and ":"
+        assert policy.model.get_input_embeddings().num_embeddings == 260
+
+
+def test_a_model_keeps_its_tokenizer_and_a_new_one_has_one(tasks: Path, tmp_path: Path) -> None:
+    for options in ({"model": "tiny", "vocab_size": 300}, {"model": "tiny", "tokenizer": "tiny"}):
+        with pytest.raises(UserError, match="has its tokenizer"):
+            warm_start(f"{tasks}:letters", tmp_path / "out", **options)
+    with pytest.raises(UserError, match="not both"):
+        warm_start(f"{tasks}:letters", tmp_path / "out", preset="tiny", vocab_size=300, tokenizer="tiny")
+
+
 def test_what_to_start_from_must_be_said_once(tasks: Path, tmp_path: Path) -> None:
     for options in ({}, {"model": "tiny", "preset": "tiny"}):
         with pytest.raises(UserError, match="not both"):

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -215,13 +216,30 @@ def test_demos_are_random_moves_with_the_share_of_errors_that_is_asked_for(spec:
     rules = rules_of(spec)
     config = rules.config.model_copy(update={"demo_errors": share, "size": 400})
     seeing_all = replace(rules.game, observe=lambda state, role, config: state)
-    shown: list[tuple[Any, str]] = list(weak_demos(seeing_all, config, WRONG[rules.game.name]))
+    shown: list[tuple[Any, str]] = list(weak_demos(seeing_all, config, wrong=WRONG[rules.game.name], good=never))
     assert len(shown) == 400
     legal = sum(read(rules, completion, state) is not None for state, completion in shown)
     # Four standard deviations of at most sqrt(400 / 4) = 10; and nothing is wrong on the one board in eight or so that
     # is empty.
     spared = 70 if rules.game.name == "tictactoe" else 0
     assert abs(legal - (1 - share) * 400) <= {0.0: 0, 0.25: 40 + spared, 1.0: spared}[share]
+
+
+def never(state: Any, rng: Random) -> Any:
+    raise AssertionError("no demo of a good player was asked for")
+
+
+def test_demo_skill_is_the_share_of_good_moves_among_the_legal_ones() -> None:
+    task = load_task("games.tictactoe?style=short").with_options(size=400, demo_errors=0, demo_skill=1)
+    found = missed = 0
+    for prompt, completion in task.demos():
+        cells = str(prompt).removeprefix("tictactoe ")[:-3].replace(" ", "")
+        board = "".join(each if each in "XO" else "." for each in cells)
+        wins = {cell for cell in tictactoe.legal(board) if tictactoe.value(tictactoe.apply(board, cell)) < 0
+                and tictactoe.outcome(tictactoe.apply(board, cell))}  # fmt: skip
+        found += bool(wins) and int(completion) in wins
+        missed += bool(wins) and int(completion) not in wins
+    assert found > 50 and missed == 0  # who sees one move ahead never leaves a win
 
 
 @pytest.mark.parametrize("spec", SPECS)

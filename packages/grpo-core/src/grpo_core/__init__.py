@@ -16,6 +16,7 @@ from grpo_core.task import Invalid, Message, Opponent, Prompt, Row, Score, Task,
 from grpo_core.task_evaluation import EvaluationDefaults, EvaluationRecord, EvaluationReport
 
 if TYPE_CHECKING:
+    from grpo_core.config.resolution import task_for_model
     from grpo_core.evaluation.completer import Completer
     from grpo_core.evaluation.evaluate import evaluate
     from grpo_core.killable import KillablePool, Outcome, inside_worker
@@ -55,6 +56,7 @@ __all__ = [
     "ladder",
     "load_task",
     "reward",
+    "task_for_model",
     "train",
     "weighted_sum",
 ]
@@ -66,6 +68,7 @@ _LAZY = {
     "Scorer": "grpo_core.scoring",
     "evaluate": "grpo_core.evaluation.evaluate",
     "inside_worker": "grpo_core.killable",
+    "task_for_model": "grpo_core.config.resolution",
     "train": "grpo_core.training.trainer",
 }
 """Names that cost an import (torch, or processes), loaded when first touched."""

@@ -70,6 +70,18 @@ def make_environment_data(out: Path, as_json: bool, quiet: bool, **given: Any) -
     _make(out, as_json, quiet, kind="environment", **given)
 
 
+@chess.command("make-tokenizer", short_help="Write the tokenizer of small chess models.", context_settings=HELP)
+@click.argument("out", type=click.Path(path_type=Path, file_okay=False))
+def make_tokenizer(out: Path) -> None:
+    """Write a tokenizer with a token for each square into the folder OUT, for `grpo warm-start --tokenizer OUT`."""
+    from grpo_tasks_chess.tokenizer import chess_tokenizer
+
+    if out.exists() and any(out.iterdir()):
+        raise UserError(f"{out}: the folder is not empty; choose another.")
+    chess_tokenizer().save_pretrained(out)
+    click.echo(out)
+
+
 @chess.command(short_help="Check files of such data.", context_settings=HELP)
 @click.argument("files", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, alone on stdout.")

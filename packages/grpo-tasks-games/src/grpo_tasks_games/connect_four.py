@@ -184,8 +184,8 @@ def full(board: Board, rng: random.Random) -> int:
 
 
 def demos(config: ConnectFourConfig) -> Iterator[tuple[Prompt, str]]:
-    """Random moves, some into full columns or beside the board."""
-    return weak_demos(GAME, config, full)
+    """Random moves, some into full columns or beside the board, some of `careful`."""
+    return weak_demos(GAME, config, wrong=full, good=careful)
 
 
 GAME = Game(

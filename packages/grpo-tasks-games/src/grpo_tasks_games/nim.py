@@ -173,8 +173,8 @@ def too_many(heaps: Heaps, rng: random.Random) -> Move:
 
 
 def demos(config: NimConfig) -> Iterator[tuple[Prompt, str]]:
-    """Random moves, some of which take too many."""
-    return weak_demos(GAME, config, too_many)
+    """Random moves, some of which take too many, some of `best`."""
+    return weak_demos(GAME, config, wrong=too_many, good=lambda heaps, rng: best(heaps))
 
 
 GAME = Game(

@@ -15,19 +15,25 @@ DEMOS = 65_536
 
 
 def weak_demos(
-    game: Game, config: StyledConfig, wrong: Callable[[Any, random.Random], Any]
+    game: Game,
+    config: StyledConfig,
+    *,
+    wrong: Callable[[Any, random.Random], Any],
+    good: Callable[[Any, random.Random], Any],
 ) -> Iterator[tuple[Prompt, str]]:
-    """Positions of random games, each with a random legal move or, by `demo_errors`, with an illegal one.
+    """Positions of random games, each with an illegal move (`demo_errors`), a good one (`demo_skill`) or any legal one.
 
     Args:
         game: Whose `initial` takes (seed, config), `observe` (state, role, config) and `write` (action, state, config).
         config: Its options.
         wrong: `(state, rng)` -> what is written in place of an action but is none, or None where nothing is wrong.
+        good: `(state, rng)` -> the action of a player who is better than a random one.
     """
     rng = random.Random(f"demos/{config.seed}/{config.split}")
     for state in islice(_positions(game, config, rng), config.size or DEMOS):
-        mistake = wrong(state, rng) if rng.random() < config.demo_errors else None
-        action = rng.choice(game.legal(state)) if mistake is None else mistake
+        action = wrong(state, rng) if rng.random() < config.demo_errors else None
+        if action is None:
+            action = good(state, rng) if rng.random() < config.demo_skill else rng.choice(game.legal(state))
         yield game.observe(state, game.to_move(state), config), game.write(action, state, config)
 
 

@@ -1,4 +1,4 @@
-"""The games of `grpo-tasks-games`, as users write them: `games.tictactoe`."""
+"""What `grpo-tasks-games` contributes: `games.tictactoe` and other games, `grpo games …`."""
 
 from __future__ import annotations
 
@@ -11,3 +11,9 @@ from grpo_tasks_games.kuhn import game as kuhn_poker
 def grpo_games() -> list[Game]:
     """Every game of the package."""
     return [tictactoe.GAME, kuhn_poker.GAME, connect_four.GAME, nim.GAME]
+
+
+@hookimpl
+def grpo_commands() -> dict[str, str]:
+    """`grpo games`: ratings, exploitability."""
+    return {"games": "grpo_tasks_games.commands:games"}

@@ -26,10 +26,12 @@ class StyledConfig(GameConfig):
         style: `full` explains the game and asks for `<think>…</think><answer>[…]</answer>`; `chat` is the same as a
             message of the user; `short` is one line and a bare move, which a byte-level model of 2 M parameters learns.
         demo_errors: Share of the demos whose move is illegal, so that a warm start leaves something to learn.
+        demo_skill: Share of the other demos whose move is a good one (each game says of whom); else it is a random one.
     """
 
     style: Style = "full"
     demo_errors: float = Field(default=0.1, ge=0, le=1)
+    demo_skill: float = Field(default=0.0, ge=0, le=1)
 
 
 def ask(rules: str, short: str, slot: str, sample: str, thought: str, style: Style) -> Prompt:

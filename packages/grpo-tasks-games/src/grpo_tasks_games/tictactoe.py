@@ -126,8 +126,8 @@ def taken(board: Board, rng: random.Random) -> int | None:
 
 
 def demos(config: StyledConfig) -> Iterator[tuple[Prompt, str]]:
-    """Random moves, some on taken cells."""
-    return weak_demos(GAME, config, taken)
+    """Random moves, some on taken cells, some of `careful`."""
+    return weak_demos(GAME, config, wrong=taken, good=careful)
 
 
 GAME = Game(

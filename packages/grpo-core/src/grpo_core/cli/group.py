@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -98,6 +99,10 @@ def load_command(name: str) -> click.Command:
 
 
 def _load_of_plugin(target: str) -> click.Command:
+    if not sys.stderr.isatty():
+        from grpo_core.cli.settings import hide_bars  # imports pydantic, which `grpo --help` does without
+
+        hide_bars()
     try:
         command: object = plugins.resolve(target)
     except (ImportError, AttributeError) as error:

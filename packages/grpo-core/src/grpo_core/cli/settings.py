@@ -40,6 +40,12 @@ def read_settings(options: Mapping[str, str | None], overrides: Iterable[str], c
     return load_config(given, config_file=None if config_file is None else Path(config_file))
 
 
+def hide_bars() -> None:
+    """Keep the libraries' progress bars out of a log; before torch and transformers are imported."""
+    for name in BAR_SWITCHES:
+        os.environ.setdefault(name, "1")
+
+
 @contextlib.contextmanager
 def only_results_on_stdout(callbacks: Iterable[Callback] = ()) -> Iterator[None]:
     """Send what anybody prints meanwhile to stderr, without the libraries' progress bars.
@@ -60,7 +66,6 @@ def only_results_on_stdout(callbacks: Iterable[Callback] = ()) -> Iterator[None]
         logging.disable_progress_bar()
         hub.enable_progress_bars()  # type: ignore[attr-defined] # documented there, but not in its __all__
     else:
-        for name in BAR_SWITCHES:
-            os.environ.setdefault(name, "1")
+        hide_bars()
     with contextlib.redirect_stdout(sys.stderr):
         yield

@@ -28,6 +28,10 @@ Examples:
 @click.option("--out", "folder", required=True, metavar="FOLDER", help="Receives the model; must be new or empty.")
 @click.option("--model", metavar="MODEL", help="What to start from.")
 @click.option("--preset", metavar="PRESET", help="Start from a new model of this shape: tiny or small.")
+@click.option(
+    "--vocab-size", type=click.IntRange(min=1), help="Of a new model: learn a tokenizer; else it reads bytes."
+)
+@click.option("--tokenizer", metavar="MODEL", help="Of a new model: take the tokenizer of this model or folder.")
 @click.option("--max-steps", default=1000, type=click.IntRange(min=1), help="Optimizer steps.")
 @click.option("--batch-size", default=64, type=click.IntRange(min=1), help="Examples per step.")
 @click.option("--learning-rate", default=1e-3, type=click.FloatRange(min=0, min_open=True), help="Peak.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from grpo_core.binding import BoundTask
 from grpo_core.callbacks import EvalPhase
-from grpo_core.evaluation.intervals import CONFIDENCE
+from grpo_core.evaluation.intervals import CONFIDENCE, rate_over_rows
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.task import Score
 from grpo_core.task_evaluation import EvaluationRecord, EvaluationReport, Phase
@@ -106,17 +107,28 @@ def records_of(evaluation: Evaluation, task: BoundTask) -> list[EvaluationRecord
 def _own_metrics(
     evaluation: Evaluation, task: BoundTask, entry: Mapping[str, Any], seed: int, warn: Callable[[str], None]
 ) -> dict[str, float | None]:
+    """The task's metrics with their intervals: Wilson's for a share of the rows, else the bootstrap's.
+
+    A metric is such a share when a row alone gives 0, 1 or nothing, and all rows together give the mean of that. The
+    bootstrap of such a metric would claim certainty where all rows agree.
+    """
     numbers = batch_numbers(task, evaluation.scores)
     names = MetricNames(lambda name: "the evaluation" if f"eval//{name}" in evaluation_metrics("", entry) else "")
     numbers = names.claimed(numbers, task.name)
     _tell(numbers, warn)
     drawn = _resampled(evaluation, task, seed) if numbers.values else []
+    alone = [batch_numbers(task, scores).values for scores in evaluation.scores_by_row()] if numbers.values else []
     found: dict[str, float | None] = {}
     for name, value in numbers.values.items():
-        known = [each[name] for each in drawn if name in each]
-        low, high = np.quantile(known, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]) if known else (None, None)
-        ends = {"low": low, "high": high}
-        found |= {name: value} | {f"{name}_ci_{end}": None if at is None else float(at) for end, at in ends.items()}
+        shares = [each[name] for each in alone if name in each]
+        if set(shares) <= {0.0, 1.0} and shares and math.isclose(value, sum(shares) / len(shares)):
+            rate = rate_over_rows(shares)
+            ends: Sequence[float | None] = (rate.low, rate.high)
+        elif known := [each[name] for each in drawn if name in each]:
+            ends = [float(each) for each in np.quantile(known, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])]
+        else:
+            ends = (None, None)
+        found |= {name: value, f"{name}_ci_low": ends[0], f"{name}_ci_high": ends[1]}
     return found
 
 

@@ -127,7 +127,7 @@ class Evaluation:
         """[R] of each row: completions scored, and how many of them are solved."""
         return [
             (sum(not score.abstained for score in scores), sum(score.solved for score in scores))
-            for scores in self._scores_by_row()
+            for scores in self.scores_by_row()
         ]
 
     def pass_at(self, k: int) -> list[float]:
@@ -207,7 +207,7 @@ class Evaluation:
     def _over_rows(self, value: Callable[[Score], float | None]) -> list[float]:
         """[R] means over the scored completions of each row."""
         found = []
-        for scores in self._scores_by_row():
+        for scores in self.scores_by_row():
             values = [value(score) for score in scores if not score.abstained]
             known = [each for each in values if each is not None]
             found.append(sum(known) / len(known) if known else math.nan)
@@ -217,7 +217,8 @@ class Evaluation:
         """[R] means of [R·n] values."""
         return [sum(values[start : start + self.n]) / self.n for start in range(0, len(self.rows) * self.n, self.n)]
 
-    def _scores_by_row(self) -> list[Sequence[Score]]:
+    def scores_by_row(self) -> list[Sequence[Score]]:
+        """[R] the scores of each row's completions."""
         return [self.scores[start : start + self.n] for start in range(0, len(self.rows) * self.n, self.n)]
 
 

@@ -1,13 +1,25 @@
-"""Small models from nothing: a byte-level tokenizer and a Llama-type model, so that a task needs no download."""
+"""Small models from nothing: a tokenizer over bytes and a Llama-type model, so that a task needs no download."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from grpo_core.errors import unknown_name
+from grpo_core.errors import UserError, unknown_name
+from grpo_core.model_source import model_source
 
 PAD_TOKEN, EOS_TOKEN = "<|pad|>", "<|end|>"
+
+BYTES = 256
+
+WORDS = r"\n| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+| +|\s"
+"""What a learned token stays within: a line break, a word or signs with the space before them, one digit, spaces.
+
+Digits stand alone so that numbers can be computed with; a line break does, so that the last token of a prompt is the
+same whatever follows it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +50,72 @@ PRESETS = {
 
 def byte_tokenizer() -> Any:
     """A tokenizer whose tokens are the 256 bytes and two special ones: any text can be written, none is unknown."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
+    from tokenizers import Tokenizer, models, pre_tokenizers
 
     names = [PAD_TOKEN, EOS_TOKEN, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     tokenizer = Tokenizer(models.BPE(vocab={name: index for index, name in enumerate(names)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return _over_bytes(tokenizer)
+
+
+def learned_tokenizer(texts: Iterable[str], vocab_size: int) -> Any:
+    """A byte-level BPE tokenizer learned from texts: fewer tokens than bytes, and any text can be written.
+
+    Args:
+        texts: What it will read and write.
+        vocab_size: Tokens at most, the bytes and the two special ones included.
+
+    Raises:
+        UserError: there is no room for the bytes.
+    """
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+
+    special = [PAD_TOKEN, EOS_TOKEN]
+    if vocab_size < BYTES + len(special):
+        raise UserError(f"a vocabulary of {vocab_size}: the least is {BYTES + len(special)}, all bytes and two others.")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(WORDS), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=special,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return _over_bytes(tokenizer)
+
+
+def _over_bytes(tokenizer: Any) -> Any:
+    from tokenizers import decoders
+    from transformers import PreTrainedTokenizerFast
+
     tokenizer.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD_TOKEN, eos_token=EOS_TOKEN)
 
 
-def fresh_model(preset: str, seed: int) -> tuple[Any, Any]:
-    """A randomly initialised model of a preset's shape, and its tokenizer.
+def tokenizer_of(name: str) -> Any:
+    """The tokenizer of an embedded model, of a model's folder, or of a folder with a tokenizer alone.
+
+    Raises:
+        UserError: there is none of that name, or it has no token that ends a text.
+    """
+    from transformers import AutoTokenizer
+
+    alone = (Path(name).expanduser() / "tokenizer.json").is_file()
+    location = str(Path(name).expanduser()) if alone else model_source(name).location
+    tokenizer = AutoTokenizer.from_pretrained(location)
+    if tokenizer.eos_token_id is None or tokenizer.pad_token_id is None:
+        raise UserError(f"--tokenizer {name}: a new model needs one with an end token and a padding token.")
+    return tokenizer
+
+
+def fresh_model(preset: str, seed: int, tokenizer: Any = None) -> tuple[Any, Any]:
+    """A randomly initialised model of a preset's shape, and its tokenizer: of bytes, if none is given.
 
     Raises:
         UnknownNameError: no such preset.
@@ -59,7 +125,7 @@ def fresh_model(preset: str, seed: int) -> tuple[Any, Any]:
 
     if preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
-    shape, tokenizer = PRESETS[preset], byte_tokenizer()
+    shape, tokenizer = PRESETS[preset], tokenizer or byte_tokenizer()
     torch.manual_seed(seed)
     model = LlamaForCausalLM(
         LlamaConfig(

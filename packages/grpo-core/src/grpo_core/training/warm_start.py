@@ -15,6 +15,7 @@ from grpo_core.callbacks import Callback
 from grpo_core.errors import UserError
 from grpo_core.evaluation.evaluate import evaluate
 from grpo_core.model_source import model_source
+from grpo_core.policy.fresh import fresh_model, learned_tokenizer, tokenizer_of
 from grpo_core.policy.load import choose_device, load_policy
 from grpo_core.task import Prompt
 from grpo_core.taskspec import parse_task_specs
@@ -30,6 +31,8 @@ def warm_start(
     *,
     model: str | None = None,
     preset: str | None = None,
+    vocab_size: int | None = None,
+    tokenizer: str | None = None,
     max_steps: int = 1000,
     batch_size: int = 64,
     learning_rate: float = 1e-3,
@@ -48,6 +51,8 @@ def warm_start(
         out: Folder that receives the model; it must not exist, or be empty.
         model: What to start from; not with `preset`.
         preset: Start from a new model of this shape (see `policy.fresh.PRESETS`).
+        vocab_size: Tokens of a new model: its tokenizer is learned from the demos. By default it reads bytes.
+        tokenizer: Of a new model: that of another model or folder; not with `vocab_size`.
         max_steps: Optimizer steps.
         batch_size: Examples per step.
         learning_rate: Peak, after a linear warm-up.
@@ -63,7 +68,8 @@ def warm_start(
         The record that is written beside the model.
 
     Raises:
-        UserError: TRL is missing, no model or two are named, the folder is taken, or rows have no gold.
+        UserError: TRL is missing, no model or two are named, a tokenizer is asked for a model that has one, the folder
+            is taken, or rows have no gold.
     """
     try:
         from trl import SFTConfig, SFTTrainer
@@ -74,6 +80,10 @@ def warm_start(
 
     if (model is None) == (preset is None):
         raise UserError("give what to start from: --model NAME, or --preset tiny for a new model; not both.")
+    if model is not None and (vocab_size, tokenizer) != (None, None):
+        raise UserError(f"--model {model} has its tokenizer: --vocab-size and --tokenizer are for a --preset.")
+    if vocab_size is not None and tokenizer is not None:
+        raise UserError("give --vocab-size, to learn a tokenizer, or --tokenizer, to take one; not both.")
     folder = Path(out)
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"--out {out}: the folder is not empty; choose another.")
@@ -81,7 +91,12 @@ def warm_start(
         model_source(model)
     examples = _examples(task, max_steps * batch_size)
     where, _ = choose_device(device)
-    network, tokenizer = _start_from(model, preset, seed, device)
+    if model is not None:
+        policy = load_policy(model, device=device)
+        network, processing = policy.model, policy.tokenizer
+    else:
+        assert preset is not None
+        network, processing = fresh_model(preset, seed, _new_tokenizer(examples, vocab_size, tokenizer))
 
     class Progress(TrainerCallback):
         """Tells our callbacks of TRL's steps."""
@@ -93,7 +108,7 @@ def warm_start(
     with tempfile.TemporaryDirectory() as scratch:
         trainer = SFTTrainer(
             model=network,
-            processing_class=tokenizer,
+            processing_class=processing,
             train_dataset=datasets.Dataset.from_list(examples),
             callbacks=[Progress()],
             args=SFTConfig(
@@ -119,7 +134,7 @@ def warm_start(
         trainer.remove_callback(PrinterCallback)  # our callbacks tell of progress
         trainer.train()
     trainer.model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    processing.save_pretrained(folder)
     record = {
         "command": command,
         "task": task,
@@ -144,14 +159,18 @@ def _start_record(model: str) -> Any:
     return orjson.loads(record.read_bytes()) if record.is_file() else model
 
 
-def _start_from(model: str | None, preset: str | None, seed: int, device: str) -> tuple[Any, Any]:
-    if model is not None:
-        policy = load_policy(model, device=device)
-        return policy.model, policy.tokenizer
-    from grpo_core.policy.fresh import fresh_model
+def _new_tokenizer(examples: Sequence[Mapping[str, Any]], vocab_size: int | None, name: str | None) -> Any:
+    """The tokenizer that is asked for; None for the one of bytes."""
+    if name is not None:
+        return tokenizer_of(name)
+    if vocab_size is None:
+        return None
+    return learned_tokenizer((text for example in examples for text in _texts(example)), vocab_size)
 
-    assert preset is not None
-    return fresh_model(preset, seed)
+
+def _texts(example: Mapping[str, Any]) -> list[str]:
+    parts = (example["prompt"], example["completion"])
+    return [text for part in parts for text in ([part] if isinstance(part, str) else [one["content"] for one in part])]
 
 
 def _examples(task: str, wanted: int) -> list[Mapping[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 from pydantic import Field
@@ -110,8 +111,8 @@ def strange(hand: Hand, rng: random.Random) -> str:
 
 
 def demos(config: KuhnConfig) -> Iterator[tuple[Prompt, str]]:
-    """Random moves, some of them none."""
-    return weak_demos(GAME, config, strange)
+    """Random moves, some of them none, some of `equilibrium`."""
+    return weak_demos(GAME, config, wrong=strange, good=partial(equilibrium, config=config))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from grpo_core import Row, Score, Task, TaskConfig, reward
+from grpo_core.binding import BoundTask
+from grpo_core.evaluation.entry import entry_of
+from grpo_core.evaluation.results import Evaluation
+from grpo_core.taskspec import TaskSpec
+
+
+@reward()
+def seat(row):
+    return 0.0
+
+
+def metrics(scores: Sequence[Score]) -> Mapping[str, float]:
+    mine = [score for score in scores if score.parts["seat"] == 1.0]
+    lost = sum(score.value == -1.0 for score in mine)
+    return {"play/lost": lost, **({"play/loss_rate": lost / len(mine)} if mine else {})}
+
+
+TASK = BoundTask(
+    Task("play", lambda config: [Row(id="1")], lambda row: "", lambda text: text, (seat,), row=Row, metrics=metrics),
+    "a.play",
+    TaskConfig(),
+    TaskSpec("a.play"),
+)
+
+
+def own_metrics(scores: Sequence[Score]) -> dict[str, float]:
+    rows = [Row(id=str(index)) for index in range(len(scores))]
+    none = [False] * len(scores)
+    evaluation = Evaluation(rows, [""] * len(scores), [1] * len(scores), none, scores, temperature=0.0, split="test")
+    found: dict[str, float] = entry_of(evaluation, TASK, seed=0)["metrics"]
+    return found
+
+
+def test_a_rate_of_zero_is_not_certain() -> None:
+    found = own_metrics([Score(1.0, {"seat": 1.0})] * 20 + [Score(-1.0, {"seat": 0.0})] * 20)
+    # Wilson's upper end for 0 of 20: z²/(n + z²) = 3.8415 / 23.8415 = 0.1611. The rows of the other seat do not count.
+    assert found["play/loss_rate"] == 0.0
+    assert (found["play/loss_rate_ci_low"], found["play/loss_rate_ci_high"]) == (0.0, pytest.approx(0.1611, abs=1e-4))
+
+
+def test_a_count_keeps_the_bootstrap() -> None:
+    found = own_metrics([Score(-1.0, {"seat": 1.0})] * 10 + [Score(1.0, {"seat": 1.0})] * 10)
+    assert found["play/lost"] == 10.0
+    # Binomial with n = 20, p = 1/2: its 2.5% and 97.5% quantiles are 6 and 14.
+    assert (found["play/lost_ci_low"], found["play/lost_ci_high"]) == (
+        pytest.approx(6, abs=1),
+        pytest.approx(14, abs=1),
+    )

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_core.errors import UserError
+from grpo_core.policy.fresh import byte_tokenizer, fresh_model, learned_tokenizer, tokenizer_of
+
+TEXTS = ["Write a program.\n```python\nprint(12 + 34)\n```", "print(x)\n    print(y)\n"] * 5
+LEARNED = learned_tokenizer(TEXTS, 300)
+
+
+def test_words_become_tokens_and_digits_and_line_breaks_stay_alone() -> None:
+    tokens = [LEARNED.decode([each]) for each in LEARNED(" program.\n12\n    print")["input_ids"]]
+    assert tokens == [" program", ".", "\n", "1", "2", "\n", "    ", "print"]
+    assert len(LEARNED) <= 300
+
+
+@given(st.text(max_size=40))
+def test_any_text_comes_back(text: str) -> None:
+    for tokenizer in (LEARNED, byte_tokenizer()):
+        assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_a_line_that_ends_has_the_same_tokens_whatever_follows(prompt: str, completion: str) -> None:
+    alone = LEARNED(prompt + "\n")["input_ids"]
+    assert LEARNED(prompt + "\n" + completion)["input_ids"][: len(alone)] == alone
+
+
+def test_the_smallest_vocabulary_is_that_of_bytes() -> None:
+    assert len(learned_tokenizer(TEXTS, 258)) == 258
+    with pytest.raises(UserError, match="258"):
+        learned_tokenizer(TEXTS, 257)
+
+
+def test_a_new_model_takes_the_tokenizer_of_a_folder_or_a_model(tmp_path: Path) -> None:
+    LEARNED.save_pretrained(tmp_path)
+    model, tokenizer = fresh_model("tiny", 0, tokenizer_of(str(tmp_path)))
+    assert tokenizer.get_vocab() == LEARNED.get_vocab()
+    assert model.get_input_embeddings().num_embeddings == len(LEARNED)
+    assert (model.config.eos_token_id, model.config.pad_token_id) == (LEARNED.eos_token_id, LEARNED.pad_token_id)
+    assert len(tokenizer_of("tiny")) == 258
+
+
+def test_a_tokenizer_that_is_not_there_is_named() -> None:
+    with pytest.raises(UserError, match="tinny"):
+        tokenizer_of("tinny")

@@ -1,0 +1,141 @@
+"""`grpo games …`: how well models play, beyond a win rate."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from grpo_core import UserError
+
+HELP = {"help_option_names": ["-h", "--help"], "show_default": True}
+
+DEVICE = click.option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, alone on stdout.")
+
+
+@click.group(context_settings=HELP)
+def games() -> None:
+    """Games: ratings and exact exploitability of models."""
+
+
+@games.command(short_help="Rate models by games between them.", context_settings=HELP)
+@click.argument("players", nargs=-1, required=True)
+@click.option("--task", default="games.tictactoe", metavar="TASK", help="The game and its options.")
+@click.option("--episodes", default=200, type=click.IntRange(min=2), help="Games of each pair, half in each seat.")
+@click.option("--anchor", metavar="PLAYER", help="Whose rating is 0; by default the last player.")
+@click.option("--seed", default=0, type=click.IntRange(min=0), help="Of starts, sampling and resampling.")
+@DEVICE
+@JSON
+@click.option("--quiet", is_flag=True, help="No progress.")
+def elo(
+    players: tuple[str, ...],
+    task: str,
+    episodes: int,
+    anchor: str | None,
+    seed: int,
+    device: str,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Elo ratings of PLAYERS with 95% intervals: every pair plays, at temperature 1.
+
+    PLAYERS are models, as for --model (the checkpoints of a run are RUN/training_state/step_*/model), and scripted
+    players of the game, as random and perfect, which do not play each other.
+    """
+    from grpo_tasks_games.elo import ratings
+    from grpo_tasks_games.matches import meet, pairs_of
+
+    if episodes % 2:
+        raise UserError(f"--episodes {episodes}: an even number, half for each seat.")
+    anchor = anchor or players[-1]
+    if anchor not in players:
+        raise UserError(f"--anchor {anchor}: one of the players, {', '.join(players)}.")
+    spec, why = _task_for(task, players)
+    if why and not quiet:
+        click.echo(f"task      {spec}: {why}", err=True)
+    pairs = pairs_of(spec, players)
+    results = {}
+    with click.progressbar(pairs, label="pairs", file=sys.stderr, hidden=quiet or not sys.stderr.isatty()) as bar:
+        for player, other in bar:
+            results[player, other] = meet(spec, player, other, episodes=episodes, seed=seed, device=device)
+    rated = ratings({pair: each[:3] for pair, each in results.items()}, anchor, seed=seed)
+    if as_json:
+        _print_json(
+            {
+                "task": spec,
+                "episodes": episodes,
+                "anchor": anchor,
+                "ratings": {player: rating._asdict() for player, rating in rated.items()},
+                "results": [{"player": a, "other": b, **each._asdict()} for (a, b), each in results.items()],
+            }
+        )
+        return
+    _table(
+        ("player", "Elo", "95% interval"),
+        [
+            (player, f"{each.elo:+.0f}", "anchor" if player == anchor else f"{each.low:+.0f} to {each.high:+.0f}")
+            for player, each in rated.items()
+        ],
+    )
+    _table(
+        ("player", "other", "wins", "draws", "losses", "of these illegal"),
+        [(a, b, *map(str, each)) for (a, b), each in results.items()],
+    )
+
+
+@games.command(short_help="Exact exploitability in Kuhn poker.", context_settings=HELP)
+@click.argument("models", nargs=-1, required=True)
+@click.option("--task", default="games.kuhn_poker", metavar="TASK", help="Kuhn poker and its options.")
+@DEVICE
+@JSON
+def exploitability(models: tuple[str, ...], task: str, device: str, as_json: bool) -> None:
+    """What a best response wins against each of MODELS in Kuhn poker, in chips per game: 0 is an equilibrium.
+
+    Exact: from the log-probabilities of both moves in all twelve information sets, given that the move is legal; beside
+    it how probable an illegal one is. Playing at random has 0.458.
+    """
+    from grpo_tasks_games.kuhn.model import play_of
+
+    spec, why = _task_for(task, models)
+    if why and not as_json:
+        click.echo(f"task      {spec}: {why}", err=True)
+    found = {model: play_of(spec, model, device=device) for model in models}
+    if as_json:
+        _print_json({"task": spec, "models": {model: each.as_json() for model, each in found.items()}})
+        return
+    _table(
+        ("model", "exploitability", "value of first", "illegal", "P(bet)"),
+        [
+            (model, f"{each.exploitability:.4f}", f"{each.value:+.4f}", f"{each.illegal:.4f}", each.summary())
+            for model, each in found.items()
+        ],
+    )
+
+
+def _task_for(task: str, models: tuple[str, ...]) -> tuple[str, str]:
+    """The task with what an embedded model among the players was made with, and why."""
+    from grpo_core import load_task, task_for_model
+
+    game = load_task(task).task.game
+    for model in models:
+        if game is None or model not in game.scripted:
+            spec, why = task_for_model(task, model)
+            if why:
+                return spec, why
+    return task, ""
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    for row in (heads, *rows):
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    click.echo()
+
+
+def _print_json(data: Mapping[str, Any]) -> None:
+    import orjson
+
+    click.echo(orjson.dumps(data, option=orjson.OPT_INDENT_2).decode())

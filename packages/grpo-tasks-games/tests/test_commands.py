@@ -1,0 +1,102 @@
+"""`grpo games …`, on the embedded model, which cannot play."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from grpo_core import UserError
+from grpo_tasks_games.commands import games
+from grpo_tasks_games.kuhn.theory import NAMES, exploitability
+from grpo_tasks_games.matches import Result, pairs_of
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(games, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_every_model_meets_everybody_and_scripts_do_not_meet() -> None:
+    assert pairs_of("games.tictactoe", ["random", "a", "perfect", "b"]) == [
+        ("a", "b"),
+        ("a", "random"),
+        ("a", "perfect"),
+        ("b", "random"),
+        ("b", "perfect"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("task", "players", "said"),
+    [
+        ("games.tictactoe", ["random", "perfect"], "give a model"),
+        ("games.tictactoe", ["a"], "any_perfect"),
+        ("games.tictactoe", ["a", "a"], "twice"),
+        ("games.tictactos", ["a", "random"], "tictactoe"),
+    ],
+)
+def test_who_cannot_play_is_told_why(task: str, players: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        pairs_of(task, players)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("elo", "tiny", "random", "--episodes", "3"), "even"),
+        (("elo", "tiny", "random", "--anchor", "perfect"), "one of the players"),
+        (("elo", "tinny", "random"), "tiny"),
+        (("exploitability", "tiny", "--task", "games.nim"), "kuhn_poker"),
+    ],
+)
+def test_bad_arguments_are_told_in_one_line(arguments: tuple[str, ...], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        run(*arguments)
+
+
+def fixed(monkeypatch: pytest.MonkeyPatch, results: dict[tuple[str, str], Result]) -> list[Any]:
+    asked: list[Any] = []
+
+    def meet(task: str, player: str, other: str, **options: Any) -> Result:
+        asked.append((task, options))
+        return results[player, other]
+
+    monkeypatch.setattr("grpo_tasks_games.matches.meet", meet)
+    return asked
+
+
+def test_ratings_of_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = {("tiny", "random"): Result(10, 0, 30, 5), ("tiny", "perfect"): Result(0, 4, 36, 7)}
+    asked = fixed(monkeypatch, results)
+    found = json.loads(run("elo", "tiny", "random", "perfect", "--episodes", "40", "--anchor", "random", "--json"))
+    numbers = {"wins": 10, "draws": 0, "losses": 30, "illegal": 5}
+    assert found["results"][0] == {"player": "tiny", "other": "random", **numbers}
+    assert found["ratings"]["random"] == {"elo": 0.0, "low": 0.0, "high": 0.0}
+    # 400 · log10((10 + 0.75) / (30 + 0.75)) = −182.6
+    assert found["ratings"]["tiny"]["elo"] == pytest.approx(-182.6, abs=0.5)
+    assert found["ratings"]["perfect"]["elo"] > 0 > found["ratings"]["tiny"]["high"]
+    assert asked[0] == ("games.tictactoe", {"episodes": 40, "seed": 0, "device": "auto"})
+    text = run("elo", "tiny", "random", "perfect", "--episodes", "40", "--anchor", "random")
+    assert "random" in text and "anchor" in text and "-183" in text
+
+
+def test_a_model_really_plays() -> None:
+    task = "games.tictactoe?style=short"
+    found = json.loads(run("elo", "tiny", "random", "--task", task, "--episodes", "4", "--json"))
+    (result,) = found["results"]
+    # It has learned sums alone: 4 games, all lost by its first move.
+    assert result == {"player": "tiny", "other": "random", "wins": 0, "draws": 0, "losses": 4, "illegal": 4}
+
+
+def test_exploitability_is_that_of_the_strategy(tmp_path: Path) -> None:
+    task = "games.kuhn_poker?style=short"
+    found = json.loads(run("exploitability", "tiny", "--task", task, "--json"))["models"]["tiny"]
+    assert list(found["strategy"]) == list(NAMES)
+    assert found["exploitability"] == exploitability(found["strategy"]) > 0
+    assert 0.9 < found["illegal"] <= 1
+    assert f"{found['exploitability']:.4f}" in run("exploitability", "tiny", "--task", task)
