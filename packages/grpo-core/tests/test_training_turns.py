@@ -103,9 +103,21 @@ def test_roles_have_baselines_of_their_own() -> None:
         rollout(turn((7,), (3,)), role="second", value=-1.0, group=1),
         rollout(turn((1,), (2,)), role="first", value=1.0),
     ]
-    made = estimated(collated(*rollouts), rollouts, baseline="role")
+    estimator = AdvantageEstimator(settings(scale_rewards="none", baseline="role"), {})
+    rewards = torch.tensor([1.0, -1.0, 1.0], dtype=torch.float64)
+    made = estimator(collated(*rollouts), rollouts, rewards, ["t"] * 3, beta=0.0).advantages
     # b starts at 0 and is read before it moves to 0.05 of what it sees
     assert made.tolist() == pytest.approx([1.0, -1.0, 0.95])
+    # One mean for both: b = 0, 0.05, 0.95 · 0.05 − 0.05 = −0.0025, so A = 1, −1.05, 1.0025.
+    assert estimator.metrics["baseline/roles_mse"] == pytest.approx((1 + 1 + 0.95**2) / 3)
+    assert estimator.metrics["baseline/pooled_mse"] == pytest.approx((1 + 1.05**2 + 1.0025**2) / 3)
+
+
+def test_a_task_without_roles_has_no_such_comparison() -> None:
+    one = rollout(turn((1,), (2,)))
+    estimator = AdvantageEstimator(settings(scale_rewards="none", baseline="role"), {})
+    estimator(collated(one), [one], torch.ones(1, dtype=torch.float64), ["t"], beta=0.0)
+    assert estimator.metrics == {}
 
 
 def gradient(batch: TrainBatch, **options: object) -> torch.Tensor:

@@ -29,6 +29,7 @@ class AdvantageEstimator:
 
     Attributes:
         state: Running values of the baseline, as JSON.
+        metrics: Of the last batch.
     """
 
     def __init__(self, config: TrainerConfig, tasks: Mapping[str, BoundTask]) -> None:
@@ -44,6 +45,7 @@ class AdvantageEstimator:
             part.name: part.weight for task in tasks.values() for part in task.rewards if part.is_criterion
         }
         self.state: dict[str, float] = {}
+        self.metrics: dict[str, float] = {}
 
     @property
     def needs_greedy(self) -> bool:
@@ -82,6 +84,13 @@ class AdvantageEstimator:
         inputs = self._inputs(batch, rollouts, labels, penalties, greedy_rewards)
         provided = {name: inputs[name]() for name in sorted(self._asked_for)}
         advantages: Tensor = self._baseline(rewards, groups, **provided, **self._arguments)
+        scored = ~rewards.isnan()
+        if "roles" in self._asked_for and any(rollout.role for rollout in rollouts) and scored.any():
+            pooled = self._baseline(rewards, groups, **{**provided, "roles": labels}, **self._arguments)
+            self.metrics = {
+                "baseline/roles_mse": float(advantages[scored].square().mean()),
+                "baseline/pooled_mse": float(pooled[scored].square().mean()),
+            }
         scale = self.config.scale_rewards
         assert scale is not None, "the configuration is resolved"
         if not per_token:

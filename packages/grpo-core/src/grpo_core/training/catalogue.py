@@ -84,6 +84,18 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("advantage_mean", "mean of the advantages", "near 0 with a baseline of the batch itself", _REWARDS),
     Metric("advantage_std", "standard deviation of the advantages", "not 0", _REWARDS),
     Metric(
+        "baseline/roles_mse",
+        "mean of (R − b)², b the running mean of the seat; with `trainer.baseline=role`, in games",
+        "below `baseline/pooled_mse`, by the square of half of what the seats' returns differ by",
+        _REWARDS,
+    ),
+    Metric(
+        "baseline/pooled_mse",
+        "the same with one running mean for all seats, kept beside it to compare",
+        "as above",
+        _REWARDS,
+    ),
+    Metric(
         "completions/mean_length",
         "tokens, end-of-sequence included",
         "stable; steady growth with constant reward is padding",

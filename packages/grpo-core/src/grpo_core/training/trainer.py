@@ -257,6 +257,7 @@ class Trainer:
         metrics = {
             **rollout_metrics(rollouts, labels, rewards, batch),
             **self._task_metrics(rollouts, labels),
+            **self.estimator.metrics,
             **collected.metrics,
             "generate_s": generate_s,
         }
