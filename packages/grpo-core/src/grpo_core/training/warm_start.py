@@ -22,7 +22,10 @@ from grpo_core.taskspec import parse_task_specs
 from grpo_core.training.provenance import versions
 
 RECORD = "warm_start.json"
-"""Beside the model: the command, the seed and the evaluation that it was made with."""
+"""Beside the model: the command, the seed, the loss and the evaluation that it was made with."""
+
+LOGGING_STEPS = 100
+"""Steps that one logged loss is the mean of."""
 
 
 def warm_start(
@@ -99,18 +102,28 @@ def warm_start(
         network, processing = fresh_model(preset, seed, _new_tokenizer(examples, vocab_size, tokenizer))
 
     class Progress(TrainerCallback):
-        """Tells our callbacks of TRL's steps."""
+        """Tells our callbacks of TRL's steps, and keeps the losses."""
+
+        def __init__(self) -> None:
+            self.losses: dict[str, float] = {}
+
+        def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if "loss" in kwargs["logs"]:  # the last log is of the whole training, and holds none
+                self.losses[str(state.global_step)] = kwargs["logs"]["loss"]
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            loss = f", loss {next(reversed(self.losses.values())):.3f}" if self.losses else ""
             for callback in callbacks:
-                callback.on_progress("supervised fine-tuning", state.global_step, state.max_steps)
+                callback.on_progress(f"supervised fine-tuning{loss}", state.global_step, state.max_steps)
+
+    progress = Progress()
 
     with tempfile.TemporaryDirectory() as scratch:
         trainer = SFTTrainer(
             model=network,
             processing_class=processing,
             train_dataset=datasets.Dataset.from_list(examples),
-            callbacks=[Progress()],
+            callbacks=[progress],
             args=SFTConfig(
                 output_dir=scratch,
                 max_steps=max_steps,
@@ -125,7 +138,7 @@ def warm_start(
                 gradient_checkpointing=False,
                 report_to="none",
                 save_strategy="no",
-                logging_strategy="no",
+                logging_steps=min(LOGGING_STEPS, max_steps),
                 disable_tqdm=True,
                 dataloader_pin_memory=where.type == "cuda",
                 max_length=None,
@@ -144,6 +157,7 @@ def warm_start(
         "learning_rate": learning_rate,
         "lr_scheduler_type": lr_scheduler_type,
         "seed": seed,
+        "loss": progress.losses,
         "evaluation": evaluate(
             task, str(folder.resolve()), size=eval_size, seed=seed, device=device, callbacks=callbacks
         ),
