@@ -46,12 +46,17 @@ def _positions(game: Game, config: StyledConfig, rng: random.Random) -> Iterator
 
 
 def one_ply(game: Game, state: Any, rng: random.Random) -> Any:
-    """Win at once if that is possible, else let the other not win at once if that is possible, else at random."""
+    """One of `one_ply_moves`, at random."""
+    return rng.choice(one_ply_moves(game, state))
+
+
+def one_ply_moves(game: Game, state: Any) -> list[Any]:
+    """Those that win at once; if none does, those after which the other cannot; if there are none, all."""
     actions, role = list(game.legal(state)), game.to_move(state)
     after = {action: game.apply(state, action) for action in actions}
     wins = [action for action in actions if _won(game, after[action], role)]
     safe = [action for action in actions if not _loses_at_once(game, after[action], role)]
-    return rng.choice(wins or safe or actions)
+    return wins or safe or actions
 
 
 def _won(game: Game, state: Any, role: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 
 from grpo_core import Game, Invalid, Prompt
-from grpo_tasks_games.players import one_ply, weak_demos
+from grpo_tasks_games.players import one_ply_moves, weak_demos
 from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, StyledConfig, ask, find_move, reply
 
 Board = str
@@ -115,9 +115,15 @@ def any_best(board: Board, rng: random.Random) -> int:
     return rng.choice(best_moves(board))
 
 
+@cache
+def careful_moves(board: Board) -> list[int]:
+    """The moves that win or block, where there are any; else all."""
+    return one_ply_moves(GAME, board)
+
+
 def careful(board: Board, rng: random.Random) -> int:
     """Wins or blocks where it can."""
-    return int(one_ply(GAME, board, rng))
+    return rng.choice(careful_moves(board))
 
 
 def taken(board: Board, rng: random.Random) -> int | None:
