@@ -87,3 +87,13 @@ def test_a_folder_with_something_in_it_is_left_alone(tasks: Path, tmp_path: Path
 def test_rows_without_gold_are_refused(tasks: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no gold"):
         warm_start(f"{tasks}:nogold", tmp_path / "out", preset="tiny")
+
+
+def test_rows_that_cannot_be_held_out_are_told_before_the_training(tmp_path: Path) -> None:
+    rows = "from grpo_core import Task, Row, reward\n\n\n@reward()\ndef one(answer):\n    return 1.0\n\n\n"
+    only_train = "def load(config):\n    return [Row(id='a', gold='a')] if config.split == 'train' else []\n\n\n"
+    task = "t = Task('t', load, lambda row: 'p', lambda text: text, (one,), row=Row)\n"
+    (tmp_path / "t.py").write_text(rows + only_train + task)
+    with pytest.raises(UserError, match="no rows for split 'test'"):
+        warm_start(f"{tmp_path / 't.py'}:t", tmp_path / "out", preset="tiny", max_steps=1)
+    assert not (tmp_path / "out").exists()

@@ -13,7 +13,9 @@ from grpo_core.apportion import Quotas
 from grpo_core.binding import bind
 from grpo_core.callbacks import Callback
 from grpo_core.errors import UserError
+from grpo_core.evaluation.asked import asked_tasks
 from grpo_core.evaluation.evaluate import evaluate
+from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.model_source import model_source
 from grpo_core.policy.fresh import fresh_model, learned_tokenizer, tokenizer_of
 from grpo_core.policy.load import choose_device, load_policy
@@ -92,6 +94,8 @@ def warm_start(
         raise UserError(f"--out {out}: the folder is not empty; choose another.")
     if model is not None:
         model_source(model)
+    # A task that cannot be evaluated is refused before it is trained on for an hour.
+    asked_tasks(task, {}, EvaluationSettings(size=eval_size, seed=seed))
     examples = _examples(task, max_steps * batch_size)
     where, _ = choose_device(device)
     if model is not None:
