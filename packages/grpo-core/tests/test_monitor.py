@@ -175,3 +175,8 @@ def test_a_real_run_whose_completions_never_end_is_warned_of(tmp_path: Path, mon
     assert len(said) == (1 if monitored else 0)
     events = (result.run_dir / "logs" / "events.jsonl").read_text()
     assert ("hit trainer.max_completion_length=2" in events) is monitored
+
+
+def test_equal_rewards_say_nothing_where_no_group_is_compared() -> None:
+    alike = [{"frac_reward_zero_std": 0.9}] * 5
+    assert warnings(alike) and not warnings(alike, baseline="role", scale_rewards="none")

@@ -199,13 +199,22 @@ def test_demos_teach_both_sides_from_the_train_split() -> None:
 
 
 def test_demos_answer_their_request() -> None:
-    for prompt, text in islice(load_task("code.prediction_game?faulty=0&size=60").demos(), 0, 60, 2):
+    for prompt, text in islice(load_task("code.prediction_game?faulty=0&plain=0&size=60").demos(), 0, 60, 2):
         assert isinstance(prompt, str)
         hint, numbers = prompt.split("Use ")[1].split(". Answer")[0].split(", ")
         assert {"a for loop": "for ", "a while loop": "while ", "a function": "def ", "a list": "["}.get(
             hint, ""
         ) in text
         assert all(number in text for number in numbers.split(" and "))
+
+
+def test_plain_demos_print_a_number_of_the_request() -> None:
+    demos = list(load_task("code.prediction_game?faulty=0&plain=1&size=60").demos())
+    for (prompt, text), (asked, answer) in zip(demos[::2], demos[1::2], strict=True):
+        assert answer.strip() in re.findall(r"[0-9]+", str(prompt).split("Use ")[1])
+        program = text.removeprefix("```python\n").removesuffix("\n```")
+        assert re.fullmatch(r"print\([0-9]+\)|([nx]) = [0-9]+\nprint\(\1\)", program)
+        assert program in str(asked) and TASK.score(text, ROW, (answer,) * 4).value == -1.0  # predicted every time
 
 
 def test_rows_of_the_test_split_are_of_it() -> None:

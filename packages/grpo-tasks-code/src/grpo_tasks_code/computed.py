@@ -215,6 +215,7 @@ TASK = Task(
     row=ComputedRow,
     compose=weighted_sum(invalid=NO_PROGRAM),
     max_completion_length=512,
+    default_model="code-tiny",
     timeout_s=INPUTS * MAX_TIMEOUT_S + 15,  # the sandbox's own limits come first
     conditions=conditions,
 )

@@ -177,6 +177,7 @@ TASK = Task(
     compose=weighted_sum(invalid=NO_PROGRAM),
     solved=solved,
     max_completion_length=512,
+    default_model="code-tiny",
     timeout_s=2 * MAX_TIMEOUT_S,  # the sandbox's own limit comes first, so that a slow program is named as what it is
     demos=demos,
     exempt={"split": "there is one prompt"},

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from grpo_core import registry
 from grpo_core.callbacks import Callback, RunInfo, StepRecord
 from grpo_core.tracking.jsonl import last_logged
 
@@ -107,13 +108,14 @@ def rules(config: RunConfig, kl_target: float, *, skipped: float = 0.0) -> list[
         skipped: Updates skipped before.
     """
     trainer = config.trainer
+    compares = registry.needs_group(trainer.baseline)  # else a completion learns from more than its group
     return [
         Rule(("skipped_updates",), _grows(skipped), 1, lambda value, _: _skipped(value, config)),
         Rule(("abstained",), lambda value, _: value > 0, 1, _abstained),
         Rule(("grad_norm",), lambda value, _: value == 0, 3, lambda _, metrics: _no_gradient(metrics, trainer)),
         Rule(
             ("frac_reward_zero_std",),
-            lambda value, _: value > MAX_ZERO_STD,
+            lambda value, _: value > MAX_ZERO_STD and compares,
             5,
             lambda value, metrics: (
                 f"{value:.0%} of the groups have equal rewards{{since}}, so they teach nothing: "

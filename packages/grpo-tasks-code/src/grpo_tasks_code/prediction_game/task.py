@@ -47,6 +47,8 @@ class PredictionGameConfig(ProceduralConfig):
         timeout_s: Seconds that a program may run, each time.
         memory_mib: Memory that it may take.
         faulty: Share of the demos, for a warm start, that do not run.
+        plain: Share of the demos that print a number of the request and compute nothing, so that there is a predictable
+            way to answer that can be unlearned.
         opponent: `base` (the starting policy), another model as for `--model`, or an OpenAI-compatible endpoint.
     """
 
@@ -59,6 +61,7 @@ class PredictionGameConfig(ProceduralConfig):
     timeout_s: float = Field(default=3.0, gt=0, le=MAX_TIMEOUT_S)
     memory_mib: int = Field(default=512, ge=MIN_MEMORY_MIB)
     faulty: float = Field(default=0.15, ge=0, le=1)
+    plain: float = Field(default=0.4, ge=0, le=1)
     opponent: str = "base"
 
 
@@ -195,11 +198,14 @@ def evaluation() -> EvaluationDefaults:
 def demos(config: PredictionGameConfig) -> Iterator[tuple[str, str]]:
     """In turn: a request of the train split with a program, and a program with the question and what it prints.
 
-    One model plays both sides, so a warm start teaches both: to write a program, some of them broken, and to read one.
+    One model plays both sides, so a warm start teaches both: to write a program, some of them plain or broken, and to
+    read one.
     """
     for index in count():
         random = Random(f"prediction_game demos/{config.seed}/{index // 2}")
         row, program = _demo(random, config.min_difficulty, config.max_difficulty)
+        if random.random() < config.plain:
+            program = _plain(random, row)
         if index % 2:
             yield question(program.source), f" {program.output}"
         else:
@@ -221,6 +227,13 @@ def _demo(random: Random, easiest: int, hardest: int) -> tuple[PredictionGameRow
             return row, program
 
 
+def _plain(random: Random, row: PredictionGameRow) -> Program:
+    """A program that anybody can predict."""
+    number, name = random.choice(row.numbers), random.choice("nx")
+    source = random.choice((f"print({number})", f"{name} = {number}\nprint({name})"))
+    return Program(source, str(number), "plain")
+
+
 TASK = Task(
     "prediction_game",
     load,
@@ -232,6 +245,7 @@ TASK = Task(
     compose=weighted_sum(invalid=INVALID),
     solved=solved,
     max_completion_length=200,
+    default_model="code-tiny",
     timeout_s=2 * MAX_TIMEOUT_S + 15,  # the sandbox's own limits come first
     opponent=opponent,
     demos=demos,
