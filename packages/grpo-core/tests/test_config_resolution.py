@@ -12,6 +12,7 @@ from grpo_core import Row, Task, registry, reward
 from grpo_core.config import RunConfig, TrainerConfig, choose_model, load_config, resolve, to_yaml
 from grpo_core.config.resolution import _CLIP_OF_LOSS
 from grpo_core.errors import UnknownNameError, UserError
+from grpo_core.model_source import model_source
 from grpo_core.plugins import EmbeddedModel, PluginHost, hookimpl
 
 
@@ -98,6 +99,15 @@ def test_a_model_that_is_not_there_is_said_at_once(host: PluginHost) -> None:
         resolve(RunConfig(task="toy.small", model="tinny"), host=host)
     with pytest.raises(UserError, match=r"--model \./nowhere: there is no such folder"):
         resolve(RunConfig(task="toy.small", model="./nowhere"), host=host)
+
+
+def test_a_folder_that_is_named_like_a_hub_model_is_told_how_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run/step_1/model").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"write \./run/step_1/model"):
+        model_source("run/step_1/model")
 
 
 def test_a_wrong_recommendation_is_named(host: PluginHost, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,8 @@ def model_source(name: str, host: PluginHost | None = None) -> ModelSource:
         return ModelSource("embedded", name, embedded[name].path, embedded[name].description)
     if name.count("/") == 1 and all(name.split("/")):
         return ModelSource("hub", name, name, "a hub id")
+    if path.is_dir():
+        raise UserError(f"no model {name!r}, but there is a folder of that name: write ./{name}.")
     raise UserError(
         f"no model {name!r}.{near_match(name, embedded)} Embedded: {', '.join(sorted(embedded)) or '(none)'}. "
         "A hub id has an owner (Qwen/Qwen2.5-0.5B-Instruct), a local folder begins with ./ or /, "
