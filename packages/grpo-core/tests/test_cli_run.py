@@ -182,13 +182,14 @@ def test_warm_start_passes_everything_on(
     monkeypatch.setattr(grpo_core.training, "warm_start", SimpleNamespace(warm_start=fake), raising=False)
     monkeypatch.setattr("sys.argv", ["/usr/bin/grpo", "warm-start", "--task", "./rhyme.py:one"])
     arguments = ["warm-start", "--task", "./rhyme.py:one", "--out", "warm", "--preset", "tiny", "--max-steps", "5"]
+    arguments += ["--vocab-size", "300"]
     assert entry.main(arguments) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "warm"
     del asked["callbacks"]
     assert asked == {
         "task": "./rhyme.py:one", "out": "warm", "model": None, "preset": "tiny", "max_steps": 5, "batch_size": 64,
         "learning_rate": 1e-3, "lr_scheduler_type": "cosine", "seed": 0, "eval_size": 512, "device": "auto",
-        "command": "grpo warm-start --task ./rhyme.py:one",
+        "command": "grpo warm-start --task ./rhyme.py:one", "vocab_size": 300, "tokenizer": None,
     }  # fmt: skip
     assert entry.main([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 5
