@@ -44,7 +44,7 @@ END = "<<<end of command>>>"
 SLOW = (
     r"(uv run )?grpo-run($| .*--max-steps| --seed)",
     r"(RUN=\$\()?grpo run .*--config",
-    r"grpo (warm-start|resume|publish|rollouts) ",
+    r"grpo (warm-start|resume|publish|rollouts|games) ",
     r"grpo runs",
     r"(uv run )?grpo eval ",
     r"ls (\$RUN|model)",

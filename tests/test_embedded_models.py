@@ -1,0 +1,55 @@
+"""The models inside the packages: small, safe to load, recorded from their first call on, and right for their tasks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from grpo_core import load_task
+from grpo_core.config import RunConfig, resolve
+from grpo_core.plugins import EmbeddedModel, default_host
+from grpo_core.training.warm_start import RECORD
+
+HOST = default_host()
+MODELS = HOST.models()
+TASKS = {
+    name: task for plugin in HOST.names for name, task in HOST.tasks(plugin).items() if task.default_model is not None
+}
+
+MAX_BYTES = 8_000_000
+"""Of the weights: what a wheel may carry."""
+
+
+def test_every_package_of_tasks_that_needs_no_download_has_its_model() -> None:
+    assert set(MODELS) == {"tiny", "code-tiny"}
+    assert {task.default_model for task in TASKS.values()} == set(MODELS)
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=list(MODELS))
+def test_a_folder_holds_weights_and_json_and_nothing_that_runs(model: EmbeddedModel) -> None:
+    files = {file.name: file for file in Path(model.path).iterdir()}
+    assert {name for name in files if not name.endswith(".json")} == {"model.safetensors"}
+    assert {"config.json", "tokenizer.json", "tokenizer_config.json", RECORD} <= set(files)
+    assert files["model.safetensors"].stat().st_size <= MAX_BYTES
+    for name in set(files) - {"model.safetensors"}:
+        json.loads(files[name].read_text())
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=list(MODELS))
+def test_the_record_says_how_it_was_made_from_nothing(model: EmbeddedModel) -> None:
+    record = json.loads((Path(model.path) / RECORD).read_text())
+    while isinstance(record["start"], dict):
+        assert record["command"].startswith("grpo warm-start ") and record["evaluation"]
+        record = record["start"]
+    assert record["start"].startswith("new:")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_alone_runs_its_model_as_it_was_made(name: str) -> None:
+    resolved = resolve(RunConfig(task=name))
+    assert resolved.config.model == TASKS[name].default_model
+    options = load_task(resolved.config.task).config.model_dump()
+    made_with = MODELS[resolved.config.model].task_options
+    assert all(str(options[name]) == value for name, value in made_with.items() if name in options)
