@@ -111,6 +111,8 @@ def test_roles_have_baselines_of_their_own() -> None:
     # One mean for both: b = 0, 0.05, 0.95 · 0.05 − 0.05 = −0.0025, so A = 1, −1.05, 1.0025.
     assert estimator.metrics["baseline/roles_mse"] == pytest.approx((1 + 1 + 0.95**2) / 3)
     assert estimator.metrics["baseline/pooled_mse"] == pytest.approx((1 + 1.05**2 + 1.0025**2) / 3)
+    estimator(collated(*rollouts), rollouts, rewards * torch.nan, ["t"] * 3, beta=0.0)
+    assert estimator.metrics == {}, "of a batch that nobody could score there is nothing to compare"
 
 
 def test_a_task_without_roles_has_no_such_comparison() -> None:

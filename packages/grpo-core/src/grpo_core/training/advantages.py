@@ -29,7 +29,7 @@ class AdvantageEstimator:
 
     Attributes:
         state: Running values of the baseline, as JSON.
-        metrics: Of the last batch.
+        metrics: How two baselines compare on the last batch, where it has roles; else empty.
     """
 
     def __init__(self, config: TrainerConfig, tasks: Mapping[str, BoundTask]) -> None:
@@ -84,7 +84,7 @@ class AdvantageEstimator:
         inputs = self._inputs(batch, rollouts, labels, penalties, greedy_rewards)
         provided = {name: inputs[name]() for name in sorted(self._asked_for)}
         advantages: Tensor = self._baseline(rewards, groups, **provided, **self._arguments)
-        scored = ~rewards.isnan()
+        scored, self.metrics = ~rewards.isnan(), {}
         if "roles" in self._asked_for and any(rollout.role for rollout in rollouts) and scored.any():
             pooled = self._baseline(rewards, groups, **{**provided, "roles": labels}, **self._arguments)
             self.metrics = {
