@@ -42,7 +42,7 @@ def elo(
 ) -> None:
     """Elo ratings of PLAYERS with 95% intervals: every pair plays, at temperature 1.
 
-    PLAYERS are models, as for --model (the checkpoints of a run are RUN/training_state/step_*/model), and scripted
+    PLAYERS are models, as for --model (the checkpoints of a run are ./RUN/training_state/step_*/model), and scripted
     players of the game, as random and perfect, which do not play each other.
     """
     from grpo_tasks_games.elo import ratings
