@@ -123,6 +123,18 @@ def test_a_split_is_the_part_of_the_rows_whose_positions_hash_to_it(hundred: lis
     assert policy and all(split_of(position_key(row["fen"])) == "test" for row in policy)
 
 
+def test_more_positions_of_each_game_are_as_many_numbers_and_a_short_game_leaves_some_out() -> None:
+    def rows(start: int, stop: int) -> list[dict[str, Any]]:
+        return list(policy_records(3, start, stop, analyse=by_captures, depth=1, split=None, per_game=300))
+
+    long, short = rows(300, 600), rows(600, 900)
+    counts = len(long), len(short)
+    assert counts == (205, 117)  # of all 300 numbers each
+    assert len({row["fen"] for row in long}) == counts[0]
+    assert {row["index"] // 300 for row in long} == {1} and {row["index"] // 300 for row in short} == {2}
+    assert rows(605, 609) == [row for row in short if 605 <= row["index"] < 609]
+
+
 def test_positions_are_labelled_and_in_no_order_and_reach_from_openings_to_endgames() -> None:
     games = 20
     rows = list(policy_records(0, 0, games * POSITIONS_PER_GAME, analyse=by_captures, depth=1, split=None))

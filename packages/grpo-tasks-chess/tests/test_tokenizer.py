@@ -3,7 +3,6 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
-import chess
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from grpo_core import UserError, load_task
 from grpo_tasks_chess.commands import chess as commands
-from grpo_tasks_chess.tokenizer import EMPTY, chess_tokenizer
+from grpo_tasks_chess.tokenizer import EMPTY, FILE_MARKS, RANK_MARKS, chess_tokenizer
 
 TOKENIZER = chess_tokenizer()
 
@@ -21,19 +20,29 @@ def tokens(text: str) -> list[str]:
 
 
 def raw(text: str) -> str:
-    """The text with the empty squares as the model sees them."""
+    """The text as its tokens spell it."""
     return str(TOKENIZER.backend_tokenizer.normalizer.normalize_str(text))
 
 
-def test_a_board_has_64_squares_and_7_slashes() -> None:
-    board = raw("r1b1k2r/8/8/3p4/8/8/PPPP1PPP/R3K2R").split("/")
-    assert [len(rank) for rank in board] == [8] * 8
-    assert board[0] == f"r{EMPTY}b{EMPTY}k{EMPTY * 2}r"
-    assert len(tokens(chess.STARTING_BOARD_FEN)) == 71
+def test_each_token_of_a_board_says_what_stands_on_which_square() -> None:
+    ids = TOKENIZER("P: r1b1k2r/8/8/3p4/8/8/PPPP1PPP/R3K2R w KQkq - 0 1")["input_ids"]
+    names = tokens("P: r1b1k2r/8/8/3p4/8/8/PPPP1PPP/R3K2R w KQkq - 0 1")
+    assert names[:10] == ["P:", " ", "r", "1", "b", "1", "k", "1", "1", "r/"]
+    assert names[66:] == [" w", " ", "KQ", "kq", " -", " 0", " 1"]
+    assert len(set(ids[2:66])) == 64  # no two squares share a token, empty ones neither
+    other = TOKENIZER("A: 8/8/8/3p4/8/3p4/8/R3K2R b - - 12 40+a1a2+")["input_ids"]
+    assert [square for square in range(64) if ids[2 + square] == other[2 + square]] == [
+        square for square, (one, two) in enumerate(zip(spread(ids), spread(other), strict=True)) if one == two
+    ]
+
+
+def spread(ids: list[int]) -> str:
+    """What stands on the 64 squares of a line that begins with two other tokens."""
+    return "".join(TOKENIZER.decode([square])[0] for square in ids[2:66])
 
 
 def test_moves_numbers_and_clocks_keep_their_digits() -> None:
-    for text in ("+b2b4+a2a3 b2b4+", "M: b7b8q e2e4 E: 0.35 -1.2 B: b7b8q", " w KQkq e3 10 42", "+0.001+0+0"):
+    for text in ("+b2b4+a2a3 b2b4+", "M: b7b8q e2e4 E: 0.35 -1.2 B: b7b8q", "KQkq e3 10 42", "+0.001+0+0"):
         assert raw(text) == text
     assert tokens("b2b4 e7e8q") == ["b2", "b4", " e7", "e8", "q"]
 
@@ -47,7 +56,7 @@ def test_lines_come_back_and_a_prompt_has_the_same_tokens_alone(spec: str) -> No
         assert TOKENIZER.decode(whole[len(alone) :]) == completion
 
 
-@given(st.text(st.characters(exclude_characters=EMPTY), max_size=60))
+@given(st.text(st.characters(codec="utf-8", exclude_characters=EMPTY + FILE_MARKS + RANK_MARKS), max_size=60))
 def test_any_other_text_comes_back(text: str) -> None:
     assert TOKENIZER.decode(TOKENIZER(text)["input_ids"]) == text
 

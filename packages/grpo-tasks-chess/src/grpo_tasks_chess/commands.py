@@ -49,6 +49,9 @@ def _making(command: Callable[..., None]) -> Callable[..., None]:
 @chess.command("make-policy-data", short_help="Make positions with an engine's best moves.", context_settings=HELP)
 @_making
 @click.option("--depth", default=10, type=click.IntRange(1, 25), help="Plies that labels are searched to.")
+@click.option(
+    "--positions-per-game", default=8, type=click.IntRange(1, 300), help="More are made faster, and are more alike."
+)
 @click.option("--engine", metavar="PATH", help="UCI engine; by default Stockfish where it is found.")
 def make_policy_data(out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
     """Positions with an engine's five best moves, for chess.policy, into OUT (.jsonl, .parquet or .txt).

@@ -1,30 +1,45 @@
-"""A tokenizer for small chess models: a token for each square of a board, and one for each square of a move.
+"""A tokenizer for small chess models: one token says what stands on which square of a board.
 
-A FEN counts empty squares (`r1b1k2r`), so where a character stands says nothing about its square. Written one by one
-every board has 71 tokens, eight ranks and seven slashes, as in DeepMind's searchless chess (arXiv 2402.04494), and a
-move has two. Text goes in and comes out as ever: the empty squares of a FEN are spread on reading and counted on
-writing, and whatever is no chess is read byte by byte.
+A FEN counts empty squares (`r1b1k2r`), so where a character stands says nothing about its square. Here a board is 64
+tokens, as in DeepMind's searchless chess (arXiv 2402.04494), and each of them is of one piece, or none, on one square
+alone: a model finds a square by what it reads, and has no need to count. A move has two tokens. Text goes in and comes
+out as ever; whatever is no chess is read byte by byte.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
 PAD_TOKEN, EOS_TOKEN = "<|pad|>", "<|end|>"
 
-EMPTY = "\x1f"
-"""An empty square inside the tokenizer: a control character, which no line of chess holds. In other text it would come
-back as a digit."""
+FILES, RANKS = "abcdefgh", "87654321"
 
-_SQUARE = f"[1-8pnbrqkPNBRQK{EMPTY}]"
+EMPTY = "\x1f"
+"""An empty square inside the tokenizer."""
+
+FILE_MARKS = "\x01\x02\x03\x04\x05\x06\x07\x08"
+RANK_MARKS = "\x0e\x0f\x10\x11\x12\x13\x14\x15"
+"""Where a square of a board is, before what stands on it: rank, then file. Like `EMPTY` they are control characters,
+which no line of chess holds; from other text they do not come back."""
+
+_PIECES = f"pnbrqkPNBRQK{EMPTY}"
+
+_SQUARE = f"[1-8{_PIECES}]"
 
 _BEFORE = "|".join(["/" + _SQUARE * length for length in range(8)])
 _AFTER = "".join([f"(?:{_SQUARE}"] * 7) + ")?" * 7 + "/"
 """A digit counts empty squares where a slash ends its rank or begins it; the digits of moves and numbers have none."""
 
+_MORE_RANKS, _SIDE = "(?:/[^/ ]+)", " [wb] "
+"""What follows a rank of a board: other ranks, then who is to move."""
+
 RUNS = (2, 4, 8, 16)
 """Spaces that are one token together: the padding of a `P:` line."""
+
+LABELS = "PAMEB"
+"""Letters that a colon follows: of lines and of their fields."""
 
 
 def chess_tokenizer() -> Any:
@@ -32,23 +47,48 @@ def chess_tokenizer() -> Any:
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    space, *_ = (sign for sign, _ in pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(" "))
-    squares = list(product("abcdefgh", "12345678"))
-    merges = [
-        *squares,
-        *((space, "".join(square)) for square in squares),
-        *((space * (run // 2), space * (run // 2)) for run in RUNS),
-    ]
+    merges = list(dict.fromkeys(_merges(_byte_signs())))
     names = [PAD_TOKEN, EOS_TOKEN, *sorted(pre_tokenizers.ByteLevel.alphabet()), *map("".join, merges)]
     tokenizer = Tokenizer(models.BPE(vocab={name: index for index, name in enumerate(names)}, merges=merges))
+    spread = [(f"(?<={_BEFORE}){count}|{count}(?={_AFTER})", EMPTY * count) for count in range(1, 9)]
+    files = [(f"(?=[{_PIECES}]{{{8 - file}}}{_MORE_RANKS}*{_SIDE})", mark) for file, mark in enumerate(FILE_MARKS)]
+    ranks = [
+        (f"(?=[{FILE_MARKS}][^/ ]*{_MORE_RANKS}{{{7 - rank}}}{_SIDE})", mark) for rank, mark in enumerate(RANK_MARKS)
+    ]
     tokenizer.normalizer = normalizers.Sequence(
-        [
-            normalizers.Replace(Regex(f"(?<={_BEFORE}){count}|{count}(?={_AFTER})"), EMPTY * count)
-            for count in range(1, 9)
-        ]
+        [normalizers.Replace(Regex(pattern), content) for pattern, content in [*spread, *files, *ranks]]
     )
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.Sequence(
-        [decoders.ByteLevel(), *(decoders.Replace(EMPTY * count, str(count)) for count in range(8, 0, -1))]
+        [
+            decoders.ByteLevel(),
+            decoders.Replace(Regex(f"[{FILE_MARKS}{RANK_MARKS}]"), ""),
+            *(decoders.Replace(EMPTY * count, str(count)) for count in range(8, 0, -1)),
+        ]
     )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD_TOKEN, eos_token=EOS_TOKEN)
+
+
+def _byte_signs() -> dict[int, str]:
+    """Each ASCII character -> the sign that stands for its byte in a byte-level vocabulary."""
+    from tokenizers import pre_tokenizers
+
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return {code: level.pre_tokenize_str(chr(code))[0][0] for code in range(128)}
+
+
+def _merges(signs: dict[int, str]) -> Iterator[tuple[str, str]]:
+    """Pairs that become one token, the first ones first."""
+    space = " ".translate(signs)
+    for rank, file in product(RANK_MARKS.translate(signs), FILE_MARKS.translate(signs)):
+        yield rank, file
+        yield from ((rank + file, piece) for piece in _PIECES.translate(signs))
+    for rank, piece in product(RANK_MARKS[:-1].translate(signs), _PIECES.translate(signs)):
+        yield rank + FILE_MARKS[-1].translate(signs) + piece, "/"
+    for square in product(FILES, RANKS):
+        yield square
+        yield space, "".join(square)
+    yield from ((space * (run // 2), space * (run // 2)) for run in RUNS)
+    yield from (("K", "Q"), ("k", "q"))
+    yield from ((label, ":") for label in LABELS)
+    yield from ((space, sign) for sign in "-wb0123456789")

@@ -29,8 +29,8 @@ Split = Literal["train", "validation", "test"]
 RECIPE = 1
 """Counts the changes to what a seed gives, so that a file is never gone on with by another recipe."""
 
-CHUNK_TIMEOUT_S = 2 * POSITIONS_PER_GAME * LABEL_TIMEOUT_S
-"""A worker that takes longer for its few rows hangs: labels have a limit of their own, which names what hangs."""
+ROWS_PER_CHUNK = 8
+"""Of moves with their outcomes, in one task of a worker; of positions it is those of one game."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,7 @@ class Order:
         seed: Of everything random; row i depends on it and on i alone.
         split: Only rows of this split; None is all three, to be told apart by the hash of their positions.
         depth: Plies that labels are searched to.
+        positions_per_game: Labelled positions of one game; more are made faster, and are more alike.
         engine: The engine's program; None is the one that is found.
         workers: Processes; None is one for each core.
         form: jsonl, parquet or text; None goes by the file's suffix.
@@ -56,6 +57,7 @@ class Order:
     seed: int = 0
     split: Split | None = None
     depth: int = DEPTH
+    positions_per_game: int = POSITIONS_PER_GAME
     engine: str | None = None
     workers: int | None = None
     form: Format | None = None
@@ -101,8 +103,9 @@ def _settings(order: Order) -> tuple[dict[str, Any], str, tuple[Any, ...]]:
     if order.kind == "environment":
         return settings, "environment", (order.seed, order.split)
     engine = require_engine(order.engine)
-    labelled = {"engine": engine.name, "depth": order.depth}
-    return {**settings, **labelled}, "policy", (order.seed, order.split, order.depth, engine.path)
+    labelled = {"engine": engine.name, "depth": order.depth, "positions_per_game": order.positions_per_game}
+    target_args = (order.seed, order.split, order.depth, engine.path, order.positions_per_game)
+    return {**settings, **labelled}, "policy", target_args
 
 
 def _finished(order: Order, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,7 +134,8 @@ def _fill(
     with KillablePool(
         f"grpo_tasks_chess.data.workers:{target}", args=args, workers=order.workers, name="chess data"
     ) as pool:
-        for records in _chunks(pool, journal.next_index):
+        size = order.positions_per_game if order.kind == "policy" else ROWS_PER_CHUNK
+        for records in _chunks(pool, journal.next_index, size):
             for record in records:
                 if journal.rows < order.count:
                     journal.add(record)
@@ -141,21 +145,22 @@ def _fill(
                 return
 
 
-def _chunks(pool: KillablePool, first: int) -> Iterator[list[dict[str, Any]]]:
-    """Rows from number `first` on, a game's worth at a time, in order; workers are kept two ahead."""
-    numbers = count(first // POSITIONS_PER_GAME)
-    ahead = deque(_submit(pool, next(numbers)) for _ in range(2 * pool.workers))
+def _chunks(pool: KillablePool, first: int, size: int) -> Iterator[list[dict[str, Any]]]:
+    """Rows from number `first` on, those of `size` numbers at a time, in order; workers are kept two ahead."""
+    numbers = count(first // size)
+    ahead = deque(_submit(pool, next(numbers), size) for _ in range(2 * pool.workers))
     while True:
         outcome = ahead.popleft().result()
         if outcome.status != "ok":
             raise InfrastructureError(f"no rows were made ({outcome.status}): {outcome.why}")
-        ahead.append(_submit(pool, next(numbers)))
+        ahead.append(_submit(pool, next(numbers), size))
         yield [orjson.loads(line) for line in outcome.value.splitlines()]
 
 
-def _submit(pool: KillablePool, chunk: int) -> Future[Outcome]:
-    start = chunk * POSITIONS_PER_GAME
-    return pool.submit(f"{start}:{start + POSITIONS_PER_GAME}".encode(), CHUNK_TIMEOUT_S)
+def _submit(pool: KillablePool, chunk: int, size: int) -> Future[Outcome]:
+    # A worker that takes longer for its few rows hangs: labels have a limit of their own, which names what hangs.
+    timeout_s = 2 * size * LABEL_TIMEOUT_S
+    return pool.submit(f"{chunk * size}:{(chunk + 1) * size}".encode(), timeout_s)
 
 
 def _publish(journal: Journal, order: Order, settings: Mapping[str, Any], form: Format) -> dict[str, Any]:

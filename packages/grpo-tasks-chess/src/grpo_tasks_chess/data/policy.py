@@ -15,7 +15,11 @@ from grpo_tasks_chess.formats import MAX_CANDIDATES
 from grpo_tasks_chess.records import position_key
 
 POSITIONS_PER_GAME = 8
-"""Taken from one game: playing one costs about as much as labelling as many positions of it."""
+"""Taken from one game unless asked otherwise. Playing one costs as much as labelling tens of its positions to a small
+depth, but those of one game are alike."""
+
+SHORTEST_GAME = 8
+"""Positions of a game, at least; one that is mate in a few moves is played again."""
 
 ENDGAME_SHARE = 0.2
 """Games that begin with few pieces: others rarely get so far."""
@@ -28,7 +32,14 @@ NOISES = (0.0, 0.05, 0.1, 0.3)
 
 
 def policy_records(
-    seed: int, start: int, stop: int, *, analyse: Analyse, depth: int, split: str | None
+    seed: int,
+    start: int,
+    stop: int,
+    *,
+    analyse: Analyse,
+    depth: int,
+    split: str | None,
+    per_game: int = POSITIONS_PER_GAME,
 ) -> Iterator[dict[str, Any]]:
     """Rows `start` to `stop` (not included): `{index, fen, moves, evaluations, best}`, the moves in random order.
 
@@ -39,10 +50,14 @@ def policy_records(
         analyse: Labels positions and plays along.
         depth: Plies that labels are searched to.
         split: Leave out the rows of other splits.
+        per_game: Numbers of one game; a game with fewer positions leaves the last of its numbers out.
     """
     for index in range(start, stop):
-        game, number = divmod(index, POSITIONS_PER_GAME)
-        fen = _positions(seed, game, analyse)[number]
+        game, number = divmod(index, per_game)
+        fens = _positions(seed, game, per_game, analyse)
+        if number >= len(fens):
+            continue
+        fen = fens[number]
         if split is not None and split_of(position_key(fen)) != split:
             continue
         lines = analyse(fen, MAX_CANDIDATES, depth)
@@ -58,8 +73,8 @@ def policy_records(
 
 
 @lru_cache(maxsize=2)  # rows of one game are asked for one after the other
-def _positions(seed: int, game: int, analyse: Analyse) -> tuple[str, ...]:
-    """Different positions of one game, in random order."""
+def _positions(seed: int, game: int, wanted: int, analyse: Analyse) -> tuple[str, ...]:
+    """As many positions of one game, or all of a shorter one, in random order."""
     attempt = 0
     while True:
         random = Random(f"policy/{seed}/{game}/{attempt}")
@@ -67,6 +82,6 @@ def _positions(seed: int, game: int, analyse: Analyse) -> tuple[str, ...]:
         is_light = random.random() < LIGHT_SHARE
         player = light_player(random) if is_light else guided_player(random, analyse, random.choice(NOISES))
         fens = [each.fen() for each in played(board, player)]
-        if len(fens) >= POSITIONS_PER_GAME:
-            return tuple(random.sample(fens, POSITIONS_PER_GAME))
-        attempt += 1  # mate in a few moves
+        if len(fens) >= SHORTEST_GAME:
+            return tuple(random.sample(fens, min(wanted, len(fens))))
+        attempt += 1

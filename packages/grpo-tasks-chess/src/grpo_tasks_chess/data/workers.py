@@ -16,7 +16,7 @@ LABEL_TIMEOUT_S = 600.0
 """Of one position: depth 20 takes Stockfish a quarter of a minute, and what takes this long hangs."""
 
 
-def policy(seed: int, split: str | None, depth: int, engine: str) -> Handler:
+def policy(seed: int, split: str | None, depth: int, engine: str, per_game: int) -> Handler:
     """Positions with the labels of an engine, which each worker starts for itself."""
     from grpo_tasks_chess.engine import EnginePool, Line
 
@@ -25,7 +25,9 @@ def policy(seed: int, split: str | None, depth: int, engine: str) -> Handler:
     def analyse(fen: str, multipv: int, depth: int) -> tuple[Line, ...]:
         return pool.analyse(fen, multipv=multipv, depth=depth, timeout_s=LABEL_TIMEOUT_S)
 
-    return lambda payload: _lines(policy_records(seed, *_range(payload), analyse=analyse, depth=depth, split=split))
+    return lambda payload: _lines(
+        policy_records(seed, *_range(payload), analyse=analyse, depth=depth, split=split, per_game=per_game)
+    )
 
 
 def environment(seed: int, split: str | None) -> Handler:

@@ -61,7 +61,8 @@ class Judged(NamedTuple):
 def load(config: PolicyConfig) -> Iterator[PolicyRow]:
     """Positions with their five best moves: a labelled set of the package, or a file."""
     if config.path is None:
-        config = config.model_copy(update={"path": packaged("policy.jsonl")})
+        name = "policy_test.jsonl" if config.split == "test" else "policy.jsonl"
+        config = config.model_copy(update={"path": packaged(name)})
     return rows_of(config, "policy", make_row)
 
 
