@@ -338,15 +338,16 @@ def test_sample_shows_rows_with_gold_and_its_score(capsys: pytest.CaptureFixture
 
 
 def test_models_lists_embedded_ones(capsys: pytest.CaptureFixture[str], plugins: Callable[..., None]) -> None:
-    plugins(toy={"grpo_models": [EmbeddedModel("wee", "/m/wee", "A small model.", {"trainer.beta": 0.1})]})
+    plugins(toy={"grpo_models": [EmbeddedModel("wee", "/m/wee", "A small model.", {"trainer.beta": 0.1}, {"n": "2"})]})
     code, out, _ = grpo(capsys, "models", "--json")
     assert code == 0
     assert json.loads(out)["wee"] == {
         "description": "A small model.",
         "path": "/m/wee",
         "defaults": {"trainer.beta": 0.1},
+        "task_options": {"n": "2"},
     }
-    assert "A small model.   trainer.beta=0.1" in grpo(capsys, "models")[1]
+    assert "A small model.   trainer.beta=0.1       n=2" in grpo(capsys, "models")[1]
 
 
 # Commands of plugins

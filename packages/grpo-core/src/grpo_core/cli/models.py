@@ -17,7 +17,12 @@ def models(as_json: bool) -> None:
     if as_json:
         print_json(
             {
-                name: {"description": model.description, "path": model.path, "defaults": dict(model.defaults)}
+                name: {
+                    "description": model.description,
+                    "path": model.path,
+                    "defaults": dict(model.defaults),
+                    "task_options": dict(model.task_options),
+                }
                 for name, model in sorted(found.items())
             }
         )
@@ -25,8 +30,9 @@ def models(as_json: bool) -> None:
     if not found:
         print_out("No embedded model is installed. --model takes a hub id, a folder (./model) or a .gguf file.")
         return
-    listing = table("model", "description", "recommended settings")
+    listing = table("model", "description", "recommended settings", "task options")
     for name, model in sorted(found.items()):
         recommended = ", ".join(f"{key}={shown(value)}" for key, value in model.defaults.items())
-        listing.add_row(name, visible(model.description), visible(recommended))
+        options = ", ".join(f"{name}={value}" for name, value in model.task_options.items())
+        listing.add_row(name, visible(model.description), visible(recommended), visible(options))
     print_out(listing)
