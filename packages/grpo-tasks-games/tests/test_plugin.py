@@ -229,17 +229,31 @@ def never(state: Any, rng: Random) -> Any:
     raise AssertionError("no demo of a good player was asked for")
 
 
-def test_demo_skill_is_the_share_of_good_moves_among_the_legal_ones() -> None:
-    task = load_task("games.tictactoe?style=short").with_options(size=400, demo_errors=0, demo_skill=1)
-    found = missed = 0
+def tictactoe_demos(**options: Any) -> list[tuple[str, int]]:
+    """Boards and the cells that demos take."""
+    task = load_task("games.tictactoe?style=short").with_options(size=400, demo_errors=0, demo_skill=1, **options)
+    found = []
     for prompt, completion in task.demos():
         cells = str(prompt).removeprefix("tictactoe ")[:-3].replace(" ", "")
-        board = "".join(each if each in "XO" else "." for each in cells)
+        found.append(("".join(each if each in "XO" else "." for each in cells), int(completion)))
+    return found
+
+
+def test_demo_skill_is_the_share_of_good_moves_among_the_legal_ones() -> None:
+    found = missed = 0
+    for board, cell in tictactoe_demos():
         wins = {cell for cell in tictactoe.legal(board) if tictactoe.value(tictactoe.apply(board, cell)) < 0
                 and tictactoe.outcome(tictactoe.apply(board, cell))}  # fmt: skip
-        found += bool(wins) and int(completion) in wins
-        missed += bool(wins) and int(completion) not in wins
+        found += bool(wins) and cell in wins
+        missed += bool(wins) and cell not in wins
     assert found > 50 and missed == 0  # who sees one move ahead never leaves a win
+
+
+def test_demos_of_perfect_play_hold_no_other_move() -> None:
+    def perfect(demos: list[tuple[str, int]]) -> int:
+        return sum(cell in tictactoe.best_moves(board) for board, cell in demos)
+
+    assert perfect(tictactoe_demos(demo_player="any_perfect")) == 400 > perfect(tictactoe_demos())
 
 
 @pytest.mark.parametrize("spec", SPECS)

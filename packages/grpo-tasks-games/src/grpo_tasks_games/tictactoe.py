@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import Literal
 
 from grpo_core import Game, Invalid, Prompt
 from grpo_tasks_games.players import one_ply_moves, weak_demos
@@ -18,7 +19,17 @@ SYMBOLS = {"first": "X", "second": "O"}
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 
 
-def initial(seed: int, config: StyledConfig) -> Board:
+class TicTacToeConfig(StyledConfig):
+    """Options of `games.tictactoe`.
+
+    Attributes:
+        demo_player: Whose moves the good ones among the demos are.
+    """
+
+    demo_player: Literal["one_ply", "any_perfect"] = "one_ply"
+
+
+def initial(seed: int, config: TicTacToeConfig) -> Board:
     """The empty board; there is no chance in this game."""
     return FREE * 9
 
@@ -52,7 +63,7 @@ def render(board: Board) -> str:
     return "\n---+---+---\n".join(" " + " | ".join(shown[row : row + 3]) for row in (0, 3, 6))
 
 
-def observe(board: Board, role: str, config: StyledConfig) -> Prompt:
+def observe(board: Board, role: str, config: TicTacToeConfig) -> Prompt:
     """Role and symbol, the board with the numbers of its free cells, and the form of the answer."""
     free, symbol = legal(board), SYMBOLS[role]
     short = "".join(str(cell) if taken == FREE else taken for cell, taken in enumerate(board))
@@ -85,7 +96,7 @@ def parse(text: str, board: Board) -> int:
     return cell
 
 
-def write(cell: int, board: Board, config: StyledConfig) -> str:
+def write(cell: int, board: Board, config: TicTacToeConfig) -> str:
     """The completion that takes a cell."""
     return reply(str(cell), _thought(cell), config.style)
 
@@ -131,9 +142,12 @@ def taken(board: Board, rng: random.Random) -> int | None:
     return rng.choice([cell for cell in range(9) if board[cell] != FREE] or [None])
 
 
-def demos(config: StyledConfig) -> Iterator[tuple[Prompt, str]]:
-    """Random moves, some on taken cells, some of `careful`."""
-    return weak_demos(GAME, config, wrong=taken, good=careful)
+PLAYERS = {"any_perfect": any_best, "one_ply": careful}
+
+
+def demos(config: TicTacToeConfig) -> Iterator[tuple[Prompt, str]]:
+    """Random moves, some on taken cells, some of `demo_player`."""
+    return weak_demos(GAME, config, wrong=taken, good=PLAYERS[config.demo_player])
 
 
 GAME = Game(
@@ -148,9 +162,9 @@ GAME = Game(
     outcome=outcome,
     render=render,
     write=write,
-    config=StyledConfig,
+    config=TicTacToeConfig,
     best=best,
-    players={"any_perfect": any_best, "one_ply": careful},
+    players=PLAYERS,
     max_turns=9,
     stop=STOP,
     max_completion_length=COMPLETION_TOKENS,
