@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,16 @@ def test_a_new_model_learns_the_golds_and_is_written_with_its_record(tasks: Path
     assert written["seed"] == 0 and written["command"] == "grpo warm-start …"
     assert list(written["loss"]) == ["30"] and 0 < written["loss"]["30"] < 5
     assert load_policy(str(out), device="cpu").tokenizer.eos_token == "<|end|>"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
+def test_weights_are_written_as_small_as_asked_for(tasks: Path, tmp_path: Path) -> None:
+    options: Any = {"preset": "tiny", "max_steps": 1, "batch_size": 2, "eval_size": 2, "device": "cpu"}
+    record = warm_start(f"{tasks}:letters", tmp_path / "half", save_dtype="float16", **options)
+    warm_start(f"{tasks}:letters", tmp_path / "whole", **options)
+    half, whole = ((tmp_path / name / "model.safetensors").stat().st_size for name in ("half", "whole"))
+    assert whole / 2 <= half < whole * 0.51
+    assert record["save_dtype"] == "float16" and load_policy(str(tmp_path / "half"), device="cpu")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
@@ -254,6 +255,19 @@ def test_demos_of_perfect_play_hold_no_other_move() -> None:
         return sum(cell in tictactoe.best_moves(board) for board, cell in demos)
 
     assert perfect(tictactoe_demos(demo_player="any_perfect")) == 400 > perfect(tictactoe_demos())
+
+
+def test_openings_are_of_training_games_alone() -> None:
+    def starts(split: str) -> list[str]:
+        config = tictactoe.TicTacToeConfig(openings=4, split=split)
+        return [tictactoe.initial(seed, config) for seed in range(200)]
+
+    taken = Counter(9 - board.count(".") for board in starts("train"))
+    assert sorted(taken) == [0, 1, 2, 3, 4] and min(taken.values()) > 20
+    assert starts("train") == starts("train")
+    assert all(tictactoe.outcome(board) is None for board in starts("train"))
+    assert set(starts("test")) == set(starts("validation")) == {"." * 9}
+    assert tictactoe.initial(0, tictactoe.TicTacToeConfig(split="train")) == "." * 9
 
 
 @pytest.mark.parametrize("spec", SPECS)

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Literal
 
+from pydantic import Field
+
 from grpo_core import Game, Invalid, Prompt
 from grpo_tasks_games.players import one_ply_moves, weak_demos
 from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, StyledConfig, ask, find_move, reply
@@ -24,14 +26,22 @@ class TicTacToeConfig(StyledConfig):
 
     Attributes:
         demo_player: Whose moves the good ones among the demos are.
+        openings: Random moves at most that a game of the train split begins with, each number as likely: a policy that
+            plays itself from the empty board soon sees a few games only, and learns nothing of the others.
     """
 
     demo_player: Literal["one_ply", "any_perfect"] = "one_ply"
+    openings: int = Field(default=0, ge=0, le=4)  # after four moves nobody has won
 
 
 def initial(seed: int, config: TicTacToeConfig) -> Board:
-    """The empty board; there is no chance in this game."""
-    return FREE * 9
+    """The empty board, or one with an opening."""
+    board = FREE * 9
+    if config.split == "train":
+        rng = random.Random(f"opening/{seed}")
+        for _ in range(rng.randint(0, config.openings)):
+            board = apply(board, rng.choice(legal(board)))
+    return board
 
 
 def to_move(board: Board) -> str:

@@ -44,6 +44,12 @@ Examples:
 )
 @click.option("--seed", default=0, type=click.IntRange(min=0), help="Of new weights, order and evaluation.")
 @click.option("--eval-size", default=512, type=click.IntRange(min=1), help="Held-out rows per task.")
+@click.option(
+    "--save-dtype",
+    default="float32",
+    type=click.Choice(["float32", "float16", "bfloat16"]),
+    help="Of the written weights; they are trained in float32.",
+)
 @click.option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, alone on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress.")

@@ -23,6 +23,8 @@ from grpo_core.task import Prompt
 from grpo_core.taskspec import parse_task_specs
 from grpo_core.training.provenance import versions
 
+SaveDtype = Literal["float32", "float16", "bfloat16"]
+
 RECORD = "warm_start.json"
 """Beside the model: the command, the seed, the loss and the evaluation that it was made with."""
 
@@ -45,6 +47,7 @@ def warm_start(
     warmup_ratio: float = 0.05,
     seed: int = 0,
     eval_size: int = 512,
+    save_dtype: SaveDtype = "float32",
     device: str = "auto",
     command: str = "",
     callbacks: Sequence[Callback] = (),
@@ -65,6 +68,7 @@ def warm_start(
         warmup_ratio: Share of the steps that warm up.
         seed: Of the new weights, the order of examples and the evaluation.
         eval_size: Held-out rows per task.
+        save_dtype: Of the weights that are written and evaluated; they are trained in float32.
         device: `auto`, `cpu`, `cuda`, …
         command: The command line, recorded beside the model.
         callbacks: Told of progress and of the evaluation.
@@ -81,6 +85,7 @@ def warm_start(
     except ImportError:
         raise UserError("grpo warm-start needs TRL: pip install 'grpo-core[trl]'.") from None
     import datasets
+    import torch
     from transformers import PrinterCallback, TrainerCallback
 
     if (model is None) == (preset is None):
@@ -150,7 +155,7 @@ def warm_start(
         )
         trainer.remove_callback(PrinterCallback)  # our callbacks tell of progress
         trainer.train()
-    trainer.model.save_pretrained(folder)
+    trainer.model.to(getattr(torch, save_dtype)).save_pretrained(folder)
     processing.save_pretrained(folder)
     record = {
         "command": command,
@@ -161,6 +166,7 @@ def warm_start(
         "learning_rate": learning_rate,
         "lr_scheduler_type": lr_scheduler_type,
         "seed": seed,
+        "save_dtype": save_dtype,
         "loss": progress.losses,
         "evaluation": evaluate(
             task, str(folder.resolve()), size=eval_size, seed=seed, device=device, callbacks=callbacks
