@@ -87,6 +87,20 @@ def test_one_run_is_shown_whole(capsys: Capture) -> None:
     assert shown[-1] == r"warning step 7: beware\x1b[31m"
 
 
+def test_what_a_task_measures_of_itself_is_shown_before_and_after(capsys: Capture) -> None:
+    run = make_run(Path("run_1"))
+    events = [json.loads(line) for line in (run / "logs" / "events.jsonl").read_text().splitlines()]
+    for event, rate in ((events[1], 0.5), (events[3], 0.125)):
+        ends = {"g/loss_rate_ci_low": rate / 2, "g/loss_rate_ci_high": rate * 2}
+        event["result"]["metrics"] = {"g/loss_rate": rate, **ends}
+    events[3]["result"]["metrics"]["g/games"] = 64
+    (run / "logs" / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    shown = lines_of(capsys, "show", "run_1")
+    start = shown.index("math.a, evaluated base final")
+    assert shown[start + 1 : start + 3] == ["g/loss_rate 0.5 [0.25, 1.00] 0.125 [0.06, 0.25]", "g/games - 64"]
+    assert sum("evaluated" in line for line in shown) == 1
+
+
 def test_a_metric_of_ones_own_is_drawn_by_either_name(capsys: Capture) -> None:
     make_run(Path("run_1"))
     facts = json.loads("\n".join(lines_of(capsys, "show", "run_1", "--metric", "pg_loss", "--json")))

@@ -171,6 +171,12 @@ def _print_run(run: RunView, history: Mapping[str, Sequence[tuple[int, float | N
         segments = [visible(task), f"base {_rate(result.base)}", f"{result.phase or 'latest'} {_rate(result.latest)}"]
         said.append(lines.fold("solved", [*segments, f"{_delta(result)} over base"], None))
     print_out(*said)
+    for task, result in run.results.items():
+        if names := _evaluated(result):
+            measured = table(visible(f"{task}, evaluated"), "base", result.phase or "latest")
+            for name in names:
+                measured.add_row(visible(name), *(_measured(each, name) for each in (result.base, result.latest)))
+            print_out("", measured)
     if history:
         plots = table("metric", "over the steps", "first", "last", "lowest", "highest")
         for name, points in history.items():
@@ -223,6 +229,22 @@ def _rate(result: Mapping[str, Any] | None) -> str:
     if not result:
         return "-"
     return f"{number(result.get('solved_rate'))} {interval(result.get('ci_low'), result.get('ci_high'))}"
+
+
+def _evaluated(result: TaskResult) -> list[str]:
+    """Names of the task's own metrics in its evaluations, without those of their intervals' ends."""
+    found = dict.fromkeys(name for each in (result.base, result.latest) for name in (each or {}).get("metrics", {}))
+    return [name for name in found if not name.endswith(("_ci_low", "_ci_high"))]
+
+
+def _measured(result: Mapping[str, Any] | None, name: str) -> str:
+    from grpo_core.cli.lines import interval
+
+    metrics = (result or {}).get("metrics", {})
+    if metrics.get(name) is None:
+        return "-"
+    ends = [metrics.get(f"{name}_ci_{end}") for end in ("low", "high")]
+    return _number(metrics[name]) if None in ends else f"{_number(metrics[name])} {interval(*ends)}"
 
 
 def _delta(result: TaskResult) -> str:

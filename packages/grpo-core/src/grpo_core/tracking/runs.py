@@ -211,7 +211,9 @@ def _results(events: Iterable[Mapping[str, Any]], summary: Mapping[str, Any]) ->
     for each in said:
         if isinstance(each.get("result"), dict):
             phase = _text(each, "phase")
-            numbers = {name: value for name, value in each["result"].items() if _is_number(value)}
+            numbers = _numbers(each["result"])
+            if isinstance(each["result"].get("metrics"), dict):
+                numbers["metrics"] = _numbers(each["result"]["metrics"])
             which = "base" if phase in BASE_PHASES else "latest"
             found.setdefault(_text(each, "task"), {})[which] = (phase, numbers)
     return {
@@ -222,6 +224,10 @@ def _results(events: Iterable[Mapping[str, Any]], summary: Mapping[str, Any]) ->
         )
         for task, each in found.items()
     }
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if _is_number(value)}
 
 
 def _summary(path: Path) -> dict[str, Any]:
