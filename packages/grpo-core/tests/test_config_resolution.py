@@ -227,7 +227,7 @@ def grpo_tasks():
 
 @hookimpl
 def grpo_models():
-    return [EmbeddedModel("made", ".", "for short prompts", task_options={"style": "short"})]
+    return [EmbeddedModel("made", ".", "for short prompts", task_options={"style": "short", "of_another": "4"})]
 """
 
 

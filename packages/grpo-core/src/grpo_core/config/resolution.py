@@ -164,16 +164,17 @@ def task_for_model(task: str, model: str, host: PluginHost | None = None) -> tup
     if model_source(model, host).kind != "embedded":
         return task, ""
     options = host.models()[model].task_options
-    specs = []
+    specs: list[str] = []
+    added: dict[str, str] = {}
     for spec in parse_task_specs(task):
         fields = bind(spec, host).task.config.model_fields
         own = {name: value for name, value in options.items() if name in fields and name not in spec.options}
+        added |= own
         specs.append(spec.with_options(**own).weighted)
-    listed = ", ".join(f"{name}={value}" for name, value in options.items())
-    adapted = ",".join(specs)
-    if adapted == ",".join(spec.weighted for spec in parse_task_specs(task)):
+    if not added:
         return task, ""
-    return adapted, f"the embedded model {model} was made with {listed}"
+    listed = ", ".join(f"{name}={value}" for name, value in added.items())
+    return ",".join(specs), f"the embedded model {model} was made with {listed}"
 
 
 def profiles_of(model: str, host: PluginHost | None = None) -> tuple[Profile, ...]:
