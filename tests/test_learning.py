@@ -30,6 +30,18 @@ def test_grpo_run_alone_learns_arithmetic(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_self_play_learns_tic_tac_toe(tmp_path: Path) -> None:
+    summary = grpo_run(tmp_path, "--task", "games.tictactoe", timeout_s=800)
+    result = summary["tasks"]["games.tictactoe"]  # greedy, against a random player
+    assert result["base"]["metrics"]["games/tictactoe/second/loss_rate"] > 0.15
+    assert result["final"]["delta_ci_low"] > 0
+    for seat in ("first", "second"):
+        assert result["final"]["metrics"][f"games/tictactoe/{seat}/loss_rate"] <= 0.10
+        assert result["final"]["metrics"][f"games/tictactoe/{seat}/illegal_rate"] <= 0.02
+
+
+@pytest.mark.slow
 @pytest.mark.network
 @pytest.mark.timeout(1800)
 def test_a_real_pretrained_model_is_loaded_from_gguf_trained_and_saved(tmp_path: Path) -> None:

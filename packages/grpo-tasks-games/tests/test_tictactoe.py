@@ -5,9 +5,9 @@ import random
 import pytest
 
 from grpo_core import Invalid
-from grpo_tasks_games.style import StyledConfig
 from grpo_tasks_games.tictactoe import (
     GAME,
+    TicTacToeConfig,
     any_best,
     apply,
     best_moves,
@@ -21,7 +21,7 @@ from grpo_tasks_games.tictactoe import (
     value,
 )
 
-CONFIG, SHORT = StyledConfig(), StyledConfig(style="short")
+CONFIG, SHORT = TicTacToeConfig(), TicTacToeConfig(style="short")
 EMPTY = initial(0, CONFIG)
 BOARD = "X...O...."
 

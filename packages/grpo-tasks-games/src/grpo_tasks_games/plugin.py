@@ -1,8 +1,10 @@
-"""What `grpo-tasks-games` contributes: `games.tictactoe` and other games, `grpo games …`."""
+"""What `grpo-tasks-games` contributes: `games.tictactoe` and other games, the model `games-tiny`, `grpo games …`."""
 
 from __future__ import annotations
 
-from grpo_core import Game, hookimpl
+from pathlib import Path
+
+from grpo_core import EmbeddedModel, Game, hookimpl
 from grpo_tasks_games import connect_four, nim, tictactoe
 from grpo_tasks_games.kuhn import game as kuhn_poker
 
@@ -11,6 +13,33 @@ from grpo_tasks_games.kuhn import game as kuhn_poker
 def grpo_games() -> list[Game]:
     """Every game of the package."""
     return [tictactoe.GAME, kuhn_poker.GAME, connect_four.GAME, nim.GAME]
+
+
+@hookimpl
+def grpo_models() -> list[EmbeddedModel]:
+    """A model that knows the moves of two games, and plays them badly."""
+    return [
+        EmbeddedModel(
+            name="games-tiny",
+            path=str(Path(__file__).parent / "models" / "games-tiny"),
+            description="1.8 M parameters, plays tic-tac-toe and Kuhn poker badly; learns by self-play in minutes",
+            defaults={
+                "trainer.baseline": "role",
+                "trainer.scale_rewards": "none",
+                "trainer.prompts_per_step": 24,
+                "trainer.num_generations": 4,
+                "trainer.max_steps": 140,
+                "trainer.learning_rate": 3e-4,
+                "trainer.lr_scheduler_type": "cosine",
+                "trainer.warmup_steps": 10,
+                "trainer.adam_beta2": 0.99,
+                "trainer.entropy_coef": 0.02,
+                "trainer.max_prompt_length": 64,
+                "trainer.max_completion_length": 8,
+            },
+            task_options={"style": "short", "openings": "4"},
+        )
+    ]
 
 
 @hookimpl

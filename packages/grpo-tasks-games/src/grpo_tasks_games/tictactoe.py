@@ -179,5 +179,6 @@ GAME = Game(
     stop=STOP,
     max_completion_length=COMPLETION_TOKENS,
     demos=demos,
+    default_model="games-tiny",
 )
 """Returns: ±1 for a win and a loss, 0 for a draw."""

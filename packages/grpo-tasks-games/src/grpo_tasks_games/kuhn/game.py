@@ -168,5 +168,6 @@ GAME = Game(
     stop=STOP,
     max_completion_length=COMPLETION_TOKENS,
     demos=demos,
+    default_model="games-tiny",
 )
 """Returns: chips, ±1 or ±2."""
