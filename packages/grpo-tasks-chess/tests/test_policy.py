@@ -227,6 +227,11 @@ def test_facts_of_an_answer() -> None:
     assert policy().score("M: a2a3 E: 7 B: a2a3", ROW).parts["evaluation_error"] == 10.0
 
 
+def test_a_repeated_move_is_in_form_and_is_seen() -> None:
+    parts = policy().score("M: g1f3 g1f3 g1f3 g1f3 E: 1 1 1 1 B: g1f3", ROW).parts
+    assert (parts["format_validity"], parts["distinct"], parts["candidates"]) == (1.0, 0.25, pytest.approx(0.2))
+
+
 def test_metrics_are_means_and_pool_what_was_compared() -> None:
     task = policy()
     texts = [ROW.gold or "", "M: g1f3 e2e3 E: 0.82 0.15 B: g1f3", "no move"]
@@ -234,6 +239,7 @@ def test_metrics_are_means_and_pool_what_was_compared() -> None:
     assert found == pytest.approx(
         {
             "chess_policy/format_validity": 2 / 3,
+            "chess_policy/distinct": 2 / 3,
             "chess_policy/best_move_accuracy": 1 / 3,
             "chess_policy/top5_accuracy": 2 / 3,
             "chess_policy/legality": 2 / 3,

@@ -170,6 +170,13 @@ def format_validity(answer: Judged) -> float:
 
 
 @reward(0.0)
+def distinct(answer: Judged) -> float:
+    """The share of different ones among the candidates: the full form may repeat a move, five times the best one too."""
+    moves = answer.answer.moves
+    return len(set(moves)) / len(moves)
+
+
+@reward(0.0)
 def best_move_accuracy(answer: Judged) -> float:
     """1 when no known move is better than the best one; 0 also where none is known."""
     return float(answer.truth.rank(answer.answer.best) == 1)
@@ -222,7 +229,15 @@ def solved(answer: Judged) -> bool:
     return answer.truth.rank(answer.answer.best) == 1 and is_full_form(answer.answer, answer.legal)
 
 
-MEANS = (format_validity, best_move_accuracy, top5_accuracy, legality, graded_by_labels, graded_by_engine)
+MEANS = (
+    format_validity,
+    distinct,
+    best_move_accuracy,
+    top5_accuracy,
+    legality,
+    graded_by_labels,
+    graded_by_engine,
+)
 """Facts whose means are metrics."""
 
 NEED_TRUTH = (best_move_accuracy, top5_accuracy)
