@@ -171,7 +171,7 @@ def format_validity(answer: Judged) -> float:
 
 @reward(0.0)
 def distinct(answer: Judged) -> float:
-    """The share of different ones among the candidates: the full form may repeat a move, five times the best one too."""
+    """The share of different moves among the candidates: the full form may repeat one."""
     moves = answer.answer.moves
     return len(set(moves)) / len(moves)
 
