@@ -47,7 +47,7 @@ def chess_tokenizer() -> Any:
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    merges = list(dict.fromkeys(_merges(_byte_signs())))
+    merges = list(_merges(_byte_signs()))
     names = [PAD_TOKEN, EOS_TOKEN, *sorted(pre_tokenizers.ByteLevel.alphabet()), *map("".join, merges)]
     tokenizer = Tokenizer(models.BPE(vocab={name: index for index, name in enumerate(names)}, merges=merges))
     spread = [(f"(?<={_BEFORE}){count}|{count}(?={_AFTER})", EMPTY * count) for count in range(1, 9)]
