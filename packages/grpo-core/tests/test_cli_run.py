@@ -190,7 +190,7 @@ def test_warm_start_passes_everything_on(
         "task": "./rhyme.py:one", "out": "warm", "model": None, "preset": "tiny", "max_steps": 5, "batch_size": 64,
         "learning_rate": 1e-3, "lr_scheduler_type": "cosine", "seed": 0, "eval_size": 512, "device": "auto",
         "command": "grpo warm-start --task ./rhyme.py:one", "vocab_size": 300, "tokenizer": None,
-        "save_dtype": "float32",
+        "precision": "float32", "save_dtype": "float32",
     }  # fmt: skip
     assert entry.main([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 5

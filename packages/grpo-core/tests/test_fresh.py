@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,3 +50,16 @@ def test_a_new_model_takes_the_tokenizer_of_a_folder_or_a_model(tmp_path: Path) 
 def test_a_tokenizer_that_is_not_there_is_named() -> None:
     with pytest.raises(UserError, match="tinny"):
         tokenizer_of("tinny")
+
+
+def test_new_tokens_begin_alike_where_they_share_bytes() -> None:
+    model, tokenizer = fresh_model("tiny", 0, LEARNED)
+    vectors = model.get_input_embeddings().weight.data
+    print_, program, number = (tokenizer(text)["input_ids"][0] for text in ("print", " program", "1"))
+
+    def cosine(one: int, other: int) -> float:
+        return float(torch.cosine_similarity(vectors[one], vectors[other], dim=0))
+
+    assert cosine(print_, program) > 0.3  # both have p and r
+    assert abs(cosine(print_, number)) < 0.25
+    assert float(vectors[program].std()) == pytest.approx(0.02, rel=0.2)

@@ -3,6 +3,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from grpo_core.errors import UserError
 from grpo_core.policy.load import load_policy
@@ -62,6 +64,16 @@ def test_weights_are_written_as_small_as_asked_for(tasks: Path, tmp_path: Path) 
     half, whole = ((tmp_path / name / "model.safetensors").stat().st_size for name in ("half", "whole"))
     assert whole / 2 <= half < whole * 0.51
     assert record["save_dtype"] == "float16" and load_policy(str(tmp_path / "half"), device="cpu")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
+def test_half_precision_is_of_the_products_alone(tasks: Path, tmp_path: Path) -> None:
+    options: Any = {"preset": "tiny", "max_steps": 2, "batch_size": 2, "eval_size": 2, "device": "cpu"}
+    half = warm_start(f"{tasks}:letters", tmp_path / "half", precision="bfloat16", **options)
+    whole = warm_start(f"{tasks}:letters", tmp_path / "whole", **options)
+    assert half["loss"] != whole["loss"] and half["loss"]["2"] == pytest.approx(whole["loss"]["2"], rel=0.01)
+    assert half["precision"] == "bfloat16"
+    assert load_file(tmp_path / "half" / "model.safetensors")["model.norm.weight"].dtype == torch.float32
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets

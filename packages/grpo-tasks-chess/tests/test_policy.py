@@ -81,6 +81,26 @@ def test_gold_earns_the_maximum_in_every_shaping() -> None:
             assert score.parts["graded_by_labels"] == 1.0 and score.parts["graded_by_engine"] == 0.0
 
 
+def test_demos_are_the_golds_or_have_their_best_moves_first() -> None:
+    as_given = list(policy("&size=40").demos())
+    best_first = list(policy("&size=40&demo_order=best_first").demos())
+    rows = policy("&size=40").rows()
+    assert as_given == [(policy().prompt(row), row.gold) for row in rows] != best_first
+    for row, (prompt, completion) in zip(rows, best_first, strict=True):
+        answer = read_policy(completion)
+        assert prompt == policy().prompt(row) and answer.best == answer.moves[0]
+        assert list(answer.evaluations[1:]) == sorted(answer.evaluations[1:], reverse=True)
+        assert policy().score(completion, row).value == 1.0
+
+
+def test_a_share_of_the_demos_may_be_invalid() -> None:
+    task = policy("&size=200&demo_errors=0.3")
+    scores = [task.score(completion, row) for row, (_, completion) in zip(task.rows(), task.demos(), strict=True)]
+    assert {(score.valid, score.value) for score in scores} == {(True, 1.0), (False, -0.3)}
+    assert 40 <= sum(not score.valid for score in scores) <= 80
+    assert list(task.demos()) == list(policy("&size=200&demo_errors=0.3").demos())
+
+
 def test_prompt_and_gold_are_the_line() -> None:
     answer = PolicyAnswer(ROW.moves, ROW.evaluations, ROW.best)
     prompt = policy().prompt(ROW)

@@ -139,6 +139,11 @@ def write_policy_completion(answer: PolicyAnswer, fen: str) -> str:
     )
 
 
+def without_best(completion: str) -> str:
+    """A written completion as far as its evaluations: invalid, because it names no best move."""
+    return completion[: completion.index("B:")].rstrip()
+
+
 def _padding(text: str, width: int) -> str:
     return " " * max(1, width - len(text))  # at least one, so that what is too long can still be read
 

@@ -24,6 +24,7 @@ from grpo_core.taskspec import parse_task_specs
 from grpo_core.training.provenance import versions
 
 SaveDtype = Literal["float32", "float16", "bfloat16"]
+Precision = Literal["float32", "bfloat16"]
 
 RECORD = "warm_start.json"
 """Beside the model: the command, the seed, the loss and the evaluation that it was made with."""
@@ -47,6 +48,7 @@ def warm_start(
     warmup_ratio: float = 0.05,
     seed: int = 0,
     eval_size: int = 512,
+    precision: Precision = "float32",
     save_dtype: SaveDtype = "float32",
     device: str = "auto",
     command: str = "",
@@ -68,7 +70,8 @@ def warm_start(
         warmup_ratio: Share of the steps that warm up.
         seed: Of the new weights, the order of examples and the evaluation.
         eval_size: Held-out rows per task.
-        save_dtype: Of the weights that are written and evaluated; they are trained in float32.
+        precision: Of the products in training; the weights are float32 in any case.
+        save_dtype: Of the weights that are written and evaluated.
         device: `auto`, `cpu`, `cuda`, …
         command: The command line, recorded beside the model.
         callbacks: Told of progress and of the evaluation.
@@ -143,7 +146,7 @@ def warm_start(
                 seed=seed,
                 data_seed=seed,
                 use_cpu=where.type == "cpu",
-                bf16=False,
+                bf16=precision == "bfloat16",
                 gradient_checkpointing=False,
                 report_to="none",
                 save_strategy="no",
@@ -166,6 +169,7 @@ def warm_start(
         "learning_rate": learning_rate,
         "lr_scheduler_type": lr_scheduler_type,
         "seed": seed,
+        "precision": precision,
         "save_dtype": save_dtype,
         "loss": progress.losses,
         "evaluation": evaluate(

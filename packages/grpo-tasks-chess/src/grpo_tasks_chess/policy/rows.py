@@ -72,3 +72,10 @@ def _labelled(row: PolicyRow, answer: PolicyAnswer, legal: Mapping[str, Any]) ->
     evaluations = tuple(float(format_evaluation(each)) for each in answer.evaluations)
     labels = {"moves": answer.moves, "evaluations": evaluations, "best": answer.best}
     return row.model_copy(update={**labels, "gold": write_policy_completion(answer, row.fen)})
+
+
+def best_first(row: PolicyRow) -> str:
+    """The gold completion of a row with labels, its moves in falling order of worth."""
+    worth = dict(zip(row.moves, row.evaluations, strict=True))
+    moves = sorted(row.moves, key=lambda move: (move != row.best, -worth[move]))
+    return write_policy_completion(PolicyAnswer(tuple(moves), tuple(worth[move] for move in moves), row.best), row.fen)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from random import Random
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pydantic import Field
 
 from grpo_core import InfrastructureError, Invalid, Score, Task, reward
 from grpo_core.data import DatasetConfig
-from grpo_tasks_chess.formats import write_policy_prompt
+from grpo_tasks_chess.formats import without_best, write_policy_prompt
 from grpo_tasks_chess.loading import packaged, rows_of
 from grpo_tasks_chess.policy.grading import (
     EVALUATION_LIMIT,
@@ -25,7 +26,7 @@ from grpo_tasks_chess.policy.grading import (
     is_full_form,
     read_answer,
 )
-from grpo_tasks_chess.policy.rows import PolicyRow, make_row
+from grpo_tasks_chess.policy.rows import PolicyRow, best_first, make_row
 from grpo_tasks_chess.rules import legal_moves, position
 from grpo_tasks_chess.shaping import ShapedConfig, as_configured, shaping
 
@@ -44,10 +45,16 @@ class PolicyConfig(ShapedConfig, DatasetConfig):
     Attributes:
         engine: Grades the rows without labels: a UCI engine's program; `auto`, Stockfish where it is found; or `none`.
         depth: Plies that the engine searches to.
+        demo_order: Of the moves in demos: as the rows have them, in RookWorld's data at random; or `best_first`, which
+            leaves less to guess and which greedy decoding does not turn into one move five times.
+        demo_errors: Share of the demos that end before `B:`, and so are invalid, so that a warm start leaves something
+            to learn.
     """
 
     engine: str = "auto"
     depth: int = Field(default=10, ge=1, le=20)
+    demo_order: Literal["as_given", "best_first"] = "as_given"
+    demo_errors: float = Field(default=0.0, ge=0, le=1)
 
 
 class Judged(NamedTuple):
@@ -69,6 +76,15 @@ def load(config: PolicyConfig) -> Iterator[PolicyRow]:
 def prompt(row: PolicyRow) -> str:
     """`P: FEN`."""
     return write_policy_prompt(row.fen)
+
+
+def demos(config: PolicyConfig) -> Iterator[tuple[str, str]]:
+    """The prompt of each row with labels and its gold completion, in the order and with the errors of the options."""
+    random = Random(f"demos/{config.seed}/{config.split}")
+    for row in load(config):
+        if row.gold is not None:
+            completion = best_first(row) if config.demo_order == "best_first" else row.gold
+            yield prompt(row), without_best(completion) if random.random() < config.demo_errors else completion
 
 
 def validate(text: str, row: PolicyRow, config: PolicyConfig) -> Judged:
@@ -279,6 +295,7 @@ TASK = Task(
     row=PolicyRow,
     compose=as_configured(),
     solved=solved,
+    demos=demos,
     stop=("\n",),
     max_completion_length=176,  # a token per character of the longest completion; most tokenizers need half of it
     timeout_s=10.0,  # an engine that has to start takes a second on a busy machine
