@@ -30,11 +30,11 @@ from grpo_core.training.best import Best
 from grpo_core.training.collect import Collector
 from grpo_core.training.interrupt import stop_on_signal
 from grpo_core.training.metrics import rollout_metrics
-from grpo_core.training.prompted import Prompted
 from grpo_core.training.provenance import tasks_of, versions
 from grpo_core.training.random_state import gathered_random_state, seed_everything
 from grpo_core.training.rollout_log import batch_origin
 from grpo_core.training.run_folder import RUN_FORMAT_VERSION, RunFolder, SilentFolder
+from grpo_core.training.samples import samples_of
 from grpo_core.training.setup import Setup, prepare
 from grpo_core.training.state import INFO_FILE, Buffer, load_state, optimizer_tensors, save_state, training_info
 from grpo_core.training.update import Updater, mean_metrics
@@ -261,7 +261,8 @@ class Trainer:
             **collected.metrics,
             "generate_s": generate_s,
         }
-        return Buffer(step, batch, metrics), self._samples(collected.prompted, rollouts)
+        shown = samples_of(collected.prompted, rollouts, self.config.trainer.log_completions)
+        return Buffer(step, batch, metrics), shown
 
     def _finish_step(self) -> None:
         """What follows a step, each once also where a stop falls in between; then the stop that was asked for."""
@@ -434,24 +435,6 @@ class Trainer:
             for problem in numbers.problems:
                 self._warn_once("metrics", problem, problem)
         return values
-
-    def _samples(self, prompted: Sequence[Prompted], rollouts: Sequence[Rollout]) -> list[Sample]:
-        # A group with different rewards shows most; else the first.
-        generations, groups = self.config.trainer.num_generations, range(len(prompted))
-
-        def members(group: int) -> Sequence[Rollout]:
-            return rollouts[group * generations : (group + 1) * generations]
-
-        def spread(group: int) -> int:
-            return len({rollout.score.value for rollout in members(group) if rollout.score is not None})
-
-        group = max(groups, key=lambda index: min(2, spread(index)))
-        draw = prompted[group].draw
-        prompt = draw.task.prompt(draw.row)
-        text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
-        distinct = {rollout.text: rollout for rollout in members(group)}
-        chosen = list(distinct.items())[: self.config.trainer.log_completions]
-        return [Sample(draw.label, text, shown, r.score) for shown, r in chosen if r.score is not None]
 
     def _climb(self) -> None:
         """Evaluate the current rung of each ladder task on held-out rows, which may unlock the next."""

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from grpo_core.binding import BoundTask, load_task
+from grpo_core.mixture import Draw
+from grpo_core.rollout import Completion, Rollout, Turn
+from grpo_core.task import Score
+from grpo_core.training.prompted import Prompted, rollout_of
+from grpo_core.training.samples import samples_of
+
+TASK = """
+from grpo_core import Row, Task, reward
+
+@reward()
+def same(answer: str, row: Row) -> float:
+    return float(answer == row.gold)
+
+letters = Task("letters", lambda config: [Row(id=x, gold=x) for x in "ab"], lambda row: f"say {row.id}:",
+               lambda text, row: text, (same,), row=Row)
+"""
+
+
+def groups(folder: Path) -> list[Prompted]:
+    (folder / "letters.py").write_text(TASK)
+    task: BoundTask = load_task(f"{folder / 'letters.py'}:letters")
+    return [Prompted(Draw(task, task.name, row, index), (1,)) for index, row in enumerate(task.rows())]
+
+
+def said(group: Prompted, index: int, value: float | None, *texts: str) -> Rollout:
+    turns = tuple(Turn((1,), Completion((2,), (0.0,), text, "stop", 0)) for text in texts)
+    return rollout_of(group, index, turns, Score(value))
+
+
+def test_the_group_whose_rewards_differ_is_shown_each_text_once(tmp_path: Path) -> None:
+    one, two = groups(tmp_path)
+    rollouts = [said(one, 0, 0.0, "x"), said(one, 0, 0.0, "y"), said(one, 0, None, "z")]
+    rollouts += [said(two, 1, 1.0, "b"), said(two, 1, 0.0, "c"), said(two, 1, 1.0, "b")]
+    shown = samples_of([one, two], rollouts, 3)
+    assert [(sample.prompt, sample.text, sample.score.value) for sample in shown] == [
+        ("say b:", "b", 1.0),
+        ("say b:", "c", 0.0),
+    ]
+    assert [sample.text for sample in samples_of([one, two], rollouts, 1)] == ["b"]
+    assert [sample.text for sample in samples_of([one], rollouts[:3], 3)] == ["x", "y", "z"]
+
+
+def test_an_episode_is_shown_by_its_answers(tmp_path: Path) -> None:
+    one, _ = groups(tmp_path)
+    (shown,) = samples_of([one], [said(one, 0, 1.0, "[4]", "[0]")], 3)
+    assert shown.text == "[4] · [0]"
