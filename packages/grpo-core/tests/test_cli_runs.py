@@ -96,7 +96,8 @@ def test_what_a_task_measures_of_itself_is_shown_before_and_after(capsys: Captur
     events[3]["result"]["metrics"]["g/games"] = 64
     (run / "logs" / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
     shown = lines_of(capsys, "show", "run_1")
-    start = shown.index("math.a, evaluated base final")
+    start = shown.index("evaluated base final")
+    assert shown[start - 1] == "math.a"
     assert shown[start + 1 : start + 3] == ["g/loss_rate 0.5 [0.25, 1.00] 0.125 [0.06, 0.25]", "g/games - 64"]
     assert sum("evaluated" in line for line in shown) == 1
 

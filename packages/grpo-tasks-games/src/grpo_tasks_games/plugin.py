@@ -34,6 +34,7 @@ def grpo_models() -> list[EmbeddedModel]:
                 "trainer.warmup_steps": 10,
                 "trainer.adam_beta2": 0.99,
                 "trainer.entropy_coef": 0.02,
+                "trainer.beta": 0.1,  # without a KL term, self-play in Kuhn poker goes round in circles
                 "trainer.max_prompt_length": 64,
                 "trainer.max_completion_length": 8,
             },

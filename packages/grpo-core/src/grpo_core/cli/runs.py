@@ -173,10 +173,10 @@ def _print_run(run: RunView, history: Mapping[str, Sequence[tuple[int, float | N
     print_out(*said)
     for task, result in run.results.items():
         if names := _evaluated(result):
-            measured = table(visible(f"{task}, evaluated"), "base", result.phase or "latest")
+            measured = table("evaluated", "base", result.phase or "latest")
             for name in names:
                 measured.add_row(visible(name), *(_measured(each, name) for each in (result.base, result.latest)))
-            print_out("", measured)
+            print_out("", visible(task), measured)  # above it: a name with its options would make a wide column
     if history:
         plots = table("metric", "over the steps", "first", "last", "lowest", "highest")
         for name, points in history.items():
