@@ -21,6 +21,7 @@ FINAL = {
     **BASE,
     **{"solved_rate": 0.91, "ci_low": 0.88, "ci_high": 0.93},
     **{"delta": 0.45, "delta_ci_low": 0.4, "delta_ci_high": 0.49},
+    **{"mean_reward": 0.93, "reward_delta": 0.42, "reward_delta_ci_low": 0.38, "reward_delta_ci_high": 0.45},
 }
 METRICS = {
     "reward": 0.63,
@@ -101,7 +102,8 @@ def test_a_run_in_a_pipe_is_one_plain_line_a_step() -> None:
         'sample    "57 + 38 =" → " 95"  1.00   → " 85"  0.20 (off by 10)',
         "step        1/200  reward 0.63  solved 0.58  zero-std 12%  length 4.1  18 k tok/s  ETA 1:40",
         "step        2/200  reward 0.63  solved 0.58  zero-std 12%  length 4.1  18 k tok/s  ETA 1:39",
-        "final     solved 0.91 [0.88, 0.93]   +0.45 over base [0.40, 0.49] on the same 512 rows",
+        "final     solved 0.91 [0.88, 0.93]   +0.45 over base [0.40, 0.49] on the same 512 rows   "
+        "mean reward 0.93, +0.42 [0.38, 0.45]",
         "saved     training_runs/run_1   next: grpo eval --task math.arithmetic --model "
         "./training_runs/run_1/training_state/step_final/model",
     ]

@@ -107,12 +107,15 @@ def evaluation(result: Mapping[str, Any], task: str = "") -> list[str]:
     """An evaluation with its interval, and its difference from the base on the same rows where there is one."""
     solved = f"solved {number(result.get('solved_rate'))} {interval(result.get('ci_low'), result.get('ci_high'))}"
     segments = [task, solved]
-    if result.get("delta") is None:
-        segments.append(f"mean reward {number(result.get('mean_reward'))}")
-    else:
+    if result.get("delta") is not None:
         over = interval(result.get("delta_ci_low"), result.get("delta_ci_high"))
         rows = result.get("delta_n", result.get("n", "-"))
         segments.append(f"{result['delta']:+.2f} over base {over} on the same {rows} rows")
+    reward = f"mean reward {number(result.get('mean_reward'))}"
+    if result.get("reward_delta") is not None:
+        over = interval(result.get("reward_delta_ci_low"), result.get("reward_delta_ci_high"))
+        reward += f", {result['reward_delta']:+.2f} {over}"
+    segments.append(reward)
     if result.get("abstained"):
         segments.append(f"{result['abstained']} rows not scored")
     return segments
