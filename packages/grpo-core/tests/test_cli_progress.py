@@ -122,6 +122,7 @@ def test_in_a_terminal_the_step_is_redrawn_and_its_last_state_kept() -> None:
     assert [line[:12] for line in CONTROL.sub("", kept).splitlines() if line.strip()] == [
         "step      3/",
         "final     so",
+        "          me",  # its mean reward
     ]
 
 
