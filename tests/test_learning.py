@@ -54,6 +54,17 @@ def test_self_play_comes_nearer_to_an_equilibrium_of_kuhn_poker(tmp_path: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_twenty_steps_teach_the_form_of_a_chess_line(tmp_path: Path) -> None:
+    summary = grpo_run(tmp_path, "--task", "chess.policy", timeout_s=500)
+    result = summary["tasks"]["chess.policy"]  # sampled, on the 400 positions of the package's test split
+    assert summary["steps"] == 20 and result["final"]["n"] == 400
+    assert result["final"]["mean_reward"] >= 1.45 * result["base"]["mean_reward"] > 0
+    assert result["final"]["reward_delta_ci_low"] > 0
+    assert result["base"]["valid_rate"] < 0.8 and result["final"]["valid_rate"] >= 0.9  # 0.935 and more
+
+
+@pytest.mark.slow
 @pytest.mark.network
 @pytest.mark.timeout(1800)
 def test_a_real_pretrained_model_is_loaded_from_gguf_trained_and_saved(tmp_path: Path) -> None:

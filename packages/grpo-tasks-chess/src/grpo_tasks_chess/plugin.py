@@ -1,8 +1,10 @@
-"""What `grpo-tasks-chess` contributes: `chess.policy` and other tasks, `grpo chess …`, a line of `grpo doctor`."""
+"""What `grpo-tasks-chess` contributes: its tasks, the model `chess-tiny`, `grpo chess …`, a line of `grpo doctor`."""
 
 from __future__ import annotations
 
-from grpo_core import Task, hookimpl
+from pathlib import Path
+
+from grpo_core import EmbeddedModel, Task, hookimpl
 from grpo_tasks_chess import environment, policy, puzzle
 
 
@@ -10,6 +12,31 @@ from grpo_tasks_chess import environment, policy, puzzle
 def grpo_tasks() -> list[Task]:
     """Every task of the package."""
     return [policy.TASK, environment.TASK, puzzle.TASK]
+
+
+@hookimpl
+def grpo_models() -> list[EmbeddedModel]:
+    """A model that reads positions and writes the lines of both tasks."""
+    return [
+        EmbeddedModel(
+            name="chess-tiny",
+            path=str(Path(__file__).parent / "models" / "chess-tiny"),
+            description="2.0 M parameters, writes the lines of both tasks, many wrong; learns the form in 20 steps",
+            defaults={
+                "trainer.prompts_per_step": 8,
+                "trainer.num_generations": 8,
+                "trainer.max_steps": 20,
+                "trainer.learning_rate": 2e-4,
+                "trainer.lr_scheduler_type": "cosine",
+                "trainer.warmup_steps": 2,
+                "trainer.adam_beta2": 0.99,
+                "trainer.max_prompt_length": 128,
+                "trainer.max_completion_length": 112,
+                "eval.temperature": 1.0,  # what training changes; greedy decoding hides a share of invalid completions
+            },
+            task_options={"template": "policy"},
+        )
+    ]
 
 
 @hookimpl

@@ -248,6 +248,7 @@ TASK = Task(
     (legal, solution),
     config=PuzzleConfig,
     row=PuzzleRow,
+    default_model="chess-tiny",
     stop=("\n",),
     max_completion_length=176,  # a policy line at a token per character; an answer in moves is shorter
 )

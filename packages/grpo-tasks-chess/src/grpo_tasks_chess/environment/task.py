@@ -145,6 +145,7 @@ TASK = Task(
     config=EnvironmentConfig,
     row=EnvironmentRow,
     compose=as_configured(THRESHOLDS),
+    default_model="chess-tiny",
     stop=("\n",),
     max_completion_length=112,  # a token per character of the longest completion; most tokenizers need half of it
     metrics=metrics,

@@ -296,6 +296,7 @@ TASK = Task(
     compose=as_configured(),
     solved=solved,
     demos=demos,
+    default_model="chess-tiny",
     stop=("\n",),
     max_completion_length=176,  # a token per character of the longest completion; most tokenizers need half of it
     timeout_s=10.0,  # an engine that has to start takes a second on a busy machine
