@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from grpo_core.identity import source_of
+from grpo_core.identity import meaning_of, normalised
 
 
 def within(tolerance: Any) -> Callable[..., float]:
@@ -73,33 +74,102 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("one", "two"), DIFFERENT)
 def test_what_does_something_else_reads_otherwise(one: Any, two: Any) -> None:
-    assert source_of(one) != source_of(two)
+    assert meaning_of(one) != meaning_of(two)
 
 
 @pytest.mark.parametrize("given", [one for one, _ in DIFFERENT] + [Unknown(), {"b", "a", "c"}])
 def test_no_address_gets_into_the_text(given: Any) -> None:
-    assert " at 0x" not in source_of(given)
+    assert " at 0x" not in meaning_of(given)
 
 
 def test_two_of_one_kind_read_alike() -> None:
-    assert source_of(within(0.1)) == source_of(within(0.1))
-    assert source_of(Unknown()) == source_of(Unknown())
+    assert meaning_of(within(0.1)) == meaning_of(within(0.1))
+    assert meaning_of(Unknown()) == meaning_of(Unknown())
+
+
+def tree(source: str) -> str:
+    node = ast.parse(source).body[0]
+    assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    return normalised(node)
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("def f(a):\n    'Doc.'\n    return a", "def g(a):  # comment\n\n    return (a)"),
+        ("def f(a):\n    b = a\n    return b", "def f(a: int) -> int:\n    c: int = a\n    return c"),
+        ("def f(a):\n    return [b for b in a]", "def f(a):\n    return [c for c in a]"),
+        ("def f(a):\n    raise Invalid(f'no {a}')", "def f(a):\n    raise Invalid('none')"),
+        ("def f(a):\n    assert a, 'none'", "def f(a):\n    assert a"),
+        (
+            "def f(a):\n    def g(): return a\n    return g",
+            "def f(a):\n    def h():\n        'Doc.'\n        return a\n    return h",
+        ),
+        (
+            "def f(a):\n    try: a()\n    except E as b: return b",
+            "def f(a):\n    try: a()\n    except E as c: return c",
+        ),
+        (
+            "def f(a):\n    match a:\n        case [b, *c]: return b",
+            "def f(a):\n    match a:\n        case [x, *y]: return x",
+        ),
+        ("def f(a):\n    return f(a)", "def g(a):\n    return g(a)"),
+    ],
+)
+def test_rewording_changes_nothing(one: str, two: str) -> None:
+    assert tree(one) == tree(two)
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("def f(a): return a", "def f(b): return b"),  # callers pass arguments by name
+        ("def f(a): return a, 'x'", "def f(a): return a, 'y'"),
+        ("def f(a):\n    b = 1\n    return a.b", "def f(a):\n    c = 1\n    return a.c"),
+        ("def f(a):\n    b = 'b'\n    return b", "def f(a):\n    c = 'c'\n    return c"),
+        ("def f(a):\n    b = c = a\n    return b - 2 * c", "def f(a):\n    b = c = a\n    return c - 2 * b"),
+        ("def f(a):\n    global b\n    b = a", "def f(a):\n    global c\n    c = a"),
+        ("def f(a):\n    b = a\n    return local(b)", "def f(a):\n    b = a\n    return b(b)"),
+        ("def f(a):\n    raise Invalid('x')", "def f(a):\n    raise Missing('x')"),
+        ("def f(a): return helper(a)", "def f(a): return other(a)"),
+        ("def f(a): return 1", "def f(a): return 1.0"),
+        ("async def f(a): return a", "def f(a): return a"),
+        ("def f(a, b=1): return a", "def f(a, b=2): return a"),
+    ],
+)
+def test_what_computes_something_else_differs(one: str, two: str) -> None:
+    assert tree(one) != tree(two)
+
+
+PAIR = (lambda answer: answer + 1, lambda answer: answer + 2)
+
+
+def test_lambdas_of_one_line_are_told_apart() -> None:
+    one, two = map(meaning_of, PAIR)
+    assert one != two and "value=1" in one and "value=2" in two
+
+
+def test_a_lambda_within_a_call_has_a_tree() -> None:
+    call = {
+        "key": lambda answer: -answer,
+    }
+    assert meaning_of(call["key"]).startswith("Lambda(")
 
 
 def test_a_function_that_closes_over_itself_ends() -> None:
     def recursive(answer):
         return recursive(answer)
 
-    assert source_of(recursive).count("def recursive") == 8
+    assert meaning_of(recursive).count("FunctionDef") == 8
 
 
 def test_a_name_that_is_not_bound_yet_is_nothing() -> None:
     def early(answer):
         return late(answer)
 
-    text = source_of(early)
+    text = meaning_of(early)
 
     def late(answer):
         return 1.0
 
-    assert "def early" in text and source_of(early) != text
+    assert "late" in text and meaning_of(early) != text

@@ -18,7 +18,7 @@ from grpo_core.calling import call_by_name, where_raised
 from grpo_core.composition import RewardSpec
 from grpo_core.errors import DataError, InfrastructureError, UserError, near_match
 from grpo_core.game import Move
-from grpo_core.identity import source_of
+from grpo_core.identity import meaning_of
 from grpo_core.plugins import PluginHost, default_host
 from grpo_core.task import Invalid, Message, Opponent, Prompt, Row, Score, Task, TaskConfig
 from grpo_core.task_evaluation import EvaluationDefaults
@@ -306,9 +306,9 @@ class BoundTask:
             task.version,
             self.config.model_dump_json(),
             *(f"{spec.name} {spec.weight} {spec.needs} {spec.maximum}" for spec in self._reward_specs),
-            *map(source_of, (task.prompt, task.validate, *(spec.function for spec in self._reward_specs))),
-            *map(source_of, (task.compose, task.solved, self.opponent)),
-            *([source_of(task.respond), str(task.max_turns)] if task.respond is not None else ()),
+            *map(meaning_of, (task.prompt, task.validate, *(spec.function for spec in self._reward_specs))),
+            *map(meaning_of, (task.compose, task.solved, self.opponent)),
+            *([meaning_of(task.respond), str(task.max_turns)] if task.respond is not None else ()),
         ]
         for fact in facts:
             digest.update(hashlib.blake2b(fact.encode("utf-8", "surrogatepass")).digest())

@@ -1,58 +1,158 @@
-"""What a function does, as text: part of a task's identity."""
+"""What a function computes, as text that rewording does not change: part of a task's identity."""
 
 from __future__ import annotations
 
+import ast
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from functools import partial
+from functools import lru_cache, partial
 from types import CodeType, FunctionType
 from typing import Any
 
 _DEEPEST = 8
 """Levels of nesting that are looked into; a function may hold itself in its closure."""
 
+_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
-def source_of(given: Any, depth: int = 0) -> str:
-    """Text that is equal in every process, and changes with what a function does.
 
-    A function is its source with its defaults and the values that it closes over; without source, its bytecode.
-    Containers, `partial`, methods and dataclasses (composers, `Opponent`) are their contents. Other objects count by
-    class alone: their `repr` may hold an address, as a set's holds an order that depends on PYTHONHASHSEED.
+def meaning_of(value: Any, depth: int = 0) -> str:
+    """Text that is equal in every process, and changes with what a function computes.
+
+    A function is its normalised syntax tree with its defaults and the values that it closes over; without source, its
+    bytecode. Containers, `partial`, methods and dataclasses (composers, `Opponent`) are their contents. Other objects
+    count by class alone: their `repr` may hold an address, as a set's holds an order that depends on PYTHONHASHSEED.
     """
 
     def inner(*values: Any) -> str:
-        return ", ".join(source_of(value, depth + 1) for value in values)
+        return ", ".join(meaning_of(each, depth + 1) for each in values)
 
-    if given is None or isinstance(given, (str, bytes, int, float)):
-        return repr(given)
+    if value is None or isinstance(value, (str, bytes, int, float)):
+        return repr(value)
     if depth == _DEEPEST:
         return "…"
-    if isinstance(given, (tuple, list)):
-        return f"({inner(*given)})"
-    if isinstance(given, (set, frozenset)):
-        return f"{{{', '.join(sorted(map(inner, given)))}}}"
-    if isinstance(given, dict):
-        return f"{{{inner(*given.items())}}}"
-    if isinstance(given, partial):
-        return f"partial({inner(given.func, given.args, given.keywords)})"
-    if isinstance(given, CodeType):
-        return f"code({inner(given.co_code, given.co_names, given.co_consts)})"
-    if isinstance(given, FunctionType):
-        return f"{_text(given) or inner(given.__code__)}({inner(given.__defaults__, *_closed_over(given))})"
-    if inspect.ismethod(given):
-        return f"{inner(given.__self__, given.__func__)}"
-    if is_dataclass(given) and not isinstance(given, type):
-        values = (getattr(given, field.name) for field in fields(given))
-        return f"{type(given).__qualname__}({inner(*values)})"
-    return given.__qualname__ if isinstance(given, type) else type(given).__qualname__
+    if isinstance(value, (tuple, list)):
+        return f"({inner(*value)})"
+    if isinstance(value, (set, frozenset)):
+        return f"{{{', '.join(sorted(map(inner, value)))}}}"
+    if isinstance(value, dict):
+        return f"{{{inner(*value.items())}}}"
+    if isinstance(value, partial):
+        return f"partial({inner(value.func, value.args, value.keywords)})"
+    if isinstance(value, CodeType):
+        return f"code({inner(value.co_code, value.co_names, value.co_consts)})"
+    if isinstance(value, FunctionType):
+        return f"{_tree_of(value) or inner(value.__code__)}({inner(value.__defaults__, *_closed_over(value))})"
+    if inspect.ismethod(value):
+        return f"{inner(value.__self__, value.__func__)}"
+    if is_dataclass(value) and not isinstance(value, type):
+        contents = (getattr(value, field.name) for field in fields(value))
+        return f"{type(value).__qualname__}({inner(*contents)})"
+    return value.__qualname__ if isinstance(value, type) else type(value).__qualname__
 
 
-def _text(function: FunctionType) -> str:
+def _tree_of(function: FunctionType) -> str:
     try:
-        return inspect.getsource(function)
-    except OSError:  # made with exec, or typed into an interpreter
+        lines, _ = inspect.findsource(function)
+        functions = _functions("".join(lines))
+    except (OSError, SyntaxError):  # made with exec, typed into an interpreter, or the file changed since
         return ""
+    code = function.__code__
+    here = [node for node in functions.get(code.co_firstlineno, ()) if _may_be(node, code)]
+    return normalised(here[0]) if here else ""
+
+
+@lru_cache(maxsize=64)
+def _functions(source: str) -> dict[int, list[_Function]]:
+    """The functions of a file by the line that their code objects name as their first."""
+    found: dict[int, list[_Function]] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, _Function):
+            decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
+            found.setdefault(min([node.lineno, *(each.lineno for each in decorators)]), []).append(node)
+    return found
+
+
+def _may_be(node: _Function, code: CodeType) -> bool:
+    """Whether this is the function's node: a line may hold several lambdas."""
+    if isinstance(node, ast.Lambda):
+        body = node.body
+        columns = [(line, column) for line, _, column, _ in code.co_positions() if line is not None and column]
+        inside = [(body.lineno, body.col_offset) <= each for each in columns]
+        return code.co_name == "<lambda>" and all(inside) and max(columns, default=(0, 0)) <= _end(body)
+    return node.name == code.co_name
+
+
+def _end(node: ast.expr) -> tuple[int, int]:
+    return node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+
+
+def normalised(function: _Function) -> str:
+    """A function's syntax tree without what only readers see.
+
+    Left out: layout, comments, docstrings, annotations, the function's own name, and the wording of raised exceptions
+    and assertions. Local variables are numbered. Arguments keep their names, since callers pass them by name.
+    """
+    return _dump(function, _numbers(function))
+
+
+_UNREAD = frozenset({"ctx", "kind", "annotation", "returns", "simple", "type_comment", "type_params"})
+"""Fields of the tree that do not change what is computed."""
+_NAMES: tuple[tuple[type[ast.AST], str], ...] = (
+    (ast.Name, "id"),
+    (ast.FunctionDef, "name"),
+    (ast.AsyncFunctionDef, "name"),
+    (ast.ClassDef, "name"),
+    (ast.ExceptHandler, "name"),
+    (ast.alias, "asname"),
+    (ast.MatchAs, "name"),
+    (ast.MatchStar, "name"),
+    (ast.MatchMapping, "rest"),
+)
+"""Fields that bind or read a variable."""
+
+
+def _numbers(function: _Function) -> dict[str, str]:
+    """Local variables, and what stands for each."""
+    nodes = list(ast.walk(function))
+    fixed = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    fixed |= {name for node in nodes if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
+    bound = (
+        getattr(node, field)
+        for node in nodes
+        for kind, field in _NAMES
+        if isinstance(node, kind) and not isinstance(getattr(node, "ctx", None), ast.Load)
+    )
+    local = dict.fromkeys(name for name in bound if name is not None and name not in fixed)
+    return {name: f"local {number}" for number, name in enumerate(local)}
+
+
+def _dump(node: Any, numbers: Mapping[str, str], in_raise: bool = False) -> str:
+    """A node with its fields; texts inside of `raise` count as one."""
+    if isinstance(node, list):
+        return f"[{','.join(_dump(each, numbers, in_raise) for each in node)}]"
+    match node:
+        case ast.AnnAssign(value=None):
+            return "Pass()"
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            node = ast.Assign([target], value)
+        case ast.Constant(value=str()) | ast.JoinedStr() if in_raise:
+            return "text"
+        case ast.AST():
+            pass
+        case _:
+            return repr(node)
+    contents = []
+    for name, value in ast.iter_fields(node):
+        if name in _UNREAD or value is None or value == [] or (isinstance(node, ast.Assert) and name == "msg"):
+            continue
+        if name == "body" and isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            value = value[1:]
+        if any(isinstance(node, kind) and name == field for kind, field in _NAMES):
+            value = numbers.get(value, value)
+        contents.append(f"{name}={_dump(value, numbers, in_raise or isinstance(node, ast.Raise))}")
+    return f"{type(node).__name__}({','.join(contents)})"
 
 
 def _closed_over(function: FunctionType) -> Iterable[Any]:
