@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import click
 
-from grpo_core import registry
 from grpo_core.algorithms.aggregation import Aggregation
 from grpo_core.cli.group import COMMANDS, load_command
 from grpo_core.cli.main import grpo
@@ -23,6 +22,7 @@ from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import RECIPES
 from grpo_core.config.sources import RESERVED_ENVIRONMENT
 from grpo_core.errors import ExitCode
+from grpo_core.plugins import variants as registry
 from grpo_core.tracking.aliases import ALIASES as METRIC_ALIASES
 from grpo_core.tracking.aliases import NOT_KEPT
 from grpo_core.training.catalogue import CATALOGUE, EVALUATION_SECTION, EVALUATIONS, SECTIONS

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from grpo_core import registry
 from grpo_core.algorithms.aggregation import Aggregation
 from grpo_core.config.recipes import RECIPES
+from grpo_core.plugins import variants as registry
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "algorithms.md"
 HEADINGS = {

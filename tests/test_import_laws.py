@@ -31,7 +31,8 @@ for report in default_host().reports():
                 bound.score("certainly not", row)
                 scored += 1
 import grpo_tasks_math.rewards
-import grpo_core.rewards, grpo_core.scoring, grpo_core.config, grpo_core.mixture, grpo_core.registry, grpo_core.cli.main
+import grpo_core.rewards, grpo_core.scoring, grpo_core.config, grpo_core.prompts.mixture
+import grpo_core.plugins.variants, grpo_core.cli.main
 print(scored, *sorted(set(sys.modules) & {set(HEAVY)!r}))
 """
 

@@ -16,11 +16,13 @@ import torch
 
 from grpo_core import load_task
 from grpo_core.config import TrainerConfig
-from grpo_core.model_source import ModelSource
+from grpo_core.engines.completion import Completion
+from grpo_core.plugins.models import ModelSource
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.policy.policy import Policy
-from grpo_core.rollout import Completion, Rollout, Turn
-from grpo_core.task import Row, Score
+from grpo_core.rollouts.rollout import Rollout, Turn
+from grpo_core.task.row import Row
+from grpo_core.task.score import Score
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.batch import collate
 from grpo_core.training.update import Updater, mean_metrics

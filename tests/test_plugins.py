@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from grpo_core import load_task
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.host import PluginHost
 
 BROKEN = {
     "broken": "failed to load: ModuleNotFoundError: No module named 'a_package_that_nobody_installed'",

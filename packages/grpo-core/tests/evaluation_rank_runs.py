@@ -9,14 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from grpo_core.binding import load_task
 from grpo_core.config import EngineConfig, EvalConfig, RunConfig, ScoringConfig, TrainerConfig
 from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
-from grpo_core.evaluation.asked import Loading
 from grpo_core.evaluation.held_out import HeldOutEvaluator, held_out_tasks
 from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.evaluation.setup import Loading
 from grpo_core.interop.trl import EvaluationCallback
+from grpo_core.plugins.tasks import load_task
 from grpo_core.policy.load import load_policy
 from grpo_core.training.world import World, joined
 

@@ -16,7 +16,7 @@ from small_policies import batch, settings
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from grpo_core.config import TrainerConfig
-from grpo_core.model_source import ModelSource
+from grpo_core.plugins.models import ModelSource
 from grpo_core.policy.parts import gathered_state, local_part
 from grpo_core.policy.policy import Policy
 from grpo_core.training.batch import TrainBatch

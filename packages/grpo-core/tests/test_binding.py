@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core import Invalid, Opponent, Row, Score, Task, TaskConfig, UserError, graduated, load_task, reward
-from grpo_core.binding import MAX_WHY_CHARS, BoundTask, as_prompt
 from grpo_core.errors import DataError, InfrastructureError
-from grpo_core.taskspec import TaskSpec
+from grpo_core.task.bound import MAX_WHY_CHARS, BoundTask, as_prompt
+from grpo_core.task.spec import TaskSpec
 
 
 class Sum(Row):
@@ -548,8 +548,8 @@ IDENTITY = """
 import sys
 from collections.abc import Iterable
 from grpo_core import Row, Task, TaskConfig, load_task, reward
-from grpo_core.binding import BoundTask
-from grpo_core.taskspec import TaskSpec
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.spec import TaskSpec
 
 print(load_task(sys.argv[1]).identity)
 

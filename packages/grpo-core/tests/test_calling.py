@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 
-from grpo_core.calling import asked_for, binding_of, call_by_name
 from grpo_core.errors import UserError
+from grpo_core.task.calling import asked_for, binding_of, call_by_name
 
 GIVEN = {"text": "T", "row": "R", "config": "C"}
 

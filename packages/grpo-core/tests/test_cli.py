@@ -15,7 +15,7 @@ import pytest
 from grpo_core.cli import main as entry
 from grpo_core.cli.group import COMMANDS
 from grpo_core.errors import AbstentionLimitError, NonFiniteError, UserError
-from grpo_core.plugins import EmbeddedModel, default_host, hookimpl
+from grpo_core.plugins.host import EmbeddedModel, default_host, hookimpl
 
 COUPLET = """
 from collections.abc import Iterable

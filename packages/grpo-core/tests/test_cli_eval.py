@@ -16,12 +16,12 @@ from evaluation_runs import TASKS, fake_worker, make_run
 from local_endpoint import completion, serving
 
 import grpo_core.evaluation
-from grpo_core.binding import load_task
 from grpo_core.cli import evaluate as command
 from grpo_core.cli import main as entry
 from grpo_core.cli.settings import BAR_SWITCHES
 from grpo_core.errors import InfrastructureError
 from grpo_core.evaluation.evaluate import evaluate_as as real_evaluate
+from grpo_core.plugins.tasks import load_task
 
 RESULT = {
     **{"solved_rate": 0.5, "ci_low": 0.4, "ci_high": 0.6, "n": 10, "mean_reward": 0.5, "valid_rate": 1.0},
@@ -275,7 +275,7 @@ def test_transformers_own_server_gives_the_same_numbers(home: Path) -> None:
     packages = ["--target", str(home / "extra"), "fastapi", "uvicorn", "openai"]
     if subprocess.run([*install, "--quiet", *python, *packages], check=False).returncode:
         pytest.skip("fastapi, uvicorn and openai could not be installed")
-    from grpo_core.plugins import default_host
+    from grpo_core.plugins.host import default_host
 
     model = default_host().models()["tiny"].path
     port = _free_port()

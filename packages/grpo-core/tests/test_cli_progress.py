@@ -13,7 +13,7 @@ from grpo_core.cli import lines
 from grpo_core.cli.progress import SAMPLE_EVERY_S, TELL_EVERY_S, Progress, Waiting
 from grpo_core.cli.text import quoted, visible
 from grpo_core.config import RunConfig
-from grpo_core.task import Score
+from grpo_core.task.score import Score
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 BASE = {"solved_rate": 0.46, "ci_low": 0.42, "ci_high": 0.5, "n": 512, "mean_reward": 0.51}

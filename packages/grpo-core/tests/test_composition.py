@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core.composition import (
+from grpo_core.errors import UserError
+from grpo_core.task.composition import (
     GRADUATED_LEVELS,
     Composer,
     RewardSpec,
@@ -19,7 +20,6 @@ from grpo_core.composition import (
     shape,
     weighted_sum,
 )
-from grpo_core.errors import UserError
 
 QUALITY = st.floats(0, 1)
 COMPOSERS = [

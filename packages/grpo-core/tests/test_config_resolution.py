@@ -8,12 +8,13 @@ from types import ModuleType
 
 import pytest
 
-from grpo_core import Row, Task, registry, reward
+from grpo_core import Row, Task, reward
 from grpo_core.config import RunConfig, TrainerConfig, choose_model, load_config, resolve, to_yaml
 from grpo_core.config.resolution import _CLIP_OF_LOSS
 from grpo_core.errors import UnknownNameError, UserError
-from grpo_core.model_source import model_source
-from grpo_core.plugins import EmbeddedModel, PluginHost, hookimpl
+from grpo_core.plugins import variants as registry
+from grpo_core.plugins.host import EmbeddedModel, PluginHost, hookimpl
+from grpo_core.plugins.models import model_source
 
 
 def load_rows() -> Iterable[Row]:

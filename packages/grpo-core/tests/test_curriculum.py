@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_core.curriculum import LadderCurriculum, PassRateCurriculum
 from grpo_core.errors import DataError, UserError
-from grpo_core.task import Row
+from grpo_core.prompts.curriculum import LadderCurriculum, PassRateCurriculum
+from grpo_core.task.row import Row
 
 
 def rows(n: int) -> list[Row]:

@@ -38,9 +38,9 @@ from transformers import (
 from grpo_core.algorithms.hidden_states import completion_logprobs
 from grpo_core.engines import batching, native
 from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
+from grpo_core.engines.completion import Completion
 from grpo_core.engines.native import FLOAT32_MARGIN, NativeEngine
 from grpo_core.errors import NonFiniteError, UserError
-from grpo_core.rollout import Completion
 
 VOCABULARY, EOS, CONTEXT = 258, 256, 160
 ENDS = [EOS, *range(10)]  # a random model would hardly ever draw one token of 258

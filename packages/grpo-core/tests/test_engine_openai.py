@@ -14,9 +14,9 @@ import pytest
 
 from grpo_core.engines.base import Sampling
 from grpo_core.engines.openai import MAX_REPLY_BYTES, Answer, OpenAIEngine
+from grpo_core.engines.stop_strings import cut_at_stop
 from grpo_core.errors import UserError
-from grpo_core.stopping import cut_at_stop
-from grpo_core.task import Message
+from grpo_core.task.row import Message
 
 KEY = "sk-very-secret"
 CHAT = (Message(role="user", content="2 + 2?"),)

@@ -3,8 +3,10 @@ import sys
 
 import pytest
 
-from grpo_core.rollout import Completion, Rollout, Turn
-from grpo_core.task import Row, Score
+from grpo_core.engines.completion import Completion
+from grpo_core.rollouts.rollout import Rollout, Turn
+from grpo_core.task.row import Row
+from grpo_core.task.score import Score
 
 COMPLETION = Completion((5, 6), (-0.1, -0.2), "ab", "stop", policy_version=3)
 TURN = Turn((1, 2), COMPLETION)
@@ -29,5 +31,5 @@ def test_the_status_of_a_rollout_is_that_of_its_score(score: Score | None, statu
 
 
 def test_requests_and_rollouts_need_no_torch() -> None:
-    code = "import sys, grpo_core.engines.base, grpo_core.rollout; sys.exit('torch' in sys.modules)"
+    code = "import sys, grpo_core.engines.base, grpo_core.rollouts.rollout; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

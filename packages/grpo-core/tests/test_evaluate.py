@@ -129,7 +129,7 @@ def test_samples_are_named_by_row_and_number_alone(folder: Path, spec: str) -> N
 
 
 def evaluate_bound(spec: str) -> Any:
-    from grpo_core.binding import load_task
+    from grpo_core.plugins.tasks import load_task
 
     return load_task(spec)
 

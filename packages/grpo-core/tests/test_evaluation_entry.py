@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from grpo_core import Row, Score, Task, TaskConfig, reward
-from grpo_core.binding import BoundTask
 from grpo_core.evaluation.entry import entry_of
 from grpo_core.evaluation.results import Evaluation
-from grpo_core.taskspec import TaskSpec
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.spec import TaskSpec
 
 
 @reward()

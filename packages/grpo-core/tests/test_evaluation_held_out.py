@@ -11,14 +11,14 @@ import pytest
 import torch
 from evaluation_runs import TASKS
 
-from grpo_core.binding import load_task
 from grpo_core.callbacks import Callback
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
 from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
 from grpo_core.errors import UserError
 from grpo_core.evaluation.held_out import HeldOutEvaluator, held_out_tasks
-from grpo_core.model_source import ModelSource
+from grpo_core.plugins.models import ModelSource
+from grpo_core.plugins.tasks import load_task
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.policy.policy import Policy
 

@@ -26,7 +26,8 @@ from grpo_core.evaluation.output import (
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
-from grpo_core.task import Row, Score
+from grpo_core.task.row import Row
+from grpo_core.task.score import Score
 
 SETTINGS = EvaluationSettings(n=2, temperature=0.7)
 LOST = Score(None, why="the worker died", fault="infrastructure")

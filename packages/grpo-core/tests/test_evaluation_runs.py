@@ -13,10 +13,10 @@ import pytest
 import yaml
 from evaluation_runs import fake_worker, make_run
 
-from grpo_core.binding import load_task
 from grpo_core.callbacks import Callback
 from grpo_core.errors import UserError
 from grpo_core.evaluation.runs import RunEvaluation, evaluate_run
+from grpo_core.plugins.tasks import load_task
 
 SAMPLING = "temp0.7_p1.0_r8"
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from grpo_core.engines.base import Request, SampleKey, Sampling
+from grpo_core.engines.completion import Completion
 from grpo_core.errors import UserError
-from grpo_core.evaluation.memory import Budget, OutOfMemoryError, bytes_per_token, is_out_of_memory
 from grpo_core.evaluation.rows import subset
 from grpo_core.evaluation.sampling import EngineSampler, Question, Sampled
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.rollout import Completion
-from grpo_core.task import Row
+from grpo_core.policy.memory import Budget, OutOfMemoryError, bytes_per_token, is_out_of_memory
+from grpo_core.task.row import Row
 
 LIMIT = 6
 SAMPLING = Sampling(max_completion_length=LIMIT)

@@ -6,8 +6,8 @@ import torch
 from small_policies import model, policy_of
 
 from grpo_core.evaluation import surprisal
-from grpo_core.evaluation.memory import OutOfMemoryError
 from grpo_core.evaluation.surprisal import certainty
+from grpo_core.policy.memory import OutOfMemoryError
 
 PROMPTS = [(1, 2, 3), (4,), (5, 6), (1, 2, 3)]
 COMPLETIONS = [(7, 8), (9, 10, 11, 12), (3,), (2, 2, 2)]

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core import Game, GrpoError, UserError, load_task
-from grpo_core.binding import BoundTask
-from grpo_core.game import Episode, Rules, game_metrics, read_transcript, replay, write_transcript
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.game import Episode, Rules, game_metrics, read_transcript, replay, write_transcript
 
 FILE = Path(small_games.__file__).resolve()
 

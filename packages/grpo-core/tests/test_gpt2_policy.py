@@ -17,12 +17,12 @@ from grpo_core import train
 from grpo_core.algorithms.hidden_states import completion_logprobs
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
 from grpo_core.engines.base import Request, SampleKey, Sampling
+from grpo_core.engines.completion import Completion
 from grpo_core.engines.encode import encode_prompt
 from grpo_core.engines.native import NativeEngine
 from grpo_core.policy.fresh import EOS_TOKEN, byte_tokenizer
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.policy import Policy
-from grpo_core.rollout import Completion
 
 PROMPTS = [
     "P: rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from grpo_core.identity import meaning_of, normalised
+from grpo_core.task.identity import meaning_of, normalised
 
 
 def within(tolerance: Any) -> Callable[..., float]:

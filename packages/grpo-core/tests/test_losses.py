@@ -5,7 +5,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_core import registry
 from grpo_core.algorithms.advantages.baselines import group_mean, leave_one_out
 from grpo_core.algorithms.advantages.normalised import scale_advantages
 from grpo_core.algorithms.aggregation import token_weights
@@ -27,6 +26,7 @@ from grpo_core.algorithms.losses import (
     sapo,
 )
 from grpo_core.errors import UserError
+from grpo_core.plugins import variants as registry
 
 MASK = torch.tensor([[True, True, True], [True, False, False]])
 EVERY_LOSS = registry.names("loss")

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_core.apportion import Quotas
-from grpo_core.binding import BoundTask
 from grpo_core.errors import DataError, UserError
-from grpo_core.mixture import Draw, Mixture, ShuffledEpochs, shuffled, task_labels
-from grpo_core.task import Row, Task, TaskConfig
-from grpo_core.taskspec import TaskSpec
+from grpo_core.prompts.mixture import Draw, Mixture, ShuffledEpochs, shuffled, task_labels
+from grpo_core.prompts.quotas import Quotas
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.row import Row, TaskConfig
+from grpo_core.task.spec import TaskSpec
+from grpo_core.task.task import Task
 
 
 def load(config: TaskConfig) -> Iterable[Row]:
@@ -123,7 +124,9 @@ def test_the_order_does_not_depend_on_how_rows_were_listed() -> None:
 
 
 def test_the_order_is_the_same_in_every_process() -> None:
-    code = "from grpo_core.mixture import shuffled; print(*shuffled([f'r{i}' for i in range(50)], '7/demo.a/3'))"
+    code = (
+        "from grpo_core.prompts.mixture import shuffled; print(*shuffled([f'r{i}' for i in range(50)], '7/demo.a/3'))"
+    )
     printed = {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -8,9 +8,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from grpo_core.engines.base import Request, SampleKey, Sampling
+from grpo_core.engines.completion import Completion
 from grpo_core.engines.openai import OpenAIEngine
 from grpo_core.errors import UserError
-from grpo_core.opponents import (
+from grpo_core.rollouts.opponents import (
     EndpointOpponent,
     EngineOpponent,
     OpponentSampler,
@@ -18,9 +19,9 @@ from grpo_core.opponents import (
     opponent_key,
     play_opponents,
 )
-from grpo_core.rollout import Completion
 from grpo_core.scoring import Scorer
-from grpo_core.task import Message, Opponent, Prompt
+from grpo_core.task.opponent import Opponent
+from grpo_core.task.row import Message, Prompt
 
 TASK = """
 from grpo_core import Invalid, Message, Opponent, Row, Task, reward

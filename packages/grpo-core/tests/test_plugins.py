@@ -9,7 +9,7 @@ import pytest
 
 from grpo_core import Row, load_task
 from grpo_core.errors import PluginError, UnknownNameError
-from grpo_core.plugins import EmbeddedModel, PluginHost, resolve
+from grpo_core.plugins.host import EmbeddedModel, PluginHost, resolve
 
 HEAD = """
 from collections.abc import Iterable

@@ -5,7 +5,7 @@ import torch
 
 from grpo_core.config import LoraConfig
 from grpo_core.errors import UserError
-from grpo_core.model_source import model_source
+from grpo_core.plugins.models import model_source
 from grpo_core.policy.fresh import byte_tokenizer, fresh_model
 from grpo_core.policy.load import choose_device, choose_precision, load_policy
 

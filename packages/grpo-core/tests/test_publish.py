@@ -18,7 +18,7 @@ from published_runs import BASE, FINAL, TASK, make_run
 from grpo_core.checkpoints import CheckpointError
 from grpo_core.cli import main as entry
 from grpo_core.errors import UserError
-from grpo_core.model_source import base_model, model_source
+from grpo_core.plugins.models import base_model, model_source
 from grpo_core.policy.load import load_policy
 from grpo_core.publish import PublishError, publish
 from grpo_core.publish.publication import parse_target

@@ -19,7 +19,7 @@ from grpo_core.config.keys import find, keys
 from grpo_core.config.layers import Layer, build, with_recipe
 from grpo_core.config.recipes import _PLAIN, RECIPES, overlong_buffer
 from grpo_core.errors import UnknownNameError, UserError
-from grpo_core.plugins import default_host
+from grpo_core.plugins.host import default_host
 
 
 def load(cli: dict[str, Any], **more: Any) -> LoadedConfig:

@@ -10,9 +10,9 @@ from types import ModuleType
 
 import pytest
 
-from grpo_core import registry
 from grpo_core.errors import PluginError, UnknownNameError, UserError
-from grpo_core.plugins import PluginHost, default_host, hookimpl
+from grpo_core.plugins import variants as registry
+from grpo_core.plugins.host import PluginHost, default_host, hookimpl
 
 SOURCE = """
 def spo(rewards, groups, *, alpha: float = 0.1, levels: int = 3, mode: str = "a"): return rewards

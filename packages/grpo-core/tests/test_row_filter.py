@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core.errors import DataError, UserError
-from grpo_core.row_filter import OverlongPolicy, filter_rows, truncate_prompt
-from grpo_core.task import Row
+from grpo_core.prompts.filter import OverlongPolicy, filter_rows, truncate_prompt
+from grpo_core.task.row import Row
 
 
 def row(prompt_tokens: int, gold_tokens: int | None = None) -> Row:

@@ -1,6 +1,6 @@
 import pytest
 
-from grpo_core.training.schedules import FINAL_COSINE_FACTOR, constant, cosine, none
+from grpo_core.algorithms.schedules import FINAL_COSINE_FACTOR, constant, cosine, none
 
 
 def test_constant_warms_up_to_one_and_the_first_step_already_learns() -> None:

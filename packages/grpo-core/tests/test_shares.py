@@ -7,7 +7,7 @@ from grpo_core.config import TrainerConfig
 from grpo_core.errors import UserError
 from grpo_core.training import world as world_module
 from grpo_core.training.random_state import gathered_random_state, restore_rank, seed_everything
-from grpo_core.training.shares import accumulation, check_shares
+from grpo_core.training.rank_shares import accumulation, check_shares
 from grpo_core.training.world import World, _buckets
 
 

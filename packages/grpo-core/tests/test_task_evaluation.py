@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from grpo_core import Diagnosis, EvaluationDefaults, InfrastructureError, Row, Task, TaskConfig, UserError, reward
-from grpo_core.binding import BoundTask
 from grpo_core.callbacks import Choice
-from grpo_core.task_conditions import condition_choices
-from grpo_core.taskspec import TaskSpec
+from grpo_core.scoring.conditions import condition_choices
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.spec import TaskSpec
 
 
 def load(config) -> Iterable[Row]:

@@ -11,16 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core import EvaluationDefaults, EvaluationReport, Row, Score, Task, TaskConfig, UserError, reward
-from grpo_core.binding import BoundTask
-from grpo_core.task_metrics import (
-    MetricNames,
-    Numbers,
-    batch_numbers,
-    known_names,
-    reported_numbers,
-    step_numbers,
-)
-from grpo_core.taskspec import TaskSpec
+from grpo_core.scoring.metrics import MetricNames, Numbers, batch_numbers, known_names, reported_numbers, step_numbers
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.spec import TaskSpec
 
 
 def load(config) -> Iterable[Row]:

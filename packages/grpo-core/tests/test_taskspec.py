@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core.errors import UserError
-from grpo_core.taskspec import TaskSpec, parse_task_specs
+from grpo_core.task.spec import TaskSpec, parse_task_specs
 
 IDENTIFIER = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 VALUE = st.text(alphabet=string.printable + "äß漢🙂\0", max_size=12)

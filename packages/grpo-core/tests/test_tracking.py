@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from grpo_core import registry
 from grpo_core.callbacks import Callback, Choice, RunInfo, Sample, StepRecord
 from grpo_core.config import RunConfig, TrackingConfig, load_config
 from grpo_core.errors import UnknownNameError, UserError
-from grpo_core.task import Score
+from grpo_core.plugins import variants as registry
+from grpo_core.task.score import Score
 from grpo_core.tracking import observe as observing
 from grpo_core.tracking.aliases import ALIASES, NOT_KEPT, aliases_of, with_reference_names
 from grpo_core.tracking.base import COLUMNS, MAX_CELL_CHARS, Cell, TrackedRun, TrackerCallback, row_of, shortened

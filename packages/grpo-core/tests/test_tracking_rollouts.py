@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from grpo_core import train
 from grpo_core.config import CurriculumConfig, EvalConfig, RunConfig, TrackingConfig, TrainerConfig
+from grpo_core.engines.completion import Completion
 from grpo_core.errors import DataError, UserError
-from grpo_core.rollout import Completion, Rollout, Turn
-from grpo_core.task import Row, Score
+from grpo_core.rollouts.rollout import Rollout, Turn
+from grpo_core.task.row import Row
+from grpo_core.task.score import Score
 from grpo_core.tracking import jsonl
 from grpo_core.tracking.jsonl import open_log, read_jsonl, read_last
 from grpo_core.tracking.rollout_lines import BatchOrigin, GroupOrigin, difficulty_of, rollout_lines

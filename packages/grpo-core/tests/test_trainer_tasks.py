@@ -15,9 +15,9 @@ from grpo_core import UserError, train
 from grpo_core.callbacks import Callback, Choice, RunInfo
 from grpo_core.cli.main import main
 from grpo_core.config import EvalConfig, RunConfig, ScoringConfig, TrainerConfig, resolve
-from grpo_core.evaluation.asked import Loading
 from grpo_core.evaluation.evaluate import evaluate, evaluate_as
 from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.evaluation.setup import Loading
 from grpo_core.interop.trl import EvaluationCallback
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.tracking.rollouts import read_rollouts

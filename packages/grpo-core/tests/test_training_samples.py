@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grpo_core.binding import BoundTask, load_task
-from grpo_core.mixture import Draw
-from grpo_core.rollout import Completion, Rollout, Turn
-from grpo_core.task import Score
-from grpo_core.training.prompted import Prompted, rollout_of
+from grpo_core.engines.completion import Completion
+from grpo_core.plugins.tasks import load_task
+from grpo_core.prompts.mixture import Draw
+from grpo_core.rollouts.prompt_group import Prompted, rollout_of
+from grpo_core.rollouts.rollout import Rollout, Turn
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.score import Score
 from grpo_core.training.samples import samples_of
 
 TASK = """

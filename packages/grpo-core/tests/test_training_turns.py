@@ -8,7 +8,8 @@ from small_policies import model, policy_of, settings
 
 from grpo_core import Row, Score
 from grpo_core.algorithms.aggregation import token_weights
-from grpo_core.rollout import Completion, FinishReason, Rollout, Turn
+from grpo_core.engines.completion import Completion, FinishReason
+from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.batch import TrainBatch, collate
 from grpo_core.training.update import Updater

@@ -8,12 +8,13 @@ import pytest
 import small_games
 
 from grpo_core import Message, Scorer, UserError, load_task
-from grpo_core.binding import BoundTask
 from grpo_core.engines.base import SampleKey
-from grpo_core.episodes import Play, Reply, needs_opponent, play
-from grpo_core.opponents import Unanswered
-from grpo_core.task import Opponent, Prompt, Row
-from grpo_core.turns import continued
+from grpo_core.rollouts.episodes import Play, Reply, needs_opponent, play
+from grpo_core.rollouts.opponents import Unanswered
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.opponent import Opponent
+from grpo_core.task.row import Prompt, Row
+from grpo_core.task.turns import continued
 
 FILE = Path(small_games.__file__).resolve()
 

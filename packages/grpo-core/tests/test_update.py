@@ -8,11 +8,13 @@ from small_policies import update
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from grpo_core.config import RunConfig, TrainerConfig
+from grpo_core.engines.completion import Completion
 from grpo_core.errors import NonFiniteError
-from grpo_core.model_source import ModelSource
+from grpo_core.plugins.models import ModelSource
 from grpo_core.policy.policy import Policy
-from grpo_core.rollout import Completion, Rollout, Turn
-from grpo_core.task import Row, Score
+from grpo_core.rollouts.rollout import Rollout, Turn
+from grpo_core.task.row import Row
+from grpo_core.task.score import Score
 from grpo_core.training.batch import TrainBatch, collate, micro_batches
 from grpo_core.training.update import MAX_SKIPPED_IN_A_ROW, Updater
 

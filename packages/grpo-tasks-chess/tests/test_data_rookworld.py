@@ -9,10 +9,10 @@ import orjson
 import pytest
 
 from grpo_core import UserError
-from grpo_core.binding import bind
 from grpo_core.data import split_of
-from grpo_core.mixture import Mixture
-from grpo_core.taskspec import parse_task_specs
+from grpo_core.plugins.tasks import bind
+from grpo_core.prompts.mixture import Mixture
+from grpo_core.task.spec import parse_task_specs
 from grpo_tasks_chess.data import rookworld
 from grpo_tasks_chess.data.checking import check
 from grpo_tasks_chess.formats import (

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from grpo_core import load_task
-from grpo_core.composition import Shaping as CoreShaping
-from grpo_core.plugins import default_host
+from grpo_core.plugins.host import default_host
+from grpo_core.task.composition import Shaping as CoreShaping
 from grpo_tasks_chess.doctor import diagnose
 from grpo_tasks_chess.plugin import grpo_tasks
 from grpo_tasks_chess.shaping import SHAPINGS, as_configured

@@ -8,7 +8,7 @@ import pytest
 
 from grpo_core import Scorer, load_task
 from grpo_core.engines.base import SampleKey
-from grpo_core.episodes import Play, Reply, play
+from grpo_core.rollouts.episodes import Play, Reply, play
 
 PROBLEM = {
     "task_id": 601,

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core import Game, Invalid, UserError, load_task
-from grpo_core.game import Episode, GameConfig, Rules, read_transcript, replay, write_transcript
+from grpo_core.task.game import Episode, GameConfig, Rules, read_transcript, replay, write_transcript
 from grpo_tasks_games import connect_four, nim, tictactoe
 from grpo_tasks_games.kuhn import game as kuhn_poker
 from grpo_tasks_games.players import DEMOS, weak_demos

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from grpo_core import Game, GameConfig, load_task
-from grpo_core.game import Episode, Rules, replay
+from grpo_core.task.game import Episode, Rules, replay
 from grpo_tasks_games.connect_four import Board, apply
 from grpo_tasks_games.kuhn.rules import Hand
 from grpo_tasks_games.nim import Heaps

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from grpo_core.binding import BoundTask, load_task
-from grpo_core.composition import graduated, ladder, reward, weighted_sum
+from grpo_core import moved
 from grpo_core.errors import GrpoError, InfrastructureError, UserError
-from grpo_core.game import Game, GameConfig
-from grpo_core.plugins import Diagnosis, EmbeddedModel, hookimpl
-from grpo_core.task import Invalid, Message, Opponent, Prompt, Row, Score, Task, TaskConfig
-from grpo_core.task_evaluation import EvaluationDefaults, EvaluationRecord, EvaluationReport
+from grpo_core.plugins.host import Diagnosis, EmbeddedModel, hookimpl
+from grpo_core.plugins.tasks import load_task
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.composition import graduated, ladder, reward, weighted_sum
+from grpo_core.task.evaluation import EvaluationDefaults, EvaluationRecord, EvaluationReport
+from grpo_core.task.game import Game, GameConfig
+from grpo_core.task.opponent import Opponent
+from grpo_core.task.row import Message, Prompt, Row, TaskConfig
+from grpo_core.task.score import Invalid, Score
+from grpo_core.task.task import Task
 
 if TYPE_CHECKING:
     from grpo_core.config.resolution import task_for_model
@@ -24,6 +29,8 @@ if TYPE_CHECKING:
     from grpo_core.training.trainer import train
 
 __version__ = "0.1.0"
+
+moved.install()
 
 __all__ = [
     "BoundTask",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from grpo_core.task import Score
+from grpo_core.task.score import Score
 
 EvalPhase = Literal["base", "interval", "final"]
 

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from grpo_core.binding import first_problem
 from grpo_core.errors import DataError, ExhaustedError, near_match
-from grpo_core.task import Row, Split, TaskConfig
+from grpo_core.task.bound import first_problem
+from grpo_core.task.row import Row, Split, TaskConfig
 
 RowType = TypeVar("RowType", bound=Row)
 

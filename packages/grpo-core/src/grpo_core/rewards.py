@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from grpo_core.composition import (
+from grpo_core.errors import UserError
+from grpo_core.task.composition import (
     GRADUATED_LEVELS,
     GRADUATED_THRESHOLDS,
     Composer,
@@ -16,7 +17,6 @@ from grpo_core.composition import (
     shape,
     weighted_sum,
 )
-from grpo_core.errors import UserError
 
 __all__ = [
     "GRADUATED_LEVELS",

@@ -103,8 +103,8 @@ def run_evaluation(
         said["max_completion_length"] = held.max_completion_length
     with only_results_on_stdout(callbacks):
         from grpo_core.evaluation import evaluate as evaluation
-        from grpo_core.evaluation.asked import Loading
         from grpo_core.evaluation.settings import EvaluationSettings
+        from grpo_core.evaluation.setup import Loading
 
         return evaluation.evaluate_as(
             config.task,

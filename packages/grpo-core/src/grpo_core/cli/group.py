@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from grpo_core import plugins
 from grpo_core.errors import PluginError, unknown_name
+from grpo_core.plugins import host
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +80,7 @@ class LazyGroup(click.Group):
 def _plugin_commands() -> tuple[dict[str, str], PluginError | None]:
     """The plugins' commands, and what is wrong with them."""
     try:
-        given = plugins.default_host().commands()
+        given = host.default_host().commands()
     except PluginError as error:
         return {}, error
     clashes = [f"{name} ({given[name]})" for name in given if name in COMMANDS]
@@ -104,7 +104,7 @@ def _load_of_plugin(target: str) -> click.Command:
 
         hide_bars()
     try:
-        command: object = plugins.resolve(target)
+        command: object = host.resolve(target)
     except (ImportError, AttributeError) as error:
         raise PluginError(f"the command at {target} cannot be imported: {error}") from error
     if not isinstance(command, click.Command):

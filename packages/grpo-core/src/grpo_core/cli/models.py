@@ -11,7 +11,7 @@ def models(as_json: bool) -> None:
     """List the embedded models: names that --model takes without a download."""
     from grpo_core.cli.text import print_json, print_out, table, visible
     from grpo_core.config.layers import shown
-    from grpo_core.plugins import default_host
+    from grpo_core.plugins.host import default_host
 
     found = default_host().models()
     if as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from grpo_core.binding import BoundTask
+    from grpo_core.task.bound import BoundTask
 
 EXAMPLES = """\b
 Examples:
@@ -24,12 +24,12 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def sample(task: str, count: int, as_json: bool) -> None:
     """Show rows of a task with prompt, gold and what the gold scores."""
-    from grpo_core.binding import bind
     from grpo_core.cli.progress import Waiting
     from grpo_core.cli.text import err, print_json, print_out
-    from grpo_core.mixture import task_labels
-    from grpo_core.task_conditions import condition_choices
-    from grpo_core.taskspec import parse_task_specs
+    from grpo_core.plugins.tasks import bind
+    from grpo_core.prompts.mixture import task_labels
+    from grpo_core.scoring.conditions import condition_choices
+    from grpo_core.task.spec import parse_task_specs
 
     tasks = [bind(spec) for spec in parse_task_specs(task)]
     with Waiting(err()) as progress:

@@ -12,8 +12,8 @@ import click
 from grpo_core.errors import DataError, PluginError
 
 if TYPE_CHECKING:
-    from grpo_core.binding import BoundTask
-    from grpo_core.task import Task
+    from grpo_core.task.bound import BoundTask
+    from grpo_core.task.task import Task
 
 MAX_LINE_CHARS = 2000
 """Of a prompt on one line: a page of a terminal."""
@@ -27,7 +27,7 @@ def tasks(ctx: click.Context, as_json: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     from grpo_core.cli.text import print_json, print_out, table, visible
-    from grpo_core.plugins import default_host
+    from grpo_core.plugins.host import default_host
 
     reports = default_host().reports()
     found: list[dict[str, Any]] = [
@@ -68,8 +68,8 @@ def tasks(ctx: click.Context, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def show(name: str, as_json: bool) -> None:
     """Show one task: options, rewards, stop strings, identity, a row with its prompt."""
-    from grpo_core.binding import load_task
     from grpo_core.cli.text import print_json
+    from grpo_core.plugins.tasks import load_task
 
     facts = facts_of(load_task(name))
     if as_json:
@@ -80,8 +80,8 @@ def show(name: str, as_json: bool) -> None:
 
 def _conflicts() -> list[str]:
     """Names that two packages give: models, algorithm variants and commands."""
-    from grpo_core import registry
-    from grpo_core.plugins import default_host
+    from grpo_core.plugins import variants as registry
+    from grpo_core.plugins.host import default_host
 
     host = default_host()
     questions: list[Callable[[], object]] = [host.models, host.commands]
@@ -118,7 +118,7 @@ def options_of(task: Task) -> dict[str, tuple[Any, str]]:
 
 def facts_of(bound: BoundTask) -> dict[str, Any]:
     """Everything about a task that can be printed; where its data is missing, the reason stands in its place."""
-    from grpo_core.plugins import default_host
+    from grpo_core.plugins.host import default_host
 
     plugin = bound.name.partition(".")[0]
     host = default_host()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grpo_core.cli.settings import only_results_on_stdout
-from grpo_core.model_source import model_source
+from grpo_core.plugins.models import model_source
 
 if TYPE_CHECKING:
     from grpo_core.callbacks import Callback

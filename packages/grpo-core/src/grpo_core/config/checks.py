@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from grpo_core import registry
 from grpo_core.errors import UserError
+from grpo_core.plugins import variants as registry
 
 if TYPE_CHECKING:
     from grpo_core.config.models import CurriculumConfig, RunConfig, TrackingConfig

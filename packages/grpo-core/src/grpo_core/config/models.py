@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from grpo_core import registry
 from grpo_core.config import checks
 from grpo_core.config.recipes import RECIPES
 from grpo_core.config.section import Section, allowed
 from grpo_core.config.trainer import TrainerConfig
-from grpo_core.task import Split
+from grpo_core.plugins import variants as registry
+from grpo_core.task.row import Split
 
 
 class EvalConfig(Section):

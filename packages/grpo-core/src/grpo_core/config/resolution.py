@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from grpo_core import registry
-from grpo_core.binding import bind
 from grpo_core.callbacks import Choice
 from grpo_core.config.layers import DEFAULT, Layer, LoadedConfig, Source, build, given, shown, with_recipe
 from grpo_core.config.models import RunConfig
@@ -15,9 +13,11 @@ from grpo_core.config.recipes import OVERLONG_SHARE, overlong_buffer, recipe
 from grpo_core.config.sources import Profile
 from grpo_core.config.trainer import TrainerConfig
 from grpo_core.errors import UserError
-from grpo_core.model_source import model_source
-from grpo_core.plugins import PluginHost, default_host
-from grpo_core.taskspec import parse_task_specs
+from grpo_core.plugins import variants as registry
+from grpo_core.plugins.host import PluginHost, default_host
+from grpo_core.plugins.models import model_source
+from grpo_core.plugins.tasks import bind
+from grpo_core.task.spec import parse_task_specs
 
 EXAMPLE_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 """Named in advice only: small, instruction-tuned, ungated."""

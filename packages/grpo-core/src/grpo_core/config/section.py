@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from grpo_core import registry
+from grpo_core.plugins import variants as registry
 
 Scalar = bool | int | float | str | None
 """What a variant's own argument may be; its function's annotation says which."""

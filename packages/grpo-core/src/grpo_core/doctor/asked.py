@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from grpo_core.calling import where_raised
-from grpo_core.plugins import CORE, Diagnosis, PluginHost, resolve
+from grpo_core.plugins.host import CORE, Diagnosis, PluginHost, resolve
+from grpo_core.task.calling import where_raised
 
 MAX_ROWS = 50
 """Of one plugin's diagnosis: what fits a screen."""

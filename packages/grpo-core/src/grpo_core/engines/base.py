@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from grpo_core.engines.completion import Completion
 from grpo_core.errors import UserError
-from grpo_core.rollout import Completion
 
 
 class StopRequested(Exception):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from grpo_core.errors import UserError
-from grpo_core.task import Prompt
-from grpo_core.turns import without_prefill
+from grpo_core.task.row import Prompt
+from grpo_core.task.turns import without_prefill
 
 
 def encode_prompt(tokenizer: Any, prompt: Prompt) -> tuple[int, ...]:
@@ -56,7 +56,7 @@ def encode_continuation(
         completion_ids: Sampled behind them.
         prompt: What was answered.
         text: The completion's text.
-        whole: The conversation with what follows; see `grpo_core.turns.continued`.
+        whole: The conversation with what follows; see `grpo_core.task.turns.continued`.
     """
     if isinstance(whole, str):
         assert isinstance(prompt, str), "a text goes on as text"

@@ -18,12 +18,12 @@ from grpo_core.algorithms.causal_lm import CausalLM, causal_lm, evaluating
 from grpo_core.engines.base import Request, Sampling
 from grpo_core.engines.batching import PromptGroup, plan, prefill_chunks
 from grpo_core.engines.compatibility import check_model, check_requests
+from grpo_core.engines.completion import Completion, FinishReason
 from grpo_core.engines.decoding import StopMatcher, StopStrings, TextDecoder
 from grpo_core.engines.kv_cache import SharedPrefixCache, fill
 from grpo_core.engines.sampling import UniformStream, sample
 from grpo_core.engines.shared_attention import attention_through
 from grpo_core.errors import UserError
-from grpo_core.rollout import Completion, FinishReason
 
 FLOAT32_MARGIN = 1e-3
 """In float32, a greedy token does not depend on the batch where the best logit leads by more than this: matmuls of

@@ -21,10 +21,10 @@ from pydantic import BaseModel, Field, ValidationError
 
 from grpo_core.engines.background import stream_from_thread
 from grpo_core.engines.base import Sampling
+from grpo_core.engines.completion import FinishReason
+from grpo_core.engines.stop_strings import cut_at_stop
 from grpo_core.errors import UserError
-from grpo_core.rollout import FinishReason
-from grpo_core.stopping import cut_at_stop
-from grpo_core.task import Prompt
+from grpo_core.task.row import Prompt
 
 MAX_REPLY_BYTES = 4 * 2**20
 """Longest reply read: one completion of 32,000 tokens is about 0.2 MiB, escaped JSON included."""

@@ -6,18 +6,19 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from grpo_core.binding import BoundTask
 from grpo_core.engines.base import SampleKey, Sampling, StopRequested
 from grpo_core.errors import InfrastructureError
 from grpo_core.evaluation.conversations import converse
-from grpo_core.evaluation.memory import peak_memory_mib
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.sampling import Question, Sampled, Sampler
 from grpo_core.evaluation.surprisal import ROWS_AT_ONCE, Certainty, certainty
-from grpo_core.opponents import OpponentSampler, play_opponents
+from grpo_core.policy.memory import peak_memory_mib
 from grpo_core.policy.policy import Policy
+from grpo_core.rollouts.opponents import OpponentSampler, play_opponents
 from grpo_core.scoring import Scorer, reason_head
-from grpo_core.task import Row, Score
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.row import Row
+from grpo_core.task.score import Score
 
 EVALUATION_STEP = 0
 """The step in sampling keys of an evaluation: training steps count from 1, so no random number is used twice."""

@@ -10,7 +10,7 @@ from grpo_core.engines.encode import encode_prompt
 from grpo_core.engines.native import NativeEngine
 from grpo_core.evaluation.surprisal import certainty
 from grpo_core.policy.load import load_policy
-from grpo_core.task import Prompt
+from grpo_core.task.row import Prompt
 
 
 class Completer:

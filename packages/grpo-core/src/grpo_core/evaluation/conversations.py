@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 
-from grpo_core.binding import BoundTask
 from grpo_core.engines.base import Sampling, StopRequested
-from grpo_core.episodes import Play, Reply, play
 from grpo_core.evaluation.sampling import Question, Sampled, Sampler
-from grpo_core.game import PERFECT, RANDOM, SELF, GameConfig
-from grpo_core.opponents import OpponentSampler
+from grpo_core.rollouts.episodes import Play, Reply, play
+from grpo_core.rollouts.opponents import OpponentSampler
 from grpo_core.scoring import Scorer
-from grpo_core.task import Row, Score
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.game import PERFECT, RANDOM, SELF, GameConfig
+from grpo_core.task.row import Row
+from grpo_core.task.score import Score
 
 
 def matchups(label: str, task: BoundTask) -> dict[str, BoundTask]:

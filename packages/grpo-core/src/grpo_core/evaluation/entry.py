@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from grpo_core.binding import BoundTask
 from grpo_core.callbacks import EvalPhase
 from grpo_core.evaluation.intervals import CONFIDENCE, rate_over_rows
 from grpo_core.evaluation.results import Evaluation
-from grpo_core.task import Score
-from grpo_core.task_evaluation import EvaluationRecord, EvaluationReport, Phase
-from grpo_core.task_metrics import MetricNames, Numbers, batch_numbers, reported_numbers
+from grpo_core.scoring.metrics import MetricNames, Numbers, batch_numbers, reported_numbers
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.evaluation import EvaluationRecord, EvaluationReport, Phase
+from grpo_core.task.score import Score
 from grpo_core.tracking.evaluations import METRICS, REPORT, evaluation_metrics
 
 METRIC_RESAMPLES = 499

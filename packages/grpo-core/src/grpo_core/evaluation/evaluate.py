@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from grpo_core.binding import BoundTask
 from grpo_core.callbacks import Callback, Choice
 from grpo_core.config import ScoringConfig
 from grpo_core.config.resolution import task_for_model
@@ -15,15 +14,16 @@ from grpo_core.engines.native import MAX_BATCH_TOKENS
 from grpo_core.engines.openai import OpenAIEngine
 from grpo_core.errors import UserError
 from grpo_core.evaluation.answers import evaluate_rows
-from grpo_core.evaluation.asked import AskedTask, Loading, asked_tasks, evaluate_model, evaluate_with, teller
 from grpo_core.evaluation.entry import add_report, entry_of
 from grpo_core.evaluation.output import BASE, EvaluationFolder, Meta, write_results
 from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.rows import held_out
 from grpo_core.evaluation.sampling import EndpointSampler
 from grpo_core.evaluation.settings import OPEN, EvaluationSettings, Open
-from grpo_core.model_source import model_source
-from grpo_core.task import Split
+from grpo_core.evaluation.setup import AskedTask, Loading, asked_tasks, evaluate_model, evaluate_with, teller
+from grpo_core.plugins.models import model_source
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.row import Split
 
 ALONE = "model"
 """What the results folder of a model that belongs to no run is called."""

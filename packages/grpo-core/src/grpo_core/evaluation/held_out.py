@@ -8,15 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_core.binding import BoundTask, bind
 from grpo_core.callbacks import Callback, Choice, EvalPhase
 from grpo_core.config import RunConfig
 from grpo_core.engines.base import Engine
-from grpo_core.engines.opponent import opponent_sampler
-from grpo_core.episodes import needs_opponent
 from grpo_core.errors import UserError
 from grpo_core.evaluation.answers import evaluate_rows, unscored
-from grpo_core.evaluation.asked import Loading, teller
 from grpo_core.evaluation.conversations import matchups
 from grpo_core.evaluation.entry import add_report, entry_of
 from grpo_core.evaluation.evaluate import meta_of
@@ -26,12 +22,17 @@ from grpo_core.evaluation.ranks import Alone, Ranks, evaluate_together
 from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.rows import held_out, subset, trained_rows
 from grpo_core.evaluation.sampling import EngineSampler
-from grpo_core.opponents import OpponentSampler
+from grpo_core.evaluation.setup import Loading, teller
+from grpo_core.plugins.tasks import bind
 from grpo_core.policy.policy import Policy
+from grpo_core.rollouts.episodes import needs_opponent
+from grpo_core.rollouts.model_opponents import opponent_sampler
+from grpo_core.rollouts.opponents import OpponentSampler
 from grpo_core.scoring import Scorer
-from grpo_core.task import Row
-from grpo_core.task_metrics import MetricNames
-from grpo_core.taskspec import parse_task_specs
+from grpo_core.scoring.metrics import MetricNames
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.row import Row
+from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.evaluations import evaluation_metrics
 
 

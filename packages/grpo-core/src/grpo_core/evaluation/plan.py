@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from grpo_core.binding import BoundTask
 from grpo_core.callbacks import Choice, EvalPhase
 from grpo_core.config import RunConfig
 from grpo_core.config.layers import shown
 from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.task.bound import BoundTask
 
 SETTING_OF: Mapping[str, str] = {
     "size": "size",

@@ -11,7 +11,8 @@ from typing import Protocol
 from grpo_core.engines.base import StopRequested
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
-from grpo_core.task import Row, Score
+from grpo_core.task.row import Row
+from grpo_core.task.score import Score
 
 _STOPPED = b"stopped"
 

@@ -12,7 +12,8 @@ import numpy as np
 from grpo_core.algorithms.diagnostics import pass_at_k
 from grpo_core.evaluation.intervals import Interval, bootstrap_mean, rate_over_rows
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
-from grpo_core.task import Row, Score, Split
+from grpo_core.task.row import Row, Split
+from grpo_core.task.score import Score
 
 MAX_LEVELS = 12
 """More different difficulties than these are reported in quartiles."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from grpo_core.binding import BoundTask
 from grpo_core.errors import ExhaustedError, UserError
-from grpo_core.mixture import shuffled
-from grpo_core.task import Row, Split
+from grpo_core.prompts.mixture import shuffled
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.row import Row, Split
 
 SUBSET_KEY = "evaluation subset"
 """Seeds the choice of a subset. It is not the run's seed: results of different seeds are compared on the same rows."""

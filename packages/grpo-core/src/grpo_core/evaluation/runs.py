@@ -13,13 +13,13 @@ from grpo_core.callbacks import Callback
 from grpo_core.checkpoints import CheckpointError, CheckpointStore, check_run, read_json
 from grpo_core.config import RunConfig, load_config
 from grpo_core.errors import UserError
-from grpo_core.evaluation.asked import AskedTask, Loading, asked_tasks
 from grpo_core.evaluation.output import BASE, FINAL, EvaluationFolder, check_kept, phase_of, safe_name, step_order
 from grpo_core.evaluation.process import WORKER, Tell, run_worker
 from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.evaluation.setup import AskedTask, Loading, asked_tasks
 from grpo_core.evaluation.worker import Job
-from grpo_core.model_source import model_source
-from grpo_core.taskspec import parse_task_specs
+from grpo_core.plugins.models import model_source
+from grpo_core.task.spec import parse_task_specs
 
 RUN_N = 8
 RUN_TEMPERATURE = 0.7

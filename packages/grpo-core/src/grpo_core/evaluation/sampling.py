@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
 from grpo_core.engines.encode import encode_prompt
 from grpo_core.engines.native import MAX_BATCH_TOKENS
-from grpo_core.evaluation.memory import Budget, is_out_of_memory, release
-from grpo_core.opponents import endpoint_seed
-from grpo_core.task import Prompt
+from grpo_core.policy.memory import Budget, is_out_of_memory, release
+from grpo_core.rollouts.opponents import endpoint_seed
+from grpo_core.task.row import Prompt
 
 if TYPE_CHECKING:
     from grpo_core.engines.openai import OpenAIEngine

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from grpo_core.engines.base import Sampling
 from grpo_core.errors import UserError
-from grpo_core.task import Split
+from grpo_core.task.row import Split
 
 
 class _Open(Enum):

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from grpo_core.algorithms.causal_lm import evaluating
-from grpo_core.evaluation.memory import Budget, is_out_of_memory, release
+from grpo_core.policy.memory import Budget, is_out_of_memory, release
 from grpo_core.policy.policy import Policy
 
 TOKENS_AT_ONCE = 16_384

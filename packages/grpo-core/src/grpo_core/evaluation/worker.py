@@ -68,12 +68,12 @@ class Reporter(Callback):
 
 def evaluate_job(job: Job, callbacks: Sequence[Callback]) -> None:
     """Load the model, evaluate it on every task and write the results."""
-    from grpo_core.binding import load_task
-    from grpo_core.evaluation.asked import AskedTask, Loading, evaluate_model, teller
     from grpo_core.evaluation.entry import add_report, entry_of
     from grpo_core.evaluation.evaluate import meta_of
     from grpo_core.evaluation.output import phase_of, write_results
     from grpo_core.evaluation.settings import EvaluationSettings
+    from grpo_core.evaluation.setup import AskedTask, Loading, evaluate_model, teller
+    from grpo_core.plugins.tasks import load_task
 
     settings = EvaluationSettings.from_json(job.settings)
     loading = Loading(**{**job.loading, "scoring": ScoringConfig(**job.loading["scoring"])})

@@ -11,16 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from grpo_core.binding import BoundTask, bind, load_task
 from grpo_core.engines.base import SampleKey
 from grpo_core.engines.openai import OpenAIEngine
+from grpo_core.engines.stop_strings import cut_at_stop
 from grpo_core.errors import UserError
-from grpo_core.mixture import Mixture, task_labels
-from grpo_core.opponents import EndpointOpponent, play_opponents
+from grpo_core.plugins.tasks import bind, load_task
+from grpo_core.prompts.mixture import Mixture, task_labels
+from grpo_core.rollouts.opponents import EndpointOpponent, play_opponents
 from grpo_core.scoring import Scorer, check_abstentions
-from grpo_core.stopping import cut_at_stop
-from grpo_core.task import Prompt, Row, Score
-from grpo_core.taskspec import parse_task_specs
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.row import Prompt, Row
+from grpo_core.task.score import Score
+from grpo_core.task.spec import parse_task_specs
 
 if TYPE_CHECKING:
     from grpo_core.interop.trl_evaluation import EvaluationCallback

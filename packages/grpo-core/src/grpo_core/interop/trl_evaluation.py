@@ -18,23 +18,23 @@ from transformers import Trainer, TrainerCallback  # noqa: TID253 - likewise; it
 
 from grpo_core.callbacks import EvalPhase
 from grpo_core.engines.native import NativeEngine
-from grpo_core.engines.opponent import opponent_sampler
 from grpo_core.errors import UserError
 from grpo_core.evaluation.answers import evaluate_rows
-from grpo_core.evaluation.asked import AskedTask, Loading, asked_tasks
 from grpo_core.evaluation.entry import add_report, entry_of
-from grpo_core.evaluation.memory import tokens_that_fit
 from grpo_core.evaluation.plan import EvaluationPlan, settled
 from grpo_core.evaluation.ranks import Alone, Ranks, evaluate_together
 from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.rows import subset
 from grpo_core.evaluation.sampling import EngineSampler
 from grpo_core.evaluation.settings import OPEN, EvaluationSettings, Open
-from grpo_core.model_source import ModelSource
-from grpo_core.opponents import OpponentSampler
+from grpo_core.evaluation.setup import AskedTask, Loading, asked_tasks
+from grpo_core.plugins.models import ModelSource
+from grpo_core.policy.memory import tokens_that_fit
 from grpo_core.policy.policy import Policy
-from grpo_core.task import Row
-from grpo_core.task_metrics import MetricNames
+from grpo_core.rollouts.model_opponents import opponent_sampler
+from grpo_core.rollouts.opponents import OpponentSampler
+from grpo_core.scoring.metrics import MetricNames
+from grpo_core.task.row import Row
 from grpo_core.tracking.evaluations import evaluation_metrics
 from grpo_core.training.world import World
 

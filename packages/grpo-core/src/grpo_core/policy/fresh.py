@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.errors import UserError, unknown_name
-from grpo_core.model_source import model_source
+from grpo_core.plugins.models import model_source
 
 PAD_TOKEN, EOS_TOKEN = "<|pad|>", "<|end|>"
 

@@ -12,8 +12,8 @@ import torch
 from grpo_core.callbacks import Choice
 from grpo_core.config import LoraConfig
 from grpo_core.errors import UserError
-from grpo_core.model_source import ModelSource, adapter_base, model_source
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.models import ModelSource, adapter_base, model_source
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.quantization import (
     Quantization,

@@ -19,7 +19,7 @@ from grpo_core.algorithms.hidden_states import CompletionStates
 from grpo_core.algorithms.packing import Pack, packed_states
 from grpo_core.callbacks import Choice
 from grpo_core.errors import UserError
-from grpo_core.model_source import ModelSource
+from grpo_core.plugins.models import ModelSource
 from grpo_core.policy.parts import gathered_state
 from grpo_core.policy.quantization import Quantization
 from grpo_core.policy.sharding import Shards

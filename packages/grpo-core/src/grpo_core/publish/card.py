@@ -13,7 +13,7 @@ from grpo_core.publish.evaluation_text import eval_results, evaluation_section, 
 from grpo_core.publish.markdown import code, one_line, plain
 from grpo_core.publish.source import Source
 from grpo_core.publish.weights import Form
-from grpo_core.taskspec import parse_task_specs
+from grpo_core.task.spec import parse_task_specs
 
 CONFIG_FILE = "grpo_config.yaml"
 """The run's configuration, beside the model."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from grpo_core.checkpoints import CheckpointStore, Step, check_run, read_json
 from grpo_core.config import RunConfig, load_config
 from grpo_core.errors import UserError
-from grpo_core.model_source import ADAPTER_FILE, ModelSource, base_model, model_source
+from grpo_core.plugins.models import ADAPTER_FILE, ModelSource, base_model, model_source
 from grpo_core.tracking.jsonl import read_jsonl
 
 MODEL_FOLDER = "model"

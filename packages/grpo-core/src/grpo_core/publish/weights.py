@@ -11,7 +11,7 @@ import orjson
 
 from grpo_core.checkpoints import read_json
 from grpo_core.errors import UserError
-from grpo_core.model_source import ADAPTER_FILE
+from grpo_core.plugins.models import ADAPTER_FILE
 from grpo_core.publish.source import Source
 
 Form = Literal["full", "merged", "adapter"]

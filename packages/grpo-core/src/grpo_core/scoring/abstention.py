@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from grpo_core.errors import AbstentionLimitError, UserError
-from grpo_core.task import Score
+from grpo_core.task.score import Score
 
 MAX_REASONS = 64
 """Distinct reasons counted; a reason may quote a completion, so their number has no bound of its own."""

@@ -12,11 +12,10 @@ from typing import Self
 
 from pydantic_core import PydanticSerializationError
 
-from grpo_core.binding import MAX_WHY_CHARS, BoundTask, load_task
 from grpo_core.errors import DataError, UserError
-from grpo_core.game import Move
 from grpo_core.killable import KillablePool, Outcome
 from grpo_core.killable.pool import gather_all, wait_all
+from grpo_core.plugins.tasks import load_task
 from grpo_core.scoring.abstention import ScorerStats, check_abstentions, count_reasons
 from grpo_core.scoring.wire import (
     NEXT_TURN,
@@ -27,8 +26,11 @@ from grpo_core.scoring.wire import (
     encode_moves,
     encode_request,
 )
-from grpo_core.task import Fault, Prompt, Row, Score
-from grpo_core.turns import Progress
+from grpo_core.task.bound import MAX_WHY_CHARS, BoundTask
+from grpo_core.task.game import Move
+from grpo_core.task.row import Prompt, Row
+from grpo_core.task.score import Fault, Score
+from grpo_core.task.turns import Progress
 
 MAX_TEXT_CHARS = 1 << 20
 """Longest completion or prediction that is scored: over ten times what a context of 32,000 tokens usually decodes to.

@@ -21,11 +21,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, cast
 
-from grpo_core.binding import load_task
 from grpo_core.errors import DataError
-from grpo_core.game import Move
-from grpo_core.task import Message, Prompt, Score
-from grpo_core.turns import Progress
+from grpo_core.plugins.tasks import load_task
+from grpo_core.task.game import Move
+from grpo_core.task.row import Message, Prompt
+from grpo_core.task.score import Score
+from grpo_core.task.turns import Progress
 
 OPPONENT_PROMPT = b"\xff\xff\xff\xff"
 """Marks a request for the opponent's prompt: as a length it would announce 4 GiB of text, which is never sent."""

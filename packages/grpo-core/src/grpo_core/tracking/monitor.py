@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from grpo_core import registry
 from grpo_core.callbacks import Callback, RunInfo, StepRecord
+from grpo_core.plugins import variants as registry
 from grpo_core.tracking.jsonl import last_logged
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from grpo_core import registry
 from grpo_core.callbacks import Callback, Choice
 from grpo_core.config import flatten
 from grpo_core.errors import UserError
+from grpo_core.plugins import variants as registry
 from grpo_core.tracking.base import Mode, TrackedRun, TrackerCallback
 from grpo_core.tracking.events import EventLog
 from grpo_core.tracking.monitor import DEFAULT_KL_TARGET, Monitor

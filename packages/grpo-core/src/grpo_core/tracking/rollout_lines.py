@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from grpo_core.rollout import Rollout
-from grpo_core.task import Prompt
+from grpo_core.rollouts.rollout import Rollout
+from grpo_core.task.row import Prompt
 from grpo_core.tracking.base import plain
 from grpo_core.tracking.rollouts import DifficultyTag
 

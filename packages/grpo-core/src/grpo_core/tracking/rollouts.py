@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from grpo_core.checkpoints import check_run
 from grpo_core.errors import DataError, UserError
-from grpo_core.task import Score
+from grpo_core.task.score import Score
 from grpo_core.tracking.jsonl import read_jsonl
 
 DifficultyTag = Literal["hard", "normal", "easy"]

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_core import registry
 from grpo_core.algorithms.advantages.normalised import scale_advantages
 from grpo_core.algorithms.advantages.per_token import gae, token_rewards
 from grpo_core.algorithms.masking import masked_sum
-from grpo_core.binding import BoundTask
 from grpo_core.config import TrainerConfig
-from grpo_core.rollout import Rollout
+from grpo_core.plugins import variants as registry
+from grpo_core.rollouts.rollout import Rollout
+from grpo_core.task.bound import BoundTask
 from grpo_core.training.batch import TrainBatch
 
 

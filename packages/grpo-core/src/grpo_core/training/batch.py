@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.algorithms.packing import Pack, plan_packs
-from grpo_core.rollout import Rollout
+from grpo_core.rollouts.rollout import Rollout
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from grpo_core import registry
 from grpo_core.algorithms.controllers import HISTORY, applied, kl_warmup
 from grpo_core.config import TrainerConfig
+from grpo_core.plugins import variants as registry
 
 
 class Coefficient:

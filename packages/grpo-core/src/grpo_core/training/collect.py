@@ -12,13 +12,13 @@ from torch import Tensor
 from grpo_core.algorithms.advantages.groups import group_std
 from grpo_core.config import RunConfig
 from grpo_core.engines.base import Engine, Sampling
-from grpo_core.mixture import Draw
+from grpo_core.prompts.mixture import Draw
 from grpo_core.rewards import soft_overlong
-from grpo_core.rollout import Rollout
-from grpo_core.training.episodes import Conversing
-from grpo_core.training.prompted import Prompted, learning_roles
-from grpo_core.training.rollout_bytes import packed, unpacked
-from grpo_core.training.rollouts import sample_rollouts
+from grpo_core.rollouts.multi_turn import Conversing
+from grpo_core.rollouts.prompt_group import Prompted, learning_roles
+from grpo_core.rollouts.rollout import Rollout
+from grpo_core.rollouts.sample import sample_rollouts
+from grpo_core.rollouts.transfer import packed, unpacked
 from grpo_core.training.setup import Setup
 from grpo_core.training.world import World
 

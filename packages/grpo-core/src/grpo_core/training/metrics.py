@@ -9,8 +9,8 @@ from torch import Tensor
 
 from grpo_core.algorithms.advantages.groups import zero_std_fraction
 from grpo_core.algorithms.masking import masked_mean
-from grpo_core.rollout import Rollout
-from grpo_core.task import Score
+from grpo_core.rollouts.rollout import Rollout
+from grpo_core.task.score import Score
 from grpo_core.training.batch import TrainBatch
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor
 
-from grpo_core import registry
 from grpo_core.algorithms.aggregation import Aggregation, weighted_sum
 from grpo_core.algorithms.corrections import off_policy_mask, rollout_weights
 from grpo_core.algorithms.kl import kl_penalty
@@ -17,9 +16,10 @@ from grpo_core.algorithms.packing import Pack
 from grpo_core.algorithms.value_loss import value_loss
 from grpo_core.config import TrainerConfig
 from grpo_core.errors import UserError
+from grpo_core.plugins import variants as registry
 from grpo_core.policy.policy import Policy
 from grpo_core.training.batch import TrainBatch
-from grpo_core.training.passes import Passes
+from grpo_core.training.forward import Passes
 from grpo_core.training.statistics import ClipRange, MicroStatistics, UpdateStatistics
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from grpo_core.binding import BoundTask
 from grpo_core.config import RunConfig, flatten
-from grpo_core.plugins import default_host
-from grpo_core.task import Row
+from grpo_core.plugins.host import default_host
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.row import Row
 
 if TYPE_CHECKING:
     from grpo_core.training.setup import Setup

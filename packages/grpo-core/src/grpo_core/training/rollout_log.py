@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from grpo_core.config import RunConfig
-from grpo_core.curriculum import PassRateCurriculum
-from grpo_core.mixture import Draw, Mixture
-from grpo_core.rollout import Completion
+from grpo_core.engines.completion import Completion
+from grpo_core.prompts.curriculum import PassRateCurriculum
+from grpo_core.prompts.mixture import Draw, Mixture
 from grpo_core.tracking.rollout_lines import BatchOrigin, GroupOrigin
 from grpo_core.training.collect import Collected
 

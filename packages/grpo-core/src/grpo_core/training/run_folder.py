@@ -14,7 +14,7 @@ import orjson
 
 from grpo_core.checkpoints import CheckpointStore
 from grpo_core.errors import UserError
-from grpo_core.rollout import Rollout
+from grpo_core.rollouts.rollout import Rollout
 from grpo_core.tracking.rollout_lines import BatchOrigin, rollout_lines
 
 RUN_FORMAT_VERSION = 1

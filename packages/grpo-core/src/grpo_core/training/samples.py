@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grpo_core.callbacks import Sample
-from grpo_core.rollout import Rollout
-from grpo_core.training.prompted import Prompted
+from grpo_core.rollouts.prompt_group import Prompted
+from grpo_core.rollouts.rollout import Rollout
 
 BETWEEN_TURNS = " · "
 """Between the answers of an episode, which are shown without what they were given to."""

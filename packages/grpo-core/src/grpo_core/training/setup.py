@@ -10,33 +10,34 @@ from pathlib import Path
 
 import orjson
 
-from grpo_core import registry
-from grpo_core.binding import BoundTask, bind
 from grpo_core.callbacks import Choice
 from grpo_core.config import RunConfig, TrainerConfig, to_yaml
-from grpo_core.curriculum import LadderCurriculum, PassRateCurriculum
 from grpo_core.engines.encode import encode_prompt
-from grpo_core.engines.opponent import opponent_sampler
-from grpo_core.episodes import needs_opponent
 from grpo_core.errors import DataError, UserError
 from grpo_core.evaluation.held_out import HeldOutTask, held_out_tasks
 from grpo_core.evaluation.plan import open_settings
-from grpo_core.mixture import Mixture, RowOrder, task_labels
-from grpo_core.model_source import model_source
-from grpo_core.opponents import OpponentSampler
+from grpo_core.plugins import variants as registry
+from grpo_core.plugins.models import model_source
+from grpo_core.plugins.tasks import bind
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.policy import REFERENCE_DIR, Policy
 from grpo_core.policy.value_head import VALUE_HEAD_FILE
-from grpo_core.row_filter import filter_rows
+from grpo_core.prompts.curriculum import LadderCurriculum, PassRateCurriculum
+from grpo_core.prompts.filter import filter_rows
+from grpo_core.prompts.mixture import Mixture, RowOrder, task_labels
+from grpo_core.rollouts.episodes import needs_opponent
+from grpo_core.rollouts.model_opponents import opponent_sampler
+from grpo_core.rollouts.opponents import OpponentSampler
+from grpo_core.rollouts.prompt_group import learning_roles
 from grpo_core.scoring import Scorer
-from grpo_core.task import Row
-from grpo_core.task_conditions import condition_choices
-from grpo_core.task_metrics import MetricNames, known_names
-from grpo_core.taskspec import parse_task_specs
+from grpo_core.scoring.conditions import condition_choices
+from grpo_core.scoring.metrics import MetricNames, known_names
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.row import Row
+from grpo_core.task.spec import parse_task_specs
 from grpo_core.training.catalogue import owner_of
-from grpo_core.training.prompted import learning_roles
 from grpo_core.training.random_state import seed_everything
-from grpo_core.training.shares import accumulation, check_shares
+from grpo_core.training.rank_shares import accumulation, check_shares
 from grpo_core.training.world import World
 
 

@@ -14,15 +14,15 @@ from typing import Any, Literal
 from grpo_core.callbacks import Callback, Choice, EvalPhase, RunInfo, Sample, StepRecord
 from grpo_core.checkpoints import write_json
 from grpo_core.config import RunConfig, resolve
-from grpo_core.curriculum import LadderCurriculum
 from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
 from grpo_core.evaluation.held_out import HeldOutEvaluator
-from grpo_core.evaluation.memory import peak_memory_mib
+from grpo_core.policy.memory import peak_memory_mib
 from grpo_core.policy.policy import REFERENCE_DIR
-from grpo_core.rollout import Rollout
+from grpo_core.prompts.curriculum import LadderCurriculum
+from grpo_core.rollouts.rollout import Rollout
 from grpo_core.scoring import check_abstentions, reason_head
-from grpo_core.task_metrics import step_numbers
+from grpo_core.scoring.metrics import step_numbers
 from grpo_core.tracking.observe import Observers, observe
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.batch import collate

@@ -10,17 +10,17 @@ from typing import Any
 
 import torch
 
-from grpo_core import registry
 from grpo_core.algorithms.aggregation import token_weights
 from grpo_core.algorithms.masking import masked_mean
 from grpo_core.config import TrainerConfig
 from grpo_core.errors import NonFiniteError
+from grpo_core.plugins import variants as registry
 from grpo_core.policy.parts import whole
 from grpo_core.policy.policy import Policy
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.coefficients import Coefficient
+from grpo_core.training.forward import Passes
 from grpo_core.training.objective import Objective, Weights
-from grpo_core.training.passes import Passes
 from grpo_core.training.probes import Probes
 from grpo_core.training.statistics import UpdateStatistics
 from grpo_core.training.world import World

@@ -9,18 +9,18 @@ from typing import Any, Literal
 
 import orjson
 
-from grpo_core.apportion import Quotas
-from grpo_core.binding import bind
 from grpo_core.callbacks import Callback
 from grpo_core.errors import UserError
-from grpo_core.evaluation.asked import asked_tasks
 from grpo_core.evaluation.evaluate import evaluate
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.model_source import model_source
+from grpo_core.evaluation.setup import asked_tasks
+from grpo_core.plugins.models import model_source
+from grpo_core.plugins.tasks import bind
 from grpo_core.policy.fresh import fresh_model, learned_tokenizer, tokenizer_of
 from grpo_core.policy.load import choose_device, load_policy
-from grpo_core.task import Prompt
-from grpo_core.taskspec import parse_task_specs
+from grpo_core.prompts.quotas import Quotas
+from grpo_core.task.row import Prompt
+from grpo_core.task.spec import parse_task_specs
 from grpo_core.training.provenance import versions
 
 SaveDtype = Literal["float32", "float16", "bfloat16"]

@@ -1,0 +1,199 @@
+"""Tasks, a model and scorers put together: what every evaluation outside a training runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from grpo_core.callbacks import Callback, Choice
+from grpo_core.config import ScoringConfig
+from grpo_core.engines.native import MAX_BATCH_TOKENS
+from grpo_core.engines.openai import OpenAIEngine
+from grpo_core.errors import UserError
+from grpo_core.evaluation.answers import evaluate_rows, unscored
+from grpo_core.evaluation.conversations import matchups
+from grpo_core.evaluation.plan import settings_of
+from grpo_core.evaluation.results import Evaluation
+from grpo_core.evaluation.rows import held_out, subset
+from grpo_core.evaluation.sampling import EngineSampler, Sampler
+from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.plugins.tasks import bind
+from grpo_core.policy.memory import tokens_that_fit
+from grpo_core.policy.policy import Policy
+from grpo_core.prompts.mixture import task_labels
+from grpo_core.rollouts.episodes import game_opponent, needs_opponent
+from grpo_core.rollouts.opponents import EndpointOpponent, OpponentSampler
+from grpo_core.scoring import Scorer
+from grpo_core.scoring.conditions import condition_choices
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.spec import parse_task_specs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """How a model and the scorers are set up; nothing of it changes a number.
+
+    Attributes:
+        device: Where the model runs.
+        precision: In which floating-point type.
+        max_batch_tokens: Tokens held at once on a CPU.
+        scoring: Of the workers.
+    """
+
+    device: str = "auto"
+    precision: str = "auto"
+    max_batch_tokens: int = MAX_BATCH_TOKENS
+    scoring: ScoringConfig | None = field(default=None)
+
+    def scorer(self, task: BoundTask) -> Scorer:
+        """The workers of a task."""
+        scoring = self.scoring or ScoringConfig()
+        return Scorer(task, workers=scoring.workers, timeout_s=scoring.timeout_s, memory_mib=scoring.memory_mib)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedTask:
+    """A task to be evaluated.
+
+    Attributes:
+        task: On its held-out rows.
+        settings: Which of them, and how.
+    """
+
+    task: BoundTask
+    settings: EvaluationSettings
+
+
+def asked_tasks(
+    task: str, given: Mapping[str, Any], ours: EvaluationSettings
+) -> tuple[dict[str, AskedTask], list[Choice]]:
+    """The tasks of a spec on their held-out rows, by label.
+
+    Args:
+        task: The spec.
+        given: What the user says, by the names of `EvaluationSettings`; above it stands nothing.
+        ours: What holds where neither the user nor the task says.
+
+    Returns:
+        (tasks, what of the settings is a task's own wish and what the scores depend on).
+
+    Raises:
+        UserError: a task that does not exist, or cannot say what it depends on.
+    """
+    bound = [bind(spec) for spec in parse_task_specs(task)]
+    labelled = dict(zip(task_labels(bound), bound, strict=True))
+    tasks = {name: each for label, one in labelled.items() for name, each in matchups(label, one).items()}
+    asked, choices = {}, condition_choices(tasks)
+    for label, each in tasks.items():
+        settings, wishes = settings_of(each, given, ours)
+        choices += wishes
+        asked[label] = AskedTask(held_out(each, size=settings.size, split=settings.split), settings)
+        subset(asked[label].task.rows(), settings.subset_frac)  # a share out of range is refused before a model loads
+    return asked, choices
+
+
+def evaluate_model(
+    model: str,
+    adapter: str | None,
+    tasks: Mapping[str, AskedTask],
+    loading: Loading,
+    callbacks: Sequence[Callback] = (),
+) -> dict[str, Evaluation]:
+    """Load a model and evaluate it on tasks, by label; arguments as for `evaluate` and its parts."""
+    from grpo_core.engines.native import NativeEngine
+    from grpo_core.policy.load import load_policy
+
+    policy = load_policy(model, adapter=adapter, device=loading.device, precision=loading.precision)
+    tokens = tokens_that_fit(policy.model, policy.device, loading.max_batch_tokens)
+    engine = NativeEngine(policy.model.eval(), policy.tokenizer, max_batch_tokens=tokens)
+    sampler = EngineSampler(
+        engine,
+        policy.tokenizer,
+        tokens_at_once=tokens,
+        prompts_at_once=next((asked.settings.batch_size for asked in tasks.values()), None),  # the same for all
+        max_context=policy.max_context,
+        warn=teller(callbacks),
+    )
+    with policy.precision():
+        return evaluate_with(sampler, tasks, loading, callbacks, policy)
+
+
+def evaluate_with(
+    sampler: Sampler,
+    tasks: Mapping[str, AskedTask],
+    loading: Loading,
+    callbacks: Sequence[Callback] = (),
+    policy: Policy | None = None,
+) -> dict[str, Evaluation]:
+    """Evaluate whoever answers on tasks, by label.
+
+    Args:
+        sampler: Who answers.
+        tasks: Of `asked_tasks`.
+        loading: Of the scorers.
+        callbacks: Told of progress and warnings.
+        policy: The sampler's model, if it is of this process.
+    """
+    from grpo_core.rollouts.model_opponents import opponent_sampler
+
+    warn = teller(callbacks)
+    found = {}
+    for label, asked in tasks.items():
+        task, settings = asked.task, asked.settings
+        with ExitStack() as resources:
+            opponent: OpponentSampler | None = None
+            has_opponent = task.opponent is not None or needs_opponent(task)
+            if has_opponent and policy is not None:
+                opponent = opponent_sampler(task, policy, resources)
+            elif has_opponent:
+                opponent = _endpoint_opponent(task)
+            found[label] = evaluate_rows(
+                task,
+                subset(task.rows(), settings.subset_frac),
+                sampler=sampler,
+                scorer=resources.enter_context(loading.scorer(task)),
+                sampling=settings.sampling,
+                seed=settings.seed,
+                n=settings.n,
+                opponent=opponent,
+                measured=policy if settings.surprisal else None,
+                progress=_progress(callbacks, label),
+                warn=warn,
+            )
+        for reason, count in unscored(found[label]).items():
+            warn(f"{label}: {count} of {len(found[label].scores)} completions were not scored: {reason}")
+    return found
+
+
+def _endpoint_opponent(task: BoundTask) -> OpponentSampler:
+    engine = (task.opponent or game_opponent(task)).engine
+    if not OpenAIEngine.is_url(engine):
+        raise UserError(
+            f"task {task.name!r} has an opponent, {engine!r}, that needs a model in this process; "
+            "an endpoint is none. Evaluate with --model."
+        )
+    return EndpointOpponent(OpenAIEngine.from_url(engine))
+
+
+def teller(callbacks: Sequence[Callback]) -> Callable[[str], None]:
+    """Says a warning to all callbacks, the same one once."""
+    said: set[str] = set()
+
+    def tell(message: str) -> None:
+        if message in said:
+            return
+        said.add(message)
+        for callback in callbacks:
+            callback.on_warning(message)
+
+    return tell
+
+
+def _progress(callbacks: Sequence[Callback], label: str) -> Callable[[int, int], None]:
+    def tell(done: int, total: int) -> None:
+        for callback in callbacks:
+            callback.on_progress(f"evaluating {label}", done, total)
+
+    return tell

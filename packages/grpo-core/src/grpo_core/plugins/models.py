@@ -1,0 +1,93 @@
+"""Which model a name means, decided before anything is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import orjson
+
+from grpo_core.errors import UserError, near_match
+from grpo_core.plugins.host import PluginHost, default_host
+
+ADAPTER_FILE = "adapter_config.json"
+"""Names a PEFT adapter's base model, among its settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """Where a model is loaded from.
+
+    Attributes:
+        kind: `embedded`, `folder`, `adapter` (a folder with an adapter alone, which names its base), `gguf` or `hub`.
+        name: What the user wrote.
+        location: A folder, a file or a hub id.
+        why: The reason, for the run's header.
+    """
+
+    kind: Literal["embedded", "folder", "adapter", "gguf", "hub"]
+    name: str
+    location: str
+    why: str
+
+
+def model_source(name: str, host: PluginHost | None = None) -> ModelSource:
+    """Say where `name` would be loaded from, without loading it.
+
+    Raises:
+        UserError: it is neither an embedded model, nor a folder or GGUF file that exists, nor a hub id.
+    """
+    path = Path(name).expanduser()
+    if name.endswith(".gguf"):
+        if not path.is_file():
+            raise UserError(f"--model {name}: there is no such GGUF file.")
+        return ModelSource("gguf", name, str(path.resolve()), "a GGUF file, dequantised")
+    if name.startswith((".", "/", "~")):
+        if not (path / "config.json").is_file() and (path / ADAPTER_FILE).is_file():
+            return ModelSource("adapter", name, str(path.resolve()), f"an adapter on {adapter_base(path)}")
+        if not (path / "config.json").is_file():
+            found = "it has no config.json" if path.is_dir() else "there is no such folder"
+            raise UserError(
+                f"--model {name}: {found}; a local model is a folder with config.json, weights and tokenizer."
+            )
+        return ModelSource("folder", name, str(path.resolve()), "a local folder")
+    embedded = (host or default_host()).models()
+    if name in embedded:
+        return ModelSource("embedded", name, embedded[name].path, embedded[name].description)
+    if name.count("/") == 1 and all(name.split("/")):
+        return ModelSource("hub", name, name, "a hub id")
+    if path.is_dir():
+        raise UserError(f"no model {name!r}, but there is a folder of that name: write ./{name}.")
+    raise UserError(
+        f"no model {name!r}.{near_match(name, embedded)} Embedded: {', '.join(sorted(embedded)) or '(none)'}. "
+        "A hub id has an owner (Qwen/Qwen2.5-0.5B-Instruct), a local folder begins with ./ or /, "
+        "a GGUF file ends in .gguf."
+    )
+
+
+def adapter_base(folder: Path | str) -> str:
+    """The model that an adapter was trained on, as its folder names it.
+
+    Raises:
+        UserError: the folder's `adapter_config.json` is missing, damaged or names none.
+    """
+    path = Path(folder) / ADAPTER_FILE
+    try:
+        settings = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise UserError(f"{path}: the adapter's settings cannot be read: {error}.") from None
+    base = settings.get("base_model_name_or_path") if isinstance(settings, dict) else None
+    if not isinstance(base, str) or not base:
+        raise UserError(f"{path} does not name the adapter's base model: give it by --model, the adapter by --adapter.")
+    return base
+
+
+def base_model(name: str, host: PluginHost | None = None) -> str:
+    """What a model name stands for without an adapter: the base of a folder with an adapter alone, else the name.
+
+    Raises:
+        UserError: as for `model_source`.
+    """
+    source = model_source(name, host)
+    return adapter_base(source.location) if source.kind == "adapter" else name

@@ -1,0 +1,52 @@
+"""Tasks that a user's own file defines, without a plugin."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from pathlib import Path
+
+from grpo_core.errors import UserError, near_match
+from grpo_core.task.calling import where_raised
+from grpo_core.task.game import Game, game_task
+from grpo_core.task.task import Task
+
+
+def task_from_file(name: str) -> tuple[Task, str]:
+    """The task that a spec's name says, `./rhyme.py:couplet`.
+
+    Returns:
+        (task, the name that logs call it by: `rhyme.couplet`).
+
+    Raises:
+        UserError: there is no such file, it fails while it is imported, or it has no such task.
+    """
+    file, _, attribute = name.rpartition(":")
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise UserError(f"task {name!r}: there is no file {file}.")
+    # A name that nothing else has: a file called random.py must not replace the module that everybody imports.
+    module_name = f"grpo_task_file_{hashlib.blake2b(str(path).encode(), digest_size=6).hexdigest()}"
+    module = sys.modules.get(module_name)
+    if module is None:
+        loader_spec = importlib.util.spec_from_file_location(module_name, path)
+        assert loader_spec is not None and loader_spec.loader is not None
+        module = importlib.util.module_from_spec(loader_spec)
+        sys.modules[module_name] = module
+        try:
+            loader_spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:  # the user's own file may raise anything while it is imported
+            del sys.modules[module_name]
+            raise UserError(f"{file}: {type(error).__name__}: {error} ({where_raised(error)})") from error
+    tasks = {
+        key: game_task(value) if isinstance(value, Game) else value
+        for key, value in vars(module).items()
+        if isinstance(value, Task | Game)
+    }
+    if attribute not in tasks:
+        raise UserError(
+            f"{file} has no Task or Game {attribute!r}.{near_match(attribute, tasks)} "
+            f"It has: {', '.join(sorted(tasks)) or '(none)'}"
+        )
+    return tasks[attribute], f"{path.stem}.{tasks[attribute].name}"

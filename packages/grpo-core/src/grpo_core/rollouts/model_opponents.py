@@ -1,0 +1,62 @@
+"""Who plays the opponent that a task declares: the starting policy, another model, or an endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+
+from grpo_core.engines.base import SampleKey
+from grpo_core.engines.encode import encode_prompt
+from grpo_core.engines.native import NativeEngine
+from grpo_core.engines.openai import OpenAIEngine
+from grpo_core.policy.load import load_policy
+from grpo_core.policy.policy import Policy
+from grpo_core.rollouts.episodes import game_opponent
+from grpo_core.rollouts.opponents import EndpointOpponent, EngineOpponent, OpponentSampler, Unanswered
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.opponent import Opponent
+from grpo_core.task.row import Prompt
+
+
+class PolicyOpponent:
+    """An opponent played by a policy of this process.
+
+    Args:
+        policy: Whose weights, as they are or as they were frozen.
+        frozen: Play its frozen reference, not what it has become.
+    """
+
+    def __init__(self, policy: Policy, *, frozen: bool) -> None:
+        self._policy, self._frozen = policy, frozen
+
+    def sample(
+        self, prompts: Sequence[Prompt], opponent: Opponent, keys: Sequence[SampleKey]
+    ) -> list[tuple[str, ...] | Unanswered]:
+        """Answer the whole batch; see `OpponentSampler`."""
+        playing: AbstractContextManager[Policy] = (
+            self._policy.reference() if self._frozen else nullcontext(self._policy)
+        )
+        with playing as policy, policy.precision():
+            engine = NativeEngine(policy.model, policy.tokenizer)
+            made = EngineOpponent(engine, lambda prompt: encode_prompt(policy.tokenizer, prompt))
+            return made.sample(prompts, opponent, keys)
+
+
+def opponent_sampler(task: BoundTask, policy: Policy, resources: ExitStack) -> OpponentSampler:
+    """The sampler that a task's `Opponent.engine` names.
+
+    Args:
+        task: A task with an opponent, or a game against one that is no scripted player.
+        policy: The policy in training, at its start: `base` freezes it as it is now.
+        resources: Receives what must be closed.
+
+    Raises:
+        UserError: the engine names a model that does not exist.
+    """
+    opponent = task.opponent or game_opponent(task)
+    if opponent.engine == "base":
+        policy.freeze_reference()
+        return PolicyOpponent(policy, frozen=True)
+    if OpenAIEngine.is_url(opponent.engine):
+        return EndpointOpponent(OpenAIEngine.from_url(opponent.engine))
+    return PolicyOpponent(load_policy(opponent.engine, device=str(policy.device)), frozen=False)

@@ -1,0 +1,165 @@
+"""Tasks with an opponent: its answers for a whole batch at once, then the scores that depend on them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
+from grpo_core.scoring import Scorer
+from grpo_core.task.opponent import Opponent
+from grpo_core.task.row import Prompt, Row
+from grpo_core.task.score import Fault, Score
+
+if TYPE_CHECKING:
+    from grpo_core.engines.openai import OpenAIEngine
+
+OPPONENT_KEY_PREFIX = "opponent of "
+"""Keeps the opponent's random numbers apart from those of the policy, which is keyed by task and row."""
+
+MAX_SEED = 2**31 - 1
+"""Largest seed that every endpoint takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """The opponent gave no answers, which says nothing about the completion.
+
+    Attributes:
+        why: What failed.
+    """
+
+    why: str
+
+
+class OpponentSampler(Protocol):
+    """Who answers for the opponent: an engine of this process, or an endpoint."""
+
+    def sample(
+        self, prompts: Sequence[Prompt], opponent: Opponent, keys: Sequence[SampleKey]
+    ) -> list[tuple[str, ...] | Unanswered]:
+        """Sample `opponent.samples` texts for each prompt, in order.
+
+        Args:
+            prompts: The opponent's prompts of a whole batch.
+            opponent: How many answers, and how they are sampled.
+            keys: Names the random numbers of each prompt's completion; the answers' numbers derive from it.
+        """
+        ...
+
+
+def play_opponents(
+    scorer: Scorer, texts: Sequence[str], rows: Sequence[Row], sampler: OpponentSampler, *, keys: Sequence[SampleKey]
+) -> list[Score]:
+    """Score a batch of one task that has an opponent: validate, ask the opponent once for all, score.
+
+    A completion that the validator refuses is scored without asking. One whose opponent did not answer abstains with
+    the fault `infrastructure`; one whose prompt for the opponent could not be made, with the fault `reward`.
+
+    Args:
+        scorer: Of the task.
+        texts: Completions.
+        rows: The row of each.
+        sampler: Who answers.
+        keys: The sampling key of each completion.
+    """
+    opponent = scorer.task.opponent
+    assert opponent is not None, f"task {scorer.task.name} has no opponent"
+    prompts = {index: prompt for index, prompt in enumerate(scorer.opponent_prompts(texts, rows)) if prompt is not None}
+    given = sampler.sample(list(prompts.values()), opponent, [keys[index] for index in prompts]) if prompts else []
+    answers = dict(zip(prompts, given, strict=True))
+    predictions: dict[int, tuple[str, ...]] = {}
+    scores: dict[int, Score] = {}
+    for index, answer in answers.items():
+        if isinstance(answer, Unanswered):
+            scores[index] = _abstention(scorer, f"the opponent did not answer: {answer.why}")
+        else:
+            predictions[index] = answer
+    scored = [index for index in range(len(texts)) if index not in scores]
+    made = scorer.score(
+        [texts[index] for index in scored],
+        [rows[index] for index in scored],
+        predictions=[predictions.get(index, ()) for index in scored],
+    )
+    for index, score in zip(scored, made, strict=True):
+        if score.valid and index not in predictions:  # a reward may take "nobody guessed it" for a success
+            score = _abstention(scorer, "the opponent's prompt could not be made: it crashed or timed out", "reward")
+        scores[index] = score
+    return [scores[index] for index in range(len(texts))]
+
+
+class EngineOpponent:
+    """An opponent played by an engine of this process, e.g. on the base with the adapter off.
+
+    Args:
+        engine: Who samples.
+        encode: A prompt -> its tokens.
+    """
+
+    def __init__(self, engine: Engine, encode: Callable[[Prompt], Sequence[int]]) -> None:
+        self._engine, self._encode = engine, encode
+
+    def sample(
+        self, prompts: Sequence[Prompt], opponent: Opponent, keys: Sequence[SampleKey]
+    ) -> list[tuple[str, ...] | Unanswered]:
+        """Sample the whole batch in one call of the engine; see `OpponentSampler`."""
+        requests = [
+            Request(prompt_ids, opponent_key(key, sample), stop=opponent.stop)
+            for prompt_ids, key in zip((tuple(self._encode(prompt)) for prompt in prompts), keys, strict=True)
+            for sample in range(opponent.samples)
+        ]
+        texts = [[""] * opponent.samples for _ in prompts]
+        for index, completion in self._engine.generate(requests, sampling_of(opponent)):
+            texts[index // opponent.samples][index % opponent.samples] = completion.text
+        return [tuple(answers) for answers in texts]
+
+
+class EndpointOpponent:
+    """An opponent behind an OpenAI-compatible endpoint.
+
+    Args:
+        engine: The endpoint.
+    """
+
+    def __init__(self, engine: OpenAIEngine) -> None:
+        self._engine = engine
+
+    def sample(
+        self, prompts: Sequence[Prompt], opponent: Opponent, keys: Sequence[SampleKey]
+    ) -> list[tuple[str, ...] | Unanswered]:
+        """Ask for the whole batch at once; one failed answer of k leaves its prompt unanswered."""
+        samples = range(opponent.samples)
+        texts = [[""] * opponent.samples for _ in prompts]
+        failures: dict[int, Unanswered] = {}
+        for index, answer in self._engine.answers(
+            [prompt for prompt in prompts for _ in samples],
+            sampling_of(opponent),
+            stop=opponent.stop,
+            seeds=[endpoint_seed(opponent_key(key, sample)) for key in keys for sample in samples],
+        ):
+            texts[index // opponent.samples][index % opponent.samples] = answer.text
+            if answer.error:
+                failures[index // opponent.samples] = Unanswered(answer.error)
+        return [failures.get(index, tuple(answers)) for index, answers in enumerate(texts)]
+
+
+def sampling_of(opponent: Opponent) -> Sampling:
+    """How an opponent's answers are drawn."""
+    return Sampling(temperature=opponent.temperature, max_completion_length=opponent.max_completion_length)
+
+
+def opponent_key(key: SampleKey, sample: int) -> SampleKey:
+    """The key of an opponent's answer to the completion that `key` names."""
+    return SampleKey(key.seed, key.step, f"{OPPONENT_KEY_PREFIX}{key.prompt_id}/{key.sample}", sample)
+
+
+def endpoint_seed(key: SampleKey) -> int:
+    """The seed that an endpoint is given for a completion."""
+    digest = hashlib.blake2b(repr(tuple(key)).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % (MAX_SEED + 1)
+
+
+def _abstention(scorer: Scorer, why: str, fault: Fault = "infrastructure") -> Score:
+    return Score(None, why=f"task {scorer.task.name}, {why}", fault=fault)

@@ -1,0 +1,128 @@
+"""From prompts to scored rollouts: sample every completion, scoring each one as it finishes.
+
+Tasks of one turn are sampled at once; those of several, games among them, follow in lock step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+
+from grpo_core.engines.base import Engine, Request, SampleKey, Sampling, StopRequested
+from grpo_core.engines.completion import Completion
+from grpo_core.rollouts.multi_turn import Conversing, episode_rollouts
+from grpo_core.rollouts.opponents import OpponentSampler, play_opponents
+from grpo_core.rollouts.prompt_group import Prompted, rollout_of
+from grpo_core.rollouts.rollout import Rollout, Turn
+from grpo_core.scoring import Scorer
+from grpo_core.task.score import Score
+
+
+def sample_rollouts(
+    prompted: Sequence[Prompted],
+    *,
+    engine: Engine,
+    scorers: Mapping[str, Scorer],
+    sampling: Sampling,
+    generations: int,
+    seed: int,
+    step: int,
+    opponents: Mapping[str, OpponentSampler],
+    conversing: Conversing,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> list[Rollout]:
+    """Sample `generations` rollouts of each group and score them.
+
+    Args:
+        prompted: One for each group, in order; the groups of an episode side by side.
+        engine: Who samples.
+        scorers: By task label.
+        sampling: How.
+        generations: G.
+        seed: Of the run; names the random numbers with `step`.
+        step: 1 for the first.
+        opponents: By label of each task that has one.
+        conversing: How a rollout of several turns goes on.
+        should_stop: Asked after every completion.
+
+    Returns:
+        G rollouts per group, group by group.
+
+    Raises:
+        StopRequested: `should_stop` said so.
+    """
+    single = [group for group, one in enumerate(prompted) if not one.draw.task.has_turns]
+    several = [group for group, one in enumerate(prompted) if one.draw.task.has_turns]
+    made: dict[int, list[Rollout]] = {}
+    common = {"generations": generations, "seed": seed, "step": step}
+    if single or not several:
+        made |= _single_turns(
+            {group: prompted[group] for group in single},
+            engine=engine,
+            scorers=scorers,
+            sampling=sampling,
+            opponents=opponents,
+            should_stop=should_stop,
+            **common,
+        )
+    if several:
+        made |= episode_rollouts(
+            {group: prompted[group] for group in several},
+            engine=engine,
+            scorers=scorers,
+            sampling=sampling,
+            opponents=opponents,
+            conversing=conversing,
+            should_stop=should_stop,
+            **common,
+        )
+    return [rollout for group in range(len(prompted)) for rollout in made[group]]
+
+
+def _single_turns(
+    prompted: Mapping[int, Prompted],
+    *,
+    engine: Engine,
+    scorers: Mapping[str, Scorer],
+    sampling: Sampling,
+    generations: int,
+    seed: int,
+    step: int,
+    opponents: Mapping[str, OpponentSampler],
+    should_stop: Callable[[], bool],
+) -> dict[int, list[Rollout]]:
+    """Rollouts by group. Scores overlap with sampling; a task with an opponent waits for its whole batch."""
+    asked = [group for group in prompted for _ in range(generations)]
+    requests = [
+        Request(
+            one.prompt_ids,
+            SampleKey(seed, step, one.draw.prompt_id, sample),
+            stop=one.draw.task.task.stop,
+            max_completion_length=one.draw.task.task.max_completion_length,
+        )
+        for one in prompted.values()
+        for sample in range(generations)
+    ]
+    completions: dict[int, Completion] = {}
+    pending: dict[int, Future[Score]] = {}
+    for index, completion in engine.generate(requests, sampling):
+        if should_stop():
+            raise StopRequested
+        completions[index] = completion
+        draw = prompted[asked[index]].draw
+        if draw.label not in opponents:
+            pending[index] = scorers[draw.label].submit(completion.text, draw.row)
+    scores = {index: future.result() for index, future in pending.items()}
+    for label, opponent in opponents.items():
+        mine = [index for index, group in enumerate(asked) if prompted[group].draw.label == label]
+        if not mine:
+            continue
+        texts = [completions[index].text for index in mine]
+        rows = [prompted[asked[index]].draw.row for index in mine]
+        keys = [requests[index].key for index in mine]
+        scores.update(zip(mine, play_opponents(scorers[label], texts, rows, opponent, keys=keys), strict=True))
+    made: dict[int, list[Rollout]] = {group: [] for group in prompted}
+    for index, (group, request) in enumerate(zip(asked, requests, strict=True)):
+        turns = (Turn(request.prompt_ids, completions[index], trained=True),)
+        made[group].append(rollout_of(prompted[group], group, turns, scores[index]))
+    return made

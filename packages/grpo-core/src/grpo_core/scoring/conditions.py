@@ -1,0 +1,23 @@
+"""What on this machine the scores of tasks depend on, as the choices that are shown before anything is scored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from grpo_core.callbacks import Choice
+from grpo_core.task.bound import BoundTask
+
+
+def condition_choices(tasks: Mapping[str, BoundTask]) -> list[Choice]:
+    """What the tasks' scores depend on here, equal conditions once, with the tasks that they are of.
+
+    Raises:
+        UserError: a task cannot say.
+    """
+    of: dict[tuple[str, str], list[str]] = {}
+    for label, task in tasks.items():
+        for name, text in task.conditions.items():
+            of.setdefault((name, text), []).append(label)
+    return [
+        Choice(name, text, f"the scores of {', '.join(labels)} depend on it") for (name, text), labels in of.items()
+    ]

@@ -1,0 +1,162 @@
+"""Episodes from their moves: a seed and the moves decide everything, so a transcript is all that an episode is."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_core.task.game.rules import Episode, Game, GameConfig, Move, Rules
+from grpo_core.task.score import Invalid
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where an episode stands.
+
+    Attributes:
+        states: Of the game, from the first to this one; an illegal move that ended it has none.
+        moves: Made so far, those of scripted players included.
+        movers: The role that made each.
+        replaced: Which of them stand for an illegal one that a random move replaced: place -> what was written.
+        to_move: Whose turn it is; empty when the episode is over.
+        returns: Role -> return when it is over.
+        illegal: The role whose illegal move ended it; empty otherwise.
+        why: What was wrong with that move.
+        capped: Whether the limit of turns ended it.
+    """
+
+    states: tuple[Any, ...]
+    moves: tuple[Move, ...]
+    movers: tuple[str, ...]
+    replaced: Mapping[int, str]
+    to_move: str
+    returns: Mapping[str, float] | None = None
+    illegal: str = ""
+    why: str = ""
+    capped: bool = False
+
+    @property
+    def state(self) -> Any:
+        """Of the game, now."""
+        return self.states[-1]
+
+
+def replay(
+    rules: Rules, episode: Episode, moves: Sequence[Move], scripted: Mapping[str, str] | None = None
+) -> Position:
+    """Play an episode again from its start, and let scripted players go on until somebody else has to move.
+
+    Everything is decided by the episode's seed and the moves, so a transcript is all that an episode is.
+
+    Args:
+        rules: Game and options.
+        episode: Seed and seat.
+        moves: As made; a scripted player's as the place of its action.
+        scripted: Role -> player that goes on by itself.
+    """
+    game, scripted = rules.game, scripted or {}
+    states = [rules.call("initial", seed=episode.seed)]
+    made: list[Move] = []
+    movers: list[str] = []
+    replaced: dict[int, str] = {}
+
+    def position(to_move: str = "", returns: Mapping[str, float] | None = None, **more: Any) -> Position:
+        return Position(tuple(states), tuple(made), tuple(movers), replaced, to_move, returns, **more)
+
+    while True:
+        state = states[-1]
+        decided = rules.call("outcome", state=state)
+        if decided is not None:
+            return position(returns={role: float(decided[role]) for role in game.roles})
+        if len(made) >= game.max_turns:
+            return position(returns=dict.fromkeys(game.roles, 0.0), capped=True)
+        role = rules.call("to_move", state=state)
+        if role not in game.roles:
+            raise ValueError(f"game {game.name!r}: to_move() gave {role!r}, which is none of its roles")
+        place = len(made)
+        if place < len(moves):
+            move = moves[place]
+        elif role in scripted:
+            move = rules.choose(scripted[role], state, _rng(episode, place, scripted[role]))
+        else:
+            return position(role)
+        made.append(move)
+        movers.append(role)
+        actions = rules.legal(state)
+        action, why = _read(rules, move, state, actions)
+        if why and rules.config.illegal == "loses":
+            other, own = rules.config.illegal_other, rules.config.illegal_reward
+            ends = {each: own if each == role else other for each in game.roles}
+            return position(returns=ends, illegal=role, why=why)
+        if why:
+            replaced[place] = why
+            action = actions[_rng(episode, place, "replacement").randrange(len(actions))]
+        states.append(rules.call("apply", state=state, action=action))
+
+
+def _read(rules: Rules, move: Move, state: Any, actions: Sequence[Any]) -> tuple[Any, str]:
+    """The action that a move means, and what is wrong with it."""
+    if isinstance(move, int):
+        return actions[move], ""
+    try:
+        action = rules.call("parse", text=move, state=state)
+    except Invalid as invalid:
+        return None, str(invalid) or "unreadable"
+    return action, "" if action in actions else f"{_short(action)} is not legal"
+
+
+def story(rules: Rules, position: Position) -> str:
+    """An episode as people read it, move by move."""
+    lines = [rules.call("render", state=position.states[0])]
+    for place, (role, move) in enumerate(zip(position.movers, position.moves, strict=True)):
+        before = position.states[place]
+        said = move if isinstance(move, str) else rules.written(move, before)
+        note = f"   (replaced: {position.replaced[place]})" if place in position.replaced else ""
+        lines += ["", f"{place + 1}. {role}: {said}{note}"]
+        if place + 1 < len(position.states):
+            lines.append(rules.call("render", state=position.states[place + 1]))
+    if position.returns is not None:
+        why = f"   ({position.illegal}: {position.why})" if position.illegal else ""
+        why += "   (limit of turns)" if position.capped else ""
+        lines += ["", ", ".join(f"{role} {value:+g}" for role, value in position.returns.items()) + why]
+    return "\n".join(lines)
+
+
+def scripted_roles(game: Game, config: GameConfig, episode: Episode) -> dict[str, str]:
+    """Role -> scripted player, for the seats that the policy does not have."""
+    if not episode.seat or config.opponent not in game.scripted:
+        return {}
+    return {role: config.opponent for role in game.roles if role != episode.seat}
+
+
+def _rng(episode: Episode, place: int, who: str) -> random.Random:
+    return random.Random(f"{episode.id}/{episode.seed}/{place}/{who}")
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def write_transcript(role: str, moves: Sequence[Move]) -> str:
+    """An episode from a role's side, as the text that is scored: JSON in ASCII, so that any move survives."""
+    return json.dumps({"role": role, "moves": list(moves)})
+
+
+def read_transcript(text: str) -> tuple[str, tuple[Move, ...]]:
+    """The role and the moves of a transcript.
+
+    Raises:
+        Invalid: it is none.
+    """
+    try:
+        read = json.loads(text)
+        role, moves = read["role"], read["moves"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise Invalid("not a transcript") from None
+    if not isinstance(role, str) or not all(isinstance(m, str | int) and not isinstance(m, bool) for m in moves):
+        raise Invalid("not a transcript")
+    return role, tuple(moves)

@@ -1,0 +1,198 @@
+"""What a game is: its functions, its options, its episodes."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import Field
+
+from grpo_core.errors import UserError
+from grpo_core.task.calling import binding_of, call_by_name
+from grpo_core.task.row import Prompt, Row, TaskConfig
+
+SELF = "self"
+"""The opponent that is the policy itself, in every role."""
+
+RANDOM, PERFECT = "random", "perfect"
+"""Opponents that every game has, and that a game with `best` has."""
+
+BOTH = "both"
+"""Every seat in turn."""
+
+DEFAULT_EPISODES = 1024
+"""Rows where no size is given: what differs between them is the seed of the start and of the opponent."""
+
+Move = str | int
+"""A move as it was made: the text of a completion, or the place of a scripted player's action in `legal(state)`."""
+
+
+class GameConfig(TaskConfig):
+    """Options of every game.
+
+    Attributes:
+        opponent: `self` (one policy in all roles), `random`, `perfect`, another scripted player of the game, `base`
+            (the starting policy), a model as for `--model`, or an OpenAI-compatible endpoint (`http://host:port/v1#model`).
+        seat: The role that the policy plays against an opponent; `both` takes them in turn.
+        illegal: What an illegal or unreadable move does: `loses` ends the game, `random` replaces it by a random legal
+            move, and that turn is not trained on.
+        illegal_reward: What the offender gets where the game ends.
+        illegal_other: What the others get then; the default makes it zero-sum.
+    """
+
+    opponent: str = SELF
+    seat: str = BOTH
+    illegal: Literal["loses", "random"] = "loses"
+    illegal_reward: float = -1.0
+    illegal_other: float = 1.0
+
+
+class Episode(Row):
+    """One start of a game.
+
+    Attributes:
+        seed: Of the start (a deal of cards) and of scripted players.
+        seat: The role that is scored and trained; empty where the policy plays all.
+    """
+
+    seed: int
+    seat: str = Field(default="")
+
+
+@dataclass(frozen=True, slots=True)
+class Game:
+    """A turn-based game: states are immutable values, players see what `observe` shows them and answer in text.
+
+    Callables may also ask for `config`.
+
+    Attributes:
+        name: Its name within the plugin; users write `plugin.name`.
+        roles: The seats, in the order in which tables show them.
+        initial: `(seed)` -> the first state; all chance of a game is in its seed.
+        to_move: `(state)` -> the role whose turn it is; asked while nothing is decided.
+        observe: `(state, role)` -> the prompt of that role.
+        parse: `(text, state)` -> an action, or raises `Invalid(reason)`.
+        apply: `(state, action)` -> the next state.
+        legal: `(state)` -> the legal actions, in a fixed order.
+        outcome: `(state)` -> role -> return once the game is decided, else None; a draw is 0.
+        render: `(state)` -> the position as text, for people.
+        write: `(action, state)` -> the completion that makes the action; what demos and endpoints see.
+        config: Class of its options.
+        version: Changed by the author when play changes; part of the identity.
+        best: `(state)` -> an action of perfect play: the opponent `perfect`.
+        players: More scripted opponents: name -> `(state, rng)` -> action.
+        maximum: The largest return.
+        max_turns: Moves of all roles together after which the episode is a draw.
+        stop: Strings that end a completion.
+        max_completion_length: Tokens of a move.
+        default_model: What `--model` is when nobody says.
+        timeout_s: Limit of replaying one episode.
+        demos: `(config)` -> (prompt, completion) pairs for a warm start; by default legal moves of random games.
+        description: One line for `grpo tasks`.
+    """
+
+    name: str
+    roles: tuple[str, ...]
+    initial: Callable[..., Any]
+    to_move: Callable[..., str]
+    observe: Callable[..., Prompt]
+    parse: Callable[..., Any]
+    apply: Callable[..., Any]
+    legal: Callable[..., Sequence[Any]]
+    outcome: Callable[..., Mapping[str, float] | None]
+    render: Callable[..., str]
+    write: Callable[..., str]
+    config: type[GameConfig] = field(default=GameConfig, kw_only=True)
+    version: str = field(default="0", kw_only=True)
+    best: Callable[..., Any] | None = field(default=None, kw_only=True)
+    players: Mapping[str, Callable[..., Any]] = field(default_factory=dict, kw_only=True)
+    maximum: float = field(default=1.0, kw_only=True)
+    max_turns: int = field(default=100, kw_only=True)
+    stop: tuple[str, ...] = field(default=(), kw_only=True)
+    max_completion_length: int | None = field(default=None, kw_only=True)
+    default_model: str | None = field(default=None, kw_only=True)
+    timeout_s: float = field(default=5.0, kw_only=True)
+    demos: Callable[..., Iterable[tuple[Prompt, str]]] | None = field(default=None, kw_only=True)
+    description: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if len(self.roles) < 2 or len(set(self.roles)) != len(self.roles) or not all(self.roles):
+            raise UserError(f"game {self.name!r}: roles={self.roles!r}: two or more different names are wanted.")
+        if not 0 < self.maximum < math.inf:
+            raise UserError(f"game {self.name!r}: maximum={self.maximum} must be a finite return above 0.")
+        for contribution, (available, positional) in _CALLS.items():
+            function = getattr(self, contribution)
+            if function is not None:
+                try:
+                    binding_of(function, available, positional)
+                except UserError as error:
+                    raise UserError(f"game {self.name!r}: {contribution}: {error}") from None
+        if taken := {SELF, RANDOM, PERFECT} & set(self.players):
+            raise UserError(f"game {self.name!r}: {sorted(taken)[0]!r} is no name for one of its players.")
+
+    @property
+    def scripted(self) -> tuple[str, ...]:
+        """Names of the opponents that need no model."""
+        return (RANDOM, *([PERFECT] if self.best is not None else []), *self.players)
+
+
+_CALLS: Mapping[str, tuple[tuple[str, ...], int]] = {
+    "initial": (("seed", "config"), 1),
+    "to_move": (("state", "config"), 1),
+    "observe": (("state", "role", "config"), 2),
+    "parse": (("text", "state", "config"), 2),
+    "apply": (("state", "action", "config"), 2),
+    "legal": (("state", "config"), 1),
+    "outcome": (("state", "config"), 1),
+    "render": (("state", "config"), 1),
+    "write": (("action", "state", "config"), 2),
+    "best": (("state", "config"), 1),
+    "demos": (("config",), 1),
+}
+"""Contribution -> what it may ask for by name, and how many of these an author may rename."""
+
+
+class Rules:
+    """A game with its options.
+
+    Args:
+        game: The game.
+        config: Its options.
+    """
+
+    def __init__(self, game: Game, config: GameConfig) -> None:
+        self.game, self.config = game, config
+
+    def call(self, contribution: str, **given: Any) -> Any:
+        """Call one of the game's functions with what it asks for."""
+        function = getattr(self.game, contribution)
+        _, positional = _CALLS[contribution]
+        return call_by_name(function, {**given, "config": self.config}, positional=positional)
+
+    def legal(self, state: Any) -> list[Any]:
+        """The legal actions, in the game's order.
+
+        Raises:
+            ValueError: there is none though nothing is decided, which is the game's bug.
+        """
+        actions = list(self.call("legal", state=state))
+        if not actions:
+            raise ValueError(f"game {self.game.name!r}: no legal action, but outcome() gives None")
+        return actions
+
+    def written(self, place: int, state: Any) -> str:
+        """The completion that makes the legal action at a place."""
+        return str(self.call("write", action=self.legal(state)[place], state=state))
+
+    def choose(self, player: str, state: Any, rng: random.Random) -> int:
+        """The place among `legal(state)` of what a scripted player does."""
+        actions = self.legal(state)
+        if player == RANDOM:
+            return rng.randrange(len(actions))
+        if player == PERFECT:
+            return actions.index(self.call("best", state=state))
+        function = self.game.players[player]
+        return actions.index(call_by_name(function, {"state": state, "rng": rng, "config": self.config}, positional=2))

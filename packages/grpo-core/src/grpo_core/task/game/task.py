@@ -1,0 +1,190 @@
+"""The task that a game is: its rows are episodes, and the transcript of one is what gets scored."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+
+from grpo_core.errors import UserError
+from grpo_core.task.composition import reward, weighted_sum
+from grpo_core.task.evaluation import EvaluationDefaults
+from grpo_core.task.game.replay import Position, read_transcript, replay, scripted_roles
+from grpo_core.task.game.rules import BOTH, DEFAULT_EPISODES, PERFECT, RANDOM, SELF, Episode, Game, GameConfig, Rules
+from grpo_core.task.row import Prompt
+from grpo_core.task.score import Invalid, Score
+from grpo_core.task.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An episode from one role's side."""
+
+    role: str
+    position: Position
+
+    @property
+    def value(self) -> float:
+        """The role's return."""
+        assert self.position.returns is not None
+        return self.position.returns[self.role]
+
+
+def game_task(game: Game) -> Task:
+    """The task that a game is; see the module."""
+
+    @lru_cache(maxsize=256)
+    def result(text: str, episode: Episode, config_json: str) -> Result:
+        role, moves = read_transcript(text)
+        config = game.config.model_validate_json(config_json)
+        if role not in game.roles:
+            raise Invalid(f"{role!r} is none of {', '.join(game.roles)}")
+        position = replay(Rules(game, config), episode, moves)
+        if position.returns is None:
+            raise Invalid(f"the episode is not over: {position.to_move} is to move")
+        return Result(role, position)
+
+    def of(text: str, row: Episode, config: GameConfig) -> Result | None:
+        try:
+            return result(text, row, config.model_dump_json())
+        except Invalid:
+            return None
+
+    def load(config: GameConfig) -> Iterator[Episode]:
+        return _episodes(game, config)
+
+    load.__doc__ = game.description or f"A game of {', '.join(game.roles)}."
+
+    def prompt(row: Episode, config: GameConfig) -> Prompt:
+        rules = Rules(game, config)
+        position = replay(rules, row, (), scripted_roles(game, config, row))
+        if not position.to_move:
+            raise UserError(f"game {game.name!r}: episode {row.id!r} is over before the policy has moved.")
+        made: Prompt = rules.call("observe", state=position.state, role=position.to_move)
+        return made
+
+    def validate(text: str, row: Episode, config: GameConfig) -> Result:
+        found = result(text, row, config.model_dump_json())
+        if found.position.illegal == found.role:
+            raise Invalid(f"illegal move: {found.position.why}")
+        return found
+
+    # These ask for the text and not for the answer: an episode lost by an illegal move has a return too.
+    @reward(maximum=game.maximum)
+    def outcome(text: str, row: Episode, config: GameConfig) -> float:
+        found = of(text, row, config)
+        return 0.0 if found is None else found.value
+
+    def sides(row: Episode) -> float:
+        """Scores that the episode gives: one for each seat that learns."""
+        return 1.0 if row.seat else float(len(game.roles))
+
+    def fact(name: str, holds: Callable[[Result], float]) -> Callable[..., float]:
+        def measured(text: str, row: Episode, config: GameConfig) -> float:
+            found = of(text, row, config)
+            return 0.0 if found is None else float(holds(found))
+
+        measured.__name__ = name
+        return reward(0.0)(measured)
+
+    facts = (
+        fact("win", lambda found: found.value > 0),
+        fact("draw", lambda found: found.value == 0),
+        fact("loss", lambda found: found.value < 0),
+        fact("illegal", lambda found: found.position.illegal == found.role),
+        fact("replaced", lambda found: sum(found.position.movers[at] == found.role for at in found.position.replaced)),
+        fact("turns", lambda found: len(found.position.moves)),
+        fact("seat", lambda found: game.roles.index(found.role)),
+    )
+
+    return Task(
+        name=game.name,
+        load=load,
+        prompt=prompt,
+        validate=validate,
+        rewards=(outcome, *facts, reward(0.0)(sides)),
+        config=game.config,
+        row=Episode,
+        version=game.version,
+        compose=weighted_sum(),
+        solved=lambda parts: parts["win"] == 1.0,
+        stop=game.stop,
+        max_completion_length=game.max_completion_length,
+        default_model=game.default_model,
+        timeout_s=game.timeout_s,
+        demos=game.demos or (lambda config: random_demos(Rules(game, config))),
+        max_turns=game.max_turns,
+        exempt={"split": "what differs between episodes is a seed", "gold": "the completion is a whole episode"},
+        metrics=lambda scores: game_metrics(game, scores),
+        evaluation=_evaluation,
+        game=game,
+    )
+
+
+EVALUATION_EPISODES = 256
+"""A rate near one half is then known to about 0.06, and one near 0.02 to about 0.02."""
+
+
+def _evaluation(config: GameConfig) -> EvaluationDefaults:
+    # Random moves make greedy episodes differ. Against any other opponent they would all be one and the same.
+    return EvaluationDefaults(size=EVALUATION_EPISODES, temperature=None if config.opponent == RANDOM else 1.0)
+
+
+def game_metrics(game: Game, scores: Sequence[Score]) -> dict[str, float]:
+    """Rates for each seat, and SPIRAL's counts of a batch of episodes.
+
+    Args:
+        game: The game.
+        scores: Of `game_task`'s scores, one for each learning seat of an episode.
+    """
+    parts = [score.parts for score in scores if not score.abstained]
+    metrics: dict[str, float] = {}
+    for seat, role in enumerate(game.roles):
+        mine = [each for each in parts if each["seat"] == seat]
+        others = [each for each in parts if each["seat"] != seat and each["sides"] == 1]
+        for name in ("win", "draw", "loss", "illegal") if mine else ():
+            metrics[f"games/{game.name}/{role}/{name}_rate"] = sum(each[name] for each in mine) / len(mine)
+        if parts:  # of two, the one wins what the other loses
+            won = sum(each["win"] for each in mine) + sum(each["loss"] for each in others)
+            metrics[f"games/won_player_{seat}"] = won
+    if parts:
+        metrics["games/drawn"] = sum(each["draw"] / each["sides"] for each in parts)
+        metrics["games/invalid_moves"] = sum(each["illegal"] + each["replaced"] for each in parts)
+        metrics["games/avg_length"] = sum(each["turns"] for each in parts) / len(parts)
+    return metrics
+
+
+def _episodes(game: Game, config: GameConfig) -> Iterator[Episode]:
+    if config.seat != BOTH and config.seat not in game.roles:
+        raise UserError(f"game {game.name!r}: seat={config.seat!r} must be {', '.join(game.roles)} or {BOTH}.")
+    if config.opponent == PERFECT and game.best is None:
+        raise UserError(f"game {game.name!r} has no perfect player; opponent= may be {', '.join(game.scripted)}.")
+    seats = [""] if config.opponent == SELF else list(game.roles) if config.seat == BOTH else [config.seat]
+    for index in range(config.size or DEFAULT_EPISODES):
+        # A start is drawn once for all seats, so that they are compared on the same starts.
+        start = random.Random(f"{config.split}/{config.seed}/{index // len(seats)}").getrandbits(32)
+        seat = seats[index % len(seats)]
+        yield Episode(id=f"{config.split}-{config.seed}-{index}", seed=start, seat=seat)
+
+
+DEFAULT_DEMOS = 65_536
+"""Demos where no size is given: 1,000 steps of 64 examples."""
+
+
+def random_demos(rules: Rules) -> Iterator[tuple[Prompt, str]]:
+    """Positions of random games, each with a random legal move."""
+    return islice(_random_moves(rules), rules.config.size or DEFAULT_DEMOS)
+
+
+def _random_moves(rules: Rules) -> Iterator[tuple[Prompt, str]]:
+    rng = random.Random(f"demos/{rules.config.seed}/{rules.config.split}")
+    while True:
+        state = rules.call("initial", seed=rng.getrandbits(32))
+        for _ in range(rules.game.max_turns):
+            if rules.call("outcome", state=state) is not None:
+                break
+            role, action = rules.call("to_move", state=state), rng.choice(rules.legal(state))
+            yield rules.call("observe", state=state, role=role), rules.call("write", action=action, state=state)
+            state = rules.call("apply", state=state, action=action)

@@ -1,0 +1,54 @@
+"""Rows, their prompts, and a task's options."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Split = Literal["train", "validation", "test"]
+
+
+class Message(TypedDict):
+    """One chat message."""
+
+    role: str
+    content: str
+
+
+Prompt = str | tuple[Message, ...]
+"""Plain text, or chat messages; a last message by the assistant is a prefill and no part of the completion's text."""
+
+
+class Row(BaseModel):
+    """One JSON-able problem; it crosses processes, Ray, HTTP and parquet as one JSON string.
+
+    Attributes:
+        id: Stable and unique within its dataset; names the prompt in sampling keys and logs.
+        gold: A completion that must score the maximum, where there is one.
+        difficulty: Larger is harder; evaluation reports by it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    id: str
+    gold: str | None = None
+    difficulty: float | None = None
+
+
+class TaskConfig(BaseModel):
+    """Options of a task, set in its spec: `math.gsm8k?split=test&size=100`. Subclass to add more.
+
+    Attributes:
+        seed: Seed of a procedural task; it never decides the split.
+        split: `train`, `validation` or `test`; disjoint by a hash of the row's content.
+        size: Number of rows taken; None is all that there are.
+        path: A local JSONL, CSV or parquet file, or `hub:owner/name`, in place of the task's own data.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    seed: int = 0
+    split: Split = "train"
+    size: int | None = Field(default=None, ge=1)
+    path: str | None = None

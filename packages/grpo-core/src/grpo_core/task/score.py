@@ -1,0 +1,38 @@
+"""What a completion earned, or why it could not be scored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Fault = Literal["", "reward", "timeout", "infrastructure"]
+
+
+class Invalid(Exception):
+    """Raised by a validator: the completion holds no answer. Any other exception is the task's bug and abstains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What one completion earned.
+
+    Attributes:
+        value: The composed reward; None when the completion could not be scored (masked, counted, never 0).
+        parts: Raw value of every reward, by its name.
+        valid: Whether the validator found an answer.
+        solved: Exact success; see `Task.solved`.
+        why: One line: the validator's reason, the parts below their maximum, or the fault.
+        fault: Why there is no value: the reward's own `reward` crash, a `timeout`, or `infrastructure`.
+    """
+
+    value: float | None
+    parts: dict[str, float] = field(default_factory=dict)
+    valid: bool = False
+    solved: bool = False
+    why: str = ""
+    fault: Fault = ""
+
+    @property
+    def abstained(self) -> bool:
+        """Whether there is no value."""
+        return self.value is None

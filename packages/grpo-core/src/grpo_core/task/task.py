@@ -1,0 +1,152 @@
+"""The nouns of a task: what an author writes and what a score is made of."""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from grpo_core.errors import UserError
+from grpo_core.task.calling import binding_of
+from grpo_core.task.composition import Composer, RewardSpec, check_composer, reward_specs, weighted_sum
+from grpo_core.task.evaluation import EvaluationDefaults
+from grpo_core.task.opponent import Opponent
+from grpo_core.task.row import Message, Prompt, Row, TaskConfig
+
+if TYPE_CHECKING:
+    from grpo_core.task.game.rules import Game
+
+TASK_CONTRACT_VERSION = 1
+"""Version of the types on this page; changes are announced a minor version ahead."""
+
+_CALLS: Mapping[str, tuple[tuple[str, ...], int]] = {
+    "load": (("config",), 1),
+    "prompt": (("row", "config"), 1),
+    "validate": (("text", "row", "config"), 2),
+    "solved": (("answer", "row", "text", "parts", "config"), 2),
+    "demos": (("config",), 1),
+    "respond": (("text", "row", "turn", "config"), 3),
+    "opponent": (("config",), 1),
+    "conditions": (("config",), 1),
+    "metrics": (("scores",), 1),
+    "evaluation": (("config",), 1),
+}
+"""Contribution -> what it may ask for by name, and how many of these an author may rename."""
+
+Order = Literal["shuffled", "ladder"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A verifiable task: a name and four contributions; everything else has a default.
+
+    Callables take their arguments by the names below and may also ask for `config`.
+
+    Attributes:
+        name: Its name within the plugin; users write `plugin.name`.
+        load: `(config)` -> iterable of rows: the dataset loader.
+        prompt: `(row)` -> str or chat messages: the prompt template.
+        validate: `(text, row)` -> a typed answer, or raises `Invalid(reason)`.
+        rewards: Functions of answer, row, text, config (and predictions), marked with `@reward`.
+        config: Class of its options.
+        row: Class of its rows; by default read from `load`'s return annotation.
+        version: Changed by the author when scores change; part of the identity.
+        compose: `weighted_sum(…)`, `graduated(…)` or `ladder(…)`.
+        solved: `(answer, row, text, parts)` -> bool; by default every part that is no penalty is at its maximum.
+        stop: Strings that end a completion, matched on decoded text; the text keeps the string.
+        max_completion_length: Tokens a completion of this task may need, if fewer than the trainer's.
+        default_model: What `--model` is when nobody says.
+        timeout_s: Limit of scoring one completion.
+        opponent: See `Opponent`; or `(config)` -> one, where options decide about it.
+        order: `shuffled`, or `ladder`: rows of a higher difficulty come when those below are solved.
+        demos: `(config)` -> (prompt, completion) pairs for a warm start, where rows have no gold.
+        respond: `(text, row, turn)` -> what the conversation goes on with after the completion of turn 1, 2, …, or
+            None: feedback, a tool's answer. Text goes on a text; messages, or text as the user's, go on messages.
+        max_turns: Bound on the turns; the last one's completion is scored.
+        exempt: Conformance checks that do not apply -> the printed reason.
+        conditions: `(config)` -> name -> text: what on this machine the scores depend on, as a sandbox's level; printed
+            once, and recorded with every score. Cheap: it runs before anything else of the task.
+        metrics: `(scores)` -> name -> number: numbers of a batch beyond the means of its parts. A name holds a `/`.
+        evaluation: `(config)` -> how it is evaluated unless the user says otherwise; see `EvaluationDefaults`.
+        game: The game that the task was made of, by `grpo_core.task.game.game_task`.
+    """
+
+    name: str
+    load: Callable[..., Iterable[Row]]
+    prompt: Callable[..., Prompt | Sequence[Message]]
+    validate: Callable[..., Any]
+    rewards: Sequence[Callable[..., float]]
+    config: type[TaskConfig] = field(default=TaskConfig, kw_only=True)
+    row: type[Row] | None = field(default=None, kw_only=True)
+    version: str = field(default="0", kw_only=True)
+    compose: Composer = field(default_factory=weighted_sum, kw_only=True)
+    solved: Callable[..., bool] | None = field(default=None, kw_only=True)
+    stop: tuple[str, ...] = field(default=(), kw_only=True)
+    max_completion_length: int | None = field(default=None, kw_only=True)
+    default_model: str | None = field(default=None, kw_only=True)
+    timeout_s: float = field(default=5.0, kw_only=True)
+    opponent: Opponent | Callable[..., Opponent] | None = field(default=None, kw_only=True)
+    order: Order = field(default="shuffled", kw_only=True)
+    demos: Callable[..., Iterable[tuple[Prompt, str]]] | None = field(default=None, kw_only=True)
+    respond: Callable[..., Prompt | None] | None = field(default=None, kw_only=True)
+    max_turns: int = field(default=1, kw_only=True)
+    exempt: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    conditions: Callable[..., Mapping[str, str]] | None = field(default=None, kw_only=True)
+    metrics: Callable[..., Mapping[str, float]] | None = field(default=None, kw_only=True)
+    evaluation: Callable[..., EvaluationDefaults] | None = field(default=None, kw_only=True)
+    game: Game | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.name or not all(part.isidentifier() for part in self.name.split(".")):
+            raise UserError(f"task name {self.name!r}: use letters, digits and _ (users write plugin.name).")
+        if isinstance(self.stop, str):
+            raise UserError(
+                f"task {self.name!r}: stop={self.stop!r} must be a tuple of strings, e.g. ({self.stop!r},)."
+            )
+        if not all(self.stop):
+            raise UserError(f"task {self.name!r}: an empty stop string would end every completion at once.")
+        if not 0 < self.timeout_s < math.inf:
+            raise UserError(f"task {self.name!r}: timeout_s={self.timeout_s} must be a finite time above 0 seconds.")
+        if self.max_completion_length is not None and self.max_completion_length < 1:
+            raise UserError(
+                f"task {self.name!r}: max_completion_length={self.max_completion_length} must be at least 1."
+            )
+        if self.order not in typing.get_args(Order):
+            raise UserError(f"task {self.name!r}: order={self.order!r} must be {' or '.join(typing.get_args(Order))}.")
+        if self.max_turns < 1:
+            raise UserError(f"task {self.name!r}: max_turns={self.max_turns} must be at least 1.")
+        for contribution, (available, positional) in _CALLS.items():
+            function = getattr(self, contribution)
+            if function is not None and not isinstance(function, Opponent):
+                try:
+                    binding_of(function, available, positional)
+                except UserError as error:
+                    raise UserError(f"task {self.name!r}: {contribution}: {error}") from None
+        check_composer(self.name, self.compose, self.specs())
+
+    def specs(self) -> tuple[RewardSpec, ...]:
+        """The rewards with their marks, in order."""
+        return reward_specs(self.name, self.rewards)
+
+    def row_type(self) -> type[Row]:
+        """The class of the rows: `row`, else what `load`'s return annotation iterates over.
+
+        Raises:
+            UserError: neither says.
+        """
+        if self.row is not None:
+            return self.row
+        try:
+            annotation = typing.get_type_hints(self.load).get("return")
+        except (NameError, TypeError):  # an annotation naming a local class, or a load that is not a function
+            annotation = None
+        arguments = typing.get_args(annotation)
+        candidate = arguments[0] if arguments else None
+        if isinstance(candidate, type) and issubclass(candidate, Row):
+            return candidate
+        raise UserError(
+            f"task {self.name!r}: the class of its rows is unknown. Annotate load() -> Iterable[YourRow], "
+            "or give Task(…, row=YourRow)."
+        )

@@ -1,0 +1,101 @@
+"""What comes after a turn: feedback in a task of several turns, the next player's view in a game."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from grpo_core.errors import UserError
+from grpo_core.task.calling import call_by_name
+from grpo_core.task.game import Episode, GameConfig, Move, Rules, replay, scripted_roles, story
+from grpo_core.task.row import Message, Prompt, Row, TaskConfig
+from grpo_core.task.score import Fault
+from grpo_core.task.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a rollout stands after some turns.
+
+    Attributes:
+        moves: The texts of its turns; in a game also the moves of scripted players.
+        role: Who is next, in a game; empty otherwise.
+        prompt: What is answered next: in a game all that the player sees, else what the conversation goes on with;
+            None when it is over.
+        replaced: Places among `moves` of illegal ones that a random move replaced: they are not trained on.
+        story: A game that is over as people read it, move by move.
+        fault: Why it cannot go on, if the task's code crashed or took too long.
+        why: The same in one line.
+    """
+
+    moves: tuple[Move, ...]
+    role: str = ""
+    prompt: Prompt | None = None
+    replaced: tuple[int, ...] = ()
+    story: str = ""
+    fault: Fault = ""
+    why: str = ""
+
+
+def progress(task: Task, config: TaskConfig, row: Row, moves: Sequence[Move]) -> Progress:
+    """What follows the moves made so far.
+
+    Args:
+        task: With several turns, or of a game.
+        config: Its options.
+        row: The problem.
+        moves: Texts of the turns so far; in a game as in `grpo_core.task.game.replay`.
+    """
+    if task.game is not None:
+        assert isinstance(config, GameConfig) and isinstance(row, Episode)
+        rules = Rules(task.game, config)
+        position = replay(rules, row, moves, scripted_roles(task.game, config, row))
+        replaced = tuple(position.replaced)
+        if not position.to_move:
+            return Progress(position.moves, replaced=replaced, story=story(rules, position))
+        seen: Any = rules.call("observe", state=position.state, role=position.to_move)
+        return Progress(position.moves, position.to_move, seen, replaced)
+    turn = len(moves)
+    if task.respond is None or turn >= task.max_turns:
+        return Progress(tuple(moves))
+    available = {"text": moves[-1], "row": row, "turn": turn, "config": config}
+    return Progress(tuple(moves), prompt=call_by_name(task.respond, available, positional=3))
+
+
+def continued(prompt: Prompt, text: str, following: Prompt) -> Prompt:
+    """The whole conversation after a completion and what follows it.
+
+    Text follows text; messages, or a text as the user's message, follow the assistant's message. What already begins
+    with the conversation so far is the whole of it.
+
+    Args:
+        prompt: What was answered.
+        text: The completion.
+        following: What `respond` gave.
+
+    Raises:
+        UserError: messages follow a prompt that is text.
+    """
+    if isinstance(prompt, str):
+        if not isinstance(following, str):
+            raise UserError("respond() gave messages, but the task's prompt is text: give text.")
+        said = prompt + text
+        return following if following.startswith(said) else said + following
+    answered = (*without_prefill(prompt), Message(role="assistant", content=prefill_of(prompt) + text))
+    if isinstance(following, str):
+        return (*answered, Message(role="user", content=following))
+    if following[: len(answered)] == answered:
+        return following
+    return (*answered, *following)
+
+
+def prefill_of(prompt: Sequence[Message]) -> str:
+    """What a last message by the assistant has already said."""
+    return prompt[-1]["content"] if prompt and prompt[-1]["role"] == "assistant" else ""
+
+
+def without_prefill(prompt: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages before a prefill."""
+    last = prompt[-1]["role"] if prompt else ""
+    return cast("tuple[Message, ...]", tuple(prompt[:-1] if last == "assistant" else prompt))

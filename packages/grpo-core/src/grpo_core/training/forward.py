@@ -1,0 +1,139 @@
+"""Forward passes over a generated batch, in micro-batches: those without gradient, once per batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from grpo_core.algorithms.corrections import high_entropy_mask
+from grpo_core.algorithms.kl import k3
+from grpo_core.algorithms.packing import can_pack, pair_cost
+from grpo_core.config import TrainerConfig
+from grpo_core.plugins import variants as registry
+from grpo_core.policy.policy import Policy
+from grpo_core.training.batch import MicroBatch, TrainBatch, micro_batches
+from grpo_core.training.world import World
+
+
+class Passes:
+    """Runs a policy and its reference over batches.
+
+    Args:
+        policy: The model.
+        config: The algorithm.
+        world: The processes; each runs its own rows.
+    """
+
+    def __init__(self, policy: Policy, config: TrainerConfig, world: World) -> None:
+        self.policy, self.config, self.world = policy, config, world
+        self._pair_cost = pair_cost(policy.model) if can_pack(policy.model) else math.inf
+        self._kl = registry.resolve("kl", config.kl)
+        self._kl_args = registry.validate_arguments("kl", config.kl, config.kl_args, "trainer.kl_args")
+
+    @property
+    def on_policy(self) -> bool:
+        """Whether each batch is used for one update, so that the ratio is 1 and the old log-prob pass is skipped."""
+        return self.config.num_iterations == 1 and self.config.steps_per_generation == 1
+
+    @property
+    def kl_in_reward(self) -> bool:
+        """Whether the KL penalty is taken off the reward, and not part of the loss."""
+        return self.config.beta > 0 and self.config.kl_placement == "reward"
+
+    @property
+    def kl_in_loss(self) -> bool:
+        """Whether the KL penalty is part of the loss."""
+        return self.config.beta > 0 and self.config.kl_placement != "reward"
+
+    def micro_batches(self, batch: TrainBatch) -> Iterator[MicroBatch]:
+        """The batch in forward passes that fit the configured limits."""
+        return micro_batches(
+            batch,
+            pair_cost=self._pair_cost,
+            max_rows=self.config.micro_batch_size,
+            max_tokens=self.config.micro_batch_tokens,
+            prompts=self.config.micro_batch_prompts,
+        )
+
+    def own_rows(self, batch: TrainBatch) -> Tensor:
+        """Indices of this rank's rows: whole prompts, in order."""
+        prompts = batch.groups.unique_consecutive()
+        share = self.world.share(len(prompts))
+        return torch.isin(batch.groups, prompts[share.start : share.stop]).nonzero()[:, 0]
+
+    def freeze(self, batch: TrainBatch) -> TrainBatch:
+        """Fill in what the update compares with: old log-probs, values, the reference, the tokens that count.
+
+        Each is computed only where the configuration needs it; strictly on-policy nothing is.
+        """
+        config = self.config
+        measures_kl = self.kl_in_reward or (config.kl_metric and not self.kl_in_loss)
+        restricts = config.top_entropy_quantile < 1
+        if not self.on_policy or measures_kl or restricts or config.value_head:
+            frozen = self._run(batch, entropy=restricts, kl=measures_kl)
+            batch = replace(
+                batch,
+                old_logprobs=None if self.on_policy else frozen["logp"],
+                old_values=frozen.get("values"),
+                token_kl=frozen.get("kl"),
+                token_k3=frozen.get("k3"),
+                policy_mask=(
+                    high_entropy_mask(frozen["entropy"], batch.mask, quantile=config.top_entropy_quantile)
+                    if restricts
+                    else None
+                ),
+            )
+        if self.kl_in_loss and config.kl != "full":
+            batch = replace(batch, ref_logprobs=self._reference_logprobs(batch))
+        return batch
+
+    def _run(self, batch: TrainBatch, *, entropy: bool, kl: bool) -> dict[str, Tensor]:
+        """[B, T] of the policy as it sampled: logp, entropy, values and the KL against the reference."""
+        found: dict[str, Tensor] = {}
+        policy, temperature = self.policy, self.config.temperature
+
+        def keep(name: str, micro: MicroBatch, some: Tensor) -> None:
+            into = found.setdefault(name, torch.zeros(batch.mask.shape, dtype=policy.wide))
+            into[own[micro.rows], : some.shape[1]] = some.to(policy.wide).cpu()
+
+        own = self.own_rows(batch)
+        mine = batch.rows(own)
+        with policy.in_step(), torch.no_grad(), policy.precision():
+            for micro in self.micro_batches(mine):
+                rows = mine.rows(micro.rows).to(policy.device)
+                lens = (rows.input_ids, rows.prompt_lens, rows.completion_lens)
+                states = policy.states(*lens, micro.packs)
+                logp, entropies = states.logprobs(temperature=temperature, with_entropy=entropy)
+                keep("logp", micro, logp)
+                if entropies is not None:
+                    keep("entropy", micro, entropies)
+                if policy.value_head is not None:
+                    keep("values", micro, states.read(policy.value_head))
+                if kl:
+                    with policy.reference() as reference:
+                        ref_states = reference.states(*lens, micro.packs)
+                        if self.config.kl == "full":
+                            estimate = driving = states.full_kl(ref_states, temperature=temperature, **self._kl_args)
+                        else:
+                            ref_logp, _ = ref_states.logprobs(temperature=temperature)
+                            wide, ref_wide = logp.to(policy.wide), ref_logp.to(policy.wide)
+                            estimate, driving = self._kl(wide, ref_wide, **self._kl_args), k3(wide, ref_wide)
+                    keep("kl", micro, estimate)
+                    keep("k3", micro, driving)
+        return {name: self.world.sum(values) for name, values in found.items()}  # 0 in the rows of others
+
+    def _reference_logprobs(self, batch: TrainBatch) -> Tensor:
+        logprobs = torch.zeros(batch.mask.shape, dtype=self.policy.wide)
+        own = self.own_rows(batch)
+        mine = batch.rows(own)
+        with self.policy.in_step(), self.policy.reference() as reference, reference.precision():
+            for micro in self.micro_batches(mine):
+                rows = mine.rows(micro.rows).to(reference.device)
+                states = reference.states(rows.input_ids, rows.prompt_lens, rows.completion_lens, micro.packs)
+                some, _ = states.logprobs(temperature=self.config.temperature)
+                logprobs[own[micro.rows], : some.shape[1]] = some.to(self.policy.wide).cpu()
+        return self.world.sum(logprobs)
