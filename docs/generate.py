@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import click
 
-from grpo_core.algorithms.aggregation import Aggregation
+from grpo_core.algorithms.variant import Aggregation
 from grpo_core.cli.group import COMMANDS, load_command
 from grpo_core.cli.main import grpo
 from grpo_core.config.keys import Key, keys, members, sections
@@ -267,7 +267,7 @@ def _help_of(command: click.Command, name: str, parent: click.Context) -> list[s
 
 def _aggregations() -> str:
     def used_by(how: Aggregation) -> str:
-        losses = [name for name in registry.names("loss") if _mark("loss", name, "aggregation") == how]
+        losses = [name for name in registry.names("loss") if registry.get("loss", name).aggregation == how]
         return ", ".join(f"`{name}`" for name in losses)
 
     rows = [
@@ -283,13 +283,13 @@ def _shared_options() -> str:
 
 def _variant(kind: str, name: str) -> str:
     """One variant: what it is, its formula and source, what it needs, its options."""
-    documentation = inspect.getdoc(registry.resolve(kind, name)) or ""
+    variant = registry.get(kind, name)
+    documentation = variant.summary or inspect.getdoc(registry.resolve(kind, name)) or ""
     prose = documentation.split("\n\nArgs:")[0].split("\n\nRaises:")[0]
     parts = [f"### `{name}`", SUMMARIES.get((kind, name)) or _filled(prose)]
-    if formula := _mark(kind, name, "formula"):
-        parts.append(f"```text\n{formula}\n```")
-    source = _mark(kind, name, "source")
-    if facts := [*([f"Source: {source}."] if source else []), *_needs(kind, name)]:
+    if variant.formula:
+        parts.append(f"```text\n{variant.formula}\n```")
+    if facts := [*([f"Source: {variant.source}."] if variant.source else []), *_needs(kind, name)]:
         parts.append(_filled(" ".join(facts)))
     if lines := _options(kind, name, _documented_arguments(documentation)):
         parts.append("\n".join(lines))
@@ -322,13 +322,14 @@ def _setting_of(kind: str, name: str, option: str) -> str:
 
 def _needs(kind: str, name: str) -> list[str]:
     if kind == "loss":
-        return [f"Aggregation: `{_mark(kind, name, 'aggregation')}`."]
+        return [f"Aggregation: `{registry.get(kind, name).aggregation}`."]
     if kind != "advantage":
         return []
-    facts = ["Needs a group." if registry.needs_group(name) else "Works with one completion per prompt."]
-    if _mark(kind, name, "per_token"):
+    baseline = registry.get(kind, name)
+    facts = ["Needs a group." if baseline.needs_group else "Works with one completion per prompt."]
+    if baseline.per_token:
         facts.append("One advantage per token.")
-    if _mark(kind, name, "scales_itself"):
+    if baseline.scales_itself:
         facts.append("Normalises by itself: `trainer.scale_rewards` is `none`.")
     given = [INPUTS[each] for each in registry.parameters(kind, name) if each not in registry.arguments(kind, name)]
     return [*facts, f"Uses {', '.join(given)}."] if given else facts
@@ -347,10 +348,6 @@ def _recipes() -> str:
         for recipe in RECIPES.values()
     )
     return _table(("recipe", "loss", "aggregation", "baseline", "scaled by", "", "source"), rows)
-
-
-def _mark(kind: str, name: str, mark: str) -> Any:
-    return getattr(registry.resolve(kind, name), mark, None)
 
 
 def _documented_arguments(documentation: str) -> dict[str, str]:

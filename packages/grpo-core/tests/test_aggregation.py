@@ -68,7 +68,7 @@ def test_a_weighted_sum_does_not_see_the_padding() -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(["constant", "token_mean", "sequence_mean", "sequence_sum", "group_max"]),
-    st.sampled_from([losses.dr_grpo, losses.cispo, losses.sapo, sequence_losses.gspo, sequence_losses.vespo]),
+    st.sampled_from([losses.ppo_clip, losses.cispo, losses.sapo, sequence_losses.gspo, sequence_losses.vespo]),
     st.lists(st.integers(0, 4), min_size=6, max_size=6),
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=6, max_size=6),
     st.integers(0, 2**32 - 1),

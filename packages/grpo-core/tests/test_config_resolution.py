@@ -10,7 +10,6 @@ import pytest
 
 from grpo_core import Row, Task, reward
 from grpo_core.config import RunConfig, TrainerConfig, choose_model, load_config, resolve, to_yaml
-from grpo_core.config.resolution import _CLIP_OF_LOSS
 from grpo_core.errors import UnknownNameError, UserError
 from grpo_core.plugins import variants as registry
 from grpo_core.plugins.host import EmbeddedModel, PluginHost, hookimpl
@@ -175,8 +174,9 @@ def test_a_loss_brings_its_own_clip(host: PluginHost) -> None:
 def test_the_clips_chosen_are_the_losses_own_defaults() -> None:
     for name in registry.BUILT_IN["loss"]:
         own = registry.arguments("loss", name)
-        low, high, why = _CLIP_OF_LOSS.get(name, (None, None, ""))
-        assert bool(why) == (name in _CLIP_OF_LOSS)
+        loss = registry.get("loss", name)
+        low, high = loss.epsilon, loss.epsilon_high
+        assert bool(loss.clip_why) == bool(loss.presets), name
         if "epsilon_high" in own:
             assert own["epsilon_high"].default == high, name
         if "epsilon" in own:  # cispo has no lower bound

@@ -107,11 +107,6 @@ def test_straight_through_keeps_the_value_and_has_the_gradient_of_k2(name: str) 
     assert torch.autograd.grad(value.sum(), logp)[0].tolist() == pytest.approx([-0.3, 1.5])
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_estimators_say_what_they_are(name: str) -> None:
-    assert ESTIMATORS[name].formula and ESTIMATORS[name].source
-
-
 # --- what the estimators estimate, by enumeration of a vocabulary
 
 logits = st.lists(st.floats(-2, 2), min_size=4, max_size=4).map(lambda values: torch.tensor(values).double())

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from grpo_core.algorithms.variant import Variant
 from grpo_core.errors import PluginError, UnknownNameError, UserError
 from grpo_core.plugins import variants as registry
 from grpo_core.plugins.host import PluginHost, default_host, hookimpl
@@ -46,7 +47,7 @@ def plugin_giving(monkeypatch: pytest.MonkeyPatch, **plugins: Mapping[str, Mappi
         monkeypatch.setitem(sys.modules, module.__name__, module)
         points.append(metadata.EntryPoint(name, module.__name__, "grpo"))
     host = PluginHost(points)
-    monkeypatch.setattr("grpo_core.plugins.default_host", lambda: host)
+    monkeypatch.setattr("grpo_core.plugins.host.default_host", lambda: host)
 
 
 def test_every_built_in_name_is_listed() -> None:
@@ -72,12 +73,7 @@ def test_every_built_in_variant_resolves() -> None:
             assert callable(registry.resolve(kind, name)), (kind, name)
 
 
-def test_what_is_declared_of_baselines_is_what_they_say() -> None:
-    # The tables exist so that a configuration is checked without torch; the functions are the truth.
-    for name in registry.BUILT_IN["advantage"]:
-        function = registry.resolve("advantage", name)
-        assert registry.needs_group(name) == function.needs_group, name  # type: ignore[attr-defined] # a baseline's
-        assert registry.scales_itself(name) == function.scales_itself, name  # type: ignore[attr-defined] # as above
+def test_baselines_that_work_without_a_group() -> None:
     assert registry.group_free_baselines() == FREE
 
 
@@ -94,8 +90,8 @@ def test_what_the_trainer_provides_is_no_setting() -> None:
 
 def test_names_are_checked_without_torch() -> None:
     code = (
-        "import sys; from grpo_core import registry\n"
-        "registry.check('loss', 'dr_grpo'); registry.names('loss'); registry.needs_group('ema')\n"
+        "import sys; from grpo_core.plugins import variants as registry\n"
+        "registry.check('loss', 'dr_grpo'); registry.names('loss'); registry.get('advantage', 'ema').needs_group\n"
         "try: registry.check('loss', 'nope')\n"
         "except LookupError: pass\n"
         "assert 'torch' not in sys.modules, 'torch was imported'"
@@ -116,8 +112,8 @@ def test_a_script_registers_a_variant(variants: ModuleType) -> None:
     registry.register("advantage", "spo", "my_variants:spo")
     assert "spo" in registry.names("advantage")
     assert registry.resolve("advantage", "spo") is variants.spo
-    assert registry.needs_group("spo") is False
-    assert registry.scales_itself("spo") is False, "it does not say"
+    assert registry.get("advantage", "spo").needs_group is False
+    assert registry.get("advantage", "spo").scales_itself is False, "it does not say"
     assert registry.group_free_baselines() == tuple(sorted((*FREE, "spo")))
     registry.register("advantage", "spo", "my_variants:spo")  # again, as a re-run notebook cell does
     registry.unregister("advantage", "spo")
@@ -126,7 +122,34 @@ def test_a_script_registers_a_variant(variants: ModuleType) -> None:
 
 def test_a_baseline_that_does_not_say_needs_a_group(variants: ModuleType) -> None:
     registry.register("advantage", "strict", "my_variants:strict")
-    assert registry.needs_group("strict") is True
+    assert registry.get("advantage", "strict").needs_group is True
+
+
+def test_a_third_party_states_facts_without_an_import() -> None:
+    variant = Variant("no_such_module:late", formula="r", needs_group=False, scales_itself=True)
+    registry.register("advantage", "late", variant)
+    try:
+        assert registry.get("advantage", "late") == variant
+        assert "late" in registry.group_free_baselines()
+    finally:
+        registry.unregister("advantage", "late")
+
+
+def test_a_loss_of_0_1_may_be_registered_under_another_name() -> None:
+    registry.register("loss", "mine", "grpo_core.algorithms.losses:dapo")
+    try:
+        assert registry.get("loss", "mine").aggregation == "token_mean"
+        assert registry.arguments("loss", "mine")["epsilon_high"].default == 0.28
+    finally:
+        registry.unregister("loss", "mine")
+
+
+def test_a_variant_may_have_defaults_of_its_own() -> None:
+    # DAPO is the clipped surrogate of GRPO with a wider upper range.
+    assert registry.get("loss", "dapo").target == registry.get("loss", "grpo").target
+    assert registry.arguments("loss", "dapo")["epsilon_high"].default == 0.28
+    assert registry.arguments("loss", "grpo")["epsilon_high"].default is None
+    assert registry.validate_arguments("loss", "dapo", {}, "trainer.loss_args")["epsilon_high"] == 0.28
 
 
 def test_a_taken_name_is_an_error_naming_both(variants: ModuleType) -> None:

@@ -5,6 +5,7 @@ import torch
 
 from grpo_core.algorithms.losses import Objective
 from grpo_core.algorithms.sequence_losses import gmpo, gspo, gspo_token, luspo, seq_ppo, sequence_log_ratio, vespo
+from grpo_core.plugins.built_in import BUILT_IN
 
 MASK = torch.tensor([[True, True, False]])
 
@@ -61,7 +62,10 @@ def test_luspo_is_gspo_summed_over_tokens() -> None:
     assert row(luspo, [0.3, -0.1], [1.0], epsilon=0.5, epsilon_high=0.5) == row(
         gspo, [0.3, -0.1], [1.0], epsilon=0.5, epsilon_high=0.5
     )
-    assert (luspo.aggregation, gspo.aggregation) == ("sequence_sum", "sequence_mean")
+    assert (BUILT_IN["loss"]["luspo"].aggregation, BUILT_IN["loss"]["gspo"].aggregation) == (
+        "sequence_sum",
+        "sequence_mean",
+    )
 
 
 def test_gmpo_clips_tokens_one_sidedly_inside_the_geometric_mean() -> None:

@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from grpo_core.algorithms import losses, sequence_losses
 from grpo_core.algorithms.aggregation import token_weights, weighted_sum
 from grpo_core.algorithms.corrections import high_entropy_mask, off_policy_mask, rollout_weights
 from grpo_core.algorithms.kl import k3
 from grpo_core.algorithms.losses import importance_ratio, policy_loss
+from grpo_core.plugins import variants
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # inside TRL and datasets, at import
@@ -114,16 +114,14 @@ def trl_loss(trainer: type, data: Batch, settings: dict[str, Any], **inputs: Ten
 
 
 def our_loss(
-    objective: Objective, data: Batch, options: dict[str, Any], correction: Tensor | None = None
+    name: str, data: Batch, options: dict[str, Any], correction: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The product's policy loss, and the weights of its tokens."""
-    weights = token_weights(
-        data.mask,
-        objective.aggregation,  # type: ignore[attr-defined] # set by the decorator
-        max_completion_length=MAX_COMPLETION_LENGTH,
-    )
+    how = variants.get("loss", name).aggregation
+    assert how is not None
+    weights = token_weights(data.mask, how, max_completion_length=MAX_COMPLETION_LENGTH)
     arguments = (data.logp, data.old, data.advantages, data.mask, weights)
-    return policy_loss(objective, *arguments, correction=correction, **options), weights
+    return policy_loss(variants.resolve("loss", name), *arguments, correction=correction, **options), weights
 
 
 def assert_agree(ours: Tensor, theirs: Tensor, data: Batch) -> None:
@@ -137,17 +135,17 @@ def assert_agree(ours: Tensor, theirs: Tensor, data: Batch) -> None:
 CLIP = {"epsilon": 0.2, "epsilon_high": 0.2}
 SEQUENCE = {"importance_sampling_level": "sequence"}
 
-LOSS_TYPES: dict[str, tuple[Objective, dict[str, Any], dict[str, Any]]] = {
-    "grpo": (losses.grpo, CLIP, {}),
-    "dr_grpo": (losses.dr_grpo, CLIP, {}),
-    "dapo": (losses.dapo, {}, {"epsilon_high": 0.28}),
-    "bnpo": (losses.bnpo, CLIP, {}),
-    "cispo": (losses.cispo, {"epsilon_high": 1.3}, {"epsilon_high": 1.3}),
-    "sapo": (losses.sapo, {}, {}),
-    "luspo": (sequence_losses.luspo, {}, {"epsilon_low": 2e-3, "epsilon_high": 2.5e-3, **SEQUENCE}),
-    "vespo": (sequence_losses.vespo, {}, {}),
+LOSS_TYPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "grpo": (CLIP, {}),
+    "dr_grpo": (CLIP, {}),
+    "dapo": ({}, {"epsilon_high": 0.28}),
+    "bnpo": (CLIP, {}),
+    "cispo": ({"epsilon_high": 1.3}, {"epsilon_high": 1.3}),
+    "sapo": ({}, {}),
+    "luspo": ({}, {"epsilon_low": 2e-3, "epsilon_high": 2.5e-3, **SEQUENCE}),
+    "vespo": ({}, {}),
 }
-"""TRL's loss_type -> our objective, its options, and what TRL's configuration says for the same."""
+"""TRL's loss_type, which is our name too -> our options, and what TRL's configuration says for the same."""
 
 
 def test_no_loss_type_of_trl_is_missing() -> None:
@@ -165,9 +163,9 @@ def test_loss_types(loss_type: str, seed: int) -> None:
 
     # Sequences of several tokens are already far off at a small spread, so that vespo's weight has not vanished.
     data = batch(seed, spread=0.1 if loss_type == "vespo" else 0.4)
-    objective, options, settings = LOSS_TYPES[loss_type]
+    options, settings = LOSS_TYPES[loss_type]
     theirs = trl_loss(GRPOTrainer, data, {"loss_type": loss_type, **settings})
-    assert_agree(our_loss(objective, data, options)[0], theirs, data)
+    assert_agree(our_loss(loss_type, data, options)[0], theirs, data)
 
 
 @pytest.mark.parametrize("epsilons", [(3e-4, 4e-4), (0.1, 0.1)])
@@ -178,9 +176,9 @@ def test_gspo(epsilons: tuple[float, float]) -> None:
     low, high = epsilons
     theirs = trl_loss(GRPOTrainer, data, {**SEQUENCE, "epsilon_low": low, "epsilon_high": high})
     options = {"epsilon": low, "epsilon_high": high}
-    assert_agree(our_loss(sequence_losses.gspo, data, options)[0], theirs, data)
+    assert_agree(our_loss("gspo", data, options)[0], theirs, data)
     # The same advantage at each token of a completion: GSPO-token is GSPO.
-    assert_agree(our_loss(sequence_losses.gspo_token, data, options)[0], theirs, data)
+    assert_agree(our_loss("gspo_token", data, options)[0], theirs, data)
 
 
 def test_two_sided_clipping() -> None:
@@ -188,7 +186,7 @@ def test_two_sided_clipping() -> None:
 
     data = batch(4, spread=1.0)
     theirs = trl_loss(GRPOTrainer, data, {"delta": 1.5})
-    assert_agree(our_loss(losses.grpo, data, {**CLIP, "delta": 1.5})[0], theirs, data)
+    assert_agree(our_loss("grpo", data, {**CLIP, "delta": 1.5})[0], theirs, data)
 
 
 @pytest.mark.parametrize("corrected", [False, True])
@@ -197,7 +195,7 @@ def test_with_a_kl_penalty(corrected: bool) -> None:
 
     data = batch(5, spread=0.4)
     theirs = trl_loss(GRPOTrainer, data, {"beta": 0.04, "use_bias_correction_kl": corrected})
-    ours, weights = our_loss(losses.grpo, data, CLIP)
+    ours, weights = our_loss("grpo", data, CLIP)
     penalty = k3(data.logp, data.ref)
     if corrected:
         penalty = importance_ratio(data.logp, data.old) * penalty
@@ -213,7 +211,7 @@ def test_off_policy_rows_and_low_entropy_tokens_left_out() -> None:
     kept = off_policy_mask(data.advantages, data.logp, data.sampler, data.mask, threshold=0.05)
     assert 0 < kept.sum() < ROWS
     tokens = high_entropy_mask(data.entropy, data.mask, quantile=0.4)
-    assert_agree(our_loss(losses.grpo, data, CLIP, correction=kept[:, None] * tokens)[0], theirs, data)
+    assert_agree(our_loss("grpo", data, CLIP, correction=kept[:, None] * tokens)[0], theirs, data)
 
 
 def test_an_entropy_bonus() -> None:
@@ -222,7 +220,7 @@ def test_an_entropy_bonus() -> None:
     data = batch(7, spread=0.4)
     data.entropy = -data.logp.exp() * data.logp  # any function of the policy, so that it has a gradient
     theirs = trl_loss(GRPOTrainer, data, {"entropy_coef": 0.1})
-    ours, _ = our_loss(losses.grpo, data, CLIP)
+    ours, _ = our_loss("grpo", data, CLIP)
     mean = token_weights(data.mask, "token_mean", max_completion_length=MAX_COMPLETION_LENGTH)
     assert_agree(ours - 0.1 * weighted_sum(data.entropy, data.mask, mean), theirs, data)
 
@@ -233,7 +231,7 @@ def test_a_rollout_correction() -> None:
     data = batch(8, spread=0.4)
     weights = rollout_weights(data.old, data.sampler, data.mask, mode="token_truncate", maximum=1.2, minimum=None)
     theirs = trl_loss(GRPOTrainer, data, {"use_vllm": True}, importance_sampling_ratio=weights)
-    assert_agree(our_loss(losses.grpo, data, CLIP, correction=weights)[0], theirs, data)
+    assert_agree(our_loss("grpo", data, CLIP, correction=weights)[0], theirs, data)
 
 
 def test_gmpo() -> None:
@@ -241,7 +239,7 @@ def test_gmpo() -> None:
 
     data = batch(9, spread=0.5)
     theirs = trl_loss(GMPOTrainer, data, {"epsilon_low": 0.4, "epsilon_high": 0.4})
-    assert_agree(our_loss(sequence_losses.gmpo, data, {})[0], theirs, data)
+    assert_agree(our_loss("gmpo", data, {})[0], theirs, data)
 
 
 def test_rloo_clips_the_ratio_of_a_whole_completion() -> None:
@@ -250,10 +248,10 @@ def test_rloo_clips_the_ratio_of_a_whole_completion() -> None:
     data = batch(10, spread=0.2)
     old = (data.old * data.mask).sum(dim=1)
     theirs = trl_loss(RLOOTrainer, data, {}, old_logps=old)
-    assert_agree(our_loss(sequence_losses.seq_ppo, data, CLIP)[0], theirs, data)
+    assert_agree(our_loss("seq_ppo", data, CLIP)[0], theirs, data)
     # On-policy, the token-level `rloo` has the same gradient.
     data.old = data.logp.detach()
     theirs = trl_loss(RLOOTrainer, data, {}, old_logps=(data.old * data.mask).sum(dim=1))
     (expected,) = torch.autograd.grad(theirs, data.logp, retain_graph=True)
-    (gradient,) = torch.autograd.grad(our_loss(losses.rloo, data, CLIP)[0], data.logp)
+    (gradient,) = torch.autograd.grad(our_loss("rloo", data, CLIP)[0], data.logp)
     torch.testing.assert_close(gradient, expected)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from grpo_core import moved
+from grpo_core.algorithms.variant import Variant
 from grpo_core.errors import GrpoError, InfrastructureError, UserError
 from grpo_core.plugins.host import Diagnosis, EmbeddedModel, hookimpl
 from grpo_core.plugins.tasks import load_task
@@ -56,6 +57,7 @@ __all__ = [
     "Task",
     "TaskConfig",
     "UserError",
+    "Variant",
     "evaluate",
     "graduated",
     "hookimpl",

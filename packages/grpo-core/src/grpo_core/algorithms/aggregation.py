@@ -18,33 +18,11 @@ several turns, the constant length is that of all of them: max_turns · max_comp
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, TypeVar
-
 from torch import Tensor
 
 from grpo_core.algorithms.masking import masked_sum
+from grpo_core.algorithms.variant import Aggregation
 from grpo_core.errors import UserError
-
-Aggregation = Literal["constant", "token_mean", "sequence_mean", "sequence_sum", "group_max", "token_sum"]
-Clipped = Literal["token", "sequence_product", "sequence_mean"]
-Function = TypeVar("Function", bound=Callable[..., Tensor])
-
-
-def aggregated(how: Aggregation, *, clips: Clipped | None = None) -> Callable[[Function], Function]:
-    """Mark a per-token objective with the aggregation that its paper uses.
-
-    Args:
-        how: The aggregation.
-        clips: Whose ratio leaves the gradient where it is outside 1 − ε and 1 + ε_high, for the clip fractions: the
-            token's, or the completion's (product of its tokens' ratios, or their geometric mean). None: no such clip.
-    """
-
-    def mark(function: Function) -> Function:
-        function.aggregation, function.clips = how, clips  # type: ignore[attr-defined] # a function takes any
-        return function
-
-    return mark
 
 
 def token_weights(

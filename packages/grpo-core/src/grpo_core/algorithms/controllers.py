@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from grpo_core.algorithms.described import Function, described
 from grpo_core.errors import UserError
+
+Controller = TypeVar("Controller", bound=Callable[..., float])
 
 HISTORY = 100
 """Measurements that a rule may look back on (RookWorld's running mean); older ones need not be kept."""
 
 
-@described(formula="c", source="no control")
 def constant(coefficient: float, history: Sequence[float]) -> float:
     """Leave the coefficient as it is."""
     return coefficient
 
 
-@described(formula="β ← β·(1 + clip(KL / target − 1, ±clip)·n_steps / horizon)", source="arXiv 1909.08593, section 2.2")
 def proportional(
     coefficient: float,
     history: Sequence[float],
@@ -64,7 +63,6 @@ PPO_BAND, PPO_FACTOR = 1.5, 2.0
 """The two constants of PPO's rule; the paper chose them by hand and found the algorithm not sensitive to them."""
 
 
-@described(formula="β ← 2β if KL > 1.5·target; β/2 if KL < target / 1.5", source="arXiv 1707.06347, section 4")
 def ppo_rule(coefficient: float, history: Sequence[float], *, target: float = 0.01) -> float:
     """Double or halve β where the newest KL leaves a band around the target.
 
@@ -89,10 +87,6 @@ STEP_BAND, STEP_UP, STEP_DOWN = 2.0, 1.5, 0.8
 """RookWorld's band and factors: it climbs faster than it descends."""
 
 
-@described(
-    formula="K = mean of the last 100 KLs; β ← clip(1.5β if K > 2·target; 0.8β if K < target / 2)",
-    source="RookWorld's adaptive KL",
-)
 def step_rule(
     coefficient: float,
     history: Sequence[float],
@@ -131,11 +125,11 @@ def kl_warmup(beta: float, step: int, *, warmup_steps: int) -> float:
     return beta if step >= warmup_steps else beta * step / warmup_steps
 
 
-def gated(gate: Callable[..., bool]) -> Callable[[Function], Function]:
+def gated(gate: Callable[..., bool]) -> Callable[[Controller], Controller]:
     """Mark a controller whose coefficient applies only while `gate(history, **options)` holds."""
 
-    def mark(function: Function) -> Function:
-        function.gate = gate  # type: ignore[attr-defined] # a function takes any
+    def mark(function: Controller) -> Controller:
+        function.gate = gate  # type: ignore[attr-defined] # a function takes any attribute
         return function
 
     return mark
@@ -151,10 +145,6 @@ def _was_below_target(history: Sequence[float], *, target: float, **_: float) ->
     return not history or history[-1] < target
 
 
-@described(
-    formula="c ← clip(c + delta if H < target, else c − delta); applied while H < target",
-    source="arXiv 2505.22312, section 3.2.5, and its code",
-)
 @gated(_was_below_target)
 def adaptive_entropy(
     coefficient: float,

@@ -29,7 +29,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from grpo_core.algorithms.described import described
 from grpo_core.algorithms.logprobs import HeadGradients, autocast_inputs, chunk_rows, scaled_logits, wide
 from grpo_core.algorithms.losses import MAX_LOG_RATIO, importance_ratio
 
@@ -38,7 +37,6 @@ Direction = Literal["reverse", "forward", "symmetric"]
 SCHULMAN = "Schulman 2020, joschu.net/blog/kl-approx.html"
 
 
-@described(formula="d", source=SCHULMAN)
 def k1(logp: Tensor, ref_logp: Tensor, *, straight_through: bool = False) -> Tensor:
     """KL(π‖π_ref), unbiased, and of either sign.
 
@@ -51,13 +49,11 @@ def k1(logp: Tensor, ref_logp: Tensor, *, straight_through: bool = False) -> Ten
     return _with_k2_gradient(d, d) if straight_through else d
 
 
-@described(formula="d² / 2", source=SCHULMAN)
 def k2(logp: Tensor, ref_logp: Tensor) -> Tensor:
     """KL(π‖π_ref), biased, at least 0; the one whose gradient in the loss is that of KL(π‖π_ref)."""
     return (logp - ref_logp).square() / 2
 
 
-@described(formula="exp(−d) − 1 + d", source=SCHULMAN)
 def k3(
     logp: Tensor, ref_logp: Tensor, *, straight_through: bool = False, max_log_ratio: float | None = MAX_LOG_RATIO
 ) -> Tensor:
@@ -74,7 +70,6 @@ def k3(
     return _with_k2_gradient(value, logp - ref_logp) if straight_through else value
 
 
-@described(formula="|d|", source="verl, kl_penalty `abs`")
 def abs(logp: Tensor, ref_logp: Tensor, *, straight_through: bool = False) -> Tensor:
     """Distance of log-probs: not a KL, but at least 0 and of bounded gradient, which is 1 at d = 0, as just above it.
 
@@ -89,7 +84,6 @@ def abs(logp: Tensor, ref_logp: Tensor, *, straight_through: bool = False) -> Te
     return _with_k2_gradient(distance, d) if straight_through else distance
 
 
-@described(formula="r·log r", source="importance-weighted k1 of KL(π_ref‖π)")
 def fkl(
     logp: Tensor, ref_logp: Tensor, *, straight_through: bool = False, max_log_ratio: float | None = MAX_LOG_RATIO
 ) -> Tensor:
@@ -106,7 +100,6 @@ def fkl(
     return _with_k2_gradient(value, logp - ref_logp) if straight_through else value
 
 
-@described(formula="r·log r − r + 1", source="importance-weighted k3 of KL(π_ref‖π)")
 def fkl_k3(
     logp: Tensor, ref_logp: Tensor, *, straight_through: bool = False, max_log_ratio: float | None = MAX_LOG_RATIO
 ) -> Tensor:
@@ -123,7 +116,6 @@ def fkl_k3(
     return _with_k2_gradient(value, logp - ref_logp) if straight_through else value
 
 
-@described(formula="(r − 1)·log r / 2", source="Jeffreys 1946, halved")
 def jeffreys(
     logp: Tensor, ref_logp: Tensor, *, straight_through: bool = False, max_log_ratio: float | None = MAX_LOG_RATIO
 ) -> Tensor:
@@ -188,7 +180,6 @@ def full_kl(logits: Tensor, ref_logits: Tensor, *, direction: Direction = "rever
     return _divergence(logp, ref_logp, direction)
 
 
-@described(formula="Σ_v π log(π / π_ref), or the other direction", source="exact, without sampling noise")
 def linear_full_kl(
     hidden: Tensor,
     weight: Tensor,

@@ -13,14 +13,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from grpo_core.algorithms.aggregation import aggregated, weighted_sum
-from grpo_core.algorithms.described import described
+from grpo_core.algorithms.aggregation import weighted_sum
 from grpo_core.errors import UserError
 
 Objective = Callable[..., Tensor]
 
 MAX_LOG_RATIO = 20.0
-"""Log-ratios are clamped here before exp (verl's bound), so that one mad token cannot make an infinity."""
+"""Log-ratios are clamped here before exp (verl's bound), so that a single extreme ratio cannot make an infinity."""
 
 DPPO_PROBABILITY_EPSILON = 1e-8
 """Added to 1 − π in DPPO's binary KL (verl's value), where a certain token would take the log of 0."""
@@ -118,6 +117,7 @@ def ppo_clip(
     logp: Tensor,
     old_logp: Tensor,
     advantages: Tensor,
+    mask: Tensor,
     *,
     epsilon: float = 0.2,
     epsilon_high: float | None = None,
@@ -125,7 +125,10 @@ def ppo_clip(
     dual_clip: float | None = None,
     max_log_ratio: float | None = MAX_LOG_RATIO,
 ) -> Tensor:
-    """`clipped_surrogate` of the tokens' ratios: what GRPO, Dr. GRPO, DAPO and RLOO share; [B, T]."""
+    """`clipped_surrogate` of the tokens' ratios, [B, T]: the objective of GRPO, Dr. GRPO, DAPO, bnpo and RLOO.
+
+    They differ in their aggregation and default ranges: rows of `grpo_core.plugins.built_in`.
+    """
     return clipped_surrogate(
         importance_ratio(logp, old_logp, max_log_ratio=max_log_ratio),
         per_token(advantages),
@@ -136,142 +139,16 @@ def ppo_clip(
     )
 
 
-@described(
-    formula="−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A), mean over a completion's tokens, then over completions",
-    source="arXiv 2402.03300, equation 3",
-)
-@aggregated("sequence_mean", clips="token")
-def grpo(
-    logp: Tensor,
-    old_logp: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    epsilon: float = 0.2,
-    epsilon_high: float | None = None,
-    delta: float | None = None,
-    dual_clip: float | None = None,
-    max_log_ratio: float | None = MAX_LOG_RATIO,
-) -> Tensor:
-    """GRPO: the clipped surrogate; a long completion's tokens weigh less than a short one's."""
-    return ppo_clip(
-        logp, old_logp, advantages,
-        epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, dual_clip=dual_clip, max_log_ratio=max_log_ratio,
-    )  # fmt: skip
-
-
-@described(
-    formula="−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A) / (B · max_completion_length), A = r − mean(r)",
-    source="arXiv 2503.20783, section 3.2",
-)
-@aggregated("constant", clips="token")
-def dr_grpo(
-    logp: Tensor,
-    old_logp: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    epsilon: float = 0.2,
-    epsilon_high: float | None = None,
-    delta: float | None = None,
-    dual_clip: float | None = None,
-    max_log_ratio: float | None = MAX_LOG_RATIO,
-) -> Tensor:
-    """Dr. GRPO: the clipped surrogate over a constant denominator, so that length carries no bias."""
-    return ppo_clip(
-        logp, old_logp, advantages,
-        epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, dual_clip=dual_clip, max_log_ratio=max_log_ratio,
-    )  # fmt: skip
-
-
-@described(
-    formula="−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A) / ΣT, ε_high > ε",
-    source="arXiv 2503.14476, sections 3.1 and 3.3",
-)
-@aggregated("token_mean", clips="token")
-def dapo(
-    logp: Tensor,
-    old_logp: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    epsilon: float = 0.2,
-    epsilon_high: float | None = 0.28,
-    delta: float | None = None,
-    dual_clip: float | None = None,
-    max_log_ratio: float | None = MAX_LOG_RATIO,
-) -> Tensor:
-    """DAPO: the clipped surrogate with a higher upper range, mean over all tokens of the step."""
-    return ppo_clip(
-        logp, old_logp, advantages,
-        epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, dual_clip=dual_clip, max_log_ratio=max_log_ratio,
-    )  # fmt: skip
-
-
-@described(
-    formula="−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A) / ΣT",
-    source="TRL's loss_type bnpo; the normalisation of arXiv 2506.02864 is the baseline of that name",
-)
-@aggregated("token_mean", clips="token")
-def bnpo(
-    logp: Tensor,
-    old_logp: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    epsilon: float = 0.2,
-    epsilon_high: float | None = None,
-    delta: float | None = None,
-    dual_clip: float | None = None,
-    max_log_ratio: float | None = MAX_LOG_RATIO,
-) -> Tensor:
-    """TRL's bnpo: the clipped surrogate, mean over tokens; of the whole step here, of a local batch in TRL."""
-    return ppo_clip(
-        logp, old_logp, advantages,
-        epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, dual_clip=dual_clip, max_log_ratio=max_log_ratio,
-    )  # fmt: skip
-
-
-@described(
-    formula="−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A) / B, A = G/(G−1)·(r − mean(r))",
-    source="arXiv 2402.14740; TRL names the aggregation so",
-)
-@aggregated("sequence_sum", clips="token")
-def rloo(
-    logp: Tensor,
-    old_logp: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    epsilon: float = 0.2,
-    epsilon_high: float | None = None,
-    delta: float | None = None,
-    dual_clip: float | None = None,
-    max_log_ratio: float | None = MAX_LOG_RATIO,
-) -> Tensor:
-    """RLOO over tokens: summed over a completion; `seq_ppo` clips the whole completion's ratio, as TRL's trainer."""
-    return ppo_clip(
-        logp, old_logp, advantages,
-        epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, dual_clip=dual_clip, max_log_ratio=max_log_ratio,
-    )  # fmt: skip
-
-
-@described(formula="−A·log π / B, on-policy", source="Williams 1992, section 5")
-@aggregated("sequence_sum")
 def reinforce(logp: Tensor, old_logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
     """REINFORCE: the policy gradient of samples that are taken to be on-policy, without a ratio."""
     return -per_token(advantages) * logp
 
 
-@described(formula="−A·log π / ΣT, A = α·(r − mean(r))", source="arXiv 2504.02546; verl's gpg")
-@aggregated("token_mean")
 def gpg(logp: Tensor, old_logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
     """GPG: the plain policy gradient, mean over tokens; its α is in the baseline `gpg`."""
     return -per_token(advantages) * logp
 
 
-@described(formula="−sg(min(ρ, ε_high))·A·log π / ΣT", source="arXiv 2506.13585, section 3.1; ε_high of 2510.13786")
-@aggregated("token_mean")
 def cispo(
     logp: Tensor,
     old_logp: Tensor,
@@ -289,11 +166,6 @@ def cispo(
     return -ratio.detach() * per_token(advantages) * logp
 
 
-@described(
-    formula="−4/τ·σ(τ·(ρ − 1))·A, τ = τ₊ where A > 0, else τ₋; mean over a completion's tokens, then over completions",
-    source="arXiv 2511.20347; TRL's and verl's sapo",
-)
-@aggregated("sequence_mean")
 def sapo(
     logp: Tensor,
     old_logp: Tensor,
@@ -311,22 +183,11 @@ def sapo(
     return -torch.sigmoid(temperature * (ratio - 1)) * 4 / temperature * advantages
 
 
-@described(
-    formula="−(A·log π − β/2·(log ρ)²) / B",
-    source="arXiv 2405.19107; 2501.12599, section 2.3.2; per token as in Tinker's loss dro",
-)
-@aggregated("sequence_sum")
 def dro(logp: Tensor, old_logp: Tensor, advantages: Tensor, mask: Tensor, *, beta: float = 0.05) -> Tensor:
     """DRO: the policy gradient with a quadratic penalty on leaving the policy that sampled; no exp, no clip."""
     return -(per_token(advantages) * logp - beta / 2 * (logp - old_logp) ** 2)
 
 
-@described(
-    formula="−1[D ≤ ε or moving back]·sg(min(ρ, max_ratio))·A·log π / (B · max_completion_length), "
-    "D = |π − π_old| or the binary KL(π_old‖π) of the token",
-    source="arXiv 2602.04879; verl's dppo_tv and dppo_kl",
-)
-@aggregated("constant")
 def dppo(
     logp: Tensor,
     old_logp: Tensor,

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 
-from grpo_core.algorithms.described import described
-
 FINAL_COSINE_FACTOR = 0.1
 """Cosine ends here and not at 0, so that additional steps still learn."""
 
 
-@described(formula="1, after linear warm-up", source="no decay")
 def constant(step: int, total_steps: int, *, warmup_steps: int = 0) -> float:
     """Linear warm-up, then 1. `step` counts from 0; `total_steps` is not used."""
     return _warmup(step, warmup_steps)
 
 
-@described(formula="0.1 + 0.9·(1 + cos(π·progress)) / 2, after linear warm-up", source="arXiv 1608.03983")
 def cosine(step: int, total_steps: int, *, warmup_steps: int = 0) -> float:
     """Linear warm-up, then half a cosine from 1 to `FINAL_COSINE_FACTOR` at `total_steps`, constant after."""
     if step < warmup_steps:
@@ -25,7 +21,6 @@ def cosine(step: int, total_steps: int, *, warmup_steps: int = 0) -> float:
     return FINAL_COSINE_FACTOR + (1 - FINAL_COSINE_FACTOR) * (1 + math.cos(math.pi * progress)) / 2
 
 
-@described(formula="1", source="no schedule")
 def none(step: int, total_steps: int) -> float:
     """Always 1, no warm-up."""
     return 1.0

@@ -11,8 +11,6 @@ import math
 import torch
 from torch import Tensor
 
-from grpo_core.algorithms.aggregation import aggregated
-from grpo_core.algorithms.described import described
 from grpo_core.algorithms.losses import MAX_LOG_RATIO, bounded_exp, choose, clipped_surrogate, per_token
 from grpo_core.algorithms.masking import masked_mean, masked_sum
 
@@ -26,11 +24,6 @@ def sequence_log_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor, *, mean: bo
     return (masked_mean(log_ratio, mask, 1) if mean else masked_sum(log_ratio, mask, 1))[:, None]
 
 
-@described(
-    formula="−min(sA, clip(s, 1 − ε, 1 + ε_high)·A), s = exp(mean_t log ρ_t); mean over completions",
-    source="arXiv 2507.18071, section 4.1; ε of section 5.1",
-)
-@aggregated("sequence_mean", clips="sequence_mean")
 def gspo(
     logp: Tensor,
     old_logp: Tensor,
@@ -50,11 +43,6 @@ def gspo(
     ).expand_as(logp)
 
 
-@described(
-    formula="−min(s_t A_t, clip(s_t, 1 − ε, 1 + ε_high)·A_t), s_t = sg(s)·π_t/sg(π_t), s = exp(mean_t log ρ_t)",
-    source="arXiv 2507.18071, section 4.3",
-)
-@aggregated("sequence_mean", clips="sequence_mean")
 def gspo_token(
     logp: Tensor,
     old_logp: Tensor,
@@ -75,11 +63,6 @@ def gspo_token(
     )
 
 
-@described(
-    formula="−min(sA, clip(s, 1 − ε, 1 + ε_high)·A), s = exp(Σ_t log ρ_t); mean over completions",
-    source="PPO's clip (arXiv 1707.06347, equation 7) of a whole completion, as TRL's RLOOTrainer (2402.14740)",
-)
-@aggregated("sequence_mean", clips="sequence_product")
 def seq_ppo(
     logp: Tensor,
     old_logp: Tensor,
@@ -99,11 +82,6 @@ def seq_ppo(
     ).expand_as(logp)
 
 
-@described(
-    formula="−T_i·min(sA, clip(s, 1 − ε, 1 + ε_high)·A), s = exp(mean_t log ρ_t); mean over completions",
-    source="arXiv 2602.05261; TRL's loss_type luspo",
-)
-@aggregated("sequence_sum", clips="sequence_mean")
 def luspo(
     logp: Tensor,
     old_logp: Tensor,
@@ -123,11 +101,6 @@ def luspo(
     )  # fmt: skip
 
 
-@described(
-    formula="−A·exp(mean_t ℓ_t), ℓ = min(log ρ, ε_high) where A > 0, max(log ρ, −ε) elsewhere; mean over completions",
-    source="arXiv 2507.20673; verl's geo_mean",
-)
-@aggregated("sequence_mean")
 def gmpo(
     logp: Tensor,
     old_logp: Tensor,
@@ -147,11 +120,6 @@ def gmpo(
     return (-masked_mean(advantages.expand_as(logp), mask, 1)[:, None] * ratio).expand_as(logp)
 
 
-@described(
-    formula="−sg(φ(w))·A·log π / ΣT, φ(w) = w^k·e^{λ(1−w)}, w = exp(Σ_t log ρ_t); (k, λ) by the sign of A",
-    source="arXiv 2602.10693; TRL's loss_type vespo",
-)
-@aggregated("token_mean")
 def vespo(
     logp: Tensor,
     old_logp: Tensor,

@@ -81,11 +81,12 @@ def show(name: str, as_json: bool) -> None:
 def _conflicts() -> list[str]:
     """Names that two packages give: models, algorithm variants and commands."""
     from grpo_core.plugins import variants as registry
+    from grpo_core.plugins.built_in import BUILT_IN
     from grpo_core.plugins.host import default_host
 
     host = default_host()
     questions: list[Callable[[], object]] = [host.models, host.commands]
-    questions += [partial(registry.names, kind) for kind in registry.BUILT_IN]
+    questions += [partial(registry.names, kind) for kind in BUILT_IN]
     problems = []
     for ask in questions:
         try:

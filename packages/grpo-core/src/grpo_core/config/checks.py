@@ -163,7 +163,7 @@ def _check_group(trainer: TrainerConfig) -> None:
         )
     if trainer.num_generations > 1:
         return
-    if registry.needs_group(trainer.baseline):
+    if registry.get("advantage", trainer.baseline).needs_group:
         free = ", ".join(registry.group_free_baselines())
         raise UserError(
             f"trainer.num_generations=1: the baseline {trainer.baseline} needs a group; alone, every advantage is 0. "
@@ -208,7 +208,7 @@ def _check_value_head(trainer: TrainerConfig) -> None:
 
 
 def _check_scaling(trainer: TrainerConfig) -> None:
-    if trainer.scale_rewards in ("group", "batch") and registry.scales_itself(trainer.baseline):
+    if trainer.scale_rewards in ("group", "batch") and registry.get("advantage", trainer.baseline).scales_itself:
         raise UserError(
             f"trainer.scale_rewards={trainer.scale_rewards}: the baseline {trainer.baseline} has a normalisation of "
             "its own, and would be divided twice. Use scale_rewards=none."

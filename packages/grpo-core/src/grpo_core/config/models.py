@@ -13,7 +13,7 @@ from grpo_core.config import checks
 from grpo_core.config.recipes import RECIPES
 from grpo_core.config.section import Section, allowed
 from grpo_core.config.trainer import TrainerConfig
-from grpo_core.plugins import variants as registry
+from grpo_core.plugins.built_in import BUILT_IN
 from grpo_core.task.row import Split
 
 
@@ -103,7 +103,7 @@ class TrackingConfig(Section):
     trackers: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         (),
         description="Trackers beside the run's own JSONL, each an extra of grpo-core.",
-        json_schema_extra=allowed(f"a list of {', '.join(sorted(registry.BUILT_IN['tracker']))}, or a plugin's"),
+        json_schema_extra=allowed(f"a list of {', '.join(sorted(BUILT_IN['tracker']))}, or a plugin's"),
     )
     project: str | None = Field(None, min_length=1, description="Project in a tracker; null is WANDB_PROJECT, or grpo.")
     run_name: str | None = Field(None, min_length=1, description="Name in a tracker; null is that of the run's folder.")

@@ -22,30 +22,6 @@ from grpo_core.task.spec import parse_task_specs
 EXAMPLE_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 """Named in advice only: small, instruction-tuned, ungated."""
 
-_CLIP_OF_LOSS: Mapping[str, tuple[float | None, float | None, str]] = {
-    "cispo": (None, 5.0, "CISPO's bound is of the ratio itself"),
-    "dapo": (None, 0.28, "DAPO clips higher upwards, so that rare tokens can grow"),
-    "dppo": (0.15, None, "DPPO's bound is of the probability's change, not of the ratio"),
-    "gmpo": (0.4, None, "GMPO's bound is of the log-ratio, and wide"),
-    "gspo": (3e-4, 4e-4, "the ratio of a whole completion, per token, hardly moves"),
-    "gspo_token": (3e-4, 4e-4, "the ratio of a whole completion, per token, hardly moves"),
-    "luspo": (2e-3, 2.5e-3, "the ratio of a whole completion, per token, hardly moves"),
-}
-"""A loss's own epsilon and epsilon_high where they differ from the setting's default, and why; a test holds them to
-the functions' defaults."""
-
-_SCALE_OF_LOSS = {
-    "bnpo": ("group", "TRL's bnpo divides by the standard deviation of the group"),
-    "cispo": ("group", "CISPO divides by the standard deviation of the group, as GRPO"),
-    "dapo": ("group", "DAPO divides by the standard deviation of the group, as GRPO"),
-    "dr_grpo": ("none", "Dr. GRPO does not divide by a standard deviation: that weighs questions by difficulty"),
-    "grpo": ("group", "GRPO divides by the standard deviation of the group"),
-    "gspo": ("group", "GSPO divides by the standard deviation of the group, as GRPO"),
-    "gspo_token": ("group", "GSPO divides by the standard deviation of the group, as GRPO"),
-    "sapo": ("group", "SAPO divides by the standard deviation of the group, as GRPO"),
-}
-"""A loss's own `scale_rewards` and why."""
-
 
 @dataclass(frozen=True, slots=True)
 class ResolvedConfig:
@@ -244,7 +220,8 @@ def _dependent(loaded: LoadedConfig) -> list[tuple[str, object, str]]:
 def _clip(loaded: LoadedConfig) -> Iterable[tuple[str, object, str]]:
     """`epsilon` and `epsilon_high` where they are left open and the loss has its own."""
     trainer = loaded.config.trainer
-    low, high, why = _CLIP_OF_LOSS.get(trainer.loss_type, (None, None, ""))
+    loss = registry.get("loss", trainer.loss_type)
+    low, high, why = loss.epsilon, loss.epsilon_high, loss.clip_why
     lower = trainer.epsilon
     if low is not None and loaded.sources["trainer.epsilon"] == DEFAULT:
         lower = low if trainer.epsilon_high is None else min(low, trainer.epsilon_high)
@@ -255,11 +232,12 @@ def _clip(loaded: LoadedConfig) -> Iterable[tuple[str, object, str]]:
 
 def _scale(trainer: TrainerConfig) -> tuple[Literal["none", "group", "batch"], str]:
     """`scale_rewards` where it is left open, and why."""
-    value, why = _SCALE_OF_LOSS.get(trainer.loss_type, ("none", f"the loss {trainer.loss_type} does not say"))
-    if value == "none":
+    loss = registry.get("loss", trainer.loss_type)
+    why = loss.scale_why or f"the loss {trainer.loss_type} does not say"
+    if loss.scale_rewards == "none":
         return "none", why
-    if registry.scales_itself(trainer.baseline):
+    if registry.get("advantage", trainer.baseline).scales_itself:
         return "none", f"the baseline {trainer.baseline} has a normalisation of its own"
     if trainer.num_generations == 1:
         return "none", "a group of one has no standard deviation"
-    return "group", why
+    return loss.scale_rewards, why

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from grpo_core.plugins import variants as registry
+from grpo_core.plugins.built_in import BUILT_IN
 
 Scalar = bool | int | float | str | None
 """What a variant's own argument may be; its function's annotation says which."""
@@ -32,4 +32,4 @@ def allowed(words: str) -> dict[str, Any]:
 
 def variant(kind: str) -> dict[str, Any]:
     """What a variant's name may be."""
-    return allowed(f"{', '.join(sorted(registry.BUILT_IN[kind]))}, or one that a plugin registers")
+    return allowed(f"{', '.join(sorted(BUILT_IN[kind]))}, or one that a plugin registers")

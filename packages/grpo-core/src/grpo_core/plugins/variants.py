@@ -1,63 +1,23 @@
-"""Algorithm variants by kind and name, as "module:function": names are known without importing any of them.
+"""Algorithm variants by kind and name; names and facts are known without importing any of them.
 
 A variant is a plain function in its own module; its keyword-only parameters are its configuration. Built-in ones are
-declared below, plugins add theirs through the hook `grpo_variants`, a script through `register`.
+rows of `built_in.py`, plugins add theirs through the hook `grpo_variants`, a script through `register`.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pydantic import ConfigDict, ValidationError, create_model
 
+from grpo_core.algorithms.variant import FACTS, Variant
 from grpo_core.errors import PluginError, UserError, near_match, unknown_name
 from grpo_core.plugins import host
-
-_ALGORITHMS = "grpo_core.algorithms"
-
-
-def _in(module: str, *names: str, **renamed: str) -> dict[str, str]:
-    """Name -> target, of variants that live in one module; `renamed` are those whose function has another name."""
-    functions = {**{name: name for name in names}, **renamed}
-    return {name: f"{_ALGORITHMS}.{module}:{function}" for name, function in functions.items()}
-
-
-BUILT_IN: Mapping[str, Mapping[str, str]] = {
-    "advantage": {
-        **_in("advantages.baselines", "group_mean", "leave_one_out", "batch_mean", "ema", "adaptive"),
-        **_in("advantages.baselines", "adaptive_shrink", "role", "remax", "opo", "gpg"),
-        **_in("advantages.normalised", "maxrl", "pass_at_k", "pass_at_k_best", "bnpo", "gdpo"),
-        **_in("advantages.per_token", "reinforce_pp", "reinforce_pp_baseline", "value"),
-    },
-    "entropy_controller": _in("controllers", "constant", adaptive="adaptive_entropy"),
-    "kl": _in("kl", "k1", "k2", "k3", "abs", "fkl", "fkl_k3", "jeffreys", full="linear_full_kl"),
-    "kl_controller": _in("controllers", "constant", "proportional", "ppo_rule", "step_rule"),
-    "loss": {
-        **_in("losses", "grpo", "dr_grpo", "dapo", "bnpo", "rloo", "reinforce", "gpg", "cispo", "sapo", "dro", "dppo"),
-        **_in("sequence_losses", "gspo", "gspo_token", "gmpo", "luspo", "vespo", "seq_ppo"),
-    },
-    "schedule": {
-        "constant": "grpo_core.algorithms.schedules:constant",
-        "cosine": "grpo_core.algorithms.schedules:cosine",
-        "none": "grpo_core.algorithms.schedules:none",
-    },
-    "tracker": {
-        "tensorboard": "grpo_core.tracking.tensorboard:tensorboard",
-        "trackio": "grpo_core.tracking.trackio:trackio",
-        "wandb": "grpo_core.tracking.wandb:wandb",
-    },
-}
-"""Kind -> name -> where it is."""
-
-_NEEDS_NO_GROUP = frozenset({"adaptive_shrink", "batch_mean", "ema", "reinforce_pp", "remax", "role", "value"})
-"""Built-in baselines whose `needs_group` is False, known before torch is imported; a test holds it to the functions."""
-
-_SCALES_ITSELF = frozenset(
-    {"bnpo", "gdpo", "gpg", "maxrl", "pass_at_k", "pass_at_k_best", "reinforce_pp", "reinforce_pp_baseline", "value"}
-)
-"""Built-in baselines whose `scales_itself` is True, known as those above."""
+from grpo_core.plugins.built_in import BUILT_IN as BUILT_IN
 
 _PROVIDED: Mapping[str, frozenset[str]] = {
     "advantage": frozenset(
@@ -80,28 +40,30 @@ _PROVIDED: Mapping[str, frozenset[str]] = {
 }
 """Keyword-only parameters that are no settings: what the trainer passes to a variant that names them."""
 
-_registered: dict[str, dict[str, str]] = {}
+_registered: dict[str, dict[str, Variant]] = {}
 
 
-def register(kind: str, name: str, target: str) -> None:
+def register(kind: str, name: str, variant: Variant | str) -> None:
     """Register a variant from a script or notebook.
 
     Args:
         kind: `advantage`, `entropy_controller`, `kl`, `kl_controller`, `loss`, `schedule` or `tracker`.
         name: What the configuration will call it.
-        target: "module:function".
+        variant: The variant, or its "module:function".
 
     Raises:
         UserError: the name is taken (both are named), or the target is not "module:function".
     """
     _check_kind(kind)
+    variant = _as_variant(variant)
+    target = variant.target
     module, colon, function = target.partition(":")
     if not (colon and function.isidentifier() and all(part.isidentifier() for part in module.split("."))):
         raise UserError(f"{kind} {name!r}: {target!r} must be 'module:function'.")
     taken = _known(kind).get(name)
-    if taken is not None and taken != target:
-        raise UserError(f"{kind} {name!r} is registered as {taken} and as {target}; choose another name.")
-    _registered.setdefault(kind, {})[name] = target
+    if taken is not None and taken.target != target:
+        raise UserError(f"{kind} {name!r} is registered as {taken.target} and as {target}; choose another name.")
+    _registered.setdefault(kind, {})[name] = variant
 
 
 def unregister(kind: str, name: str) -> None:
@@ -121,48 +83,45 @@ def check(kind: str, name: str) -> None:
     Raises:
         UnknownNameError: it does not; says what does and the near match.
     """
-    _target(kind, name)
+    _find(kind, name)
+
+
+def get(kind: str, name: str) -> Variant:
+    """A variant's facts. Nothing is imported unless it was registered as a plain "module:function".
+
+    Raises:
+        UnknownNameError: as for `check`.
+        PluginError: as for `resolve`.
+    """
+    variant = _find(kind, name)
+    if variant != Variant(variant.target) or name in BUILT_IN[kind]:
+        return variant
+    function = resolve(kind, name)
+    return replace(variant, **{fact: getattr(function, fact) for fact in FACTS if hasattr(function, fact)})
 
 
 def resolve(kind: str, name: str) -> Callable[..., Any]:
-    """Import a variant.
+    """A variant's function, with the variant's own defaults.
 
     Raises:
         UnknownNameError: as for `check`.
         PluginError: its module cannot be imported or has no such function.
     """
-    target = _target(kind, name)
+    variant = _find(kind, name)
     try:
-        return host.resolve(target)
+        function = host.resolve(variant.target)
     except (ImportError, AttributeError) as error:
-        raise PluginError(f"{kind} {name!r}: cannot import {target}: {error}") from error
-
-
-def needs_group(name: str) -> bool:
-    """Whether a baseline compares within a group, so that a group of one leaves nothing to learn from.
-
-    A baseline that does not say (attribute `needs_group` of its function) is taken to need one.
-    """
-    check("advantage", name)
-    if name in BUILT_IN["advantage"]:
-        return name not in _NEEDS_NO_GROUP
-    return bool(getattr(resolve("advantage", name), "needs_group", True))
-
-
-def scales_itself(name: str) -> bool:
-    """Whether a baseline normalises its advantages, so that dividing them by a deviation would do it twice.
-
-    A baseline that does not say (attribute `scales_itself` of its function) is taken not to.
-    """
-    check("advantage", name)
-    if name in BUILT_IN["advantage"]:
-        return name in _SCALES_ITSELF
-    return bool(getattr(resolve("advantage", name), "scales_itself", False))
+        raise PluginError(f"{kind} {name!r}: cannot import {variant.target}: {error}") from error
+    if not variant.presets:
+        return function
+    preset = partial(function, **variant.presets)
+    preset.__doc__ = function.__doc__
+    return preset
 
 
 def group_free_baselines() -> tuple[str, ...]:
     """Baselines that work with one completion per prompt, sorted."""
-    return tuple(name for name in names("advantage") if not needs_group(name))
+    return tuple(name for name in names("advantage") if not get("advantage", name).needs_group)
 
 
 def parameters(kind: str, name: str) -> dict[str, inspect.Parameter]:
@@ -175,7 +134,7 @@ def parameters(kind: str, name: str) -> dict[str, inspect.Parameter]:
     try:
         every = inspect.signature(function, eval_str=True).parameters
     except (NameError, TypeError, ValueError) as error:
-        where = _target(kind, name)
+        where = _find(kind, name).target
         raise PluginError(f"{kind} {name!r}: the annotations of {where} cannot be read: {error}") from error
     return {key: each for key, each in every.items() if each.kind is inspect.Parameter.KEYWORD_ONLY}
 
@@ -231,18 +190,33 @@ def _check_kind(kind: str) -> None:
         raise unknown_name("kind of variant", kind, BUILT_IN)
 
 
-def _known(kind: str) -> dict[str, str]:
+def _known(kind: str) -> dict[str, Variant]:
     """Every name of a kind, with plugins imported to ask them; built-in names never import one."""
     known = dict(BUILT_IN[kind])
     for source in (host.default_host().variants(kind), _registered.get(kind, {})):
-        for name, target in source.items():
-            if known.get(name, target) != target:
-                raise PluginError(f"{kind} {name!r} is given by {known[name]} and {target}; rename or uninstall one.")
-            known[name] = target
+        for name, given in source.items():
+            variant = _as_variant(given)
+            if name in known and known[name].target != variant.target:
+                both = f"{known[name].target} and {variant.target}"
+                raise PluginError(f"{kind} {name!r} is given by {both}; rename or uninstall one.")
+            known[name] = variant
     return known
 
 
-def _target(kind: str, name: str) -> str:
+_PPO_CLIP_OF_0_1 = {
+    f"grpo_core.algorithms.losses:{name}": BUILT_IN["loss"][name]
+    for name in ("bnpo", "dapo", "dr_grpo", "grpo", "rloo")
+}
+"""Functions of version 0.1 that are rows over `ppo_clip` now; a plugin may have registered them under its own name."""
+
+
+def _as_variant(given: Variant | str) -> Variant:
+    if isinstance(given, Variant):
+        return given
+    return _PPO_CLIP_OF_0_1.get(given) or Variant(given)
+
+
+def _find(kind: str, name: str) -> Variant:
     _check_kind(kind)
     if name in BUILT_IN[kind] and name not in _registered.get(kind, {}):
         return BUILT_IN[kind][name]

@@ -108,7 +108,7 @@ def rules(config: RunConfig, kl_target: float, *, skipped: float = 0.0) -> list[
         skipped: Updates skipped before.
     """
     trainer = config.trainer
-    compares = registry.needs_group(trainer.baseline)  # else a completion learns from more than its group
+    compares = registry.get("advantage", trainer.baseline).needs_group  # else it learns from more than its group
     return [
         Rule(("skipped_updates",), _grows(skipped), 1, lambda value, _: _skipped(value, config)),
         Rule(("abstained",), lambda value, _: value > 0, 1, _abstained),

@@ -73,7 +73,7 @@ class AdvantageEstimator:
             greedy_rewards: [N] reward of the greedy completion of each one's prompt, where asked for.
         """
         penalties = None if batch.token_kl is None or not beta else beta * batch.token_kl.double()
-        per_token = getattr(self._baseline, "per_token", False)
+        per_token = registry.get("advantage", self.config.baseline).per_token
         owners = torch.arange(len(batch)) if batch.rollouts is None else batch.rollouts
         groups = torch.tensor([rollout.group for rollout in rollouts])
         if per_token:  # each row by itself, with all that its rollout earned

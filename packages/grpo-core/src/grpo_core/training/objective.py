@@ -8,12 +8,13 @@ from typing import Any
 
 from torch import Tensor
 
-from grpo_core.algorithms.aggregation import Aggregation, weighted_sum
+from grpo_core.algorithms.aggregation import weighted_sum
 from grpo_core.algorithms.corrections import off_policy_mask, rollout_weights
 from grpo_core.algorithms.kl import kl_penalty
 from grpo_core.algorithms.losses import importance_ratio, policy_loss
 from grpo_core.algorithms.packing import Pack
 from grpo_core.algorithms.value_loss import value_loss
+from grpo_core.algorithms.variant import Aggregation
 from grpo_core.config import TrainerConfig
 from grpo_core.errors import UserError
 from grpo_core.plugins import variants as registry
@@ -55,15 +56,16 @@ class Objective:
     def __init__(self, policy: Policy, config: TrainerConfig, passes: Passes) -> None:
         self.policy, self.config, self.passes = policy, config, passes
         self._loss = registry.resolve("loss", config.loss_type)
-        aggregation = config.aggregation or getattr(self._loss, "aggregation", None)
+        variant = registry.get("loss", config.loss_type)
+        aggregation = config.aggregation or variant.aggregation
         if aggregation is None:
             raise UserError(
-                f"trainer.loss_type={config.loss_type}: the function does not say how tokens are aggregated; set "
-                "trainer.aggregation, or mark it with grpo_core.algorithms.aggregation.aggregated."
+                f"trainer.loss_type={config.loss_type}: the loss does not say how tokens are aggregated; set "
+                "trainer.aggregation, or register it as Variant(…, aggregation=…)."
             )
         self.aggregation: Aggregation = aggregation
         self._loss_args = self._arguments_of_loss()
-        epsilon, clips = self._loss_args.get("epsilon"), getattr(self._loss, "clips", None)
+        epsilon, clips = self._loss_args.get("epsilon"), variant.clips
         self.clip = None
         if clips is not None and epsilon is not None:
             high = self._loss_args.get("epsilon_high")

@@ -10,10 +10,10 @@ import orjson
 import torch
 from torch import Tensor
 
-from grpo_core.algorithms.aggregation import Clipped
 from grpo_core.algorithms.diagnostics import clip_fractions, effective_sample_size, ratio_statistics
 from grpo_core.algorithms.kl import k1, k3
 from grpo_core.algorithms.sequence_losses import sequence_log_ratio
+from grpo_core.algorithms.variant import Clipped
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.world import World
 

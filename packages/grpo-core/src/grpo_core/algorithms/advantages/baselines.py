@@ -22,16 +22,12 @@ from grpo_core.algorithms.advantages.groups import (
     group_minimum,
     group_std,
 )
-from grpo_core.algorithms.advantages.markers import baseline
-from grpo_core.algorithms.described import described
 from grpo_core.errors import UserError
 
 Singleton = Literal["zero", "raw"]
 Order = Literal["before", "after"]
 
 
-@described(formula="A = r − mean(r of the group)", source="Dr. GRPO, arXiv 2503.20783; GRPO, arXiv 2402.03300")
-@baseline(needs_group=True)
 def group_mean(rewards: Tensor, groups: Tensor, *, singleton: Singleton = "zero") -> Tensor:
     """Rewards less the mean of their group.
 
@@ -47,10 +43,6 @@ def group_mean(rewards: Tensor, groups: Tensor, *, singleton: Singleton = "zero"
     return advantages
 
 
-@described(
-    formula="A = r − mean(r of the others in the group) = G/(G−1)·(r − mean(r))", source="RLOO, arXiv 2402.14740"
-)
-@baseline(needs_group=True)
 def leave_one_out(rewards: Tensor, groups: Tensor, *, singleton: Singleton = "zero") -> Tensor:
     """Rewards less the mean of the others in their group; G counts the scored completions.
 
@@ -63,18 +55,11 @@ def leave_one_out(rewards: Tensor, groups: Tensor, *, singleton: Singleton = "ze
     return group_mean(rewards, groups, singleton=singleton) * (count / (count - 1).clamp(min=1))
 
 
-@described(formula="A = r − mean(r of the batch)", source="REINFORCE with the batch mean as baseline")
-@baseline(needs_group=False)
 def batch_mean(rewards: Tensor, groups: Tensor) -> Tensor:
     """Rewards less the mean over all prompts of the batch."""
     return deviations(rewards, torch.zeros_like(groups))
 
 
-@described(
-    formula="A = r − b, b = lower median of the group if std(r) > threshold, else its mean",
-    source="RookWorld's adaptive baseline",
-)
-@baseline(needs_group=True)
 def adaptive(rewards: Tensor, groups: Tensor, *, threshold: float = 0.1) -> Tensor:
     """Rewards less their group's median where it is spread out (ddof 1), else less its mean.
 
@@ -93,11 +78,6 @@ def adaptive(rewards: Tensor, groups: Tensor, *, threshold: float = 0.1) -> Tens
     return advantages
 
 
-@described(
-    formula="A = r − b[task], then b ← (1 − alpha)·b + alpha·mean(r of the task in the batch)",
-    source="REINFORCE with a moving-average baseline (Williams 1992)",
-)
-@baseline(needs_group=False)
 def ema(
     rewards: Tensor,
     groups: Tensor,
@@ -141,11 +121,6 @@ def ema(
     return advantages
 
 
-@described(
-    formula="A = r − (w·mean(r of the group) + (1 − w)·b[task]), w = n/(n + kappa), b as for ema",
-    source="Shrinkage of a small group's mean (James & Stein 1961) towards the task's running mean",
-)
-@baseline(needs_group=False)
 def adaptive_shrink(
     rewards: Tensor,
     groups: Tensor,
@@ -176,11 +151,6 @@ def adaptive_shrink(
     return weight * deviations(rewards, groups) + (1 - weight) * running
 
 
-@described(
-    formula="A = R − b[role], then b ← alpha·b + (1 − alpha)·R, b₀ = 0, one episode after the other",
-    source="Role-conditioned advantage estimation, SPIRAL, arXiv 2506.24119",
-)
-@baseline(needs_group=False)
 def role(
     rewards: Tensor,
     groups: Tensor,
@@ -215,8 +185,6 @@ def role(
     return advantages
 
 
-@described(formula="A = r − r(greedy completion of the prompt)", source="ReMax, arXiv 2310.10505")
-@baseline(needs_group=False)
 def remax(rewards: Tensor, groups: Tensor, *, greedy_rewards: Tensor) -> Tensor:
     """Rewards less the reward of the prompt's greedy completion.
 
@@ -229,8 +197,6 @@ def remax(rewards: Tensor, groups: Tensor, *, greedy_rewards: Tensor) -> Tensor:
     return difference.where(~difference.isnan(), 0.0)
 
 
-@described(formula="A = r − Σ l·r / Σ l over the group, l the tokens of a completion", source="OPO, arXiv 2505.23585")
-@baseline(needs_group=True)
 def opo(rewards: Tensor, groups: Tensor, *, lengths: Tensor) -> Tensor:
     """Rewards less their group's mean weighted by length, which minimises the gradient's variance.
 
@@ -242,11 +208,6 @@ def opo(rewards: Tensor, groups: Tensor, *, lengths: Tensor) -> Tensor:
     return deviations(rewards, groups, weights=lengths)
 
 
-@described(
-    formula="A = alpha·(r − mean(r of the group)) / f_norm, alpha = completions / completions in groups that differ",
-    source="GPG, arXiv 2504.02546; verl's alpha = completions / completions with a reward",
-)
-@baseline(needs_group=True, scales_itself=True)
 def gpg(
     rewards: Tensor, groups: Tensor, *, alpha: Literal["mixed", "nonzero"] = "mixed", f_norm: float = 1.0
 ) -> Tensor:

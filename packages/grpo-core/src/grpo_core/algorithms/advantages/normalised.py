@@ -17,8 +17,6 @@ from grpo_core.algorithms.advantages.groups import (
     group_std,
     group_sums,
 )
-from grpo_core.algorithms.advantages.markers import baseline
-from grpo_core.algorithms.described import described
 from grpo_core.errors import UserError
 
 Scale = Literal["none", "group", "batch"]
@@ -63,8 +61,6 @@ def scale_advantages(
     return (advantages.double() / (std + epsilon)).where(~rewards.isnan() & (advantages != 0), 0.0)
 
 
-@described(formula="A = (r − mean(r)) / (mean(r) + epsilon) over the group", source="MaxRL, arXiv 2602.02710")
-@baseline(needs_group=True, scales_itself=True)
 def maxrl(rewards: Tensor, groups: Tensor, *, epsilon: float = SMALL_EPSILON) -> Tensor:
     """Rewards less the mean of their group, over that mean: rare successes count most.
 
@@ -86,12 +82,6 @@ def maxrl(rewards: Tensor, groups: Tensor, *, epsilon: float = SMALL_EPSILON) ->
     return (advantages / (mean + epsilon)).where(advantages != 0, 0.0)
 
 
-@described(
-    formula="A = (R − p) / (√(p(1 − p)) + epsilon), p = pass@k of the group = 1 − C(N−,k)/C(N,k); "
-    "R = 1 where solved, else 1 − C(N−−1,k−1)/C(N−1,k−1)",
-    source="Pass@k training, analytical form, arXiv 2508.10751",
-)
-@baseline(needs_group=True, scales_itself=True)
 def pass_at_k(
     rewards: Tensor, groups: Tensor, *, k: int = 4, solved_at: float = 1.0, epsilon: float = SMALL_EPSILON
 ) -> Tensor:
@@ -120,11 +110,6 @@ def pass_at_k(
     return scaled.where(scored & (advantages != 0), 0.0)
 
 
-@described(
-    formula="A = max(r) − second(r) for the best of the group, 0 for the others; may be divided by std(r) + epsilon",
-    source="Pass@k policy optimisation, arXiv 2503.19595, as in verl's grpo_passk",
-)
-@baseline(needs_group=True, scales_itself=True)
 def pass_at_k_best(
     rewards: Tensor, groups: Tensor, *, scale: Literal["none", "group"] = "none", epsilon: float = SMALL_EPSILON
 ) -> Tensor:
@@ -144,12 +129,6 @@ def pass_at_k_best(
     return scale_advantages(advantages, rewards, groups, scale, epsilon=epsilon)
 
 
-@described(
-    formula="A = (r − p) / f(p; α, β), p = mean(r) of the group, f the Beta density with α = 1 + a/3, β = 1 + b/3 and "
-    "(a, b) fitted to the batch's p by moments",
-    source="BNPO, arXiv 2506.02864, and its authors' code",
-)
-@baseline(needs_group=True, scales_itself=True)
 def bnpo(
     rewards: Tensor, groups: Tensor, *, minimum: float = 0.0, maximum: float = 1.0, max_weight: float = 1e6
 ) -> Tensor:
@@ -186,12 +165,6 @@ def bnpo(
     return (weight * advantages).where(advantages != 0, 0.0)
 
 
-@described(
-    formula="A = z(Σ w_k·z_k), z_k = (r_k − mean) / (std + epsilon) over the group, z = … / (std + epsilon) over the "
-    "batch",
-    source="GDPO, arXiv 2601.05242; TRL's normalize_then_sum",
-)
-@baseline(needs_group=True, scales_itself=True)
 def gdpo(
     rewards: Tensor, groups: Tensor, *, reward_parts: Tensor, part_weights: Tensor, epsilon: float = STD_EPSILON
 ) -> Tensor:

@@ -17,8 +17,6 @@ import torch
 from torch import Tensor
 
 from grpo_core.algorithms.advantages.groups import deviations, group_counts
-from grpo_core.algorithms.advantages.markers import baseline
-from grpo_core.algorithms.described import described
 
 VARIANCE_EPSILON = 1e-8
 """Added to a variance before its root is divided by (the value of TRL's and verl's `masked_whiten`)."""
@@ -86,11 +84,6 @@ def whitened(values: Tensor, mask: Tensor, *, epsilon: float = VARIANCE_EPSILON)
     return result
 
 
-@described(
-    formula="A = whitened over all tokens of Σ_{u≥t} γ^(u−t)·(r_u − β·KL_u)",
-    source="REINFORCE++, arXiv 2501.03262",
-)
-@baseline(needs_group=False, per_token=True, scales_itself=True)
 def reinforce_pp(
     rewards: Tensor,
     groups: Tensor,
@@ -116,11 +109,6 @@ def reinforce_pp(
     return whitened(returns_to_go(earned, counts, gamma=gamma), counts, epsilon=epsilon)
 
 
-@described(
-    formula="A = whitened over all tokens of Σ_{u≥t} γ^(u−t)·(r_u − β·KL_u), the score less its group's mean first",
-    source="REINFORCE++-baseline, arXiv 2501.03262",
-)
-@baseline(needs_group=True, per_token=True, scales_itself=True)
 def reinforce_pp_baseline(
     rewards: Tensor,
     groups: Tensor,
@@ -147,11 +135,6 @@ def reinforce_pp_baseline(
     return whitened(returns_to_go(earned, counts, gamma=gamma), counts, epsilon=epsilon)
 
 
-@described(
-    formula="A = GAE over the tokens of one sequence: A_t = δ_t + γλ·A_t+1, δ_t = r_t + γ·V_t+1 − V_t; whitened",
-    source="GAE, arXiv 1506.02438; PPO, arXiv 1707.06347",
-)
-@baseline(needs_group=False, per_token=True, scales_itself=True)
 def value(
     rewards: Tensor,
     groups: Tensor,

@@ -1,0 +1,58 @@
+"""What is known of an algorithm variant without importing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Aggregation = Literal["constant", "token_mean", "sequence_mean", "sequence_sum", "group_max", "token_sum"]
+Clipped = Literal["token", "sequence_product", "sequence_mean"]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """An algorithm variant: where its function is, and the facts that configuration checks and pages need.
+
+    Attributes:
+        target: "module:function". The function's keyword-only parameters are the variant's arguments.
+        summary: One line; by default the first line of the function's docstring.
+        formula: What it computes.
+        source: Paper or code that defines it.
+        aggregation: Loss: how tokens are weighted; see `grpo_core.algorithms.aggregation`.
+        clips: Loss: whose ratio leaves the gradient outside of 1 − ε and 1 + ε_high: the token's, or the completion's
+            (product of its tokens' ratios, or their geometric mean). None: it has no such clip.
+        epsilon: Loss: default of `trainer.epsilon`, where it is not the setting's own.
+        epsilon_high: Loss: the same for `trainer.epsilon_high`.
+        clip_why: Loss: the reason for these.
+        scale_rewards: Loss: default of `trainer.scale_rewards`.
+        scale_why: Loss: the reason for it.
+        needs_group: Baseline: alone in its group, a completion has nothing to be compared with and gets advantage 0.
+        per_token: Baseline: the advantages are [N, T], not [N].
+        scales_itself: Baseline: they are normalised already, so that dividing by a deviation would do it twice.
+    """
+
+    target: str
+    summary: str = field(default="", kw_only=True)
+    formula: str = field(default="", kw_only=True)
+    source: str = field(default="", kw_only=True)
+    aggregation: Aggregation | None = field(default=None, kw_only=True)
+    clips: Clipped | None = field(default=None, kw_only=True)
+    epsilon: float | None = field(default=None, kw_only=True)
+    epsilon_high: float | None = field(default=None, kw_only=True)
+    clip_why: str = field(default="", kw_only=True)
+    scale_rewards: Literal["none", "group", "batch"] = field(default="none", kw_only=True)
+    scale_why: str = field(default="", kw_only=True)
+    needs_group: bool = field(default=True, kw_only=True)
+    per_token: bool = field(default=False, kw_only=True)
+    scales_itself: bool = field(default=False, kw_only=True)
+
+    @property
+    def presets(self) -> Mapping[str, Any]:
+        """Arguments whose default is the variant's own, not the function's."""
+        clip = {"epsilon": self.epsilon, "epsilon_high": self.epsilon_high}
+        return {name: value for name, value in clip.items() if value is not None}
+
+
+FACTS = ("formula", "source", "aggregation", "clips", "needs_group", "per_token", "scales_itself")
+"""Facts that a function may state as attributes of its own, for a variant registered as a plain "module:function"."""

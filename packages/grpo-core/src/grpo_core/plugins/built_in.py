@@ -1,0 +1,412 @@
+"""The algorithm variants that ship with grpo-core, one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from grpo_core.algorithms.variant import Variant
+
+BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
+    "advantage": {
+        "adaptive": Variant(
+            "grpo_core.algorithms.advantages.baselines:adaptive",
+            formula="A = r − b, b = lower median of the group if std(r) > threshold, else its mean",
+            source="RookWorld's adaptive baseline",
+        ),
+        "adaptive_shrink": Variant(
+            "grpo_core.algorithms.advantages.baselines:adaptive_shrink",
+            formula="A = r − (w·mean(r of the group) + (1 − w)·b[task]), w = n/(n + kappa), b as for ema",
+            source=("Shrinkage of a small group's mean (James & Stein 1961) towards the task's running mean"),
+            needs_group=False,
+        ),
+        "batch_mean": Variant(
+            "grpo_core.algorithms.advantages.baselines:batch_mean",
+            formula="A = r − mean(r of the batch)",
+            source="REINFORCE with the batch mean as baseline",
+            needs_group=False,
+        ),
+        "bnpo": Variant(
+            "grpo_core.algorithms.advantages.normalised:bnpo",
+            formula=(
+                "A = (r − p) / f(p; α, β), p = mean(r) of the group, f the Beta density with α = 1 + a/3, β = 1 "
+                "+ b/3 and (a, b) fitted to the batch's p by moments"
+            ),
+            source="BNPO, arXiv 2506.02864, and its authors' code",
+            scales_itself=True,
+        ),
+        "ema": Variant(
+            "grpo_core.algorithms.advantages.baselines:ema",
+            formula="A = r − b[task], then b ← (1 − alpha)·b + alpha·mean(r of the task in the batch)",
+            source="REINFORCE with a moving-average baseline (Williams 1992)",
+            needs_group=False,
+        ),
+        "gdpo": Variant(
+            "grpo_core.algorithms.advantages.normalised:gdpo",
+            formula=(
+                "A = z(Σ w_k·z_k), z_k = (r_k − mean) / (std + epsilon) over the group, z = … / (std + epsilon) "
+                "over the batch"
+            ),
+            source="GDPO, arXiv 2601.05242; TRL's normalize_then_sum",
+            scales_itself=True,
+        ),
+        "gpg": Variant(
+            "grpo_core.algorithms.advantages.baselines:gpg",
+            formula=(
+                "A = alpha·(r − mean(r of the group)) / f_norm, alpha = completions / completions in groups that differ"
+            ),
+            source="GPG, arXiv 2504.02546; verl's alpha = completions / completions with a reward",
+            scales_itself=True,
+        ),
+        "group_mean": Variant(
+            "grpo_core.algorithms.advantages.baselines:group_mean",
+            formula="A = r − mean(r of the group)",
+            source="Dr. GRPO, arXiv 2503.20783; GRPO, arXiv 2402.03300",
+        ),
+        "leave_one_out": Variant(
+            "grpo_core.algorithms.advantages.baselines:leave_one_out",
+            formula="A = r − mean(r of the others in the group) = G/(G−1)·(r − mean(r))",
+            source="RLOO, arXiv 2402.14740",
+        ),
+        "maxrl": Variant(
+            "grpo_core.algorithms.advantages.normalised:maxrl",
+            formula="A = (r − mean(r)) / (mean(r) + epsilon) over the group",
+            source="MaxRL, arXiv 2602.02710",
+            scales_itself=True,
+        ),
+        "opo": Variant(
+            "grpo_core.algorithms.advantages.baselines:opo",
+            formula="A = r − Σ l·r / Σ l over the group, l the tokens of a completion",
+            source="OPO, arXiv 2505.23585",
+        ),
+        "pass_at_k": Variant(
+            "grpo_core.algorithms.advantages.normalised:pass_at_k",
+            formula=(
+                "A = (R − p) / (√(p(1 − p)) + epsilon), p = pass@k of the group = 1 − C(N−,k)/C(N,k); R = 1 "
+                "where solved, else 1 − C(N−−1,k−1)/C(N−1,k−1)"
+            ),
+            source="Pass@k training, analytical form, arXiv 2508.10751",
+            scales_itself=True,
+        ),
+        "pass_at_k_best": Variant(
+            "grpo_core.algorithms.advantages.normalised:pass_at_k_best",
+            formula=(
+                "A = max(r) − second(r) for the best of the group, 0 for the others; may be divided by std(r) + epsilon"
+            ),
+            source="Pass@k policy optimisation, arXiv 2503.19595, as in verl's grpo_passk",
+            scales_itself=True,
+        ),
+        "reinforce_pp": Variant(
+            "grpo_core.algorithms.advantages.per_token:reinforce_pp",
+            formula="A = whitened over all tokens of Σ_{u≥t} γ^(u−t)·(r_u − β·KL_u)",
+            source="REINFORCE++, arXiv 2501.03262",
+            needs_group=False,
+            per_token=True,
+            scales_itself=True,
+        ),
+        "reinforce_pp_baseline": Variant(
+            "grpo_core.algorithms.advantages.per_token:reinforce_pp_baseline",
+            formula=(
+                "A = whitened over all tokens of Σ_{u≥t} γ^(u−t)·(r_u − β·KL_u), the score less its group's mean first"
+            ),
+            source="REINFORCE++-baseline, arXiv 2501.03262",
+            per_token=True,
+            scales_itself=True,
+        ),
+        "remax": Variant(
+            "grpo_core.algorithms.advantages.baselines:remax",
+            formula="A = r − r(greedy completion of the prompt)",
+            source="ReMax, arXiv 2310.10505",
+            needs_group=False,
+        ),
+        "role": Variant(
+            "grpo_core.algorithms.advantages.baselines:role",
+            formula=("A = R − b[role], then b ← alpha·b + (1 − alpha)·R, b₀ = 0, one episode after the other"),
+            source="Role-conditioned advantage estimation, SPIRAL, arXiv 2506.24119",
+            needs_group=False,
+        ),
+        "value": Variant(
+            "grpo_core.algorithms.advantages.per_token:value",
+            formula=(
+                "A = GAE over the tokens of one sequence: A_t = δ_t + γλ·A_t+1, δ_t = r_t + γ·V_t+1 − V_t; whitened"
+            ),
+            source="GAE, arXiv 1506.02438; PPO, arXiv 1707.06347",
+            needs_group=False,
+            per_token=True,
+            scales_itself=True,
+        ),
+    },
+    "entropy_controller": {
+        "adaptive": Variant(
+            "grpo_core.algorithms.controllers:adaptive_entropy",
+            formula="c ← clip(c + delta if H < target, else c − delta); applied while H < target",
+            source="arXiv 2505.22312, section 3.2.5, and its code",
+        ),
+        "constant": Variant(
+            "grpo_core.algorithms.controllers:constant",
+            formula="c",
+            source="no control",
+        ),
+    },
+    "kl": {
+        "abs": Variant(
+            "grpo_core.algorithms.kl:abs",
+            formula="|d|",
+            source="verl, kl_penalty `abs`",
+        ),
+        "fkl": Variant(
+            "grpo_core.algorithms.kl:fkl",
+            formula="r·log r",
+            source="importance-weighted k1 of KL(π_ref‖π)",
+        ),
+        "fkl_k3": Variant(
+            "grpo_core.algorithms.kl:fkl_k3",
+            formula="r·log r − r + 1",
+            source="importance-weighted k3 of KL(π_ref‖π)",
+        ),
+        "full": Variant(
+            "grpo_core.algorithms.kl:linear_full_kl",
+            formula="Σ_v π log(π / π_ref), or the other direction",
+            source="exact, without sampling noise",
+        ),
+        "jeffreys": Variant(
+            "grpo_core.algorithms.kl:jeffreys",
+            formula="(r − 1)·log r / 2",
+            source="Jeffreys 1946, halved",
+        ),
+        "k1": Variant(
+            "grpo_core.algorithms.kl:k1",
+            formula="d",
+            source="Schulman 2020, joschu.net/blog/kl-approx.html",
+        ),
+        "k2": Variant(
+            "grpo_core.algorithms.kl:k2",
+            formula="d² / 2",
+            source="Schulman 2020, joschu.net/blog/kl-approx.html",
+        ),
+        "k3": Variant(
+            "grpo_core.algorithms.kl:k3",
+            formula="exp(−d) − 1 + d",
+            source="Schulman 2020, joschu.net/blog/kl-approx.html",
+        ),
+    },
+    "kl_controller": {
+        "constant": Variant(
+            "grpo_core.algorithms.controllers:constant",
+            formula="c",
+            source="no control",
+        ),
+        "ppo_rule": Variant(
+            "grpo_core.algorithms.controllers:ppo_rule",
+            formula="β ← 2β if KL > 1.5·target; β/2 if KL < target / 1.5",
+            source="arXiv 1707.06347, section 4",
+        ),
+        "proportional": Variant(
+            "grpo_core.algorithms.controllers:proportional",
+            formula="β ← β·(1 + clip(KL / target − 1, ±clip)·n_steps / horizon)",
+            source="arXiv 1909.08593, section 2.2",
+        ),
+        "step_rule": Variant(
+            "grpo_core.algorithms.controllers:step_rule",
+            formula="K = mean of the last 100 KLs; β ← clip(1.5β if K > 2·target; 0.8β if K < target / 2)",
+            source="RookWorld's adaptive KL",
+        ),
+    },
+    "loss": {
+        "bnpo": Variant(
+            "grpo_core.algorithms.losses:ppo_clip",
+            summary=(
+                "TRL's bnpo: the clipped surrogate, mean over tokens; of the whole step here, of a local batch in TRL."
+            ),
+            formula="−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A) / ΣT",
+            source=("TRL's loss_type bnpo; the normalisation of arXiv 2506.02864 is the baseline of that name"),
+            aggregation="token_mean",
+            clips="token",
+            scale_rewards="group",
+            scale_why="TRL's bnpo divides by the standard deviation of the group",
+        ),
+        "cispo": Variant(
+            "grpo_core.algorithms.losses:cispo",
+            formula="−sg(min(ρ, ε_high))·A·log π / ΣT",
+            source="arXiv 2506.13585, section 3.1; ε_high of 2510.13786",
+            aggregation="token_mean",
+            epsilon_high=5.0,
+            clip_why="CISPO's bound is of the ratio itself",
+            scale_rewards="group",
+            scale_why="CISPO divides by the standard deviation of the group, as GRPO",
+        ),
+        "dapo": Variant(
+            "grpo_core.algorithms.losses:ppo_clip",
+            summary=("DAPO: the clipped surrogate with a higher upper range, mean over all tokens of the step."),
+            formula="−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A) / ΣT, ε_high > ε",
+            source="arXiv 2503.14476, sections 3.1 and 3.3",
+            aggregation="token_mean",
+            clips="token",
+            epsilon_high=0.28,
+            clip_why="DAPO clips higher upwards, so that rare tokens can grow",
+            scale_rewards="group",
+            scale_why="DAPO divides by the standard deviation of the group, as GRPO",
+        ),
+        "dppo": Variant(
+            "grpo_core.algorithms.losses:dppo",
+            formula=(
+                "−1[D ≤ ε or moving back]·sg(min(ρ, max_ratio))·A·log π / (B · max_completion_length), D = |π − "
+                "π_old| or the binary KL(π_old‖π) of the token"
+            ),
+            source="arXiv 2602.04879; verl's dppo_tv and dppo_kl",
+            aggregation="constant",
+            epsilon=0.15,
+            clip_why="DPPO's bound is of the probability's change, not of the ratio",
+        ),
+        "dr_grpo": Variant(
+            "grpo_core.algorithms.losses:ppo_clip",
+            summary=("Dr. GRPO: the clipped surrogate over a constant denominator, so that length carries no bias."),
+            formula=("−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A) / (B · max_completion_length), A = r − mean(r)"),
+            source="arXiv 2503.20783, section 3.2",
+            aggregation="constant",
+            clips="token",
+            scale_rewards="none",
+            scale_why=("Dr. GRPO does not divide by a standard deviation: that weighs questions by difficulty"),
+        ),
+        "dro": Variant(
+            "grpo_core.algorithms.losses:dro",
+            formula="−(A·log π − β/2·(log ρ)²) / B",
+            source="arXiv 2405.19107; 2501.12599, section 2.3.2; per token as in Tinker's loss dro",
+            aggregation="sequence_sum",
+        ),
+        "gmpo": Variant(
+            "grpo_core.algorithms.sequence_losses:gmpo",
+            formula=(
+                "−A·exp(mean_t ℓ_t), ℓ = min(log ρ, ε_high) where A > 0, max(log ρ, −ε) elsewhere; mean over "
+                "completions"
+            ),
+            source="arXiv 2507.20673; verl's geo_mean",
+            aggregation="sequence_mean",
+            epsilon=0.4,
+            clip_why="GMPO's bound is of the log-ratio, and wide",
+        ),
+        "gpg": Variant(
+            "grpo_core.algorithms.losses:gpg",
+            formula="−A·log π / ΣT, A = α·(r − mean(r))",
+            source="arXiv 2504.02546; verl's gpg",
+            aggregation="token_mean",
+        ),
+        "grpo": Variant(
+            "grpo_core.algorithms.losses:ppo_clip",
+            summary=("GRPO: the clipped surrogate; a long completion's tokens weigh less than a short one's."),
+            formula=("−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A), mean over a completion's tokens, then over completions"),
+            source="arXiv 2402.03300, equation 3",
+            aggregation="sequence_mean",
+            clips="token",
+            scale_rewards="group",
+            scale_why="GRPO divides by the standard deviation of the group",
+        ),
+        "gspo": Variant(
+            "grpo_core.algorithms.sequence_losses:gspo",
+            formula=("−min(sA, clip(s, 1 − ε, 1 + ε_high)·A), s = exp(mean_t log ρ_t); mean over completions"),
+            source="arXiv 2507.18071, section 4.1; ε of section 5.1",
+            aggregation="sequence_mean",
+            clips="sequence_mean",
+            epsilon=0.0003,
+            epsilon_high=0.0004,
+            clip_why="the ratio of a whole completion, per token, hardly moves",
+            scale_rewards="group",
+            scale_why="GSPO divides by the standard deviation of the group, as GRPO",
+        ),
+        "gspo_token": Variant(
+            "grpo_core.algorithms.sequence_losses:gspo_token",
+            formula=(
+                "−min(s_t A_t, clip(s_t, 1 − ε, 1 + ε_high)·A_t), s_t = sg(s)·π_t/sg(π_t), s = exp(mean_t log ρ_t)"
+            ),
+            source="arXiv 2507.18071, section 4.3",
+            aggregation="sequence_mean",
+            clips="sequence_mean",
+            epsilon=0.0003,
+            epsilon_high=0.0004,
+            clip_why="the ratio of a whole completion, per token, hardly moves",
+            scale_rewards="group",
+            scale_why="GSPO divides by the standard deviation of the group, as GRPO",
+        ),
+        "luspo": Variant(
+            "grpo_core.algorithms.sequence_losses:luspo",
+            formula=("−T_i·min(sA, clip(s, 1 − ε, 1 + ε_high)·A), s = exp(mean_t log ρ_t); mean over completions"),
+            source="arXiv 2602.05261; TRL's loss_type luspo",
+            aggregation="sequence_sum",
+            clips="sequence_mean",
+            epsilon=0.002,
+            epsilon_high=0.0025,
+            clip_why="the ratio of a whole completion, per token, hardly moves",
+        ),
+        "reinforce": Variant(
+            "grpo_core.algorithms.losses:reinforce",
+            formula="−A·log π / B, on-policy",
+            source="Williams 1992, section 5",
+            aggregation="sequence_sum",
+        ),
+        "rloo": Variant(
+            "grpo_core.algorithms.losses:ppo_clip",
+            summary=(
+                "RLOO over tokens: summed over a completion; `seq_ppo` clips the whole completion's ratio, as "
+                "TRL's trainer."
+            ),
+            formula="−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A) / B, A = G/(G−1)·(r − mean(r))",
+            source="arXiv 2402.14740; TRL names the aggregation so",
+            aggregation="sequence_sum",
+            clips="token",
+        ),
+        "sapo": Variant(
+            "grpo_core.algorithms.losses:sapo",
+            formula=(
+                "−4/τ·σ(τ·(ρ − 1))·A, τ = τ₊ where A > 0, else τ₋; mean over a completion's tokens, then over "
+                "completions"
+            ),
+            source="arXiv 2511.20347; TRL's and verl's sapo",
+            aggregation="sequence_mean",
+            scale_rewards="group",
+            scale_why="SAPO divides by the standard deviation of the group, as GRPO",
+        ),
+        "seq_ppo": Variant(
+            "grpo_core.algorithms.sequence_losses:seq_ppo",
+            formula="−min(sA, clip(s, 1 − ε, 1 + ε_high)·A), s = exp(Σ_t log ρ_t); mean over completions",
+            source=(
+                "PPO's clip (arXiv 1707.06347, equation 7) of a whole completion, as TRL's RLOOTrainer (2402.14740)"
+            ),
+            aggregation="sequence_mean",
+            clips="sequence_product",
+        ),
+        "vespo": Variant(
+            "grpo_core.algorithms.sequence_losses:vespo",
+            formula=("−sg(φ(w))·A·log π / ΣT, φ(w) = w^k·e^{λ(1−w)}, w = exp(Σ_t log ρ_t); (k, λ) by the sign of A"),
+            source="arXiv 2602.10693; TRL's loss_type vespo",
+            aggregation="token_mean",
+        ),
+    },
+    "schedule": {
+        "constant": Variant(
+            "grpo_core.algorithms.schedules:constant",
+            formula="1, after linear warm-up",
+            source="no decay",
+        ),
+        "cosine": Variant(
+            "grpo_core.algorithms.schedules:cosine",
+            formula="0.1 + 0.9·(1 + cos(π·progress)) / 2, after linear warm-up",
+            source="arXiv 1608.03983",
+        ),
+        "none": Variant(
+            "grpo_core.algorithms.schedules:none",
+            formula="1",
+            source="no schedule",
+        ),
+    },
+    "tracker": {
+        "tensorboard": Variant(
+            "grpo_core.tracking.tensorboard:tensorboard",
+        ),
+        "trackio": Variant(
+            "grpo_core.tracking.trackio:trackio",
+        ),
+        "wandb": Variant(
+            "grpo_core.tracking.wandb:wandb",
+        ),
+    },
+}
+"""Kind -> name -> the variant."""
