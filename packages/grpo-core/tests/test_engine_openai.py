@@ -178,9 +178,12 @@ def test_cutting_at_stop_strings() -> None:
     assert cut_at_stop("", ()) == ("", False)
 
 
-def test_no_text_at_all_is_an_empty_completion(endpoint: Endpoint) -> None:
-    endpoint.respond = lambda handler, n: handler.say(None)
+def test_an_empty_text_is_a_completion_and_no_text_is_none(endpoint: Endpoint) -> None:
+    endpoint.respond = lambda handler, n: handler.say("")
     assert ask(engine(endpoint)) == [Answer("", "stop", tokens=3)]
+    endpoint.respond = lambda handler, n: handler.say(None)
+    assert ask(engine(endpoint)) == [Answer("", "stop", error="a reply without text")]
+    assert len(endpoint.seen) == 2  # not repeated: drawing until there is a text would choose among completions
 
 
 def test_a_filtered_answer_is_no_completion(endpoint: Endpoint) -> None:

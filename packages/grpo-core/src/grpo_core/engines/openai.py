@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from itertools import count
 from typing import Any
 
@@ -162,7 +163,8 @@ class OpenAIEngine:
         async def ask_all(put: Callable[[tuple[int, Answer]], None]) -> None:
             slots, given_up = asyncio.Semaphore(self._concurrency), _GivenUp(self._concurrency)
             limits = httpx2.Limits(max_connections=self._concurrency)
-            async with httpx2.AsyncClient(headers=headers, timeout=None, limits=limits) as client:
+            cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))  # none are kept or sent back
+            async with httpx2.AsyncClient(headers=headers, cookies=cookies, timeout=None, limits=limits) as client:
 
                 async def ask(index: int) -> None:
                     async with slots:
@@ -225,8 +227,10 @@ class OpenAIEngine:
     async def _post(self, client: httpx2.AsyncClient, path: str, body: bytes, key: str) -> Answer:
         data = bytearray()
         async with client.stream("POST", self.base_url + path, content=body) as response:
-            status = response.status_code
-            async for chunk in response.aiter_bytes():
+            status, coding = response.status_code, response.headers.get("Content-Encoding", "identity")
+            if coding.lower() != "identity":  # 64 KiB may unpack to gigabytes before its size could be checked
+                return _failure(f"{self.base_url}: a reply in {_excerpt(coding, key)}, which was not asked for")
+            async for chunk in response.aiter_raw():
                 data += chunk
                 if len(data) > MAX_REPLY_BYTES:
                     return _failure(f"{self.base_url}: a reply of more than {MAX_REPLY_BYTES} bytes")
@@ -272,7 +276,7 @@ class _Choice(BaseModel):
 
 
 class _Usage(BaseModel):
-    completion_tokens: int | None = None
+    completion_tokens: int | None = Field(default=None, ge=0, le=MAX_REPLY_BYTES)
 
 
 class _Reply(BaseModel):
@@ -291,7 +295,10 @@ def _parse(data: bytes) -> Answer:
     if choice.finish_reason not in (None, "stop", "length"):
         return _failure(f"the endpoint ended the completion for {_excerpt(repr(choice.finish_reason), '')}")
     finish: FinishReason = "length" if choice.finish_reason == "length" else "stop"
-    return Answer(text or "", finish, reply.usage.completion_tokens if reply.usage else None)
+    if text is None:  # an empty text is a completion; none at all says nothing about the model
+        hint = "; a model that reasons first may need a larger max_completion_length" if finish == "length" else ""
+        return _failure(f"a reply without text{hint}")
+    return Answer(text, finish, reply.usage.completion_tokens if reply.usage else None)
 
 
 def _cut(answer: Answer, stop: Sequence[str]) -> Answer:
@@ -316,5 +323,5 @@ def _retry_after_s(header: str) -> float:
         return float(header[:9])
     try:
         return email.utils.parsedate_to_datetime(header).timestamp() - time.time()
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
