@@ -212,3 +212,11 @@ def test_forged_values(data: Any) -> None:
 def test_whatever_arrives_is_data_or_a_value_error(data: Any) -> None:
     with contextlib.suppress(ValueError):
         decode(data)
+
+
+def test_what_is_not_plain_travels_as_a_reference() -> None:
+    arrived = decode(encode([1, {"a": object()}, iter([print])], other=lambda value: ["at", type(value).__name__]))
+    assert arrived[1]["a"].content == ["at", "object"]
+    assert [each.content[1] for each in arrived[2]] == ["builtin_function_or_method"]
+    with pytest.raises(NotPlainError):
+        encode({object(): 1}, other=lambda value: 0)

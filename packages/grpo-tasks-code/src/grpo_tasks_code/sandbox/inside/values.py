@@ -30,8 +30,32 @@ class NotPlainError(TypeError):
     """A value that is not plain data; the message is its type."""
 
 
-def encode(value: Any, depth: int = 0) -> Any:
+class Reference:
+    """What is not plain data and stays in its process: the other side says how to reach it.
+
+    Args:
+        content: JSON that both sides understand.
+    """
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+
+Other = Callable[[Any], Any]
+"""Content of a reference to what is not plain data; raises NotPlainError where there is none."""
+
+
+def _no_other(value: Any) -> Any:
+    raise NotPlainError(type(value).__name__)
+
+
+def encode(value: Any, depth: int = 0, other: Other = _no_other) -> Any:
     """Plain data as JSON.
+
+    Args:
+        value: The data.
+        depth: Of its nesting so far.
+        other: Called with what is not plain data in it, to encode it as a reference.
 
     Raises:
         NotPlainError: it is not plain data, or nested too deep.
@@ -42,66 +66,75 @@ def encode(value: Any, depth: int = 0) -> Any:
         raise NotPlainError("nested too deep")
     for base, take in _ENCODERS:
         if isinstance(value, base):
-            return take(value, depth + 1)
-    raise NotPlainError(type(value).__name__)
+            return take(value, depth + 1, other)
+    return ["reference", other(value)]
 
 
-def _take_int(value: int, depth: int) -> Any:
+def _take_int(value: int, depth: int, other: Other) -> Any:
     plain = int.__add__(value, 0)
     return plain if plain.bit_length() <= _MAX_DECIMAL_BITS else ["int", hex(plain)]
 
 
-def _take_float(value: float, depth: int) -> Any:
+def _take_float(value: float, depth: int, other: Other) -> Any:
     plain = float.__mul__(value, 1.0)
     return plain if math.isfinite(plain) else ["float", repr(plain)]
 
 
-def _take_items(tag: str, base: Any) -> Callable[[Any, int], Any]:
+def _take_items(tag: str, base: Any) -> Callable[[Any, int, Other], Any]:
     # By the base type's own iterator, which a subclass may have overridden.
-    return lambda value, depth: [tag, [encode(item, depth) for item in base.__iter__(value)]]
+    return lambda value, depth, other: [tag, [encode(item, depth, other) for item in base.__iter__(value)]]
 
 
-def _take_dict(value: dict[Any, Any], depth: int) -> Any:
-    return ["dict", [[encode(key, depth), encode(item, depth)] for key, item in dict.items(value)]]
+def _take_dict(value: dict[Any, Any], depth: int, other: Other) -> Any:
+    return ["dict", [[encode(key, depth), encode(item, depth, other)] for key, item in dict.items(value)]]
 
 
-def _take_mapping(value: Mapping[Any, Any], depth: int) -> Any:
-    return _take_dict(dict(value.items()), depth)
+def _take_mapping(value: Mapping[Any, Any], depth: int, other: Other) -> Any:
+    return _take_dict(dict(value.items()), depth, other)
 
 
 _EMPTY: dict[Any, Any] = {}
 _KEYS, _VALUES, _ITEMS = type(_EMPTY.keys()), type(_EMPTY.values()), type(_EMPTY.items())
 
-_ENCODERS: tuple[tuple[type, Callable[[Any, int], Any]], ...] = (
+_ENCODERS: tuple[tuple[type, Callable[[Any, int, Other], Any]], ...] = (
     (int, _take_int),
     (float, _take_float),
-    (str, lambda value, depth: str.__str__(value)),
+    (str, lambda value, depth, other: str.__str__(value)),
     (list, _take_items("list", list)),
     (tuple, _take_items("tuple", tuple)),
     (dict, _take_dict),
     (set, _take_items("set", set)),
     (frozenset, _take_items("frozenset", frozenset)),
-    (complex, lambda value, depth: ["complex", [encode(value.real, depth), encode(value.imag, depth)]]),
-    (bytes, lambda value, depth: ["bytes", bytes(value).hex()]),
-    (bytearray, lambda value, depth: ["bytearray", bytes(value).hex()]),
-    (range, lambda value, depth: ["range", [encode(part, depth) for part in (value.start, value.stop, value.step)]]),
+    (complex, lambda value, depth, other: ["complex", [encode(value.real, depth), encode(value.imag, depth)]]),
+    (bytes, lambda value, depth, other: ["bytes", bytes(value).hex()]),
+    (bytearray, lambda value, depth, other: ["bytearray", bytes(value).hex()]),
+    (
+        range,
+        lambda value, depth, other: ["range", [encode(part, depth) for part in (value.start, value.stop, value.step)]],
+    ),
     (deque, _take_items("deque", deque)),
-    (Decimal, lambda value, depth: ["decimal", str(value)]),
-    (Fraction, lambda value, depth: ["fraction", [encode(value.numerator, depth), encode(value.denominator, depth)]]),
-    (datetime.datetime, lambda value, depth: ["datetime", value.isoformat()]),  # before its base
-    (datetime.date, lambda value, depth: ["date", value.isoformat()]),
-    (datetime.time, lambda value, depth: ["time", value.isoformat()]),
-    (datetime.timedelta, lambda value, depth: ["timedelta", [value.days, value.seconds, value.microseconds]]),
+    (Decimal, lambda value, depth, other: ["decimal", str(value)]),
+    (
+        Fraction,
+        lambda value, depth, other: ["fraction", [encode(value.numerator, depth), encode(value.denominator, depth)]],
+    ),
+    (datetime.datetime, lambda value, depth, other: ["datetime", value.isoformat()]),  # before its base
+    (datetime.date, lambda value, depth, other: ["date", value.isoformat()]),
+    (datetime.time, lambda value, depth, other: ["time", value.isoformat()]),
+    (datetime.timedelta, lambda value, depth, other: ["timedelta", [value.days, value.seconds, value.microseconds]]),
     (_KEYS, _take_items("keys", _KEYS)),
     (_VALUES, _take_items("values", _VALUES)),
     (_ITEMS, _take_items("items", _ITEMS)),
-    (array, lambda value, depth: ["array", [value.typecode, encode(list(value), depth)]]),
-    (memoryview, lambda value, depth: ["bytes", bytes(value).hex()]),
-    (UserString, lambda value, depth: str.__str__(value.data)),
-    (UserList, lambda value, depth: encode(value.data, depth)),
+    (array, lambda value, depth, other: ["array", [value.typecode, encode(list(value), depth)]]),
+    (memoryview, lambda value, depth, other: ["bytes", bytes(value).hex()]),
+    (UserString, lambda value, depth, other: str.__str__(value.data)),
+    (UserList, lambda value, depth, other: encode(value.data, depth, other)),
     (Mapping, _take_mapping),  # ChainMap, UserDict, MappingProxyType: each is equal to a dict of the same content
-    (type(...), lambda value, depth: ["ellipsis", None]),
-    (Iterator, lambda value, depth: ["iterator", [encode(item, depth) for item in islice(value, MAX_ITEMS + 1)]]),
+    (type(...), lambda value, depth, other: ["ellipsis", None]),
+    (
+        Iterator,
+        lambda value, depth, other: ["iterator", [encode(item, depth, other) for item in islice(value, MAX_ITEMS + 1)]],
+    ),
 )
 """Base type and how its values are taken; the first that fits."""
 
@@ -168,5 +201,6 @@ _DECODERS: dict[str, Callable[[Any, int], Any]] = {
     "array": lambda content, depth: array(content[0], decode(content[1], depth)),
     "items": lambda content, depth: dict(_items(content, depth)).items(),
     "ellipsis": lambda content, depth: ...,
+    "reference": lambda content, depth: Reference(content),
     "iterator": _iterator,
 }
