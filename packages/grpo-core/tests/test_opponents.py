@@ -122,7 +122,7 @@ def test_a_prompt_that_crashes_is_not_scored_as_if_nobody_guessed_right(scorer: 
     fake = Fake()
     (score,) = play_opponents(scorer, ["666"], scorer.task.rows()[:1], fake, keys=keys(1))
     assert (score.value, score.fault) == (None, "reward")
-    assert "opponent's prompt could not be made" in score.why
+    assert score.why == "opponent prompt raised RuntimeError (guessing.py:18): cursed"
     assert fake.calls == []
 
 

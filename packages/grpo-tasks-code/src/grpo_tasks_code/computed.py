@@ -217,6 +217,7 @@ TASK = Task(
     max_completion_length=512,
     default_model="code-tiny",
     timeout_s=INPUTS * MAX_TIMEOUT_S + 15,  # the sandbox's own limits come first
+    on_timeout="fail",
     conditions=conditions,
 )
 """Value: 1.0 right, 0.2 the output depends on the input, 0.0 it runs, −0.5 syntax error, −1.0 other failure."""

@@ -200,8 +200,16 @@ class Dispatcher:
         if outcome is None:
             return False
         self._counts["quarantined"] += 1
-        item.resolve(outcome)
+        self._settle(item, outcome)
         return True
+
+    def _settle(self, item: Item, outcome: Outcome) -> None:
+        """Give the caller the outcome, or go on with the payload that stands in for one that timed out."""
+        if outcome.status != "timeout" or item.fallback is None:
+            item.resolve(outcome)
+            return
+        item.payload, item.fallback, item.timeout, item.has_killed = item.fallback, None, outcome, False
+        self._queue.appendleft(item)
 
     def _staff(self, crew: Crew) -> None:
         """Have enough workers, or tell those who wait that there are none."""
@@ -308,7 +316,7 @@ class Dispatcher:
         self._took(seconds)
         self._quarantine.admit(item.payload, item.timeout_s, outcome)
         self._retire(crew, worker)
-        item.resolve(outcome)
+        self._settle(item, outcome)
 
     def _took(self, seconds: float) -> None:
         self._mean_s = _MEAN_DECAY * self._mean_s + (1 - _MEAN_DECAY) * seconds

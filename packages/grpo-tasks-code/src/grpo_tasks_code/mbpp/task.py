@@ -146,6 +146,7 @@ TASK = Task(
     solved=solved,
     max_completion_length=512,
     timeout_s=2 * MAX_TIMEOUT_S + 30,  # the sandbox's own limits come first, so that a slow program is named as such
+    on_timeout="fail",
     conditions=conditions,
     evaluation=evaluation,
 )

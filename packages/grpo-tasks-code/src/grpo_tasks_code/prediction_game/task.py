@@ -247,6 +247,7 @@ TASK = Task(
     max_completion_length=200,
     default_model="code-tiny",
     timeout_s=2 * MAX_TIMEOUT_S + 15,  # the sandbox's own limits come first
+    on_timeout="fail",
     opponent=opponent,
     demos=demos,
     exempt={"gold": "what beats an opponent depends on the opponent"},

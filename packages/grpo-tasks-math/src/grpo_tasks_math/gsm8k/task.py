@@ -142,5 +142,6 @@ TASK = Task(
     solved=solved,
     stop=STOP,
     timeout_s=10.0,  # the verifier's own limit of 3 s comes first, so that a slow answer is named as what it is
+    on_timeout="fail",
 )
 """Value: 2.4 for the right answer in the right form with true reasoning; 2.0 for the answer alone."""
