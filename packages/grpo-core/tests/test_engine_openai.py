@@ -302,6 +302,29 @@ def test_a_refused_prompt_does_not_harm_the_others(endpoint: Endpoint) -> None:
     assert len(endpoint.seen) == 3  # asking again would not help
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        '{"error": {"message": "...", "code": "context_length_exceeded"}}',  # OpenAI
+        '{"message": "This model\'s maximum context length is 512 tokens. However, you requested 900"}',  # vLLM
+        '{"message": "The input (900 tokens) is longer than the model\'s context length (512 tokens)."}',  # SGLang
+        '{"error": {"type": "exceed_context_size_error", "message": "..."}}',  # llama.cpp
+        '{"error": "Input validation error: `inputs` is too long"}',
+    ],
+)
+def test_a_prompt_refused_for_its_length_is_told_apart(endpoint: Endpoint, error: str) -> None:
+    endpoint.respond = lambda handler, n: handler.send(400, error.encode())
+    answers = ask(engine(endpoint, concurrency=1), n=5)
+    assert all(answer.is_too_long and "HTTP 400" in answer.error for answer in answers)
+    assert len(endpoint.seen) == 5  # it is not down, so that the rest is tried
+
+
+@pytest.mark.parametrize("error", ["unknown argument top_k", "max_tokens is too large: 99999"])
+def test_a_request_that_is_wrong_is_not_a_prompt_that_is_too_long(endpoint: Endpoint, error: str) -> None:
+    endpoint.respond = lambda handler, n: handler.send(400, json.dumps({"error": error}).encode())
+    assert not ask(engine(endpoint))[0].is_too_long
+
+
 def test_a_dead_endpoint_is_given_up_early() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed_again:
         port = closed_again.getsockname()[1]

@@ -179,6 +179,20 @@ def test_an_opponent_that_does_not_answer_is_no_win(scorers: dict[str, Scorer]) 
     assert (score.value, score.fault) == (None, "infrastructure") and "gone" in score.why
 
 
+def test_a_move_that_the_opponent_cannot_read_ends_the_game(scorers: dict[str, Scorer]) -> None:
+    scorer = scorers["model"]
+    rival = Rival(Unanswered("600 tokens", is_unreadable=True))
+    first_mover = Scorer(bound("HEAP", opponent="base", seat="first"), workers=1)
+    with first_mover:
+        made = plays(first_mover, first_mover.task.rows()[:1], opponent=rival)
+        play(made, Answers(lambda prompt: "2"))
+        score = made[0].scores()["first"].result()
+    assert (score.value, score.valid, score.fault) == (0.0, False, "")
+    made = plays(scorer, scorer.task.rows()[:1], opponent=rival)  # nothing of it was written by the policy
+    play(made, Answers(lambda prompt: "2"))
+    assert made[0].scores()["second"].result().fault == "infrastructure"
+
+
 def test_a_conversation_that_is_full_is_scored_as_it_is(scorers: dict[str, Scorer]) -> None:
     def once(asked: Sequence[Play[str]]) -> Iterator[tuple[int, Reply[str]]]:
         for index, one in enumerate(asked):

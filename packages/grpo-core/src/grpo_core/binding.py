@@ -220,6 +220,16 @@ class BoundTask:
             valid, why = True, ""
         return self._composed(self._given(text, row, predictions or ()), answer, valid, why)
 
+    def refuse(self, text: str, row: Row, why: str) -> Score:
+        """Score a completion as `score` scores one that the validator refuses.
+
+        Args:
+            text: The completion.
+            row: Its row.
+            why: What is wrong with it that the validator cannot know, e.g. that it is too long for the opponent.
+        """
+        return self._composed(self._given(text, row, ()), None, valid=False, why=_one_line(f"invalid: {why}"))
+
     def _composed(self, given: Mapping[str, Any], answer: Any, valid: bool, why: str) -> Score:
         parts: dict[str, float] = {}
         for spec in self._reward_specs:

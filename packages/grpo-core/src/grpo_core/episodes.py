@@ -217,10 +217,12 @@ def _opposed(plays: Sequence[Play[Made]]) -> dict[int, Future[Progress]]:
         assert opponent is not None, f"{task.name}: who plays {group[0].role}?"
         answers = opponent.sample([one.prompt for one in group], game_opponent(task), [one.turn_key for one in group])
         for one, given in zip(group, answers, strict=True):
-            if isinstance(given, Unanswered):
-                one.fault, one.why = "infrastructure", f"the opponent did not answer: {given.why}"
-            else:
+            if not isinstance(given, Unanswered):
                 following[id(one)] = one.scorer.next_turn((*one.moves, given[0]), one.row)
+            elif not (
+                given.is_unreadable and one.turns
+            ):  # else what the policy wrote ends the game, as where it is full
+                one.fault, one.why = "infrastructure", f"the opponent did not answer: {given.why}"
     return following
 
 

@@ -121,7 +121,8 @@ class Opponent:
     """An engine that answers a prompt made from a valid answer, before the rewards run.
 
     Attributes:
-        prompt: `(answer, row, config)`, by name -> the opponent's prompt.
+        prompt: `(answer, row, config)`, by name -> the opponent's prompt. An answer whose prompt the opponent cannot
+            read, e.g. because it does not fit its context, is invalid.
         samples: Completions k per valid answer; rewards receive their texts as `predictions`.
         engine: `base` (the starting policy: the base with the adapter off, or a frozen copy), a model as for
             `--model`, or the URL of an OpenAI-compatible endpoint (`http://host:port/v1#model`).

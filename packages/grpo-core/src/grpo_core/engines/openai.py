@@ -10,6 +10,7 @@ import email.utils
 import json
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,11 @@ _MAX_EXCERPT_CHARS = 200
 _LENGTH_FIELDS = {"api.openai.com": "max_completion_tokens"}  # which has retired what everybody else understands
 _REPEATED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _WRONG_ADDRESS = frozenset({401, 403, 404})
+_REFUSED = frozenset({400, 413, 422})
+_TOO_LONG = re.compile(
+    r"context[ _](?:length|size|window)|(?:prompt|input) is too long|`inputs` (?:tokens|is too long)"
+)
+"""What OpenAI, vLLM, SGLang, llama.cpp and TGI say of a prompt that does not fit, in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +60,14 @@ class Answer:
         finish_reason: `stop`, or `length` (truncated).
         tokens: Length as the endpoint counts it, if it does.
         error: Why there is no completion, or an empty string. Never a statement about a model's skill.
+        is_too_long: Whether the endpoint refused the prompt for its length.
     """
 
     text: str
     finish_reason: FinishReason
     tokens: int | None = None
     error: str = ""
+    is_too_long: bool = False
 
 
 class OpenAIEngine:
@@ -242,7 +250,8 @@ class OpenAIEngine:
         if status in _WRONG_ADDRESS:
             hint = f"The key comes from {self._api_key_env}, which is {'set' if key else 'not set'}."
             raise UserError(f"endpoint {self.base_url}{path}, model {self.model!r}: {why}. {hint}")
-        return _failure(f"{self.base_url}: {why}")
+        is_too_long = status in _REFUSED and _TOO_LONG.search(why.lower()) is not None
+        return Answer("", "stop", error=f"{self.base_url}: {why}", is_too_long=is_too_long)
 
 
 class _TryAgain(Exception):
@@ -260,7 +269,7 @@ class _GivenUp:
         self.answer: Answer | None = None
 
     def see(self, answer: Answer) -> None:
-        self._in_a_row = self._in_a_row + 1 if answer.error else 0
+        self._in_a_row = self._in_a_row + 1 if answer.error and not answer.is_too_long else 0
         if self._in_a_row == self._limit:
             self.answer = _failure(f"not tried, since {self._limit} requests in a row failed: {answer.error}")
 

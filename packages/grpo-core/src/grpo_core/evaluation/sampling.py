@@ -45,6 +45,7 @@ class Sampled:
         prompt_ids: Tokens of the prompt; none from an endpoint.
         token_ids: Tokens of the completion; none from an endpoint.
         error: Why there is no completion, or an empty string. Never a statement about a model's skill.
+        is_too_long: Whether an endpoint refused the prompt for its length.
     """
 
     text: str
@@ -53,6 +54,7 @@ class Sampled:
     prompt_ids: tuple[int, ...] = ()
     token_ids: tuple[int, ...] = ()
     error: str = ""
+    is_too_long: bool = False
 
 
 class Sampler(Protocol):
@@ -189,7 +191,16 @@ class EndpointSampler:
             seeds = None if sampling.greedy else [endpoint_seed(questions[index].key) for index in members]
             for at, answer in self._engine.answers(prompts, limited, stop=stop, seeds=seeds):
                 is_truncated = answer.finish_reason == "length"
-                yield members[at], Sampled(answer.text, answer.tokens, is_truncated, error=answer.error)
+                yield (
+                    members[at],
+                    Sampled(
+                        answer.text,
+                        answer.tokens,
+                        is_truncated,
+                        error=answer.error,
+                        is_too_long=answer.is_too_long,
+                    ),
+                )
 
     def fits(self, question: Question, sampling: Sampling) -> bool:
         """True: what is too long the endpoint says itself."""

@@ -22,6 +22,7 @@ from grpo_core.scoring.wire import (
     NEXT_TURN,
     OPPONENT_PROMPT,
     OUT_OF_TIME,
+    REFUSED,
     decode_progress,
     decode_prompt,
     decode_score,
@@ -126,6 +127,11 @@ class Scorer:
         """Queue one completion, so that scoring overlaps with generation; arguments and errors as for `score`."""
         return self._submit(text, _row_json(row), predictions)
 
+    def refuse(self, text: str, row: Row, why: str) -> Future[Score]:
+        """Queue a completion that is invalid for a reason which its validator cannot know; see `BoundTask.refuse`."""
+        row_json = _row_json(row)
+        return self._submit_request(REFUSED + encode_request(text, row_json, [why]), row_json)
+
     def opponent_prompts(self, texts: Sequence[str], rows: Sequence[Row]) -> list[Prompt | None]:
         """The opponent's prompt for each completion of a task that has one, in order.
 
@@ -222,7 +228,9 @@ class Scorer:
             refused: Future[Score] = Future()
             refused.set_result(self._counted(self._abstention(why, "infrastructure")))
             return refused
-        request = encode_request(text, row_json, predictions)
+        return self._submit_request(encode_request(text, row_json, predictions), row_json)
+
+    def _submit_request(self, request: bytes, row_json: str) -> Future[Score]:
         fallback = None
         if self._fails_on_timeout:
             fallback = self._out_of_time(row_json, f"no answer within {self.timeout_s:g} s")
