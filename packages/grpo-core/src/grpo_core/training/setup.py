@@ -33,9 +33,11 @@ from grpo_core.task import Row
 from grpo_core.task_conditions import condition_choices
 from grpo_core.task_metrics import MetricNames, known_names
 from grpo_core.taskspec import parse_task_specs
+from grpo_core.tracking.runs import ENDLESS
 from grpo_core.training.catalogue import owner_of
 from grpo_core.training.prompted import learning_roles
 from grpo_core.training.random_state import seed_everything
+from grpo_core.training.schedules import follows_time
 from grpo_core.training.shares import accumulation, check_shares
 from grpo_core.training.world import World
 
@@ -57,8 +59,9 @@ class Setup:
         identities: Identity by task spec.
         total_steps: Steps planned.
         max_turns: Turns that a rollout may have.
-        schedule_steps: Steps that the learning rate's schedule is laid over: those first planned.
+        schedule_steps: Steps that the learning rate's schedule is laid over, those first planned; None: the time limit.
         choices: What was chosen, and why.
+        is_extension: Whether the steps were asked for in place of the planned end, so that nothing else ends the run.
     """
 
     config_yaml: str
@@ -73,8 +76,9 @@ class Setup:
     identities: Mapping[str, str]
     total_steps: int
     max_turns: int
-    schedule_steps: int
+    schedule_steps: int | None
     choices: Sequence[Choice]
+    is_extension: bool = False
 
 
 def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint: Path | None = None) -> Setup:
@@ -126,6 +130,8 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
         if task.opponent is not None or needs_opponent(task)
     }
     total_steps, why = planned_steps(config, sum(map(len, kept.values())))
+    schedule_steps = None if total_steps >= ENDLESS else total_steps
+    choices += _schedule_choices(trainer, schedule_steps)
     return Setup(
         config_yaml=to_yaml(config, leave_out=open_settings(config, involved)),
         policy=policy,
@@ -139,7 +145,7 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
         identities={task.spec: task.identity for task in bound},
         total_steps=total_steps,
         max_turns=max(task.task.max_turns if task.has_turns else 1 for task in bound),
-        schedule_steps=total_steps,
+        schedule_steps=schedule_steps,
         choices=[*policy.choices, *choices, Choice("steps", str(total_steps), why)],
     )
 
@@ -219,8 +225,7 @@ def planned_steps(config: RunConfig, n_rows: int) -> tuple[int, str]:
         return trainer.max_steps, "trainer.max_steps"
     per_epoch = n_rows / trainer.prompts_per_step
     if trainer.num_train_epochs is None and trainer.max_minutes is not None:
-        # The schedule needs a length; a time limit alone does not say one, so it ends the run long before this.
-        return 10**9, f"until trainer.max_minutes={trainer.max_minutes:g}"
+        return ENDLESS, f"until trainer.max_minutes={trainer.max_minutes:g}"
     epochs = 1.0 if trainer.num_train_epochs is None else trainer.num_train_epochs
     return math.ceil(epochs * per_epoch), f"{epochs:g} epochs of {n_rows} rows at {trainer.prompts_per_step} a step"
 
@@ -263,6 +268,13 @@ def _probe_choices(trainer: TrainerConfig) -> list[Choice]:
         return []
     why = "micro-batches hold completions of like length, which are no random sample; set micro_batch_prompts"
     return [Choice("trainer.gradient_noise_scale", "unavailable", why)]
+
+
+def _schedule_choices(trainer: TrainerConfig, schedule_steps: int | None) -> list[Choice]:
+    if not follows_time(trainer, schedule_steps):
+        return []
+    why = f"no number of steps is planned: warm-up and decay follow the share of {trainer.max_minutes:g} minutes"
+    return [Choice("schedule", f"{trainer.lr_scheduler_type}, over time", f"{why}; a resume is not bit for bit")]
 
 
 def _check_context(config: RunConfig, policy: Policy) -> None:
