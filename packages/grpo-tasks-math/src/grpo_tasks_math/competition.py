@@ -150,7 +150,7 @@ def validate(text: str, row: CompetitionRow) -> Verdict:
 
     Raises:
         Invalid: there is none.
-        TimeoutError: the verifier ran out of time; the completion is not scored.
+        TimeoutError: the verifier ran out of time, so the completion fails (`on_timeout`).
     """
     verdict = verdict_of(row.answer, _own_solution(text))
     if verdict is Verdict.UNPARSABLE:

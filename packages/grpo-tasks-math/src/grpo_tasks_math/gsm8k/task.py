@@ -73,7 +73,7 @@ def validate(text: str, row: GSM8KRow, config: GSM8KConfig) -> Verdict:
 
     Raises:
         Invalid: there is none.
-        TimeoutError: the verifier ran out of time; the completion is not scored.
+        TimeoutError: the verifier ran out of time, so the completion fails (`on_timeout`).
     """
     verdict = _verdict(text, row, config)
     if verdict is Verdict.UNPARSABLE:
