@@ -33,8 +33,8 @@ ACCURATE = 2.0
 def accuracy(completion: str, gold: str) -> float:
     """Return 2·[the final answer equals `gold`].
 
-    An answer whose symbolic check runs out of time or memory is not shown to be right, so it counts as wrong, here and in
-    the other rewards: no completion raises.
+    An answer whose symbolic check runs out of time or memory is not shown to be right, so it counts as wrong, here and
+    in the other rewards: no completion raises.
     """
     return ACCURATE * _is_correct(gold, completion)
 

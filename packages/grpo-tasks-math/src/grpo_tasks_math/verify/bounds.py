@@ -1,7 +1,7 @@
 r"""Size bounds of what the symbolic engine is given, estimated without evaluating anything.
 
-An answer beyond them is wrong by rule: `10^{10^{10}}`, `(10^{10})!` or `(x+y+z)^{100}` costs its author the point and the
-verifier microseconds. Sizes are upper bounds in floating point, so no tower, factorial or product is ever built here.
+An answer beyond them is wrong by rule: `10^{10^{10}}`, `(10^{10})!` or `(x+y+z)^{100}` costs its author the point and
+the verifier microseconds. Sizes are upper bounds in floating point, so no tower, factorial or product is built here.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class _Estimator:
         while (token := self._peek()) and token not in (")", "]", "}", "+", "-"):
             if self._tokens[self._position]["break"]:
                 break
-            is_quotient = self._take("/")
+            is_quotient = bool(self._take("/"))
             if not is_quotient:
                 self._take("*")
             size = self._multiply(size, self._power(), is_quotient=is_quotient)
