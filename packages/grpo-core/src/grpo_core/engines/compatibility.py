@@ -75,7 +75,7 @@ def check_requests(requests: Iterable[Request], sampling: Sampling, config: Pret
             raise UserError(
                 f"request {index} (prompt {request.key.prompt_id!r}) does not fit: prompt {prompt} + "
                 f"max_completion_length {completion} = {prompt + completion} tokens, {excess} more than {most}, {why}. "
-                f"Lower max_completion_length or max_prompt_length by {excess} together."
+                f"Lower max_completion_length by {excess}, or shorten the prompt."
             )
 
 

@@ -19,6 +19,7 @@ from grpo_core.evaluation.conversations import matchups
 from grpo_core.evaluation.memory import tokens_that_fit
 from grpo_core.evaluation.plan import settings_of
 from grpo_core.evaluation.results import Evaluation
+from grpo_core.evaluation.room import check_room
 from grpo_core.evaluation.rows import held_out, subset
 from grpo_core.evaluation.sampling import EngineSampler, Sampler
 from grpo_core.evaluation.settings import EvaluationSettings
@@ -26,6 +27,7 @@ from grpo_core.mixture import task_labels
 from grpo_core.opponents import EndpointOpponent, OpponentSampler
 from grpo_core.policy.policy import Policy
 from grpo_core.scoring import Scorer
+from grpo_core.task import Row
 from grpo_core.task_conditions import condition_choices
 from grpo_core.taskspec import parse_task_specs
 
@@ -64,6 +66,15 @@ class AskedTask:
     task: BoundTask
     settings: EvaluationSettings
 
+    @property
+    def rows(self) -> list[Row]:
+        """The rows that are evaluated.
+
+        Raises:
+            UserError: the settings' share of them is out of range.
+        """
+        return subset(self.task.rows(), self.settings.subset_frac)
+
 
 def asked_tasks(
     task: str, given: Mapping[str, Any], ours: EvaluationSettings
@@ -89,7 +100,7 @@ def asked_tasks(
         settings, wishes = settings_of(each, given, ours)
         choices += wishes
         asked[label] = AskedTask(held_out(each, size=settings.size, split=settings.split), settings)
-        subset(asked[label].task.rows(), settings.subset_frac)  # a share out of range is refused before a model loads
+        _ = asked[label].rows  # a share out of range is refused before a model loads
     return asked, choices
 
 
@@ -105,6 +116,13 @@ def evaluate_model(
     from grpo_core.policy.load import load_policy
 
     policy = load_policy(model, adapter=adapter, device=loading.device, precision=loading.precision)
+    choices = [
+        choice
+        for label, asked in tasks.items()
+        for choice in check_room(label, asked.task, asked.rows, asked.settings, policy)
+    ]
+    for callback in callbacks:
+        callback.on_choices(choices)
     tokens = tokens_that_fit(policy.model, policy.device, loading.max_batch_tokens)
     engine = NativeEngine(policy.model.eval(), policy.tokenizer, max_batch_tokens=tokens)
     sampler = EngineSampler(
@@ -150,7 +168,7 @@ def evaluate_with(
                 opponent = _endpoint_opponent(task)
             found[label] = evaluate_rows(
                 task,
-                subset(task.rows(), settings.subset_frac),
+                asked.rows,
                 sampler=sampler,
                 scorer=resources.enter_context(loading.scorer(task)),
                 sampling=settings.sampling,

@@ -27,7 +27,6 @@ from grpo_core.evaluation.memory import tokens_that_fit
 from grpo_core.evaluation.plan import EvaluationPlan, settled
 from grpo_core.evaluation.ranks import Alone, Ranks, evaluate_together
 from grpo_core.evaluation.results import Evaluation, RowRates
-from grpo_core.evaluation.rows import subset
 from grpo_core.evaluation.sampling import EngineSampler
 from grpo_core.evaluation.settings import OPEN, EvaluationSettings, Open
 from grpo_core.model_source import ModelSource
@@ -127,6 +126,7 @@ class EvaluationCallback(TrainerCallback):
             policy.tokenizer,
             tokens_at_once=tokens,
             prompts_at_once=self._tasks[due[0]].settings.batch_size,
+            max_context=policy.max_context,
             warn=_warn,
         )
         metrics: dict[str, float] = {}
@@ -170,7 +170,7 @@ class EvaluationCallback(TrainerCallback):
                     warn=_warn,
                 )
 
-            return evaluate_together(subset(asked.task.rows(), settings.subset_frac), evaluate, ranks, policy.in_step)
+            return evaluate_together(asked.rows, evaluate, ranks, policy.in_step)
 
     def _log(self, metrics: dict[str, float], state: Any, control: Any) -> None:
         if self._trainer is None:

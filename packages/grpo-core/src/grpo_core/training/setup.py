@@ -21,6 +21,7 @@ from grpo_core.episodes import needs_opponent
 from grpo_core.errors import DataError, UserError
 from grpo_core.evaluation.held_out import HeldOutTask, held_out_tasks
 from grpo_core.evaluation.plan import open_settings
+from grpo_core.evaluation.room import check_room
 from grpo_core.mixture import Mixture, RowOrder, task_labels
 from grpo_core.model_source import model_source
 from grpo_core.opponents import OpponentSampler
@@ -112,6 +113,8 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
     choices = [*accumulation(trainer, world), *condition_choices(involved), *_probe_choices(trainer), *said]
     policy = _policy(config, checkpoint, world)
     _check_context(config, policy)
+    for label, each in held.items():
+        choices += check_room(label, each.task, each.rows, each.plan.settings, policy)
     if trainer.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
     kept: dict[str, list[Row]] = {}
@@ -283,8 +286,22 @@ def _check_context(config: RunConfig, policy: Policy) -> None:
         raise UserError(
             f"trainer.max_completion_length={trainer.max_completion_length} leaves no room for a prompt: "
             f"the model's context is {limit} tokens, {limit} - {trainer.max_completion_length} = "
-            f"{limit - trainer.max_completion_length}."
+            f"{limit - trainer.max_completion_length}. Lower it, as to {limit // 2}."
         )
+
+
+def _length_advice(trainer: TrainerConfig, shortest: int, completion: int, context: int | None) -> str:
+    """What lets a task's shortest prompt fit."""
+    if context is not None and shortest >= context:
+        return "Use a model with a longer context, or options of the task that make its prompts shorter."
+    settings = []
+    if shortest > trainer.max_prompt_length:
+        settings.append(f"trainer.max_prompt_length={shortest} or more")
+    if context is not None and shortest + completion > context:
+        settings.append(f"trainer.max_completion_length={context - shortest} or less")
+    if not settings:
+        return "Set a larger trainer.max_gold_length, or leave it out."
+    return f"The shortest prompt fits with {' and '.join(settings)}."
 
 
 def _encode_rows(
@@ -308,7 +325,8 @@ def _encode_rows(
             policy=trainer.overlong_prompts,
         )
     except DataError as error:
-        raise DataError(f"task {task.name!r}: {error} The limit is {longest} tokens: {why}.") from None
+        advice = _length_advice(trainer, min(map(len, ids.values()), default=0), completion, policy.max_context)
+        raise DataError(f"task {task.name!r}: {error} The limit is {longest} tokens: {why}. {advice}") from None
     said = []
     if report.dropped or report.truncated:
         said.append(Choice("rows", f"{task.name}: {report}", f"longer than {longest} tokens: {why}"))
