@@ -11,6 +11,7 @@ import pytest
 from grpo_core import UserError, evaluate
 from grpo_core.callbacks import Callback, Choice
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
+from grpo_core.engines.compatibility import max_context
 from grpo_core.errors import DataError
 from grpo_core.policy.load import load_policy
 from grpo_core.training.trainer import train
@@ -74,7 +75,7 @@ def results(task: str, watch: Watch, **settings: Any) -> Mapping[str, Any]:
 
 
 def test_the_context_of_the_model() -> None:
-    assert load_policy("tiny", device="cpu").max_context == CONTEXT
+    assert max_context(load_policy("tiny", device="cpu").model) == CONTEXT
 
 
 def test_prompts_that_leave_room_are_answered_without_a_word(task: str) -> None:

@@ -79,6 +79,12 @@ def check_requests(requests: Iterable[Request], sampling: Sampling, config: Pret
             )
 
 
+def max_context(model: PreTrainedModel) -> int | None:
+    """Tokens that a prompt and its completion may have together, if the model bounds them."""
+    limits = length_limits(model.config.get_text_config(decoder=True))
+    return limits[0].tokens if limits else None
+
+
 def _limits(config: PretrainedConfig) -> Iterator[LengthLimit]:
     context = getattr(config, "max_position_embeddings", None)
     if context:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 from grpo_core.binding import BoundTask
 from grpo_core.engines.base import SampleKey
-from grpo_core.engines.compatibility import length_limits
+from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.encode import encode_prompt
 from grpo_core.engines.native import NativeEngine
 from grpo_core.engines.openai import OpenAIEngine
@@ -38,11 +38,10 @@ class PolicyOpponent:
         )
         with playing as policy, policy.precision():
             engine = NativeEngine(policy.model, policy.tokenizer)
-            limits = length_limits(policy.model.config.get_text_config(decoder=True))
             made = EngineOpponent(
                 engine,
                 lambda prompt: encode_prompt(policy.tokenizer, prompt),
-                max_context=limits[0].tokens if limits else None,
+                max_context=max_context(policy.model),
             )
             return made.sample(prompts, opponent, keys)
 

@@ -112,6 +112,7 @@ def evaluate_model(
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, Evaluation]:
     """Load a model and evaluate it on tasks, by label; arguments as for `evaluate` and its parts."""
+    from grpo_core.engines.compatibility import max_context
     from grpo_core.engines.native import NativeEngine
     from grpo_core.policy.load import load_policy
 
@@ -130,7 +131,7 @@ def evaluate_model(
         policy.tokenizer,
         tokens_at_once=tokens,
         prompts_at_once=next((asked.settings.batch_size for asked in tasks.values()), None),  # the same for all
-        max_context=policy.max_context,
+        max_context=max_context(policy.model),
         warn=teller(callbacks),
     )
     with policy.precision():

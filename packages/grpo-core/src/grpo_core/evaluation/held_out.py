@@ -12,6 +12,7 @@ from grpo_core.binding import BoundTask, bind
 from grpo_core.callbacks import Callback, Choice, EvalPhase
 from grpo_core.config import RunConfig
 from grpo_core.engines.base import Engine
+from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.opponent import opponent_sampler
 from grpo_core.episodes import needs_opponent
 from grpo_core.errors import UserError
@@ -167,7 +168,7 @@ class HeldOutEvaluator:
             policy.tokenizer,
             tokens_at_once=config.engine.max_batch_tokens,
             prompts_at_once=config.eval.batch_size,
-            max_context=policy.max_context,
+            max_context=max_context(policy.model),
             warn=self._warn,
         )
         self._folders: dict[str, EvaluationFolder] = {}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from grpo_core.binding import BoundTask
 from grpo_core.callbacks import Choice
+from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.encode import encode_prompt
 from grpo_core.errors import UserError
 from grpo_core.evaluation.sampling import answer_limit
@@ -32,26 +33,26 @@ def check_room(
     Raises:
         UserError: no row can be answered, or a prompt cannot be encoded.
     """
-    max_context = policy.max_context
+    context = max_context(policy.model)
     lengths = [len(encode_prompt(policy.tokenizer, task.prompt(row))) for row in rows]
-    if max_context is None or not lengths:
+    if context is None or not lengths:
         return []
-    if min(lengths) >= max_context:
+    if min(lengths) >= context:
         raise UserError(
             f"{label}: none of its {len(rows)} held-out rows can be answered: the shortest prompt has {min(lengths)} "
-            f"tokens, and the model's context is {max_context}. Use a model with a longer context, or options of the "
+            f"tokens, and the model's context is {context}. Use a model with a longer context, or options of the "
             f"task that make its prompts shorter (grpo tasks show {task.name} lists them)."
         )
     limit = answer_limit(task.task.max_completion_length, settings.max_completion_length)
-    overlong = [length for length in lengths if length >= max_context]
-    cramped = [length for length in lengths if max_context - limit < length < max_context]
+    overlong = [length for length in lengths if length >= context]
+    cramped = [length for length in lengths if context - limit < length < context]
     choices = []
     if cramped:
         value = f"{label}: {len(cramped)} of {len(rows)} answers have room for fewer than {limit} tokens"
-        why = f"the model's context is {max_context}; the longest of these prompts, {max(cramped)}, leaves "
-        choices.append(Choice("held-out", value, f"{why}{max_context - max(cramped)}"))
+        why = f"the model's context is {context}; the longest of these prompts, {max(cramped)}, leaves "
+        choices.append(Choice("held-out", value, f"{why}{context - max(cramped)}"))
     if overlong:
         value = f"{label}: {len(overlong)} of {len(rows)} rows cannot be answered and are not scored"
-        why = f"their prompts, of up to {max(overlong)} tokens, fill the model's context of {max_context}"
+        why = f"their prompts, of up to {max(overlong)} tokens, fill the model's context of {context}"
         choices.append(Choice("held-out", value, why))
     return choices

@@ -17,6 +17,7 @@ import torch  # noqa: TID253 - this module is imported only to be used inside a 
 from transformers import Trainer, TrainerCallback  # noqa: TID253 - likewise; its class is what a trainer takes
 
 from grpo_core.callbacks import EvalPhase
+from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.native import NativeEngine
 from grpo_core.engines.opponent import opponent_sampler
 from grpo_core.errors import UserError
@@ -126,7 +127,7 @@ class EvaluationCallback(TrainerCallback):
             policy.tokenizer,
             tokens_at_once=tokens,
             prompts_at_once=self._tasks[due[0]].settings.batch_size,
-            max_context=policy.max_context,
+            max_context=max_context(policy.model),
             warn=_warn,
         )
         metrics: dict[str, float] = {}

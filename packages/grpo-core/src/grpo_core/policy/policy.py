@@ -18,7 +18,6 @@ from torch import Tensor
 from grpo_core.algorithms.hidden_states import CompletionStates
 from grpo_core.algorithms.packing import Pack, packed_states
 from grpo_core.callbacks import Choice
-from grpo_core.engines.compatibility import length_limits
 from grpo_core.errors import UserError
 from grpo_core.model_source import ModelSource
 from grpo_core.policy.parts import gathered_state
@@ -80,12 +79,6 @@ class Policy:
     def is_adapter(self) -> bool:
         """Whether only an adapter is trained."""
         return hasattr(self.model, "peft_config")
-
-    @property
-    def max_context(self) -> int | None:
-        """Tokens that a prompt and its completion may have together, if the model bounds them."""
-        limits = length_limits(self.model.config.get_text_config(decoder=True))
-        return limits[0].tokens if limits else None
 
     @property
     def wide(self) -> torch.dtype:

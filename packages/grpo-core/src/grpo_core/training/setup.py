@@ -15,6 +15,7 @@ from grpo_core.binding import BoundTask, bind
 from grpo_core.callbacks import Choice
 from grpo_core.config import RunConfig, TrainerConfig, to_yaml
 from grpo_core.curriculum import LadderCurriculum, PassRateCurriculum
+from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.encode import encode_prompt
 from grpo_core.engines.opponent import opponent_sampler
 from grpo_core.episodes import needs_opponent
@@ -281,7 +282,7 @@ def _schedule_choices(trainer: TrainerConfig, schedule_steps: int | None) -> lis
 
 
 def _check_context(config: RunConfig, policy: Policy) -> None:
-    trainer, limit = config.trainer, policy.max_context
+    trainer, limit = config.trainer, max_context(policy.model)
     if limit is not None and trainer.max_completion_length >= limit:
         raise UserError(
             f"trainer.max_completion_length={trainer.max_completion_length} leaves no room for a prompt: "
@@ -312,9 +313,10 @@ def _encode_rows(
     longest = trainer.max_prompt_length
     why = f"max_prompt_length={trainer.max_prompt_length}"
     completion = min(trainer.max_completion_length, task.task.max_completion_length or trainer.max_completion_length)
-    if policy.max_context is not None and policy.max_context - completion < longest:
-        longest = policy.max_context - completion
-        why = f"the model's context {policy.max_context} less {completion} for the completion"
+    context = max_context(policy.model)
+    if context is not None and context - completion < longest:
+        longest = context - completion
+        why = f"the model's context {context} less {completion} for the completion"
     try:
         report = filter_rows(
             rows,
@@ -325,7 +327,7 @@ def _encode_rows(
             policy=trainer.overlong_prompts,
         )
     except DataError as error:
-        advice = _length_advice(trainer, min(map(len, ids.values()), default=0), completion, policy.max_context)
+        advice = _length_advice(trainer, min(map(len, ids.values()), default=0), completion, context)
         raise DataError(f"task {task.name!r}: {error} The limit is {longest} tokens: {why}. {advice}") from None
     said = []
     if report.dropped or report.truncated:
