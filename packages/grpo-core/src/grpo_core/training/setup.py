@@ -114,8 +114,8 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
     choices = [*accumulation(trainer, world), *condition_choices(involved), *_probe_choices(trainer), *said]
     policy = _policy(config, checkpoint, world)
     _check_context(config, policy)
-    for label, each in held.items():
-        choices += check_room(label, each.task, each.rows, each.plan.settings, policy)
+    for label, one in held.items():
+        choices += check_room(label, one.task, one.rows, one.plan.settings, policy)
     if trainer.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
     kept: dict[str, list[Row]] = {}
