@@ -16,6 +16,7 @@ from dataclasses import fields
 from grpo_core.errors import InfrastructureError
 from grpo_core.killable import worker as program
 from grpo_core.killable.crew import Crew, fork_lock
+from grpo_core.killable.importing import refuse_at_import
 from grpo_core.killable.outcome import Outcome, PoolStats
 from grpo_core.killable.process import Answer, Item, Launch, WorkerProcess
 from grpo_core.killable.quarantine import Quarantine
@@ -83,6 +84,7 @@ class Dispatcher:
 
         Raises:
             InfrastructureError: the pool is closed.
+            UserError: a task file is being imported.
         """
         with self._lock:
             self._require_open()
@@ -128,6 +130,8 @@ class Dispatcher:
     def _require_open(self) -> None:
         if self._is_closed:
             raise InfrastructureError(f"the pool of {self._launch.name!r} workers is closed; make a new one.")
+        if self._thread is None:
+            refuse_at_import(f"the pool of {self._launch.name!r} workers")
 
     def _wake(self) -> None:
         if self._thread is None:

@@ -13,7 +13,7 @@ from grpo_core.errors import UserError
 from grpo_core.killable.dispatcher import Dispatcher
 from grpo_core.killable.outcome import Outcome, PoolStats
 from grpo_core.killable.process import JSON, Item, Launch
-from grpo_core.killable.worker import IN_WORKER_VARIABLE, MAX_FRAME_BYTES
+from grpo_core.killable.worker import MAX_FRAME_BYTES
 
 T = TypeVar("T")
 
@@ -29,14 +29,6 @@ def default_workers() -> int:
 def usable_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def inside_worker() -> bool:
-    """Whether this process is a worker of a `KillablePool`, or was started by one.
-
-    It has a deadline already. With workers of its own, waiting for them would count against that deadline.
-    """
-    return os.environ.get(IN_WORKER_VARIABLE) == "1"
 
 
 class KillablePool:

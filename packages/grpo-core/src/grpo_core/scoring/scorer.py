@@ -15,7 +15,7 @@ from pydantic_core import PydanticSerializationError
 from grpo_core.binding import MAX_WHY_CHARS, BoundTask, load_task
 from grpo_core.errors import DataError, UserError
 from grpo_core.game import Move
-from grpo_core.killable import KillablePool, Outcome
+from grpo_core.killable import KillablePool, Outcome, refuse_at_import
 from grpo_core.killable.pool import gather_all, wait_all
 from grpo_core.scoring.abstention import ScorerStats, check_abstentions, count_reasons
 from grpo_core.scoring.wire import (
@@ -75,6 +75,7 @@ class Scorer:
         memory_mib: int | None = 4096,
         max_abstain_share: float | None = None,
     ) -> None:
+        refuse_at_import("Scorer()")
         self.task = load_task(task) if isinstance(task, str) else task
         self.timeout_s = self.task.task.timeout_s if timeout_s is None else timeout_s
         if not 0 < self.timeout_s < float("inf"):

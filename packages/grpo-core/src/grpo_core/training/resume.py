@@ -15,6 +15,7 @@ from grpo_core.checkpoints import CheckpointStore, check_run, read_json
 from grpo_core.config import RunConfig, flatten, load_config, resolve
 from grpo_core.config.layers import shown
 from grpo_core.errors import UserError
+from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.tracking.observe import Observers, observe
 from grpo_core.tracking.presence import working_in
 from grpo_core.tracking.runs import ENDLESS, has_ended
@@ -54,6 +55,7 @@ def resume(
         UserError: not a run, one that another process works in, no such or a damaged checkpoint, nothing left to do,
             or something differs that is not allowed to.
     """
+    refuse_in_worker("resume()")
     path = Path(run_dir)
     check_run(path)
     config = _config(path, stop_after)

@@ -20,6 +20,7 @@ from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
 from grpo_core.evaluation.held_out import HeldOutEvaluator
 from grpo_core.evaluation.memory import peak_memory_mib
+from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.policy.policy import REFERENCE_DIR
 from grpo_core.rollout import Rollout
 from grpo_core.scoring import check_abstentions, reason_head
@@ -76,6 +77,7 @@ def train(
         AbstentionLimitError: too many of a task's completions could not be scored.
         NonFiniteError: the model broke down.
     """
+    refuse_in_worker("train()")
     resolved = resolve(config or RunConfig())
     with ExitStack() as lock, ExitStack() as resources:  # unlocked when everything else is closed
         world = resources.enter_context(joined(resolved.config.device))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from grpo_core import inside_worker
+from grpo_core import inside_worker, refuse_at_import
 from grpo_tasks_code.sandbox import levels, process
 from grpo_tasks_code.sandbox.arguments import (
     DEFAULT_MEMORY_MIB,
@@ -71,10 +71,11 @@ class Sandbox(Executor):
 
         Raises:
             SandboxUnavailableError: none that is allowed works here.
-            UserError: there is no such level.
+            UserError: there is no such level, or a task file is being imported.
         """
         with self._lock:
             if self._level is None:
+                refuse_at_import("the sandbox")
                 self._level, server = levels.chosen(self._forced, allow_weak=self._allow_weak)
                 self._pools["plain"] = ServerPool(server.level, self.workers)
                 self._pools["plain"].add(server)
