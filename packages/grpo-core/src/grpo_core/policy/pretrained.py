@@ -164,7 +164,7 @@ def _tokenizer(location: str, gguf: Mapping[str, str]) -> Any:
 def _model(location: str, dtype: torch.dtype, options: Mapping[str, Any]) -> Any:
     from transformers import AutoModelForCausalLM
 
-    model, found = AutoModelForCausalLM.from_pretrained(
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
         location,
         dtype=dtype,
         trust_remote_code=False,
@@ -172,6 +172,7 @@ def _model(location: str, dtype: torch.dtype, options: Mapping[str, Any]) -> Any
         output_loading_info=True,
         **options,
     )
+    model, found = loaded  # which its annotation does not know of
     if missing := sorted(found["missing_keys"]):
         raise _Unusable(f"its weights lack {_listed(missing)}; they are incomplete, or of another model type.")
     own = {_numberless(name) for name in model.state_dict()}
