@@ -44,6 +44,13 @@ def test_every_broken_plugin_is_a_row_with_its_package_and_its_error(listing: di
         assert rows[name]["distribution"] == f"grpo-plugin-{name} 1.0"
 
 
+def test_no_completion_can_abstain_by_taking_too_long_in_our_own_tasks() -> None:
+    host = PluginHost(only=("math", "code", "chess", "games"))
+    ours = {f"{plugin}.{name}": task.on_timeout for plugin in host.names for name, task in host.tasks(plugin).items()}
+
+    assert len(ours) >= 20 and set(ours.values()) == {"fail"}, ours
+
+
 def test_the_sound_ones_are_listed_all_the_same(listing: dict[str, Any]) -> None:
     names = {row["name"] for row in listing["tasks"]}
 

@@ -6,9 +6,10 @@ import re
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 from grpo_core import Invalid, Opponent, Row, Task, TaskConfig, reward
-from grpo_core.rewards import graduated
+from grpo_core.rewards import graduated, weighted_sum
 
 
 class Sum(Row):
@@ -60,6 +61,24 @@ def without_torch(text: str) -> float:
 
 sums = Task("sums", load, prompt, validate, [right, without_torch], config=Sums, timeout_s=20.0)
 
+
+@reward(weight=0.1)
+def decimal(text: str) -> float:
+    return float(text.isdecimal())
+
+
+bounded = Task(
+    "bounded",
+    load,
+    prompt,
+    validate,
+    [right, decimal, without_torch],
+    config=Sums,
+    compose=weighted_sum(invalid=-0.5),
+    timeout_s=20.0,
+    on_timeout="fail",
+)
+
 laddered = Task("laddered", load, prompt, validate, [right], config=Sums, compose=graduated())
 
 
@@ -76,3 +95,4 @@ def agreed(answer: int, predictions: tuple[str, ...]) -> float:
 
 
 guess = Task("guess", load, prompt, validate, [agreed], config=Sums, opponent=Opponent(prompt=asks), timeout_s=20.0)
+bounded_guess = replace(guess, name="bounded_guess", on_timeout="fail")

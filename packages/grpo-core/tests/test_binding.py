@@ -12,7 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core import Invalid, Opponent, Row, Score, Task, TaskConfig, UserError, graduated, load_task, reward
+from grpo_core import (
+    Invalid,
+    Opponent,
+    Row,
+    Score,
+    Task,
+    TaskConfig,
+    UserError,
+    graduated,
+    load_task,
+    reward,
+    weighted_sum,
+)
 from grpo_core.errors import DataError, InfrastructureError
 from grpo_core.task.bound import MAX_WHY_CHARS, BoundTask, as_prompt
 from grpo_core.task.spec import TaskSpec
@@ -210,6 +222,22 @@ def test_a_reward_that_fails_abstains_and_is_named(function: Callable[..., float
 
     assert (score.value, score.parts, score.valid, score.solved, score.fault) == (None, {}, False, False, fault)
     assert why in score.why and len(score.why) <= MAX_WHY_CHARS
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "fault"),
+    [(run_out_of_time, -0.5, ""), (crash, None, "reward"), (lose_the_worker, None, "infrastructure")],
+)
+def test_a_task_can_say_that_a_time_out_is_wrong(
+    function: Callable[..., float], value: float | None, fault: str
+) -> None:
+    limited = bound(rewards=(function, brevity), compose=weighted_sum(invalid=-0.5), on_timeout="fail")
+    score = limited.score("3", FIRST)
+
+    assert (score.value, score.valid, score.solved, score.fault) == (value, False, False, fault)
+    if value is not None:
+        assert score.parts == {"run_out_of_time": 0.0, "brevity": 0.0}  # what an empty text earns
+        assert score.why == "reward run_out_of_time() ran out of time: the symbolic check"
 
 
 @pytest.mark.parametrize(("maximum", "raw"), [(1.0, 0.1 + 0.2 + 0.7 + 1e-12), (1e6, 1e6 + 0.5)])
@@ -541,7 +569,7 @@ def test_identity_changes_with_whatever_changes_a_score(changed: dict[str, Any])
 
 
 def test_identity_does_not_depend_on_what_leaves_scores_alone() -> None:
-    assert bound(timeout_s=9.0, default_model="tiny").identity == bound().identity
+    assert bound(timeout_s=9.0, on_timeout="fail", default_model="tiny").identity == bound().identity
 
 
 IDENTITY = """

@@ -60,9 +60,14 @@ class Watched:
         self.clock = Clock()
         self.progress = Progress(console, RunConfig.model_validate(settings), quiet=quiet, clock=self.clock)
 
-    def start(self, tasks: Sequence[str] = ("math.arithmetic",), total: int | None = 200) -> None:
+    def start(
+        self,
+        tasks: Sequence[str] = ("math.arithmetic",),
+        total: int | None = 200,
+        seconds_left: float | None = None,
+    ) -> None:
         counts = dict.fromkeys(tasks, (128, 512))
-        self.progress.on_run_start(RunInfo(Path("training_runs/run_1"), counts, CHOICES, total))
+        self.progress.on_run_start(RunInfo(Path("training_runs/run_1"), counts, CHOICES, total, seconds_left))
 
     def step(self, number: int, samples: Sequence[Sample] = (), **metrics: float) -> None:
         self.clock.now += 0.5
@@ -209,8 +214,8 @@ def test_what_abstained_and_what_is_missing_is_said() -> None:
 
 
 def test_a_time_limit_bounds_the_eta() -> None:
-    run = Watched(trainer={"max_minutes": 0.5})
-    run.start(total=1000)
+    run = Watched()
+    run.start(total=1000, seconds_left=30.0)
     run.step(1)  # 999 steps of 0.5 s are more than the 29.5 s left
     assert "ETA 0:30" in run.shown[-1]
 

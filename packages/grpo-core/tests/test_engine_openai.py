@@ -178,9 +178,12 @@ def test_cutting_at_stop_strings() -> None:
     assert cut_at_stop("", ()) == ("", False)
 
 
-def test_no_text_at_all_is_an_empty_completion(endpoint: Endpoint) -> None:
-    endpoint.respond = lambda handler, n: handler.say(None)
+def test_an_empty_text_is_a_completion_and_no_text_is_none(endpoint: Endpoint) -> None:
+    endpoint.respond = lambda handler, n: handler.say("")
     assert ask(engine(endpoint)) == [Answer("", "stop", tokens=3)]
+    endpoint.respond = lambda handler, n: handler.say(None)
+    assert ask(engine(endpoint)) == [Answer("", "stop", error="a reply without text")]
+    assert len(endpoint.seen) == 2  # not repeated: drawing until there is a text would choose among completions
 
 
 def test_a_filtered_answer_is_no_completion(endpoint: Endpoint) -> None:
@@ -297,6 +300,29 @@ def test_a_refused_prompt_does_not_harm_the_others(endpoint: Endpoint) -> None:
     assert [answers[index].text for index in range(3)] == ["4", "", "4"]
     assert "HTTP 400" in answers[1].error
     assert len(endpoint.seen) == 3  # asking again would not help
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        '{"error": {"message": "...", "code": "context_length_exceeded"}}',  # OpenAI
+        '{"message": "This model\'s maximum context length is 512 tokens. However, you requested 900"}',  # vLLM
+        '{"message": "The input (900 tokens) is longer than the model\'s context length (512 tokens)."}',  # SGLang
+        '{"error": {"type": "exceed_context_size_error", "message": "..."}}',  # llama.cpp
+        '{"error": "Input validation error: `inputs` is too long"}',
+    ],
+)
+def test_a_prompt_refused_for_its_length_is_told_apart(endpoint: Endpoint, error: str) -> None:
+    endpoint.respond = lambda handler, n: handler.send(400, error.encode())
+    answers = ask(engine(endpoint, concurrency=1), n=5)
+    assert all(answer.is_too_long and "HTTP 400" in answer.error for answer in answers)
+    assert len(endpoint.seen) == 5  # it is not down, so that the rest is tried
+
+
+@pytest.mark.parametrize("error", ["unknown argument top_k", "max_tokens is too large: 99999"])
+def test_a_request_that_is_wrong_is_not_a_prompt_that_is_too_long(endpoint: Endpoint, error: str) -> None:
+    endpoint.respond = lambda handler, n: handler.send(400, json.dumps({"error": error}).encode())
+    assert not ask(engine(endpoint))[0].is_too_long
 
 
 def test_a_dead_endpoint_is_given_up_early() -> None:

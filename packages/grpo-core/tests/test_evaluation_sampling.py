@@ -90,6 +90,34 @@ def test_a_single_completion_is_asked_however_large() -> None:
     assert engine.batches == [1, 1]
 
 
+# --- the model's context
+
+
+@dataclass
+class Limits:
+    """An engine that notes how long each completion may be."""
+
+    seen: dict[str, int] = field(default_factory=dict)
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
+        for index, request in enumerate(requests):
+            self.seen[request.key.prompt_id] = request.limit(sampling)
+            yield index, Completion((1,), (-0.1,), "a", "stop", 0)
+
+    def sync(self, version: int) -> None:
+        raise AssertionError("an evaluation changes no weights")
+
+
+def test_an_answer_has_the_room_that_its_prompt_leaves() -> None:
+    engine = Limits()
+    sampler = EngineSampler(engine, Letters(), max_context=10)
+    asked = [Question("x" * length, SampleKey(0, 0, str(length), 0)) for length in (3, 4, 5, 9, 10, 11)]
+    found = answers(sampler, asked)
+    assert engine.seen == {"3": LIMIT, "4": LIMIT, "5": 5, "9": 1}
+    assert [answer.is_too_long for answer in found] == [False] * 4 + [True] * 2
+    assert found[4].error == "the prompt has 10 tokens, and the model's context is 10"
+
+
 # --- out of memory
 
 

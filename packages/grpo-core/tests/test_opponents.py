@@ -10,7 +10,9 @@ import pytest
 from grpo_core.engines.base import Request, SampleKey, Sampling
 from grpo_core.engines.completion import Completion
 from grpo_core.engines.openai import OpenAIEngine
-from grpo_core.errors import UserError
+from grpo_core.errors import EmptyPromptError, UserError
+from grpo_core.policy.load import load_policy
+from grpo_core.rollouts.model_opponents import PolicyOpponent
 from grpo_core.rollouts.opponents import (
     EndpointOpponent,
     EngineOpponent,
@@ -123,8 +125,24 @@ def test_a_prompt_that_crashes_is_not_scored_as_if_nobody_guessed_right(scorer: 
     fake = Fake()
     (score,) = play_opponents(scorer, ["666"], scorer.task.rows()[:1], fake, keys=keys(1))
     assert (score.value, score.fault) == (None, "reward")
-    assert "opponent's prompt could not be made" in score.why
+    assert score.why == "opponent prompt raised RuntimeError (guessing.py:18): cursed"
     assert fake.calls == []
+
+
+def test_a_question_that_the_opponent_cannot_read_makes_the_completion_invalid(scorer: Scorer) -> None:
+    class ShortSighted(Fake):
+        def sample(
+            self, prompts: Sequence[Prompt], opponent: Opponent, keys: Sequence[SampleKey]
+        ) -> list[tuple[str, ...] | Unanswered]:
+            return [("9",) * 4, Unanswered("a prompt of 600 tokens", is_unreadable=True)]
+
+    first, second = play_opponents(scorer, ["7", "8"], scorer.task.rows(), ShortSighted(), keys=keys(2))
+    assert first.value == 1.0
+    assert second == scorer.task.refuse(
+        "8", scorer.task.rows()[1], "the opponent cannot read it: a prompt of 600 tokens"
+    )
+    assert (second.value, second.valid, second.fault) == (0.0, False, "")  # the task's value of what is invalid
+    assert second.why == "invalid: the opponent cannot read it: a prompt of 600 tokens"
 
 
 # --- the killable prompts
@@ -174,6 +192,26 @@ def test_an_engine_answers_grouped_and_in_order() -> None:
     assert answers == [("3.0", "3.1"), ("1.0", "1.1")]
     assert engine.sampling == Sampling(temperature=0.3, max_completion_length=9)
     assert {request.stop for request in engine.requests} == {("\n",)}
+
+
+def test_a_prompt_beyond_the_context_or_without_tokens_is_unreadable_and_harms_no_other() -> None:
+    def encode(prompt: Prompt) -> list[int]:
+        if not prompt:
+            raise EmptyPromptError("a prompt became no tokens")
+        return [len(prompt)] * len(prompt)
+
+    opponent = EngineOpponent(Echo(), encode, max_context=14)  # 9 are for the answer
+    first, empty, fits, too_long = opponent.sample(["abc", "", "abcde", "abcdef"], OPPONENT, keys(4))
+    assert (first, fits) == (("3.0", "3.1"), ("5.0", "5.1"))
+    assert empty == Unanswered("a prompt became no tokens", is_unreadable=True)
+    why = "a prompt of 6 tokens and 9 for the answer; the opponent's context is 14"
+    assert too_long == Unanswered(why, is_unreadable=True)
+
+
+def test_the_starting_policy_does_not_lose_a_batch_to_one_long_prompt() -> None:
+    opponent = PolicyOpponent(load_policy("tiny"), frozen=False)
+    answers = opponent.sample(["2+2=", "2+" * 500, "", "\ud800"], OPPONENT, keys(4))
+    assert [isinstance(each, Unanswered) and each.is_unreadable for each in answers] == [False, True, True, False]
 
 
 def test_opponents_never_share_random_numbers_with_the_policy_or_each_other() -> None:

@@ -1,13 +1,16 @@
 """N steps, a stop and M more equal N + M steps: weights, optimizer, every number but times, bit for bit."""
 
+import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +23,10 @@ from grpo_core.config import CurriculumConfig, EvalConfig, LoraConfig, RunConfig
 from grpo_core.errors import UserError
 from grpo_core.evaluation.held_out import HeldOutEvaluator
 from grpo_core.policy.fresh import fresh_model
+from grpo_core.tracking.presence import working_in
 from grpo_core.training.catalogue import CATALOGUE
 from grpo_core.training.resume import resume
+from grpo_core.training.run_folder import RunFolder
 from grpo_core.training.trainer import RunResult
 from grpo_core.training.update import Updater
 
@@ -205,6 +210,108 @@ def test_additional_steps_are_exactly_so_many_more(folder: Path, tmp_path: Path)
     assert log(run)[-1]["learning_rate"] == pytest.approx(0.1 * 1e-3)  # cosine has ended at a tenth
 
 
+def copied(run: Path, to: Path) -> Path:
+    return Path(shutil.copytree(run, to / run.name, symlinks=True))
+
+
+def test_additional_steps_that_are_interrupted_end_as_they_would_have(folder: Path, tmp_path: Path) -> None:
+    run = train(config(folder, tmp_path, "plain", max_steps=3)).run_dir
+    straight, stopped = copied(run, tmp_path / "straight"), copied(run, tmp_path / "stopped")
+    resume(straight, additional_steps=3)
+    assert resume(stopped, additional_steps=3, stop_after=2).interrupted
+    assert not resume(stopped).interrupted
+    assert_same(straight, stopped)
+    assert [line["learning_rate"] for line in log(stopped)[3:]] == [pytest.approx(1e-4)] * 3  # not a cosine of 6 steps
+    with pytest.raises(UserError, match=r"step 6 of 6: nothing is left to do"):
+        resume(stopped)
+
+
+def test_additional_steps_are_trained_after_an_end_by_time_or_patience(folder: Path, tmp_path: Path) -> None:
+    late = train(config(folder, tmp_path / "late", "plain", max_steps=None, max_minutes=1e-6)).run_dir
+    with pytest.raises(UserError, match=r"step 0: nothing is left to do \(trainer.max_minutes=1e-06 have passed\)"):
+        resume(late)
+    assert resume(late, additional_steps=2).summary["steps"] == 2
+    assert [line["step"] for line in log(late)] == [1, 2]
+    stuck = config(folder, tmp_path / "stuck", "plain", learning_rate=0.0)
+    trainer = stuck.trainer.model_copy(update={"early_stop_patience": 1})
+    often = EvalConfig(size=4, interval_steps=1, surprisal=False)
+    stuck = stuck.model_copy(update={"trainer": trainer, "eval": often})
+    run = train(stuck).run_dir  # the rate after step 2 is no better than after step 1
+    with pytest.raises(
+        UserError, match=r"step 2 of 5: nothing is left to do \(no better held-out rate in 1 evaluation"
+    ):
+        resume(run)
+    assert resume(run, additional_steps=2, stop_after=1).interrupted
+    assert resume(run).summary["steps"] == 4, "an interrupted extension is one, too"
+
+
+def test_a_schedule_without_planned_steps_follows_the_clock(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = itertools.count(step=2.0)
+    clock = SimpleNamespace(monotonic=lambda: next(ticks), perf_counter=time.perf_counter)
+    monkeypatch.setattr("grpo_core.training.trainer.time", clock)
+    limited = config(
+        folder, tmp_path, "plain", max_steps=None, max_minutes=1.0, warmup_steps=0, warmup_ratio=0.75, stop_after=3
+    )
+    run = train(limited).run_dir
+    ticks = itertools.count(start=10**6, step=2.0)  # another process, days later
+    assert resume(run, stop_after=2).interrupted
+    rates = [line["learning_rate"] / 1e-3 for line in log(run)]
+    assert len(rates) == 5 and rates == sorted(set(rates)), "it warms up, and goes on from where it was"
+    assert 0.05 < rates[0] < rates[-1] < 1.0, rates
+    choices = json.loads((run / "logs" / "events.jsonl").read_text().splitlines()[0])["choices"]
+    assert [each["value"] for each in choices if each["what"] == "schedule"] == ["cosine, over time"]
+
+
+def test_the_end_that_a_run_did_not_reach_is_made_by_a_resume(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = train(config(folder, tmp_path / "straight", "plain"))
+
+    def dies(folder: RunFolder, summary: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched, pytest.raises(MemoryError):
+        patched.setattr(RunFolder, "write_summary", dies)
+        train(config(folder, tmp_path / "killed", "plain"))
+    (run,) = (tmp_path / "killed").iterdir()
+    final = run / "training_state" / "step_final" / "checksums.json"
+    written = final.stat().st_mtime_ns
+    resumed = resume(run)
+    assert resumed.summary["steps"] == 5 and not resumed.interrupted
+    assert_same(straight.run_dir, run)
+    assert evaluations(run) == evaluations(straight.run_dir)
+    assert final.stat().st_mtime_ns == written, "what is whole is not written again"
+    with pytest.raises(UserError, match="nothing is left to do"):
+        resume(run)
+
+
+def test_a_stop_inside_the_final_evaluation_is_made_up_for(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = train(config(folder, tmp_path / "straight", "plain"))
+    evaluate_rows = HeldOutEvaluator.evaluate_rows
+
+    def stopping(evaluator: HeldOutEvaluator, label: str, rows: Any, what: str) -> Any:
+        if what.startswith("final"):
+            signal.raise_signal(signal.SIGTERM)
+        return evaluate_rows(evaluator, label, rows, what)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(HeldOutEvaluator, "evaluate_rows", stopping)
+        stopped = train(config(folder, tmp_path / "stopped", "plain"))
+    assert stopped.interrupted and stopped.summary["steps"] == 5
+    assert_same(straight.run_dir, resume(stopped.run_dir).run_dir)
+
+
+def test_a_run_that_another_process_works_in_is_refused(folder: Path, tmp_path: Path) -> None:
+    run = train(config(folder, tmp_path, "plain", stop_after=1)).run_dir
+    with working_in(run), pytest.raises(UserError, match=rf"in use: process {os.getpid()} on .* since 20"):
+        resume(run)
+    assert not resume(run).interrupted
+
+
 def test_an_earlier_step_can_be_gone_back_to(folder: Path, tmp_path: Path) -> None:
     straight = train(config(folder, tmp_path / "a", "plain")).run_dir
     saved = train(config(folder, tmp_path / "b", "plain", save_every=2)).run_dir
@@ -312,6 +419,7 @@ def finished(run: Path) -> RunResult | None:
         return resume(run)
     except UserError as error:
         assert "nothing is left to do" in str(error)  # the kill came after the end
+        assert (run / "summary.json").is_file()
         return None
 
 

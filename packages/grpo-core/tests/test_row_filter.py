@@ -64,7 +64,7 @@ def test_nothing_left_is_refused_with_the_arithmetic() -> None:
         )
     assert str(refused.value) == (
         "none of 3 rows is left: 2 for a prompt of more than 5 tokens (shortest 6, longest 9), 1 for a gold of more "
-        "than 7 tokens (shortest 8, longest 8). Raise the limit, or give other rows."
+        "than 7 tokens (shortest 8, longest 8)."
     )
 
 

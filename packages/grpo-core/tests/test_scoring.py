@@ -86,10 +86,10 @@ def test_options_and_composition_reach_the_worker() -> None:
 @pytest.mark.parametrize(
     ("text", "fault", "why"),
     [
-        ("404", "reward", "reward right() raised LookupError (scoring_tasks.py:44): no such number: 404"),
+        ("404", "reward", "reward right() raised LookupError (scoring_tasks.py:45): no such number: 404"),
         ("500", "reward", "task scoring_tasks.sums: its worker exited with status 1, twice"),
         ("501", "reward", "task scoring_tasks.sums: its worker was killed by SIGSEGV, twice"),
-        ("502", "reward", "reward right() raised MemoryError (scoring_tasks.py:50):"),
+        ("502", "reward", "reward right() raised MemoryError (scoring_tasks.py:51):"),
         ("spin", "timeout", "task scoring_tasks.sums: no answer within 0.5 s"),
     ],
 )
@@ -114,9 +114,37 @@ def test_poison_is_quarantined_and_reasons_are_counted() -> None:
     )
     assert stats.reasons == {
         "timeout: no answer within 0.3 s": 8,
-        "reward: reward right() raised LookupError (scoring_tasks.py:44)": 1,
+        "reward: reward right() raised LookupError (scoring_tasks.py:45)": 1,
     }
     assert (stats.scored, stats.quarantined, stats.restarts) == (1, 7, 1)
+
+
+def test_a_task_can_call_what_takes_too_long_wrong() -> None:
+    texts = ["4", "spin", "7" * (MAX_TEXT_CHARS + 1), "spin", "x"]
+    with Scorer(f"{FILE}:bounded", workers=1, timeout_s=0.3, max_abstain_share=0.0) as scorer:
+        scores = scorer.score(texts, [ROWS[2]] * 5)
+        stats = scorer.stats
+    # As an empty completion that the validator refused: -0.5, and nothing for the rewards that do not need an answer.
+    assert [score.value for score in scores] == [2.1, -0.5, -0.5, -0.5, -0.5]
+    assert [(score.valid, score.solved, score.fault) for score in scores[1:4]] == [(False, False, "")] * 3
+    assert scores[1].parts == {"right": 0.0, "decimal": 0.0, "without_torch": 0.0}
+    assert scores[1].why == scores[3].why == "task scoring_tasks.bounded: no answer within 0.3 s"
+    assert scores[2].why.startswith("task scoring_tasks.bounded: text too long to be scored: 1048577 characters")
+    assert (stats.scored, stats.abstained, stats.quarantined) == (5, {}, 1)
+
+
+@pytest.mark.parametrize(("text", "why"), [("404", "LookupError"), ("500", "exited with status 1, twice")])
+def test_a_crash_abstains_whatever_a_time_out_means(text: str, why: str) -> None:
+    with Scorer(f"{FILE}:bounded", workers=1) as scorer:
+        (score,) = scorer.score([text], [ROWS[2]])
+    assert (score.value, score.fault) == (None, "reward") and why in score.why
+
+
+def test_a_completion_that_hangs_where_the_opponent_is_asked_is_wrong_too() -> None:
+    with Scorer(f"{FILE}:bounded_guess", workers=1, timeout_s=0.3) as scorer:
+        assert scorer.opponent_prompts(["600"], ROWS[:1]) == [None]
+        (score,) = scorer.score(["600"], ROWS[:1], predictions=[()])
+    assert (score.value, score.valid, score.fault) == (0.0, False, "")
 
 
 def test_the_task_sets_the_limit_unless_told_otherwise() -> None:

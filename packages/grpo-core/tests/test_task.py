@@ -158,6 +158,7 @@ def needs_a_misspelt_one() -> Task:
         (lambda: make(timeout_s=math.nan), "task 'add': timeout_s=nan"),
         (lambda: make(max_completion_length=0), "task 'add': max_completion_length=0 must be at least 1"),
         (lambda: make(order="lader"), "task 'add': order='lader' must be shuffled or ladder"),
+        (lambda: make(on_timeout="wrong"), "task 'add': on_timeout='wrong' must be abstain or fail"),
         (lambda: make(max_turns=0), "task 'add': max_turns=0 must be at least 1"),
         (lambda: make(rewards=()), "task 'add' has no rewards; give at least one function marked with @reward"),
         (lambda: make(rewards=exact), "task 'add': rewards=exact must be a tuple, e.g. (exact,)"),

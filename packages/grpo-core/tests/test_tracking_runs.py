@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import filelock
 import orjson
 import pytest
 
@@ -102,6 +104,69 @@ def test_a_run_is_running_while_its_own_process_is_there(tmp_path: Path) -> None
     presence.withdraw(run)
     presence.withdraw(run)
     assert read_run(run).state == "killed"
+
+
+HOLDS = """
+import sys, time
+from pathlib import Path
+from grpo_core.tracking.presence import working_in
+with working_in(Path(sys.argv[1])):
+    print("in", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_one_process_works_in_a_run_and_a_killed_one_leaves_no_lock(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", START)
+    with subprocess.Popen([sys.executable, "-c", HOLDS, str(run)], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None and child.stdout.readline() == "in\n"
+        said = rf"r is in use: process {child.pid} on {socket.gethostname()} since \d.*\(kill {child.pid} saves the run"
+        with pytest.raises(UserError, match=said), presence.working_in(run):
+            pass
+        assert read_run(run).state == "running"
+        child.kill()
+    assert (run / presence.NOTE).is_file(), "it was killed"
+    with presence.working_in(run) as warning:
+        assert warning == ""
+        assert presence.noted(run).pid == os.getpid()  # type: ignore[union-attr] # it was just written
+    assert not (run / presence.NOTE).exists()
+
+
+def test_a_writer_on_another_machine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path / "r", START)
+    with monkeypatch.context() as there:
+        there.setattr(socket, "gethostname", lambda: "node7")
+        presence.announce(run)
+    with presence.working_in(run) as warning:  # the lock is free: a scheduler may have started the job again here
+        assert f"process {os.getpid()} on node7 since" in warning
+    with monkeypatch.context() as there:
+        there.setattr(socket, "gethostname", lambda: "node7")
+        presence.announce(run)
+
+    def no_locks(lock: filelock.FileLock) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", no_locks)
+    with pytest.raises(UserError, match="on node7 since"), presence.working_in(run):
+        pass
+    for name in ("train_log.jsonl", "events.jsonl"):
+        os.utime(run / "logs" / name, (0, 0))
+    with presence.working_in(run):  # and has not logged for hours
+        pass
+
+
+def test_a_lock_that_cannot_be_made_says_why(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", START)
+    (run / presence.LOCK).mkdir()
+    with pytest.raises(UserError, match=r"cannot lock .*run.lock: Is a directory"), presence.working_in(run):
+        pass
+
+
+@pytest.mark.parametrize("note", [b"", b"[]", b"{}", b'{"pid": 1, "started": 1e300, "host": "h"}', b"1" * 9000])
+def test_a_note_that_is_none_names_nobody(tmp_path: Path, note: bytes) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / presence.NOTE).write_bytes(note)
+    assert presence.noted(tmp_path) is None
 
 
 def test_results_come_from_the_summary_where_there_are_no_events(tmp_path: Path) -> None:

@@ -180,6 +180,20 @@ def test_an_opponent_that_does_not_answer_is_no_win(scorers: dict[str, Scorer]) 
     assert (score.value, score.fault) == (None, "infrastructure") and "gone" in score.why
 
 
+def test_a_move_that_the_opponent_cannot_read_ends_the_game(scorers: dict[str, Scorer]) -> None:
+    scorer = scorers["model"]
+    rival = Rival(Unanswered("600 tokens", is_unreadable=True))
+    first_mover = Scorer(bound("HEAP", opponent="base", seat="first"), workers=1)
+    with first_mover:
+        made = plays(first_mover, first_mover.task.rows()[:1], opponent=rival)
+        play(made, Answers(lambda prompt: "2"))
+        score = made[0].scores()["first"].result()
+    assert (score.value, score.valid, score.fault) == (0.0, False, "")
+    made = plays(scorer, scorer.task.rows()[:1], opponent=rival)  # nothing of it was written by the policy
+    play(made, Answers(lambda prompt: "2"))
+    assert made[0].scores()["second"].result().fault == "infrastructure"
+
+
 def test_a_conversation_that_is_full_is_scored_as_it_is(scorers: dict[str, Scorer]) -> None:
     def once(asked: Sequence[Play[str]]) -> Iterator[tuple[int, Reply[str]]]:
         for index, one in enumerate(asked):
@@ -191,18 +205,40 @@ def test_a_conversation_that_is_full_is_scored_as_it_is(scorers: dict[str, Score
     assert (score.value, score.fault, len(made[0].turns)) == (0.0, "", 1)
 
 
-def test_a_task_that_hangs_between_turns_abstains(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("on_timeout", "value", "fault"), [("abstain", None, "timeout"), ("fail", 0.0, "")])
+def test_a_task_that_hangs_between_turns(tmp_path: Path, on_timeout: str, value: float | None, fault: str) -> None:
     file = tmp_path / "slow_turns.py"
     file.write_text(
         "import time\nfrom grpo_core import Row, Task, reward\n"
         "def load(config) -> list[Row]:\n    return [Row(id='a')]\n"
         "@reward()\ndef right(answer):\n    return 1.0\n"
         "def respond(text, row, turn):\n    time.sleep(60)\n"
-        "SLOW = Task('slow', load, lambda row: 'p', lambda text, row: text, [right], respond=respond, max_turns=2)\n"
+        "SLOW = Task('slow', load, lambda row: 'p', lambda text, row: text, [right], respond=respond, max_turns=2,\n"
+        f"            on_timeout={on_timeout!r})\n"
     )
     started = time.monotonic()
     with Scorer(load_task(f"{file}:SLOW"), workers=1, timeout_s=0.3) as scorer:
         made = plays(scorer, scorer.task.rows())
         play(made, Answers(lambda prompt: "x"))
         score = made[0].scores()[""].result()
-    assert (score.value, score.fault) == (None, "timeout") and time.monotonic() - started < 20
+    assert (score.value, score.fault) == (value, fault) and time.monotonic() - started < 20
+    assert "no answer within 0.3 s" in score.why
+
+
+def test_a_move_that_cannot_be_read_in_time_is_an_illegal_one(tmp_path: Path) -> None:
+    file = tmp_path / "slow_game.py"
+    file.write_text(
+        f"import sys, time\nsys.path.insert(0, {str(FILE.parent)!r})\n"
+        "from dataclasses import replace\nimport small_games\n"
+        "def parse(text, state):\n"
+        "    if text == 'spin':\n        time.sleep(60)\n"
+        "    return small_games.parse(text, state)\n"
+        "HEAP = replace(small_games.HEAP, parse=parse)\n"
+    )
+    with Scorer(load_task(f"{file}:HEAP"), workers=1, timeout_s=0.5) as scorer:
+        made = plays(scorer, scorer.task.rows()[:1])
+        play(made, Answers(lambda prompt: "spin" if prompt.startswith("second") else "1"))
+        scores = {role: future.result() for role, future in made[0].scores().items()}
+    assert [turn.text for turn in made[0].turns] == ["1", "spin"] and made[0].moves == ("1", "")
+    assert (scores["second"].valid, scores["second"].why) == (False, "invalid: illegal move: no number")
+    assert {role: score.value for role, score in scores.items()} == {"first": 1.0, "second": -1.0}

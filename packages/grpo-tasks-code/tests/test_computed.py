@@ -21,6 +21,15 @@ ROW = ComputedRow(id="x", rule="2 times n, plus 5", inputs=(3, 10, 4), outputs=(
         ("print(11)", 0.0),  # right on one input
         ("input()", 0.0),
         ("print(int(input()) // 100)", 0.0),
+        ("import time\nprint(time.time_ns())", 0.0),  # another output each time, whatever the input
+        ("import random\nprint(random.random())", 0.0),
+        ("import os\nprint(os.getpid())", 0.0),
+        ("import os\nprint(os.getpid() % 3)", 0.0),
+        ("import os\nprint(os.urandom(4))", 0.0),
+        ("print(object())", 0.0),
+        ("import random\nprint(random.random(), input())", 0.0),
+        ("print(hash(input()))", 0.0),  # of the hash seed, which is of the machine
+        ("import random\nrandom.seed(input())\nprint(random.random())", 0.2),  # the input alone decides it
         ("print(2 * n + 5)", -1.0),
         ("n = int(input())\nprint(2 * n + 5 if n < 10 else 1 / 0)", -1.0),  # fails on one input
         ("print(", -0.5),
@@ -47,9 +56,10 @@ def test_the_ladder(text: str, value: float) -> None:
     ],
 )
 def test_what_earns_everything_in_code_execution_earns_a_fifth_at_most(program: str) -> None:
+    most = 0.2 if "input()" in program else 0.0
     for row in TASK.rows():
         score = TASK.score(program, row)
-        assert score.value is not None and score.value <= 0.2 and not score.solved, (row, score)
+        assert score.value is not None and score.value <= most and not score.solved, (row, score)
 
 
 def test_hidden_inputs_are_not_in_the_prompt_and_meet_every_case() -> None:

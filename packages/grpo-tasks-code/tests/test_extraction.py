@@ -25,6 +25,8 @@ from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of, program_of
         ("```\nprint(1)\n```", "```\nprint(1)\n```"),  # no python block: the whole text
         ("```python-repl\n>>> 1\n```", "```python-repl\n>>> 1\n```"),
         ("```pytest\nx\n```", "```pytest\nx\n```"),
+        ("````python\nx = '```'\n````\n```python\ny\n```", "x = '```'\n"),  # ends at as many backticks
+        ("````python\nx = 1\n```", "x = 1\n```"),
     ],
 )
 def test_the_first_python_block_else_the_whole_text(completion: str, program: str) -> None:
@@ -45,12 +47,12 @@ def test_the_limit_is_the_programs_not_the_completions() -> None:
 
 @pytest.mark.timeout(20)
 def test_many_fences_and_much_white_space_are_read_in_one_pass() -> None:
-    for hostile in ("```" * 3_000_000, "```pytho " * 1_000_000):
+    for hostile in ("```" * 3_000_000, "```pytho " * 1_000_000, "x``" * 3_000_000):
         with pytest.raises(Invalid, match="characters"):
             program_of(hostile)
     assert program_of("```python" + " " * 9_000_000 + "x") == "x"
 
 
-@given(st.text(alphabet="print(1)\n =x", min_size=1).filter(str.strip))
+@given(st.text(alphabet="print(1)\n =x`", min_size=1).filter(str.strip))
 def test_a_block_gives_its_program_back(program: str) -> None:
     assert program_of(block_of(program)).strip("\n") == program.strip("\n")

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from grpo_core import UserError, load_task
+from grpo_core.evaluation.plan import settings_of
+from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_tasks_code.mbpp.environment import MBPPEnvironment, mbpp_environment
 
 
@@ -15,9 +17,14 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def test_the_reference_defaults() -> None:
-    found = load_task("code.mbpp").evaluation
-    assert (found.size, found.split, found.temperature, found.interval_steps) == (5, "test", 0.2, 20)
+def test_all_problems_are_evaluated_greedily_by_default() -> None:
+    task = load_task("code.mbpp")
+    found = task.evaluation
+    assert (found.size, found.temperature) == (None, None), "left to eval.size, 512, and eval.temperature, 0"
+    assert (found.split, found.interval_steps) == ("test", 20)
+    settings, _ = settings_of(task, {}, EvaluationSettings())
+    assert (settings.size, settings.n, settings.temperature) == (512, 1, 0.0)
+    assert settings_of(task, {"n": 4}, EvaluationSettings())[0].temperature == 0.7, "several are sampled"
     assert (found.at_start, found.at_end, found.enabled, found.max_completion_length) == (True, True, True, 512)
     assert load_task("code.mbpp").config.timeout_s == 10.0  # type: ignore[attr-defined] # MBPPConfig
 
@@ -49,7 +56,7 @@ def test_the_names_are_the_references() -> None:
     ("variable", "value", "field", "read"),
     [
         ("MBPP_EVAL_ENABLED", "false", "enabled", False),
-        ("MBPP_EVAL_NUM_QUESTIONS", "40", "size", 40),
+        ("MBPP_EVAL_NUM_QUESTIONS", "5", "size", 5),
         ("MBPP_EVAL_AT_START", "0", "at_start", False),
         ("MBPP_EVAL_AT_END", "no", "at_end", False),
         ("MBPP_EVAL_INTERVAL_STEPS", "7", "interval_steps", 7),
@@ -60,8 +67,9 @@ def test_the_names_are_the_references() -> None:
         ("MBPP_TEST_SPLIT", "validation", "split", "validation"),
         ("MBPP_MAX_NEW_TOKENS", "256", "max_completion_length", 256),
         ("MBPP_TEMPERATURE", "0.7", "temperature", 0.7),
-        ("MBPP_TEMPERATURE", "null", "temperature", 0.2),  # not set
+        ("MBPP_TEMPERATURE", "null", "temperature", None),  # not set
         ("MBPP_DO_SAMPLE", "false", "temperature", 0.0),
+        ("MBPP_DO_SAMPLE", "true", "temperature", 0.2),  # the reference's
     ],
 )
 def test_a_variable_changes_the_evaluation(
@@ -110,6 +118,12 @@ def test_what_cannot_be_meant_is_refused_by_name(
     monkeypatch.setenv(variable, value)
     with pytest.raises(UserError, match=message.replace("?", r"\?")):
         load_task("code.mbpp")
+
+
+def test_not_sampling_stands_above_a_temperature(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MBPP_TEMPERATURE", "0.7")
+    monkeypatch.setenv("MBPP_DO_SAMPLE", "false")
+    assert load_task("code.mbpp").evaluation.temperature == 0.0
 
 
 def test_other_peoples_variables_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,14 @@ def test_the_reward_falls_with_the_share_that_is_right(predictions: tuple[str, .
         ("import collections\nprint('{0._sys.maxsize}'.format(collections))", "uses format"),
         ("from operator import attrgetter\nprint(1)", "uses attrgetter"),
         ("import string\nprint(string.Formatter)", "uses Formatter"),
-        ("print(int(repr(lambda: 0).split()[-1][:-1], 16) % 1000)", "not print the same twice"),
+        ("print(int(repr(lambda: 0).split()[-1][:-1], 16) % 1000)", "not print the same on every machine"),
+        ("from collections import abc\nmatch print:\n    case abc.Callable(__self__=x): print(1)", "uses __self__"),
+        ("import functools\nfunctools.update_wrapper(print, print, ['__self__'])\nprint(1)", "uses update_wrapper"),
+        (
+            "try:\n    from math import x\nexcept ImportError as e:\n    print(len(e.path))",
+            "imports x from math, which",
+        ),
+        ("text = '''\n```\nOutput: 41\n'''\nprint(42)", "holds ```"),
         ("\n".join(["x = 1"] * 20 + ["print(1)"]), "21 lines; 20 are allowed"),
         ("print(1)  #" + "x" * MAX_CHARS, "more than 2000 characters"),
     ],
@@ -85,9 +92,38 @@ def test_a_program_that_is_not_fair_earns_the_least(program: str, reason: str) -
     assert re.search(reason, score.why), score.why
 
 
+LETTERS = ", ".join(map(repr, "abcdefgh"))
+
+
 @pytest.mark.parametrize(
     "program",
     [
+        "print(int(repr(lambda: 0).split()[-1][:-1], 16) >> 30 & 0x3ff)",  # where the heap begins
+        "async def f(): pass\nprint(int(str(f).split()[-1][:-1], 16) % 997)",
+        "class A: pass\nprint(int(f'{A()}'.split()[-1][:-1], 16) % 997)",
+        f"print(ord(list({{{LETTERS}}})[0]))",
+        f"print(ord({{{LETTERS}}}.pop()))",
+        f"d = dict.fromkeys([{LETTERS}])\nprint(ord(list(d.keys() & d.keys())[0]))",
+        "s = {print, len, sum, max, min, abs, all, any, lambda: 0}\nprint([*s].index(len))",
+        "def f(n):\n    global d\n    d = n\n    f(n + 1)\ntry:\n    f(0)\nexcept RecursionError:\n    print(d)",
+        "def f(n):\n    global d\n    d = n\n    max([0], key=lambda _: f(n + 1))\n"
+        "try:\n    f(0)\nexcept RecursionError:\n    print(d)",
+        "x, n = [], 0\ntry:\n    while True:\n        x.append(bytes(10**6))\n        n += 1\n"
+        "except MemoryError:\n    x = 0\n    print(n)",
+    ],
+    ids=["aslr", "function", "object", "set", "pop", "view", "functions", "depth", "depth in C", "memory"],
+)
+def test_what_the_machine_decides_is_not_fair(program: str) -> None:
+    score = TASK.score(program, ROW, ())
+    assert (score.value, score.valid) == (-1.0, False)
+    assert "not print the same on every machine" in score.why
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "print(max({3, 1, 2}) + len(set('banana')))",
+        "def f(n):\n    return n and 1 + f(n - 1)\nprint(f(800))",
         "import math\nprint(math.factorial(8) % 1000)",
         "from itertools import accumulate\nprint(list(accumulate(range(9)))[-1])",
         "from collections import Counter\nprint(Counter('banana')['a'])",

@@ -40,6 +40,15 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
         yield sandbox
 
 
+def test_the_hash_seed_is_that_of_the_machine_state() -> None:
+    program = "print(hash('a'))"
+    prints = [[run(program, machine_state=state).stdout for _ in range(2)] for state in (0, 1, 2)]
+    assert all(first == second for first, second in prints) and len({first for first, _ in prints}) == 3
+    for wrong in (-1, 8, 0.5, "1"):
+        with pytest.raises(UserError, match="machine_state"):
+            run(program, machine_state=wrong)  # type: ignore[arg-type]
+
+
 def test_a_program_that_prints(sandbox: Sandbox) -> None:
     execution = sandbox.run("import sys\nprint(input()[::-1])\nprint('e', file=sys.stderr)", "abc\n", SLOW_MACHINE_S)
     assert execution == Execution("ok", "cba\n", "e\n", execution.cpu_s, execution.wall_s, sandbox.level.name)

@@ -7,18 +7,34 @@ import datetime
 import enum
 import json
 import math
+import os
+import resource
+import subprocess
+import sys
+import time
 from array import array
 from collections import ChainMap, Counter, OrderedDict, UserList, UserString, defaultdict, deque, namedtuple
-from decimal import Decimal
+from collections.abc import Callable, Iterator
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from itertools import count
 from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_tasks_code.sandbox.inside.values import MAX_DEPTH, MAX_ITEMS, NotPlainError, decode, encode
+from grpo_tasks_code.sandbox.inside import values, wire
+from grpo_tasks_code.sandbox.inside.values import (
+    _DECODERS,
+    MAX_DEPTH,
+    MAX_FRACTION_BITS,
+    MAX_ITEMS,
+    NotPlainError,
+    decode,
+    encode,
+)
 
 scalars = (
     st.none()
@@ -172,18 +188,82 @@ def test_cycles_and_depth() -> None:
     loop.append(loop)
     with pytest.raises(NotPlainError, match="deep"):
         encode(loop)
-    nested: list[Any] = []
-    for _ in range(MAX_DEPTH - 1):
-        nested = [nested]
-    assert there_and_back(nested) == nested
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
-    max_leaves=8,
-)
-tags = st.sampled_from(["int", "float", "dict", "set", "complex", "range", "fraction", "date", "bytes", "items", "x"])
+def nested(depth: int, core: Any, wrap: Callable[[Any], Any]) -> Any:
+    for _ in range(depth):
+        core = wrap(core)
+    return core
+
+
+@pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {1: value}, lambda value: (value, 1)])
+@pytest.mark.parametrize("core", [None, True, 1, "x", [], ()])
+def test_both_ends_agree_on_depth(core: Any, wrap: Callable[[Any], Any]) -> None:
+    deepest = nested(MAX_DEPTH, core, wrap)
+    assert there_and_back(deepest) == deepest
+    assert wire.parse(wire.frame([1, "value", encode(deepest), [encode(deepest)]])[wire.LENGTH.size :])
+    with pytest.raises(NotPlainError, match="deep"):
+        encode(wrap(deepest))
+    with pytest.raises(ValueError, match="deep"):
+        decode(["list", [encode(deepest)]])
+
+
+def test_both_ends_agree_on_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(values, "MAX_VALUES", 100)
+    parts: list[Any] = [datetime.timedelta(1), array("i", [1, 2]), {1: 2}.items(), 1j, Fraction(1, 2), range(3)]
+    for part in parts:
+        largest: list[Any] = []
+        with contextlib.suppress(NotPlainError):
+            while encode([*largest, part]):
+                largest.append(part)
+        assert 10 < len(largest) < 100
+        assert len(there_and_back(largest)) == len(largest)
+
+
+@pytest.mark.parametrize("value", [{n * ((1 << 61) - 1) for n in range(200)}, Fraction(1 << MAX_FRACTION_BITS, 3)])
+def test_what_would_take_the_reader_hours(value: Any) -> None:
+    # Integers that differ by a multiple of 2^61 - 1 have one hash: each is compared with all others in a set.
+    with pytest.raises(NotPlainError, match=r"hash|bits"):
+        encode(value)
+    forged = (
+        ["set", [encode(each) for each in value]] if isinstance(value, set) else ["fraction", [["int", "f" * 9999], 2]]
+    )
+    with pytest.raises(ValueError, match=r"hash|long"):
+        decode(forged)
+
+
+HUGE = ["range", [0, 10**15, 1]]
+
+EXPANDING = [
+    ["array", ["q", HUGE]],
+    ["array", ["q", ["iterator", [HUGE]]]],
+    ["items", [HUGE]],
+    ["dict", [HUGE]],
+    ["keys", HUGE],
+    ["set", HUGE],
+    ["decimal", ["tuple", [0, HUGE, 0]]],
+    ["fraction", HUGE],
+    ["bytes", 10**15],
+    ["bytearray", 10**15],
+    ["deque", HUGE],
+]
+"""What the reader would have to make a longer thing of than what it was sent."""
+
+
+def test_nothing_is_built_that_was_not_sent() -> None:
+    code = (
+        "import json, resource, sys\n"
+        "from grpo_tasks_code.sandbox.inside.values import decode\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (20, 20))\n"
+        "for forged in json.loads(sys.stdin.read()):\n"
+        "    try:\n"
+        "        print(decode(forged), forged)\n"
+        "    except ValueError:\n"
+        "        print('refused')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=json.dumps(EXPANDING), capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["refused"] * len(EXPANDING), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -208,7 +288,67 @@ def test_forged_values(data: Any) -> None:
         decode(data)
 
 
-@given(json_values | st.tuples(tags, json_values).map(list))
-def test_whatever_arrives_is_data_or_a_value_error(data: Any) -> None:
-    with contextlib.suppress(ValueError):
-        decode(data)
+TAGS = [*_DECODERS, "object", "x"]
+scalar = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([10**15, -1, 2**63, 10**4000])
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["1e999999999", "0x" + "f" * 9999, "q", "u", "nan", "sNaN", "2020-01-01", "00" * 99, "-inf"])
+)
+forged = st.recursive(
+    scalar,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+        | st.tuples(st.sampled_from(TAGS), st.lists(inner, max_size=4) | inner).map(list)
+        | st.tuples(st.sampled_from(TAGS), st.lists(st.lists(inner, min_size=2, max_size=2), max_size=4)).map(list)
+    ),
+    max_leaves=10,
+)
+deep = st.builds(
+    lambda tag, depth: nested(depth, None, lambda value: [tag, [value]]),
+    st.sampled_from(["list", "tuple", "set", "iterator"]),
+    st.integers(90, 400),
+)
+damage = st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), max_size=3)
+
+
+def damaged(message: Any, changes: list[tuple[int, int]]) -> bytes:
+    data = bytearray(wire.frame(message)[wire.LENGTH.size :])
+    for at, byte in changes:
+        data[at % len(data)] = byte
+    return bytes(data)
+
+
+frames = st.binary(max_size=99) | st.builds(damaged, forged | plain.map(encode) | deep, damage)
+
+FUZZED = int(os.environ.get("SANDBOX_FUZZ_EXAMPLES", "2000"))
+"""100,000 take minutes: by hand, as before a release."""
+
+
+@settings(max_examples=FUZZED, deadline=None)
+@given(frames)
+def test_whatever_arrives_is_data_or_a_value_error(data: bytes) -> None:
+    begin, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        arrived = decode(wire.parse(data))
+        bool(arrived == 0)
+    except (ValueError, InvalidOperation):  # comparing raises the latter for what is not even "not a number"
+        return
+    finally:
+        assert time.process_time() - begin < 5
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+    # What was made is a value like any other: it can be sent on.
+    again = decode(encode(arrived, other=lambda reference: reference.content))
+    assert type(again) is type(arrived) or isinstance(arrived, Iterator)
+
+
+def test_what_is_not_plain_travels_as_a_reference() -> None:
+    arrived = decode(encode([1, {"a": object()}, iter([print])], other=lambda value: ["at", type(value).__name__]))
+    assert arrived[1]["a"].content == ["at", "object"]
+    assert [each.content[1] for each in arrived[2]] == ["builtin_function_or_method"]
+    with pytest.raises(NotPlainError):
+        encode({object(): 1}, other=lambda value: 0)

@@ -27,11 +27,12 @@ def test_accuracy_is_two_or_nothing(completion: str, value: float) -> None:
     assert accuracy(completion, "12") == value
 
 
-@pytest.mark.parametrize("reward", [accuracy, signed_accuracy, tag_pref, tag_math_correct])
-def test_what_is_not_known_is_not_scored(reward: object, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("reward", "value"), [(accuracy, 0.0), (signed_accuracy, -1.0), (tag_pref, 0.0), (tag_math_correct, 0.0)]
+)
+def test_what_is_not_shown_to_be_right_is_wrong(reward: object, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewards, "verify", lambda gold, completion: Verdict.TIMEOUT)
-    with pytest.raises(TimeoutError, match="not scored"):
-        reward("<answer>x</answer>", "y")  # type: ignore[operator]  # every one is (completion, gold) -> float
+    assert reward("<answer>x</answer>", "y") == value  # type: ignore[operator]  # all are (completion, gold) -> float
 
 
 @pytest.mark.parametrize(

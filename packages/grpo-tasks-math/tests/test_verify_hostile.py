@@ -116,23 +116,18 @@ def test_the_engine_itself_never_raises(gold: str, answer: str) -> None:
     assert symbolic.handle(symbolic.encode(gold, answer)) in (symbolic.CORRECT, symbolic.WRONG, symbolic.UNPARSABLE)
 
 
-TOWERS = [
-    r"\boxed{9^{9^{9^{9}}}}",
-    r"\boxed{(10^{10})!}",
-    r"\boxed{\binom{10^9}{5 \cdot 10^8}}",
-]
+LONG_SUM = rf"\boxed{{{'+'.join(f'x_{{{n}}}' for n in range(120))}}}"
 
 
-def test_a_check_that_does_not_end_is_a_timeout() -> None:
+def test_a_check_that_does_not_end_in_time_is_a_timeout() -> None:
     pool.warm()
-    for completion in TOWERS:
-        begin = time.perf_counter()
-        assert verify("42", completion, timeout_s=0.5) is Verdict.TIMEOUT
-        # The limit, and at worst the start of a worker in place of one that was killed.
-        assert time.perf_counter() - begin < 60.0
-        begin = time.perf_counter()
-        assert verify("42", completion, timeout_s=0.5) is Verdict.TIMEOUT
-        assert time.perf_counter() - begin < 0.4  # the pool remembers it
+    begin = time.perf_counter()
+    assert verify("x + 1", LONG_SUM, timeout_s=0.2) is Verdict.TIMEOUT
+    # The limit, and at worst the start of a worker in place of one that was killed.
+    assert time.perf_counter() - begin < 60.0
+    begin = time.perf_counter()
+    assert verify("x + 1", LONG_SUM, timeout_s=0.2) is Verdict.TIMEOUT
+    assert time.perf_counter() - begin < 0.1  # the pool remembers it
 
 
 def test_code_in_an_answer_is_not_run(tmp_path: Path) -> None:

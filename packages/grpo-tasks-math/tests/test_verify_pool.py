@@ -119,7 +119,7 @@ class FakePool:
         Outcome("error", why="MemoryError"),
     ],
 )
-def test_a_spent_budget_abstains(outcome: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spent_budget_is_a_timeout(outcome: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_shared_pool", lambda: FakePool(outcome))
     assert verify("x + 1", r"\boxed{2x}") is Verdict.TIMEOUT
 
@@ -131,7 +131,7 @@ def test_machinery_that_does_not_start_is_no_verdict(monkeypatch: pytest.MonkeyP
     assert verify("2", "2") is Verdict.CORRECT  # the exact path needs no worker
 
 
-def test_out_of_memory_inside_a_worker_abstains(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_inside_a_worker_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     def exhausted(payload: bytes) -> bytes:
         raise MemoryError
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from grpo_core.config.resolution import task_for_model
     from grpo_core.evaluation.completer import Completer
     from grpo_core.evaluation.evaluate import evaluate
-    from grpo_core.killable import KillablePool, Outcome, inside_worker
+    from grpo_core.killable import KillablePool, Outcome, inside_worker, refuse_at_import
     from grpo_core.scoring import Scorer
     from grpo_core.training.trainer import train
 
@@ -64,6 +64,7 @@ __all__ = [
     "inside_worker",
     "ladder",
     "load_task",
+    "refuse_at_import",
     "reward",
     "task_for_model",
     "train",
@@ -77,6 +78,7 @@ _LAZY = {
     "Scorer": "grpo_core.scoring",
     "evaluate": "grpo_core.evaluation.evaluate",
     "inside_worker": "grpo_core.killable",
+    "refuse_at_import": "grpo_core.killable",
     "task_for_model": "grpo_core.config.resolution",
     "train": "grpo_core.training.trainer",
 }

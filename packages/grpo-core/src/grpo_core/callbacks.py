@@ -36,12 +36,14 @@ class RunInfo:
         tasks: Task name -> (train rows, held-out rows).
         choices: What was chosen and why.
         total_steps: Steps planned; None when only a time limit ends the run.
+        seconds_left: Time until `trainer.max_minutes` ends the run; None where it does not.
     """
 
     run_dir: Path
     tasks: Mapping[str, tuple[int, int]]
     choices: Sequence[Choice]
     total_steps: int | None
+    seconds_left: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,10 @@ class PluginError(UserError):
     """A plugin that is broken, duplicated or misspelt, and whose task was asked for."""
 
 
+class EmptyPromptError(UserError):
+    """A prompt has no tokens, so that a completion has nothing to follow."""
+
+
 class DataError(UserError):
     """A dataset that is missing, empty, or has a row that fails its schema: file, line, field."""
 

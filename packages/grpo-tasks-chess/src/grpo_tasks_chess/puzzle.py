@@ -251,5 +251,6 @@ TASK = Task(
     default_model="chess-tiny",
     stop=("\n",),
     max_completion_length=176,  # a policy line at a token per character; an answer in moves is shorter
+    on_timeout="fail",
 )
 """Value: 1.0 right; 0.1 another legal move; in between the share of a line; 0.0 no legal move."""

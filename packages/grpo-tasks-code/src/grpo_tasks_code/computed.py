@@ -158,10 +158,13 @@ class Attempt:
     Attributes:
         last: How it ran on the last input that it was given; the first that it fails on is the last.
         printed: What it printed for each, without white space at the ends.
+        is_repeatable: Whether it prints the same for the same inputs in another state of the machine; looked at only
+            where it prints something else for each input, and not what the rule gives.
     """
 
     last: Execution
     printed: tuple[str, ...]
+    is_repeatable: bool = False
 
 
 def validate(text: str, row: ComputedRow, config: ComputedConfig) -> Attempt:
@@ -174,11 +177,22 @@ def validate(text: str, row: ComputedRow, config: ComputedConfig) -> Attempt:
     program = program_of(text)
     printed: list[str] = []
     for n in row.inputs:
-        last = run_program(program, f"{n}\n", timeout_s=config.timeout_s, memory_mib=config.memory_mib)
+        last = _run(program, n, config)
         if last.status != "ok":
             break
         printed.append(last.stdout.strip())
-    return Attempt(last, tuple(printed))
+    is_repeatable = len(set(printed)) == INPUTS
+    if is_repeatable and tuple(printed) != row.outputs:
+        # In the reverse order, so that no counter of the machine, such as the process id, follows the inputs twice.
+        again = (_run(program, n, config, machine_state=1).stdout.strip() for n in reversed(row.inputs))
+        is_repeatable = all(one == other for one, other in zip(again, reversed(printed), strict=True))
+    return Attempt(last, tuple(printed), is_repeatable)
+
+
+def _run(program: str, n: int, config: ComputedConfig, machine_state: int = 0) -> Execution:
+    return run_program(
+        program, f"{n}\n", timeout_s=config.timeout_s, memory_mib=config.memory_mib, machine_state=machine_state
+    )
 
 
 @reward(1.0, maximum=0.0)
@@ -195,8 +209,11 @@ def execution(answer: Attempt) -> float:
 
 @reward(0.2)
 def depends(answer: Attempt) -> float:
-    """1 when no two inputs give the same output: it is no constant."""
-    return float(len(set(answer.printed)) == INPUTS)
+    """1 when no two inputs give the same output, and the same input gives the same again, on another machine too.
+
+    What follows the clock, chance or the process is no constant either, but has nothing to do with the input.
+    """
+    return float(answer.is_repeatable)
 
 
 @reward(0.8)
@@ -216,7 +233,8 @@ TASK = Task(
     compose=weighted_sum(invalid=NO_PROGRAM),
     max_completion_length=512,
     default_model="code-tiny",
-    timeout_s=INPUTS * MAX_TIMEOUT_S + 15,  # the sandbox's own limits come first
+    timeout_s=2 * INPUTS * MAX_TIMEOUT_S + 15,  # the sandbox's own limits come first
+    on_timeout="fail",
     conditions=conditions,
 )
 """Value: 1.0 right, 0.2 the output depends on the input, 0.0 it runs, −0.5 syntax error, −1.0 other failure."""

@@ -179,6 +179,7 @@ TASK = Task(
     max_completion_length=512,
     default_model="code-tiny",
     timeout_s=2 * MAX_TIMEOUT_S,  # the sandbox's own limit comes first, so that a slow program is named as what it is
+    on_timeout="fail",
     demos=demos,
     exempt={"split": "there is one prompt"},
     conditions=conditions,

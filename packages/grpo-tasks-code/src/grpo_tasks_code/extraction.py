@@ -11,19 +11,23 @@ MAX_PROGRAM_CHARS = 65_536
 
 FENCE = "```"
 
-_OPENING = re.compile(rf"{FENCE}(?:python3?|py)(?![\w.+#-])[^\S\n]*\n?", re.IGNORECASE)
+_OPENING = re.compile(r"(?<!`)(?P<fence>`{3,}+)(?:python3?|py)(?![\w.+#-])[^\S\n]*\n?", re.IGNORECASE)
+_BACKTICKS = re.compile("`+")
 
 
 def block_of(program: str) -> str:
-    """A program as a completion gives it."""
-    return f"{FENCE}python\n{program}\n{FENCE}"
+    """A program as a completion gives it, in a fence that is longer than any in the program."""
+    longest = max((len(run) for run in _BACKTICKS.findall(program)), default=0)
+    fence = "`" * max(len(FENCE), longest + 1)
+    return f"{fence}python\n{program}\n{fence}"
 
 
 def program_of(completion: str) -> str:
     """The text of the first ```python block, else the whole completion.
 
-    A block ends at the next ```, or with the text: a completion that was cut, or that ended at a stop string, has no
-    closing fence. ```py and ```python3 are python too; other blocks are not, nor is one without a language.
+    A block ends at the next ``` (at as many backticks as it begins with), or with the text: a completion that was cut,
+    or that ended at a stop string, has no closing fence. ```py and ```python3 are python too; other blocks are not, nor
+    is one without a language.
 
     Raises:
         Invalid: it is blank, or longer than `MAX_PROGRAM_CHARS`.
@@ -32,7 +36,7 @@ def program_of(completion: str) -> str:
     if opened is None:
         program = completion
     else:
-        closed = completion.find(FENCE, opened.end())
+        closed = completion.find(opened["fence"], opened.end())
         program = completion[opened.end() : None if closed < 0 else closed]
     if not program.strip():
         raise Invalid("no program")

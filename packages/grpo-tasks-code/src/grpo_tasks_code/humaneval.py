@@ -165,6 +165,7 @@ TASK = Task(
     row=HumanEvalRow,
     max_completion_length=512,
     timeout_s=2 * MAX_TIMEOUT_S + 30,  # the sandbox's own limits come first, so that a slow program is named as such
+    on_timeout="fail",
     exempt={"split": "a test set: all of it is held out"},
     conditions=conditions,
 )

@@ -117,5 +117,6 @@ TASK = Task(
     stop=("\n",),
     max_completion_length=48,  # the longest output and a newline, a token per character, with room
     default_model="code-tiny",
+    on_timeout="fail",
 )
 """Value: 1.0 exact; 0.2 a number that is off by 1; up to 0.2 a text with the same beginning; 0.1 the right form."""

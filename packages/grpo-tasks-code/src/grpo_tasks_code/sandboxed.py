@@ -15,13 +15,15 @@ MIN_MEMORY_MIB = 64
 """Below this Python itself does not start."""
 
 
-def run_program(program: str, stdin: str = "", *, timeout_s: float, memory_mib: int) -> Execution:
-    """Run a program.
+def run_program(
+    program: str, stdin: str = "", *, timeout_s: float, memory_mib: int, machine_state: int = 0
+) -> Execution:
+    """Run a program; `machine_state` as of `Executor.run`.
 
     Raises:
         InfrastructureError: the sandbox failed or there is none; nothing is known of the program.
     """
-    execution = run(program, stdin, timeout_s=timeout_s, memory_mib=memory_mib)
+    execution = run(program, stdin, timeout_s=timeout_s, memory_mib=memory_mib, machine_state=machine_state)
     _check(execution)
     return execution
 

@@ -136,5 +136,6 @@ TASK = Task(
     stop=("\n",),
     max_completion_length=12,  # "-1998" and a newline, a token per character, with room
     default_model="tiny",
+    on_timeout="fail",
 )
 """Value: 1.0 exact, 0.2 near, 0.1 another integer, 0.0 no integer."""

@@ -119,5 +119,6 @@ TASK = Task(
     row=BaseConversionRow,
     stop=("\n",),
     max_completion_length=20,  # twelve binary digits and a newline, a token per character, with room
+    on_timeout="fail",
 )
 """Value: 1.0 exact, 0.2 with one digit wrong, 0.1 another numeral of the base, 0.0 no numeral."""

@@ -157,5 +157,6 @@ TASK = Task(
     row=CountdownRow,
     stop=("\n",),
     max_completion_length=64,  # six numbers, five operators, parentheses and spaces, a token per character
+    on_timeout="fail",
 )
 """Value: 1.0 exact; 0.2 with the given numbers, rising to 0.38 one off; 0.1 with others; 0.0 no expression."""

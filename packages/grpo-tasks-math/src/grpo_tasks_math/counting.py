@@ -101,5 +101,6 @@ TASK = Task(
     row=CountingRow,
     stop=("\n",),
     max_completion_length=8,  # two digits and a newline, with room
+    on_timeout="fail",
 )
 """Value: 1.0 exact, 0.2 near, 0.1 another integer, 0.0 no integer."""

@@ -33,8 +33,8 @@ ACCURATE = 2.0
 def accuracy(completion: str, gold: str) -> float:
     """Return 2·[the final answer equals `gold`].
 
-    Raises:
-        TimeoutError: the symbolic check ran out of time, so nothing is known: the completion must not be scored.
+    An answer whose symbolic check runs out of time or memory is not shown to be right, so it counts as wrong, here and
+    in the other rewards: no completion raises.
     """
     return ACCURATE * _is_correct(gold, completion)
 
@@ -57,9 +57,6 @@ def signed_accuracy(completion: str, gold: str) -> float:
 
     A mention is a whole number equal to the gold, or the gold's words between word boundaries: "112" does not mention
     12, "-12" does not, "$1,200" mentions 1200.
-
-    Raises:
-        TimeoutError: as in `accuracy`.
     """
     if _is_correct(gold, completion):
         return 1.0
@@ -107,19 +104,12 @@ def tag_pref(completion: str, gold: str, w_tag: float = 0.0, w_ans: float = 1.0)
     """Return w_tag·[exactly one `<answer>` block] + w_ans·[the last block's inside equals `gold`].
 
     A block inside `<think>…</think>` counts as a block but holds no answer.
-
-    Raises:
-        TimeoutError: as in `accuracy`.
     """
     return w_tag * has_one_answer_block(completion) + w_ans * _is_block_correct(completion, gold)
 
 
 def tag_math_correct(completion: str, gold: str) -> float:
-    """Return [exactly one `<answer>` block]·[its inside equals `gold`].
-
-    Raises:
-        TimeoutError: as in `accuracy`.
-    """
+    """Return [exactly one `<answer>` block]·[its inside equals `gold`]."""
     return float(has_one_answer_block(completion) and _is_block_correct(completion, gold))
 
 
@@ -147,7 +137,4 @@ def _is_block_correct(completion: str, gold: str) -> bool:
 
 
 def _is_correct(gold: str, completion: str) -> bool:
-    verdict = verify(gold, completion)
-    if verdict is Verdict.TIMEOUT:
-        raise TimeoutError("the symbolic check of the answer ran out of time; the completion is not scored")
-    return verdict is Verdict.CORRECT
+    return verify(gold, completion) is Verdict.CORRECT

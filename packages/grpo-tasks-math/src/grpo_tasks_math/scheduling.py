@@ -252,5 +252,6 @@ TASK = Task(
     row=SchedulingRow,
     stop=("</schedule>",),
     max_completion_length=400,  # ten lines of about 30 characters, with room to think
+    on_timeout="fail",
 )
 """Value: 0.1 format + 0.2 chronological order + 0.7 times the share of the optimum; 0.0 without a schedule."""

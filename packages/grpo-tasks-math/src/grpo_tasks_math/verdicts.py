@@ -12,9 +12,10 @@ def verdict_of(gold: str, completion: str) -> Verdict:
     """The verdict on a completion.
 
     Raises:
-        TimeoutError: the symbolic check ran out of time; the completion is not scored. It is not remembered.
+        TimeoutError: the symbolic check ran out of time or memory, which fails the completion (`on_timeout`). It is not
+            remembered.
     """
     verdict = verify(gold, completion)
     if verdict is Verdict.TIMEOUT:
-        raise TimeoutError("the symbolic check of the answer ran out of time")
+        raise TimeoutError("the symbolic check of the answer ran out of time or memory")
     return verdict

@@ -216,5 +216,6 @@ TASK = Task(
     row=WordProblemRow,
     stop=("\n",),
     max_completion_length=12,  # a sign, four digits and a newline, with room
+    on_timeout="fail",
 )
 """Value: 1.0 exact, 0.2 near, 0.1 another integer, 0.0 no integer."""

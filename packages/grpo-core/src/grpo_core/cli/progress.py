@@ -14,6 +14,7 @@ from rich.text import Text
 from grpo_core.callbacks import Callback, Choice, EvalPhase, RunInfo, StepRecord
 from grpo_core.cli import lines
 from grpo_core.cli.text import visible
+from grpo_core.tracking.runs import ENDLESS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,9 +36,6 @@ STEP_WEIGHT = 0.1
 
 MIN_BAR_WIDTH, MAX_BAR_WIDTH = 8, 24
 """A shorter bar shows nothing, a longer one nothing more."""
-
-ENDLESS = 10**9
-"""A plan of so many steps means that only a time limit ends the run."""
 
 
 class Waiting(Callback):
@@ -144,6 +142,7 @@ class Progress(Waiting):
         self.config = config
         self._tasks: tuple[str, ...] = ()
         self._total: int | None = None
+        self._time_limit: float | None = None
         self._started = self._sampled = self._previous = 0.0
         self._step_s: float | None = None
         self._last_step: tuple[str, ...] = ()
@@ -152,6 +151,7 @@ class Progress(Waiting):
         """Print what is trained, and what was chosen and why."""
         self._tasks = tuple(info.tasks)
         self._total = None if info.total_steps is None or info.total_steps >= ENDLESS else info.total_steps
+        self._time_limit = info.seconds_left
         self._started = self._clock()
         self._sampled = self._started - SAMPLE_EVERY_S
         self.say("grpo-run", lines.header(info.tasks, info.choices))
@@ -216,12 +216,12 @@ class Progress(Waiting):
         left = []
         if self._total is not None and self._step_s is not None:
             left.append((self._total - step) * self._step_s)
-        if self.config.trainer.max_minutes is not None:
-            left.append(60 * self.config.trainer.max_minutes - (now - self._started))
+        if self._time_limit is not None:
+            left.append(self._time_limit - (now - self._started))
         return f"ETA {lines.duration(min(left))}" if left else lines.duration(now - self._started)
 
     def _share(self, step: int, now: float) -> float | None:
         shares = [step / self._total] if self._total else []
-        if self.config.trainer.max_minutes is not None:
-            shares.append((now - self._started) / (60 * self.config.trainer.max_minutes))
+        if self._time_limit:
+            shares.append((now - self._started) / self._time_limit)
         return max(shares, default=None)

@@ -142,6 +142,7 @@ def facts_of(bound: BoundTask) -> dict[str, Any]:
         "stop": list(bound.task.stop),
         "max_completion_length": bound.task.max_completion_length,
         "timeout_s": bound.task.timeout_s,
+        "on_timeout": bound.task.on_timeout,
         "opponent": None if bound.opponent is None else bound.opponent.engine,
         "exempt": dict(bound.task.exempt),
     }
@@ -172,7 +173,8 @@ def _print_facts(facts: dict[str, Any]) -> None:
     length = f"{facts['max_completion_length']} tokens" if facts["max_completion_length"] else "as the trainer says"
     rest.add_row("default model", facts["default_model"] or "-")
     rest.add_row("stop", " ".join(repr(stop) for stop in facts["stop"]) or "-")
-    rest.add_row("completion", f"{length}, scored within {facts['timeout_s']:g} s")
+    otherwise = "wrong" if facts["on_timeout"] == "fail" else "not scored"
+    rest.add_row("completion", f"{length}, scored within {facts['timeout_s']:g} s, otherwise {otherwise}")
     if facts["opponent"]:
         rest.add_row("opponent", facts["opponent"])
     for check, reason in facts["exempt"].items():

@@ -183,7 +183,10 @@ class OptimizerSettings(Section):
     )
     warmup_steps: int = Field(0, ge=0, description="Optimizer steps of linear warm-up.")
     warmup_ratio: float | None = Field(
-        None, ge=0, lt=1, description="Warm-up as a share of all steps, in place of warmup_steps."
+        None,
+        ge=0,
+        lt=1,
+        description="Warm-up as a share of all steps, or of max_minutes alone; in place of warmup_steps.",
     )
     weight_decay: float = Field(0.0, ge=0, description="AdamW's decoupled weight decay.")
     adam_beta1: float = Field(0.9, ge=0, lt=1, description="AdamW's decay of the gradient's mean.")

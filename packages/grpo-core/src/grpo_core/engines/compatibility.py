@@ -75,8 +75,14 @@ def check_requests(requests: Iterable[Request], sampling: Sampling, config: Pret
             raise UserError(
                 f"request {index} (prompt {request.key.prompt_id!r}) does not fit: prompt {prompt} + "
                 f"max_completion_length {completion} = {prompt + completion} tokens, {excess} more than {most}, {why}. "
-                f"Lower max_completion_length or max_prompt_length by {excess} together."
+                f"Lower max_completion_length by {excess}, or shorten the prompt."
             )
+
+
+def max_context(model: PreTrainedModel) -> int | None:
+    """Tokens that a prompt and its completion may have together, if the model bounds them."""
+    limits = length_limits(model.config.get_text_config(decoder=True))
+    return limits[0].tokens if limits else None
 
 
 def _limits(config: PretrainedConfig) -> Iterator[LengthLimit]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from grpo_core.errors import UserError
+from grpo_core.errors import EmptyPromptError, UserError
 from grpo_core.task.row import Prompt
 from grpo_core.task.turns import without_prefill
 
@@ -16,10 +16,11 @@ def encode_prompt(tokenizer: Any, prompt: Prompt) -> tuple[int, ...]:
     A last message by the assistant is a prefill: the completion continues it.
 
     Raises:
-        UserError: the prompt is empty, or has messages and the model has no chat template.
+        EmptyPromptError: the prompt has no tokens.
+        UserError: it has messages and the model has no chat template.
     """
     if isinstance(prompt, str):
-        ids = tokenizer(prompt, add_special_tokens=True)["input_ids"]
+        ids = _tokens(tokenizer, prompt, add_special_tokens=True)
         # A tokenizer made for pairs may end the text; a completion must follow it.
         if ids and len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
             ids = ids[:-1]
@@ -33,9 +34,9 @@ def encode_prompt(tokenizer: Any, prompt: Prompt) -> tuple[int, ...]:
         text = tokenizer.apply_chat_template(
             list(prompt), tokenize=False, add_generation_prompt=not is_prefill, continue_final_message=is_prefill
         )
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = _tokens(tokenizer, text)
     if not ids:
-        raise UserError(f"a prompt became no tokens: {prompt!r:.80}. A completion needs something to follow.")
+        raise EmptyPromptError(f"a prompt became no tokens: {prompt!r:.80}. A completion needs something to follow.")
     return tuple(int(token) for token in ids)
 
 
@@ -70,5 +71,12 @@ def encode_continuation(
         closing = tokenizer.convert_ids_to_tokens(completion_ids[-1]) if completion_ids else ""
         if completion_ids and completion_ids[-1] in tokenizer.all_special_ids:
             following = following.removeprefix(closing)  # the completion closed its turn itself
-    added = tokenizer(following, add_special_tokens=False)["input_ids"]
+    added = _tokens(tokenizer, following)
     return (*prompt_ids, *completion_ids, *(int(token) for token in added))
+
+
+def _tokens(tokenizer: Any, text: str, *, add_special_tokens: bool = False) -> list[int]:
+    # Tokenizers take no lone surrogates, which a task may make of a completion, e.g. of "\\ud800" in its JSON.
+    readable = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    ids: list[int] = tokenizer(readable, add_special_tokens=add_special_tokens)["input_ids"]
+    return ids

@@ -10,9 +10,11 @@ import email.utils
 import json
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from itertools import count
 from typing import Any
 
@@ -42,6 +44,11 @@ _MAX_EXCERPT_CHARS = 200
 _LENGTH_FIELDS = {"api.openai.com": "max_completion_tokens"}  # which has retired what everybody else understands
 _REPEATED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _WRONG_ADDRESS = frozenset({401, 403, 404})
+_REFUSED = frozenset({400, 413, 422})
+_TOO_LONG = re.compile(
+    r"context[ _](?:length|size|window)|(?:prompt|input) is too long|`inputs` (?:tokens|is too long)"
+)
+"""What OpenAI, vLLM, SGLang, llama.cpp and TGI say of a prompt that does not fit, in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +60,14 @@ class Answer:
         finish_reason: `stop`, or `length` (truncated).
         tokens: Length as the endpoint counts it, if it does.
         error: Why there is no completion, or an empty string. Never a statement about a model's skill.
+        is_too_long: Whether the endpoint refused the prompt for its length.
     """
 
     text: str
     finish_reason: FinishReason
     tokens: int | None = None
     error: str = ""
+    is_too_long: bool = False
 
 
 class OpenAIEngine:
@@ -162,7 +171,8 @@ class OpenAIEngine:
         async def ask_all(put: Callable[[tuple[int, Answer]], None]) -> None:
             slots, given_up = asyncio.Semaphore(self._concurrency), _GivenUp(self._concurrency)
             limits = httpx2.Limits(max_connections=self._concurrency)
-            async with httpx2.AsyncClient(headers=headers, timeout=None, limits=limits) as client:
+            cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))  # none are kept or sent back
+            async with httpx2.AsyncClient(headers=headers, cookies=cookies, timeout=None, limits=limits) as client:
 
                 async def ask(index: int) -> None:
                     async with slots:
@@ -225,8 +235,10 @@ class OpenAIEngine:
     async def _post(self, client: httpx2.AsyncClient, path: str, body: bytes, key: str) -> Answer:
         data = bytearray()
         async with client.stream("POST", self.base_url + path, content=body) as response:
-            status = response.status_code
-            async for chunk in response.aiter_bytes():
+            status, coding = response.status_code, response.headers.get("Content-Encoding", "identity")
+            if coding.lower() != "identity":  # 64 KiB may unpack to gigabytes before its size could be checked
+                return _failure(f"{self.base_url}: a reply in {_excerpt(coding, key)}, which was not asked for")
+            async for chunk in response.aiter_raw():
                 data += chunk
                 if len(data) > MAX_REPLY_BYTES:
                     return _failure(f"{self.base_url}: a reply of more than {MAX_REPLY_BYTES} bytes")
@@ -238,7 +250,8 @@ class OpenAIEngine:
         if status in _WRONG_ADDRESS:
             hint = f"The key comes from {self._api_key_env}, which is {'set' if key else 'not set'}."
             raise UserError(f"endpoint {self.base_url}{path}, model {self.model!r}: {why}. {hint}")
-        return _failure(f"{self.base_url}: {why}")
+        is_too_long = status in _REFUSED and _TOO_LONG.search(why.lower()) is not None
+        return Answer("", "stop", error=f"{self.base_url}: {why}", is_too_long=is_too_long)
 
 
 class _TryAgain(Exception):
@@ -256,7 +269,7 @@ class _GivenUp:
         self.answer: Answer | None = None
 
     def see(self, answer: Answer) -> None:
-        self._in_a_row = self._in_a_row + 1 if answer.error else 0
+        self._in_a_row = self._in_a_row + 1 if answer.error and not answer.is_too_long else 0
         if self._in_a_row == self._limit:
             self.answer = _failure(f"not tried, since {self._limit} requests in a row failed: {answer.error}")
 
@@ -272,7 +285,7 @@ class _Choice(BaseModel):
 
 
 class _Usage(BaseModel):
-    completion_tokens: int | None = None
+    completion_tokens: int | None = Field(default=None, ge=0, le=MAX_REPLY_BYTES)
 
 
 class _Reply(BaseModel):
@@ -291,7 +304,10 @@ def _parse(data: bytes) -> Answer:
     if choice.finish_reason not in (None, "stop", "length"):
         return _failure(f"the endpoint ended the completion for {_excerpt(repr(choice.finish_reason), '')}")
     finish: FinishReason = "length" if choice.finish_reason == "length" else "stop"
-    return Answer(text or "", finish, reply.usage.completion_tokens if reply.usage else None)
+    if text is None:  # an empty text is a completion; none at all says nothing about the model
+        hint = "; a model that reasons first may need a larger max_completion_length" if finish == "length" else ""
+        return _failure(f"a reply without text{hint}")
+    return Answer(text, finish, reply.usage.completion_tokens if reply.usage else None)
 
 
 def _cut(answer: Answer, stop: Sequence[str]) -> Answer:
@@ -316,5 +332,5 @@ def _retry_after_s(header: str) -> float:
         return float(header[:9])
     try:
         return email.utils.parsedate_to_datetime(header).timestamp() - time.time()
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0

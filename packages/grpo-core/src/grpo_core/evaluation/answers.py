@@ -57,7 +57,7 @@ def evaluate_rows(
 
     Raises:
         StopRequested: `should_stop` said so.
-        InfrastructureError: not one completion came; says why.
+        InfrastructureError: whoever answers failed every time; says why.
     """
     started = time.perf_counter()
     prompts = [task.prompt(row) for row in rows]
@@ -96,7 +96,7 @@ def evaluate_rows(
                 futures[index] = scorer.submit(answer.text, asked[index])
             progress(len(answers), len(questions))
     ordered = [answers[index] for index in range(len(questions))]
-    if ordered and all(answer.error for answer in ordered):
+    if ordered and all(answer.error and not answer.is_too_long for answer in ordered):
         raise InfrastructureError(f"task {task.name}: none of {len(ordered)} completions came: {ordered[0].error}")
     if opponent is not None and not task.has_turns:
         futures = _play(scorer, ordered, asked, opponent, questions)

@@ -79,7 +79,10 @@ def converse(
         for at, sampled in sampler.sample([turns[index] for index in fitting], sampling):
             if should_stop():
                 raise StopRequested
-            yield fitting[at], Reply(sampled.text, None if sampled.error else sampled, error=sampled.error)
+            index = fitting[at]
+            is_full = sampled.is_too_long and bool(asked[index].turns)
+            made = None if sampled.error else sampled
+            yield index, Reply(sampled.text, made, error=sampled.error, is_full=is_full)
 
     play(plays, answer)
     progress(len(plays), len(plays))

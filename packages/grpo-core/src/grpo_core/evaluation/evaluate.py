@@ -21,6 +21,7 @@ from grpo_core.evaluation.rows import held_out
 from grpo_core.evaluation.sampling import EndpointSampler
 from grpo_core.evaluation.settings import OPEN, EvaluationSettings, Open
 from grpo_core.evaluation.setup import AskedTask, Loading, asked_tasks, evaluate_model, evaluate_with, teller
+from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.plugins.models import model_source
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Split
@@ -140,6 +141,7 @@ def evaluate_as(
         overwrite: As there.
         callbacks: As there.
     """
+    refuse_in_worker("evaluate()")
     if endpoint is not None and (base is not None or adapter is not None):
         raise UserError("--endpoint takes neither --base nor --adapter: serve the other model and evaluate it, too.")
     for name in () if endpoint is not None else (model, *([base] if base is not None else [])):

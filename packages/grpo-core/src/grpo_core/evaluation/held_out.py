@@ -11,6 +11,7 @@ from typing import Any
 from grpo_core.callbacks import Callback, Choice, EvalPhase
 from grpo_core.config import RunConfig
 from grpo_core.engines.base import Engine
+from grpo_core.engines.compatibility import max_context
 from grpo_core.errors import UserError
 from grpo_core.evaluation.answers import evaluate_rows, unscored
 from grpo_core.evaluation.conversations import matchups
@@ -168,7 +169,7 @@ class HeldOutEvaluator:
             policy.tokenizer,
             tokens_at_once=config.engine.max_batch_tokens,
             prompts_at_once=config.eval.batch_size,
-            max_context=policy.max_context,
+            max_context=max_context(policy.model),
             warn=self._warn,
         )
         self._folders: dict[str, EvaluationFolder] = {}

@@ -18,6 +18,7 @@ from grpo_core.evaluation.process import WORKER, Tell, run_worker
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import AskedTask, Loading, asked_tasks
 from grpo_core.evaluation.worker import Job
+from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.plugins.models import model_source
 from grpo_core.task.spec import parse_task_specs
 
@@ -100,6 +101,7 @@ def evaluate_run(
     Raises:
         UserError: it is no run, it has no such checkpoint, or a result that is there is of another evaluation.
     """
+    refuse_in_worker("evaluate_run()")
     run_dir = Path(run_dir)
     check_run(run_dir)
     config = config or load_config({}, config_file=run_dir / "config.yaml", environ={}, dotenv_path=None).config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -45,6 +45,7 @@ class Sampled:
         prompt_ids: Tokens of the prompt; none from an endpoint.
         token_ids: Tokens of the completion; none from an endpoint.
         error: Why there is no completion, or an empty string. Never a statement about a model's skill.
+        is_too_long: Whether the prompt fills the context of who answers.
     """
 
     text: str
@@ -53,6 +54,12 @@ class Sampled:
     prompt_ids: tuple[int, ...] = ()
     token_ids: tuple[int, ...] = ()
     error: str = ""
+    is_too_long: bool = False
+
+
+def answer_limit(own: int | None, general: int) -> int:
+    """Tokens that an answer may have: its task's own limit, if it has one, and the evaluation's."""
+    return general if own is None else min(own, general)
 
 
 class Sampler(Protocol):
@@ -70,7 +77,8 @@ class Sampler(Protocol):
 class EngineSampler:
     """Samples with an engine of this process. When memory runs out, what is left is asked again in smaller batches.
 
-    Completions depend on their keys alone, so that batches change nothing about them.
+    Completions depend on their keys alone, so that batches change nothing about them. A completion is as long as its
+    prompt leaves room for in the model's context; a prompt that leaves none gets an `error`.
 
     Args:
         engine: Who samples.
@@ -100,18 +108,23 @@ class EngineSampler:
         """Yield answers; see `Sampler`.
 
         Raises:
-            UserError: a prompt does not fit the model.
             OutOfMemoryError: not even one completion fits the memory.
         """
         encoded: dict[int, tuple[int, ...]] = {}  # the completions of a row share its prompt
-        requests = []
-        for question in questions:
+        requests: dict[int, Request] = {}
+        for index, question in enumerate(questions):
             name = id(question.prompt)
             if name not in encoded:
                 encoded[name] = encode_prompt(self._tokenizer, question.prompt)
-            requests.append(Request(encoded[name], question.key, question.stop, question.max_completion_length))
+            limit = answer_limit(question.max_completion_length, sampling.max_completion_length)
+            if self._max_context is not None:
+                limit = min(limit, self._max_context - len(encoded[name]))
+            if limit > 0:
+                requests[index] = Request(encoded[name], question.key, question.stop, limit)
+            else:
+                yield index, self._overlong(encoded[name])
         # Prompts of like length together, completions of one prompt side by side: they share its prefill.
-        waiting = sorted(range(len(requests)), key=lambda index: (len(requests[index].prompt_ids), index))
+        waiting = sorted(requests, key=lambda index: (len(requests[index].prompt_ids), index))
         while waiting:
             batch, tokens = self._next_batch(requests, waiting, sampling)
             failed: BaseException | None = None
@@ -139,11 +152,15 @@ class EngineSampler:
         """Whether prompt and longest answer together fit the model."""
         if self._max_context is None:
             return True
-        limit = min(question.max_completion_length or sampling.max_completion_length, sampling.max_completion_length)
+        limit = answer_limit(question.max_completion_length, sampling.max_completion_length)
         return len(encode_prompt(self._tokenizer, question.prompt)) + limit <= self._max_context
 
+    def _overlong(self, prompt_ids: tuple[int, ...]) -> Sampled:
+        why = f"the prompt has {len(prompt_ids)} tokens, and the model's context is {self._max_context}"
+        return Sampled("", 0, False, prompt_ids, error=why, is_too_long=True)
+
     def _next_batch(
-        self, requests: Sequence[Request], waiting: Sequence[int], sampling: Sampling
+        self, requests: Mapping[int, Request], waiting: Sequence[int], sampling: Sampling
     ) -> tuple[list[int], int]:
         """The next requests that fit together, at least one, and how many tokens they may need."""
         batch: list[int] = []
@@ -183,13 +200,22 @@ class EndpointSampler:
         for index, question in enumerate(questions):
             groups.setdefault((question.stop, question.max_completion_length), []).append(index)
         for (stop, limit), members in groups.items():
-            tokens = min(limit or sampling.max_completion_length, sampling.max_completion_length)
+            tokens = answer_limit(limit, sampling.max_completion_length)
             limited = replace(sampling, max_completion_length=tokens)
             prompts = [questions[index].prompt for index in members]
             seeds = None if sampling.greedy else [endpoint_seed(questions[index].key) for index in members]
             for at, answer in self._engine.answers(prompts, limited, stop=stop, seeds=seeds):
                 is_truncated = answer.finish_reason == "length"
-                yield members[at], Sampled(answer.text, answer.tokens, is_truncated, error=answer.error)
+                yield (
+                    members[at],
+                    Sampled(
+                        answer.text,
+                        answer.tokens,
+                        is_truncated,
+                        error=answer.error,
+                        is_too_long=answer.is_too_long,
+                    ),
+                )
 
     def fits(self, question: Question, sampling: Sampling) -> bool:
         """True: what is too long the endpoint says itself."""

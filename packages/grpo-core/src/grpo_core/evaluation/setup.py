@@ -16,6 +16,7 @@ from grpo_core.evaluation.answers import evaluate_rows, unscored
 from grpo_core.evaluation.conversations import matchups
 from grpo_core.evaluation.plan import settings_of
 from grpo_core.evaluation.results import Evaluation
+from grpo_core.evaluation.room import check_room
 from grpo_core.evaluation.rows import held_out, subset
 from grpo_core.evaluation.sampling import EngineSampler, Sampler
 from grpo_core.evaluation.settings import EvaluationSettings
@@ -28,6 +29,7 @@ from grpo_core.rollouts.opponents import EndpointOpponent, OpponentSampler
 from grpo_core.scoring import Scorer
 from grpo_core.scoring.conditions import condition_choices
 from grpo_core.task.bound import BoundTask
+from grpo_core.task.row import Row
 from grpo_core.task.spec import parse_task_specs
 
 
@@ -65,6 +67,15 @@ class AskedTask:
     task: BoundTask
     settings: EvaluationSettings
 
+    @property
+    def rows(self) -> list[Row]:
+        """The rows that are evaluated.
+
+        Raises:
+            UserError: the settings' share of them is out of range.
+        """
+        return subset(self.task.rows(), self.settings.subset_frac)
+
 
 def asked_tasks(
     task: str, given: Mapping[str, Any], ours: EvaluationSettings
@@ -90,7 +101,7 @@ def asked_tasks(
         settings, wishes = settings_of(each, given, ours)
         choices += wishes
         asked[label] = AskedTask(held_out(each, size=settings.size, split=settings.split), settings)
-        subset(asked[label].task.rows(), settings.subset_frac)  # a share out of range is refused before a model loads
+        _ = asked[label].rows  # a share out of range is refused before a model loads
     return asked, choices
 
 
@@ -102,10 +113,18 @@ def evaluate_model(
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, Evaluation]:
     """Load a model and evaluate it on tasks, by label; arguments as for `evaluate` and its parts."""
+    from grpo_core.engines.compatibility import max_context
     from grpo_core.engines.native import NativeEngine
     from grpo_core.policy.load import load_policy
 
     policy = load_policy(model, adapter=adapter, device=loading.device, precision=loading.precision)
+    choices = [
+        choice
+        for label, asked in tasks.items()
+        for choice in check_room(label, asked.task, asked.rows, asked.settings, policy)
+    ]
+    for callback in callbacks:
+        callback.on_choices(choices)
     tokens = tokens_that_fit(policy.model, policy.device, loading.max_batch_tokens)
     engine = NativeEngine(policy.model.eval(), policy.tokenizer, max_batch_tokens=tokens)
     sampler = EngineSampler(
@@ -113,7 +132,7 @@ def evaluate_model(
         policy.tokenizer,
         tokens_at_once=tokens,
         prompts_at_once=next((asked.settings.batch_size for asked in tasks.values()), None),  # the same for all
-        max_context=policy.max_context,
+        max_context=max_context(policy.model),
         warn=teller(callbacks),
     )
     with policy.precision():
@@ -151,7 +170,7 @@ def evaluate_with(
                 opponent = _endpoint_opponent(task)
             found[label] = evaluate_rows(
                 task,
-                subset(task.rows(), settings.subset_frac),
+                asked.rows,
                 sampler=sampler,
                 scorer=resources.enter_context(loading.scorer(task)),
                 sampling=settings.sampling,

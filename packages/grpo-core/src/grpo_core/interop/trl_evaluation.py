@@ -17,6 +17,7 @@ import torch  # noqa: TID253 - this module is imported only to be used inside a 
 from transformers import Trainer, TrainerCallback  # noqa: TID253 - likewise; its class is what a trainer takes
 
 from grpo_core.callbacks import EvalPhase
+from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.native import NativeEngine
 from grpo_core.errors import UserError
 from grpo_core.evaluation.answers import evaluate_rows
@@ -24,7 +25,6 @@ from grpo_core.evaluation.entry import add_report, entry_of
 from grpo_core.evaluation.plan import EvaluationPlan, settled
 from grpo_core.evaluation.ranks import Alone, Ranks, evaluate_together
 from grpo_core.evaluation.results import Evaluation, RowRates
-from grpo_core.evaluation.rows import subset
 from grpo_core.evaluation.sampling import EngineSampler
 from grpo_core.evaluation.settings import OPEN, EvaluationSettings, Open
 from grpo_core.evaluation.setup import AskedTask, Loading, asked_tasks
@@ -127,6 +127,7 @@ class EvaluationCallback(TrainerCallback):
             policy.tokenizer,
             tokens_at_once=tokens,
             prompts_at_once=self._tasks[due[0]].settings.batch_size,
+            max_context=max_context(policy.model),
             warn=_warn,
         )
         metrics: dict[str, float] = {}
@@ -170,7 +171,7 @@ class EvaluationCallback(TrainerCallback):
                     warn=_warn,
                 )
 
-            return evaluate_together(subset(asked.task.rows(), settings.subset_frac), evaluate, ranks, policy.in_step)
+            return evaluate_together(asked.rows, evaluate, ranks, policy.in_step)
 
     def _log(self, metrics: dict[str, float], state: Any, control: Any) -> None:
         if self._trainer is None:

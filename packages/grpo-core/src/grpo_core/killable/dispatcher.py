@@ -16,6 +16,7 @@ from dataclasses import fields
 from grpo_core.errors import InfrastructureError
 from grpo_core.killable import worker as program
 from grpo_core.killable.crew import Crew, fork_lock
+from grpo_core.killable.importing import refuse_at_import
 from grpo_core.killable.outcome import Outcome, PoolStats
 from grpo_core.killable.process import Answer, Item, Launch, WorkerProcess
 from grpo_core.killable.quarantine import Quarantine
@@ -83,6 +84,7 @@ class Dispatcher:
 
         Raises:
             InfrastructureError: the pool is closed.
+            UserError: a task file is being imported.
         """
         with self._lock:
             self._require_open()
@@ -128,6 +130,8 @@ class Dispatcher:
     def _require_open(self) -> None:
         if self._is_closed:
             raise InfrastructureError(f"the pool of {self._launch.name!r} workers is closed; make a new one.")
+        if self._thread is None:
+            refuse_at_import(f"the pool of {self._launch.name!r} workers")
 
     def _wake(self) -> None:
         if self._thread is None:
@@ -200,8 +204,16 @@ class Dispatcher:
         if outcome is None:
             return False
         self._counts["quarantined"] += 1
-        item.resolve(outcome)
+        self._settle(item, outcome)
         return True
+
+    def _settle(self, item: Item, outcome: Outcome) -> None:
+        """Give the caller the outcome, or go on with the payload that stands in for one that timed out."""
+        if outcome.status != "timeout" or item.fallback is None:
+            item.resolve(outcome)
+            return
+        item.payload, item.fallback, item.timeout, item.has_killed = item.fallback, None, outcome, False
+        self._queue.appendleft(item)
 
     def _staff(self, crew: Crew) -> None:
         """Have enough workers, or tell those who wait that there are none."""
@@ -308,7 +320,7 @@ class Dispatcher:
         self._took(seconds)
         self._quarantine.admit(item.payload, item.timeout_s, outcome)
         self._retire(crew, worker)
-        item.resolve(outcome)
+        self._settle(item, outcome)
 
     def _took(self, seconds: float) -> None:
         self._mean_s = _MEAN_DECAY * self._mean_s + (1 - _MEAN_DECAY) * seconds

@@ -13,7 +13,7 @@ class Outcome:
     Attributes:
         status: `ok`, or `error` (the handler raised), `timeout` (killed at its deadline), `crashed` (it killed its
             worker twice), `unavailable` (no worker could be started, or the pool was closed).
-        value: What the handler returned; empty unless `ok`.
+        value: What the handler returned; empty unless `ok`, or `timeout` with a fallback that it answered.
         why: One line; empty when `ok`.
         seconds: How long the handler ran; 0 where it did not run.
     """

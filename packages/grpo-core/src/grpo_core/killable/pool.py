@@ -13,7 +13,7 @@ from grpo_core.errors import UserError
 from grpo_core.killable.dispatcher import Dispatcher
 from grpo_core.killable.outcome import Outcome, PoolStats
 from grpo_core.killable.process import JSON, Item, Launch
-from grpo_core.killable.worker import IN_WORKER_VARIABLE, MAX_FRAME_BYTES
+from grpo_core.killable.worker import MAX_FRAME_BYTES
 
 T = TypeVar("T")
 
@@ -29,14 +29,6 @@ def default_workers() -> int:
 def usable_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def inside_worker() -> bool:
-    """Whether this process is a worker of a `KillablePool`, or was started by one.
-
-    It has a deadline already. With workers of its own, waiting for them would count against that deadline.
-    """
-    return os.environ.get(IN_WORKER_VARIABLE) == "1"
 
 
 class KillablePool:
@@ -116,12 +108,15 @@ class KillablePool:
         """
         return self.submit_as(payload, timeout_s, _unchanged)
 
-    def submit_as(self, payload: bytes, timeout_s: float, convert: Callable[[Outcome], T]) -> Future[T]:
+    def submit_as(
+        self, payload: bytes, timeout_s: float, convert: Callable[[Outcome], T], *, fallback: bytes | None = None
+    ) -> Future[T]:
         """Like `submit`, for a future of `convert(outcome)`.
 
         `convert`, like callbacks of the future, runs in the pool's only thread: it must be quick and must not wait.
+        With a `fallback`, a payload that times out is followed by that one, and the outcome `timeout` has its value.
         """
-        future, item = _item(payload, timeout_s, convert)
+        future, item = _item(payload, timeout_s, convert, fallback)
         self._dispatcher.put((item,))
         return future
 
@@ -188,14 +183,17 @@ def _unchanged(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _item(payload: bytes, timeout_s: float, convert: Callable[[Outcome], T]) -> tuple[Future[T], Item]:
-    if not isinstance(payload, bytes):
-        raise UserError(f"a payload is bytes, not a {type(payload).__name__}.")
-    if len(payload) > MAX_FRAME_BYTES:
-        raise UserError(f"a payload of {len(payload)} bytes is longer than {MAX_FRAME_BYTES}.")
+def _item(
+    payload: bytes, timeout_s: float, convert: Callable[[Outcome], T], fallback: bytes | None = None
+) -> tuple[Future[T], Item]:
+    for given in (payload, b"" if fallback is None else fallback):
+        if not isinstance(given, bytes):
+            raise UserError(f"a payload is bytes, not a {type(given).__name__}.")
+        if len(given) > MAX_FRAME_BYTES:
+            raise UserError(f"a payload of {len(given)} bytes is longer than {MAX_FRAME_BYTES}.")
     _check_seconds("timeout_s", timeout_s)
     future: Future[T] = Future()
-    return future, Item(payload, timeout_s, future, convert)
+    return future, Item(payload, timeout_s, future, convert, fallback)
 
 
 def _check_seconds(name: str, seconds: float) -> None:

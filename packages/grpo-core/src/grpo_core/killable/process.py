@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from grpo_core.killable import worker as program
@@ -34,6 +34,8 @@ class Item:
         timeout_s: How long the handler may run.
         future: Receives `convert(outcome)`.
         convert: Turns the outcome into what the caller wants; runs in the pool's thread.
+        fallback: Payload that the handler gets once `payload` has timed out.
+        timeout: The outcome of `payload` while its fallback is on its way.
         has_killed: Whether a worker has died on it.
         is_begun: Whether the future is claimed: it can no longer be cancelled.
     """
@@ -42,6 +44,8 @@ class Item:
     timeout_s: float
     future: Future[Any]
     convert: Callable[[Outcome], Any]
+    fallback: bytes | None = None
+    timeout: Outcome | None = None
     has_killed: bool = False
     is_begun: bool = False
 
@@ -54,6 +58,8 @@ class Item:
         """Give the caller the outcome."""
         if not self.begin():
             return
+        if self.timeout is not None:
+            outcome = replace(self.timeout, value=outcome.value)
         try:
             converted = self.convert(outcome)
         except BaseException as error:  # the caller's function: its bug is the caller's, not the pool's

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import orjson
 
@@ -72,15 +72,27 @@ def adapter_base(folder: Path | str) -> str:
     Raises:
         UserError: the folder's `adapter_config.json` is missing, damaged or names none.
     """
+    base = adapter_settings(folder).get("base_model_name_or_path")
+    if not isinstance(base, str) or not base:
+        path = Path(folder) / ADAPTER_FILE
+        raise UserError(f"{path} does not name the adapter's base model: give it by --model, the adapter by --adapter.")
+    return base
+
+
+def adapter_settings(folder: Path | str) -> dict[str, Any]:
+    """What an adapter's folder says of it.
+
+    Raises:
+        UserError: the folder's `adapter_config.json` is missing or damaged.
+    """
     path = Path(folder) / ADAPTER_FILE
     try:
         settings = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError) as error:
         raise UserError(f"{path}: the adapter's settings cannot be read: {error}.") from None
-    base = settings.get("base_model_name_or_path") if isinstance(settings, dict) else None
-    if not isinstance(base, str) or not base:
-        raise UserError(f"{path} does not name the adapter's base model: give it by --model, the adapter by --adapter.")
-    return base
+    if not isinstance(settings, dict):
+        raise UserError(f"{path}: the adapter's settings are not a JSON object.")
+    return settings
 
 
 def base_model(name: str, host: PluginHost | None = None) -> str:

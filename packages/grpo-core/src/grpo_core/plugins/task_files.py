@@ -7,7 +7,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from grpo_core.errors import UserError, near_match
+from grpo_core.errors import GrpoError, UserError, near_match
 from grpo_core.task.calling import where_raised
 from grpo_core.task.game import Game, game_task
 from grpo_core.task.task import Task
@@ -30,15 +30,19 @@ def task_from_file(name: str) -> tuple[Task, str]:
     module_name = f"grpo_task_file_{hashlib.blake2b(str(path).encode(), digest_size=6).hexdigest()}"
     module = sys.modules.get(module_name)
     if module is None:
+        from grpo_core.killable.importing import importing  # starting processes takes much that a task does not
+
         loader_spec = importlib.util.spec_from_file_location(module_name, path)
         assert loader_spec is not None and loader_spec.loader is not None
         module = importlib.util.module_from_spec(loader_spec)
         sys.modules[module_name] = module
         try:
-            loader_spec.loader.exec_module(module)
+            with importing(path):
+                loader_spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:  # the user's own file may raise anything while it is imported
             del sys.modules[module_name]
-            raise UserError(f"{file}: {type(error).__name__}: {error} ({where_raised(error)})") from error
+            kind = "" if isinstance(error, GrpoError) else f"{type(error).__name__}: "
+            raise UserError(f"{file}: {kind}{error} ({where_raised(error, path)})") from error
     tasks = {
         key: game_task(value) if isinstance(value, Game) else value
         for key, value in vars(module).items()

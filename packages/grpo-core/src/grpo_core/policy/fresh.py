@@ -107,11 +107,11 @@ def tokenizer_of(name: str) -> Any:
     Raises:
         UserError: there is none of that name, or it has no token that ends a text.
     """
-    from transformers import AutoTokenizer
+    from grpo_core.policy.pretrained import load_tokenizer
 
     alone = (Path(name).expanduser() / "tokenizer.json").is_file()
     location = str(Path(name).expanduser()) if alone else model_source(name).location
-    tokenizer = AutoTokenizer.from_pretrained(location)
+    tokenizer = load_tokenizer(location, f"--tokenizer {name}")
     if tokenizer.eos_token_id is None or tokenizer.pad_token_id is None:
         raise UserError(f"--tokenizer {name}: a new model needs one with an end token and a padding token.")
     return tokenizer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from grpo_core.errors import UserError
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.models import ModelSource, adapter_base, model_source
 from grpo_core.policy.policy import Policy
+from grpo_core.policy.pretrained import load_adapter, load_pretrained
 from grpo_core.policy.quantization import (
     Quantization,
     dequantized,
@@ -130,11 +130,13 @@ def load_policy(
     if quantization is not None:
         choices.append(Choice("base", f"4 bits ({quantization}), frozen", "lora.quantization"))
     if adapter is not None:
-        model = _with_adapter(model, adapter)
+        quiet_bitsandbytes()
+        model = load_adapter(model, adapter, f"--adapter {adapter}")
         instead = f", in place of the one in {name}" if source.kind == "adapter" else ""
         choices.append(Choice("adapter", adapter, f"training starts from it{instead}"))
     elif source.kind == "adapter":
-        model = _with_adapter(model, source.location)
+        quiet_bitsandbytes()
+        model = load_adapter(model, source.location, f"--model {name}")
         choices.append(Choice("adapter", name, f"training starts from it; its base is {below.name}"))
     elif lora is not None and lora.enabled:
         model = _with_fresh_lora(model, lora)
@@ -146,10 +148,6 @@ def load_policy(
 
 
 def _load(source: ModelSource, dtype: torch.dtype, quantized: Mapping[str, Any]) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    location: str = source.location
-    extra: dict[str, Any] = {}
     if source.kind == "gguf":
         if quantized:
             raise UserError(
@@ -160,35 +158,12 @@ def _load(source: ModelSource, dtype: torch.dtype, quantized: Mapping[str, Any])
             import gguf  # noqa: F401 - transformers reads GGUF through it and reports its absence obscurely
         except ImportError:
             raise UserError("--model …gguf needs the package gguf: pip install 'grpo-core[gguf]'.") from None
-        location, extra = str(Path(source.location).parent), {"gguf_file": Path(source.location).name}
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(location, **extra)
-        model = AutoModelForCausalLM.from_pretrained(location, dtype=dtype, **extra, **quantized)
-    except (OSError, ValueError) as error:  # what transformers raises for anything missing, refused or unreadable
-        first = (str(error) or type(error).__name__).splitlines()[0]
-        advice = " Without a network, give a local folder: --model ./folder." if source.kind == "hub" else ""
-        raise UserError(
-            f"--model {source.name} ({source.kind}: {source.location}) cannot be loaded: {first}{advice}"
-        ) from None
+    model, tokenizer = load_pretrained(source, dtype, quantized)
     if source.kind == "gguf":
         model = plain_model(model, model.state_dict())
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model, tokenizer
-
-
-def _with_adapter(model: Any, adapter: str) -> Any:
-    quiet_bitsandbytes()
-    from peft import PeftModel
-
-    path = Path(adapter).expanduser()
-    is_local = adapter.startswith((".", "/", "~"))
-    if is_local and not (path / "adapter_config.json").is_file():
-        raise UserError(f"--adapter {adapter}: a PEFT adapter is a folder with adapter_config.json; none is there.")
-    try:
-        return PeftModel.from_pretrained(model, str(path) if is_local else adapter, is_trainable=True)
-    except (OSError, ValueError, RuntimeError) as error:  # missing on the hub, or made for another model
-        raise UserError(f"--adapter {adapter} cannot be loaded onto this model: {str(error).splitlines()[0]}") from None
 
 
 def _with_fresh_lora(model: Any, lora: LoraConfig) -> Any:

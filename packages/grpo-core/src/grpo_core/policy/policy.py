@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -79,12 +80,6 @@ class Policy:
     def is_adapter(self) -> bool:
         """Whether only an adapter is trained."""
         return hasattr(self.model, "peft_config")
-
-    @property
-    def max_context(self) -> int | None:
-        """Positions that the model has, if it is bounded."""
-        limit = getattr(self.model.config, "max_position_embeddings", None)
-        return int(limit) if limit else None
 
     @property
     def wide(self) -> torch.dtype:
@@ -198,9 +193,13 @@ class Policy:
         if kind == "model":
             model = copy.deepcopy(self.model)
             weights: dict[str, Tensor] = {}
-            for file in sorted((folder / "model").glob("*.safetensors")):
-                weights |= load_file(file)
-            missing, unexpected = model.load_state_dict(weights, strict=False)
+            try:
+                for file in sorted((folder / "model").glob("*.safetensors")):
+                    weights |= load_file(file)
+                missing, unexpected = model.load_state_dict(weights, strict=False)
+            except (SafetensorError, OSError, RuntimeError) as error:
+                reason = " ".join(str(error).split())
+                raise UserError(f"{folder}: the stored reference cannot be loaded: {reason:.300}") from error
             tied = set(getattr(model, "_tied_weights_keys", None) or ())
             if unexpected or set(missing) - tied:
                 raise UserError(f"{folder}: the stored reference is of another model.")

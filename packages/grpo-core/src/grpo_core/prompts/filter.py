@@ -97,7 +97,7 @@ def filter_rows(
             )
             if ids
         ]
-        why = f"none of {len(rows)} rows is left: {', '.join(reasons)}. Raise the limit, or give other rows."
+        why = f"none of {len(rows)} rows is left: {', '.join(reasons)}."
         raise DataError(why if rows else "there are no rows.")
     return FilterReport(
         kept=kept,

@@ -150,6 +150,8 @@ class Play(Generic[Made]):
 
     def scores(self) -> dict[str, Future[Score]]:
         """Ask for the score of each learning role."""
+        if self.fault == "timeout" and self.turns:
+            return {role: self.scorer.out_of_time(self.row, self.why) for role in self.learning_roles}
         if self.fault or not self.turns:
             why = self.why or "the opponent left nothing to play"
             failed = Score(None, why=why, fault=self.fault or "infrastructure")
@@ -178,7 +180,17 @@ def play(plays: Sequence[Play[Made]], answer: Answering[Made]) -> None:
         mine = [one for one in open_ if not one.seat or one.role == one.seat]
         theirs = [one for one in open_ if one.seat and one.role != one.seat]
         following = _answered(mine, answer) | _opposed(theirs)
-        open_ = [one for one in open_ if id(one) in following and one.follow(following[id(one)].result())]
+        open_ = [
+            one for one in open_ if id(one) in following and one.follow(_in_time(one, following[id(one)].result()))
+        ]
+
+
+def _in_time(one: Play[Made], progress: Progress) -> Progress:
+    """What comes next, where a move that cannot be read in time counts as an empty one, which no game can read."""
+    task = one.task.task
+    if progress.fault != "timeout" or task.on_timeout == "abstain" or task.game is None or not progress.moves:
+        return progress
+    return one.scorer.next_turn((*progress.moves[:-1], ""), one.row).result()
 
 
 def _answered(plays: Sequence[Play[Made]], answer: Answering[Made]) -> dict[int, Future[Progress]]:
@@ -207,10 +219,12 @@ def _opposed(plays: Sequence[Play[Made]]) -> dict[int, Future[Progress]]:
         assert opponent is not None, f"{task.name}: who plays {group[0].role}?"
         answers = opponent.sample([one.prompt for one in group], game_opponent(task), [one.turn_key for one in group])
         for one, given in zip(group, answers, strict=True):
-            if isinstance(given, Unanswered):
-                one.fault, one.why = "infrastructure", f"the opponent did not answer: {given.why}"
-            else:
+            if not isinstance(given, Unanswered):
                 following[id(one)] = one.scorer.next_turn((*one.moves, given[0]), one.row)
+            elif not (
+                given.is_unreadable and one.turns
+            ):  # else what the policy wrote ends the game, as where it is full
+                one.fault, one.why = "infrastructure", f"the opponent did not answer: {given.why}"
     return following
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 from grpo_core.engines.base import SampleKey
+from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.encode import encode_prompt
 from grpo_core.engines.native import NativeEngine
 from grpo_core.engines.openai import OpenAIEngine
@@ -38,7 +39,11 @@ class PolicyOpponent:
         )
         with playing as policy, policy.precision():
             engine = NativeEngine(policy.model, policy.tokenizer)
-            made = EngineOpponent(engine, lambda prompt: encode_prompt(policy.tokenizer, prompt))
+            made = EngineOpponent(
+                engine,
+                lambda prompt: encode_prompt(policy.tokenizer, prompt),
+                max_context=max_context(policy.model),
+            )
             return made.sample(prompts, opponent, keys)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
+from grpo_core.errors import EmptyPromptError
 from grpo_core.scoring import Scorer
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.row import Prompt, Row
@@ -25,13 +27,16 @@ MAX_SEED = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """The opponent gave no answers, which says nothing about the completion.
+    """The opponent gave no answers, which says nothing about the completion unless its prompt was unreadable.
 
     Attributes:
         why: What failed.
+        is_unreadable: The prompt that the completion made has no tokens, or more than the opponent can read: the
+            completion is at fault.
     """
 
     why: str
+    is_unreadable: bool = False
 
 
 class OpponentSampler(Protocol):
@@ -55,8 +60,9 @@ def play_opponents(
 ) -> list[Score]:
     """Score a batch of one task that has an opponent: validate, ask the opponent once for all, score.
 
-    A completion that the validator refuses is scored without asking. One whose opponent did not answer abstains with
-    the fault `infrastructure`; one whose prompt for the opponent could not be made, with the fault `reward`.
+    A completion that the validator refuses is scored without asking. One that makes a prompt which the opponent cannot
+    read, e.g. longer than its context, is invalid too. One whose opponent did not answer abstains with the fault
+    `infrastructure`; one whose prompt for the opponent could not be made, with the fault `reward`.
 
     Args:
         scorer: Of the task.
@@ -72,11 +78,15 @@ def play_opponents(
     answers = dict(zip(prompts, given, strict=True))
     predictions: dict[int, tuple[str, ...]] = {}
     scores: dict[int, Score] = {}
+    refused: dict[int, Future[Score]] = {}
     for index, answer in answers.items():
-        if isinstance(answer, Unanswered):
-            scores[index] = _abstention(scorer, f"the opponent did not answer: {answer.why}")
-        else:
+        if not isinstance(answer, Unanswered):
             predictions[index] = answer
+        elif answer.is_unreadable:
+            refused[index] = scorer.refuse(texts[index], rows[index], f"the opponent cannot read it: {answer.why}")
+        else:
+            scores[index] = _abstention(scorer, f"the opponent did not answer: {answer.why}")
+    scores |= {index: future.result() for index, future in refused.items()}
     scored = [index for index in range(len(texts)) if index not in scores]
     made = scorer.score(
         [texts[index] for index in scored],
@@ -96,24 +106,48 @@ class EngineOpponent:
     Args:
         engine: Who samples.
         encode: A prompt -> its tokens.
+        max_context: Tokens of prompt and answer that the model can read, if they are limited.
     """
 
-    def __init__(self, engine: Engine, encode: Callable[[Prompt], Sequence[int]]) -> None:
-        self._engine, self._encode = engine, encode
+    def __init__(
+        self, engine: Engine, encode: Callable[[Prompt], Sequence[int]], *, max_context: int | None = None
+    ) -> None:
+        self._engine, self._encode, self._max_context = engine, encode, max_context
 
     def sample(
         self, prompts: Sequence[Prompt], opponent: Opponent, keys: Sequence[SampleKey]
     ) -> list[tuple[str, ...] | Unanswered]:
         """Sample the whole batch in one call of the engine; see `OpponentSampler`."""
-        requests = [
-            Request(prompt_ids, opponent_key(key, sample), stop=opponent.stop)
-            for prompt_ids, key in zip((tuple(self._encode(prompt)) for prompt in prompts), keys, strict=True)
-            for sample in range(opponent.samples)
-        ]
+        unreadable: dict[int, Unanswered] = {}
+        requests: list[Request] = []
+        places: list[tuple[int, int]] = []
+        for place, (prompt, key) in enumerate(zip(prompts, keys, strict=True)):
+            encoded = self._encoded(prompt, opponent)
+            if isinstance(encoded, Unanswered):
+                unreadable[place] = encoded
+                continue
+            for sample in range(opponent.samples):
+                requests.append(Request(encoded, opponent_key(key, sample), stop=opponent.stop))
+                places.append((place, sample))
         texts = [[""] * opponent.samples for _ in prompts]
         for index, completion in self._engine.generate(requests, sampling_of(opponent)):
-            texts[index // opponent.samples][index % opponent.samples] = completion.text
-        return [tuple(answers) for answers in texts]
+            place, sample = places[index]
+            texts[place][sample] = completion.text
+        return [unreadable.get(place, tuple(answers)) for place, answers in enumerate(texts)]
+
+    def _encoded(self, prompt: Prompt, opponent: Opponent) -> tuple[int, ...] | Unanswered:
+        try:
+            prompt_ids = tuple(self._encode(prompt))
+        except EmptyPromptError as error:
+            return Unanswered(str(error), is_unreadable=True)
+        needed = len(prompt_ids) + opponent.max_completion_length
+        if self._max_context is not None and needed > self._max_context:
+            why = (
+                f"a prompt of {len(prompt_ids)} tokens and {opponent.max_completion_length} for the answer; "
+                f"the opponent's context is {self._max_context}"
+            )
+            return Unanswered(why, is_unreadable=True)
+        return prompt_ids
 
 
 class EndpointOpponent:
@@ -141,7 +175,7 @@ class EndpointOpponent:
         ):
             texts[index // opponent.samples][index % opponent.samples] = answer.text
             if answer.error:
-                failures[index // opponent.samples] = Unanswered(answer.error)
+                failures[index // opponent.samples] = Unanswered(answer.error, is_unreadable=answer.is_too_long)
         return [failures.get(index, tuple(answers)) for index, answers in enumerate(texts)]
 
 

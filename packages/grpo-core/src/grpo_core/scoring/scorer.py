@@ -13,13 +13,15 @@ from typing import Self
 from pydantic_core import PydanticSerializationError
 
 from grpo_core.errors import DataError, UserError
-from grpo_core.killable import KillablePool, Outcome
+from grpo_core.killable import KillablePool, Outcome, refuse_at_import
 from grpo_core.killable.pool import gather_all, wait_all
 from grpo_core.plugins.tasks import load_task
 from grpo_core.scoring.abstention import ScorerStats, check_abstentions, count_reasons
 from grpo_core.scoring.wire import (
     NEXT_TURN,
     OPPONENT_PROMPT,
+    OUT_OF_TIME,
+    REFUSED,
     decode_progress,
     decode_prompt,
     decode_score,
@@ -35,8 +37,8 @@ from grpo_core.task.turns import Progress
 MAX_TEXT_CHARS = 1 << 20
 """Longest completion or prediction that is scored: over ten times what a context of 32,000 tokens usually decodes to.
 
-A longer one abstains with a reason. It is not truncated, because a score of half a text is a wrong score, and it is
-not called invalid, because then a limit of ours would decide a reward.
+A longer one is out of its limit as one that takes too long: the task's `on_timeout` says what that means. It is not
+truncated, because a score of half a text is a wrong score.
 """
 
 _FAULTS: dict[str, Fault] = {
@@ -50,10 +52,10 @@ _FAULTS: dict[str, Fault] = {
 class Scorer:
     """Scores completions of one task in killable worker processes.
 
-    A completion whose scoring hangs or kills its worker abstains (`value` None, with the fault and the reason); it
-    never becomes a 0, and the others are not touched. Works from any thread, from asyncio and in forked children (a
-    DataLoader's workers); it pickles, and the copy starts workers of its own. Workers load the task by its spec when
-    they are first needed; `warm` starts them ahead.
+    A completion whose scoring hangs or kills its worker abstains (`value` None, with the fault and the reason), or is
+    wrong if it hangs in a task that says `on_timeout="fail"`; the others are not touched. Works from any thread, from
+    asyncio and in forked children (a DataLoader's workers); it pickles, and the copy starts workers of its own. Workers
+    load the task by its spec when they are first needed; `warm` starts them ahead.
 
     Args:
         task: A task or its spec.
@@ -75,6 +77,7 @@ class Scorer:
         memory_mib: int | None = 4096,
         max_abstain_share: float | None = None,
     ) -> None:
+        refuse_at_import("Scorer()")
         self.task = load_task(task) if isinstance(task, str) else task
         self.timeout_s = self.task.task.timeout_s if timeout_s is None else timeout_s
         if not 0 < self.timeout_s < float("inf"):
@@ -127,6 +130,11 @@ class Scorer:
         """Queue one completion, so that scoring overlaps with generation; arguments and errors as for `score`."""
         return self._submit(text, _row_json(row), predictions)
 
+    def refuse(self, text: str, row: Row, why: str) -> Future[Score]:
+        """Queue a completion that is invalid for a reason which its validator cannot know; see `BoundTask.refuse`."""
+        row_json = _row_json(row)
+        return self._submit_request(REFUSED + encode_request(text, row_json, [why]), row_json)
+
     def opponent_prompts(self, texts: Sequence[str], rows: Sequence[Row]) -> list[Prompt | None]:
         """The opponent's prompt for each completion of a task that has one, in order.
 
@@ -153,10 +161,15 @@ class Scorer:
         if len(text) > MAX_TEXT_CHARS:
             refused: Future[Progress] = Future()
             why = f"turns too long to go on: {len(text)} characters; the limit is {MAX_TEXT_CHARS}"
-            refused.set_result(Progress(tuple(moves), fault="infrastructure", why=why))
+            fault: Fault = "timeout" if self._fails_on_timeout else "infrastructure"
+            refused.set_result(Progress(tuple(moves), fault=fault, why=why))
             return refused
         request = NEXT_TURN + encode_request(text, _row_json(row), None)
         return self._pool.submit_as(request, self.timeout_s, lambda outcome: self._to_progress(outcome, moves))
+
+    def out_of_time(self, row: Row, why: str) -> Future[Score]:
+        """Queue the score of a completion whose limit ran out before it could be scored, by the task's `on_timeout`."""
+        return self._pool.submit_as(self._out_of_time(_row_json(row), why), self.timeout_s, self._to_score)
 
     def warm(self) -> None:
         """Start every worker and wait until all have loaded the task.
@@ -212,14 +225,29 @@ class Scorer:
             )
         longest = max(map(len, (text, *(predictions or ()))))
         if longest > MAX_TEXT_CHARS:
-            refused: Future[Score] = Future()
             why = f"text too long to be scored: {longest} characters; the limit is {MAX_TEXT_CHARS}"
+            if self._fails_on_timeout and len(text) > MAX_TEXT_CHARS:
+                return self._pool.submit_as(self._out_of_time(row_json, why), self.timeout_s, self._to_score)
+            refused: Future[Score] = Future()
             refused.set_result(self._counted(self._abstention(why, "infrastructure")))
             return refused
-        return self._pool.submit_as(encode_request(text, row_json, predictions), self.timeout_s, self._to_score)
+        return self._submit_request(encode_request(text, row_json, predictions), row_json)
+
+    def _submit_request(self, request: bytes, row_json: str) -> Future[Score]:
+        fallback = None
+        if self._fails_on_timeout:
+            fallback = self._out_of_time(row_json, f"no answer within {self.timeout_s:g} s")
+        return self._pool.submit_as(request, self.timeout_s, self._to_score, fallback=fallback)
+
+    @property
+    def _fails_on_timeout(self) -> bool:
+        return self.task.task.on_timeout == "fail"
+
+    def _out_of_time(self, row_json: str, why: str) -> bytes:
+        return OUT_OF_TIME + encode_request(f"task {self.task.name}: {why}", row_json, None)
 
     def _to_score(self, outcome: Outcome) -> Score:
-        if outcome.status == "ok":
+        if outcome.value:
             return self._counted(decode_score(outcome.value))
         return self._counted(self._abstention(outcome.why, _FAULTS[outcome.status]))
 

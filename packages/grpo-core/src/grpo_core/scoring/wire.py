@@ -3,8 +3,14 @@
     request:  text, row JSON, then each prediction, every one of them length | bytes
     answer:   the score as JSON
 
+    request:  OUT_OF_TIME, then the same with the reason for the text
+    answer:   the score of a completion whose limit ran out, as JSON
+
     request:  OPPONENT_PROMPT, then the same without predictions
     answer:   the opponent's prompt as JSON; null where there is none
+
+    request:  REFUSED, then the same with the reason, why the completion counts as invalid, for the predictions
+    answer:   the score as JSON
 
     request:  NEXT_TURN, then the same with the moves made so far, as JSON, for the text
     answer:   what comes next, a `Progress` as JSON
@@ -33,6 +39,12 @@ OPPONENT_PROMPT = b"\xff\xff\xff\xff"
 
 NEXT_TURN = b"\xfe\xff\xff\xff"
 """Marks a request for what comes after some turns."""
+
+OUT_OF_TIME = b"\xfd\xff\xff\xff"
+"""Marks a request for the score of a completion whose limit ran out."""
+
+REFUSED = b"\xfc\xff\xff\xff"
+"""Marks a request for the score of a completion that is invalid, though the validator takes it."""
 
 _LENGTH = struct.Struct("<I")
 _SCORE_FIELDS = tuple(field.name for field in fields(Score))
@@ -109,7 +121,7 @@ def make_handler(spec: str) -> Callable[[bytes], bytes]:
     task = load_task(spec)
 
     def handle(payload: bytes) -> bytes:
-        asked = payload[:4] if payload[:4] in (OPPONENT_PROMPT, NEXT_TURN) else b""
+        asked = payload[:4] if payload[:4] in (OPPONENT_PROMPT, NEXT_TURN, OUT_OF_TIME, REFUSED) else b""
         text, row_json, predictions = decode_request(payload.removeprefix(asked))
         try:
             row = task.row_from_json(row_json)
@@ -123,6 +135,10 @@ def make_handler(spec: str) -> Callable[[bytes], bytes]:
             return encode_prompt(task.opponent_prompt(text, row))
         if asked == NEXT_TURN:
             return encode_progress(task.next_turn(row, json.loads(text)))
+        if asked == OUT_OF_TIME:
+            return encode_score(task.out_of_time(row, text))
+        if asked == REFUSED:
+            return encode_score(task.refuse(text, row, predictions[0]))
         return encode_score(task.score(text, row, predictions))
 
     return handle

@@ -170,11 +170,14 @@ class BoundTask:
         """
         assert self.opponent is not None
         try:
-            answer = call_by_name(self.task.validate, self._given(text, row), positional=2)
-            available = {"answer": answer, "row": row, "config": self.config}
-            return as_prompt(call_by_name(self.opponent.prompt, available, positional=1), "opponent prompt")
+            return self._ask_opponent(call_by_name(self.task.validate, self._given(text, row), positional=2), row)
         except (Exception, SystemExit):  # untrusted text met the task's code; `score` meets it too and reports it
             return None
+
+    def _ask_opponent(self, answer: Any, row: Row) -> Prompt:
+        assert self.opponent is not None
+        available = {"answer": answer, "row": row, "config": self.config}
+        return as_prompt(call_by_name(self.opponent.prompt, available, positional=1), "opponent prompt")
 
     def score(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> Score:
         """Score one completion in this process; `Scorer` does it with a killable time limit.
@@ -186,16 +189,49 @@ class BoundTask:
             row: Its row.
             predictions: The opponent's answers, for a task that has one.
         """
-        given = self._given(text, row)
-        if self.opponent is not None:
-            given["predictions"] = tuple(predictions or ())
+        score = self._score(text, row, predictions)
+        return self.out_of_time(row, score.why) if score.fault == "timeout" else score
+
+    def out_of_time(self, row: Row, why: str) -> Score:
+        """The score of a completion whose limit ran out, by the task's `on_timeout`.
+
+        With `fail` it scores as an empty completion that the validator refused: the text took too long once, so no
+        function of the task sees it again.
+
+        Args:
+            row: Its row.
+            why: What ran out.
+        """
+        if self.task.on_timeout == "abstain":
+            return Score(None, why=_one_line(why), fault="timeout")
+        return self._composed(self._given("", row, ()), None, valid=False, why=_one_line(why))
+
+    def _score(self, text: str, row: Row, predictions: Sequence[str] | None) -> Score:
+        who = "validate()"
         try:
-            answer = call_by_name(self.task.validate, dict(list(given.items())[:3]), positional=2)
-            valid, why = True, ""
+            answer = call_by_name(self.task.validate, self._given(text, row), positional=2)
+            if self.opponent is not None and not predictions:
+                who = "opponent prompt"  # its crash may be why there are no predictions
+                self._ask_opponent(answer, row)
         except Invalid as refusal:
             answer, valid, why = None, False, _one_line(f"invalid: {refusal}")
         except (Exception, SystemExit) as error:  # the task's code met untrusted text: its crash is data, not ours
-            return _fault("validate()", error)
+            return _fault(who, error)
+        else:
+            valid, why = True, ""
+        return self._composed(self._given(text, row, predictions or ()), answer, valid, why)
+
+    def refuse(self, text: str, row: Row, why: str) -> Score:
+        """Score a completion as `score` scores one that the validator refuses.
+
+        Args:
+            text: The completion.
+            row: Its row.
+            why: What is wrong with it that the validator cannot know, e.g. that it is too long for the opponent.
+        """
+        return self._composed(self._given(text, row, ()), None, valid=False, why=_one_line(f"invalid: {why}"))
+
+    def _composed(self, given: Mapping[str, Any], answer: Any, valid: bool, why: str) -> Score:
         parts: dict[str, float] = {}
         for spec in self._reward_specs:
             try:
@@ -211,8 +247,9 @@ class BoundTask:
             return _fault("compose/solved", error)
         return Score(value, parts, valid, solved, why or _one_line(self._shortfall(parts)))
 
-    def _given(self, text: str, row: Row) -> dict[str, Any]:
-        return {"text": text, "row": row, "config": self.config}
+    def _given(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> dict[str, Any]:
+        given = {"text": text, "row": row, "config": self.config}
+        return given if predictions is None or self.opponent is None else {**given, "predictions": tuple(predictions)}
 
     def _raw(
         self, spec: RewardSpec, given: Mapping[str, Any], answer: Any, valid: bool, parts: Mapping[str, float]

@@ -71,8 +71,14 @@ def name_of(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def where_raised(error: BaseException) -> str:
-    """Where an author's code raised: `file.py:12`, of the innermost frame that a file holds."""
+def where_raised(error: BaseException, file: Path | None = None) -> str:
+    """Where an author's code raised: `file.py:12`, of the innermost frame that a file holds.
+
+    Args:
+        error: What was raised.
+        file: Where that file is preferred: what it calls says less.
+    """
     frames = traceback.extract_tb(error.__traceback__)
-    last = next((frame for frame in reversed(frames) if not frame.filename.startswith("<")), frames[-1])
+    held = [frame for frame in frames if not frame.filename.startswith("<")] or frames
+    last = next((frame for frame in reversed(held) if frame.filename == str(file)), held[-1])
     return f"{Path(last.filename).name}:{last.lineno}"

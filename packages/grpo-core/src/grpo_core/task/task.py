@@ -36,6 +36,7 @@ _CALLS: Mapping[str, tuple[tuple[str, ...], int]] = {
 """Contribution -> what it may ask for by name, and how many of these an author may rename."""
 
 Order = Literal["shuffled", "ladder"]
+OnTimeout = Literal["abstain", "fail"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,9 @@ class Task:
         max_completion_length: Tokens a completion of this task may need, if fewer than the trainer's.
         default_model: What `--model` is when nobody says.
         timeout_s: Limit of scoring one completion.
+        on_timeout: What it means when a completion's time runs out, or its text is too long to be scored: `abstain`, or
+            `fail`: the completion is wrong, and earns what an invalid empty one does. A crash and an infrastructure
+            failure always abstain.
         opponent: See `Opponent`; or `(config)` -> one, where options decide about it.
         order: `shuffled`, or `ladder`: rows of a higher difficulty come when those below are solved.
         demos: `(config)` -> (prompt, completion) pairs for a warm start, where rows have no gold.
@@ -87,6 +91,7 @@ class Task:
     max_completion_length: int | None = field(default=None, kw_only=True)
     default_model: str | None = field(default=None, kw_only=True)
     timeout_s: float = field(default=5.0, kw_only=True)
+    on_timeout: OnTimeout = field(default="abstain", kw_only=True)
     opponent: Opponent | Callable[..., Opponent] | None = field(default=None, kw_only=True)
     order: Order = field(default="shuffled", kw_only=True)
     demos: Callable[..., Iterable[tuple[Prompt, str]]] | None = field(default=None, kw_only=True)
@@ -113,8 +118,9 @@ class Task:
             raise UserError(
                 f"task {self.name!r}: max_completion_length={self.max_completion_length} must be at least 1."
             )
-        if self.order not in typing.get_args(Order):
-            raise UserError(f"task {self.name!r}: order={self.order!r} must be {' or '.join(typing.get_args(Order))}.")
+        for name, allowed in (("order", typing.get_args(Order)), ("on_timeout", typing.get_args(OnTimeout))):
+            if getattr(self, name) not in allowed:
+                raise UserError(f"task {self.name!r}: {name}={getattr(self, name)!r} must be {' or '.join(allowed)}.")
         if self.max_turns < 1:
             raise UserError(f"task {self.name!r}: max_turns={self.max_turns} must be at least 1.")
         for contribution, (available, positional) in _CALLS.items():

@@ -11,7 +11,6 @@ from typing import IO, Any, Literal
 import orjson
 
 from grpo_core.callbacks import Callback, EvalPhase, RunInfo, StepRecord
-from grpo_core.tracking import presence
 from grpo_core.tracking.base import first_line, plain, without_secrets
 from grpo_core.tracking.jsonl import last_logged, open_log, read_jsonl
 
@@ -21,24 +20,21 @@ Kind = Literal["start", "evaluation", "warning", "end", "failed"]
 
 
 class EventLog(Callback):
-    """Writes what happens to `logs/events.jsonl`, and says by a note in the folder that the run's process is alive.
+    """Writes what happens to `logs/events.jsonl`.
 
     A line that cannot be written is left out: the trainer's own logs report a full disk, and nothing here is needed to
     go on.
     """
 
     def __init__(self) -> None:
-        self._run_dir: Path | None = None
         self._file: IO[bytes] | None = None
         self._step = 0
 
     def on_run_start(self, info: RunInfo) -> None:
         """Open the log, and write what was chosen."""
-        self._run_dir = info.run_dir
         self._step = last_logged(info.run_dir).get("step", 0)
         with contextlib.suppress(OSError):
             self._file = open_log(info.run_dir / EVENTS)
-            presence.announce(info.run_dir)
         self._write(
             "start",
             total_steps=info.total_steps,
@@ -63,12 +59,10 @@ class EventLog(Callback):
         self._write("end", interrupted=bool(summary.get("interrupted")))
 
     def close(self, error: BaseException | None) -> None:
-        """Write the error that ended the run, if one did, and take the note away."""
+        """Write the error that ended the run, if one did."""
         if error is not None:
             said = f"{type(error).__name__}: {first_line(error)}"
             self._write("failed", error=without_secrets(plain(said)))
-        if self._run_dir is not None:
-            presence.withdraw(self._run_dir)
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -184,9 +184,22 @@ def differences(runs: Sequence[RunView]) -> dict[str, list[Any]]:
     return {key: each for key, each in values.items() if any(value != each[0] for value in each)}
 
 
+def has_ended(path: Path, step: int) -> bool:
+    """Whether a run came to its end, at a step or after it, and has its summary; False where its files cannot tell."""
+    try:
+        summary = _summary(path)
+        state, _ = _last_state(list(read_events(path)), summary)
+    except (UserError, DataError):
+        return False
+    return state == "finished" and not summary.get("interrupted") and _whole(summary.get("steps")) >= step
+
+
 def _state(path: Path, events: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> tuple[State, str]:
-    if presence.is_alive(path):
-        return "running", ""
+    return ("running", "") if presence.is_alive(path) else _last_state(events, summary)
+
+
+def _last_state(events: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> tuple[State, str]:
+    """How the last process that worked in a run's folder ended, if it has."""
     last = next((e for e in reversed(events) if e.get("kind") in ("start", "end", "failed")), None)
     if last is None:  # written by a version without events
         last = {"kind": "end", "interrupted": summary.get("interrupted")} if summary else {"kind": "start"}

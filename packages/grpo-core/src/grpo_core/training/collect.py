@@ -12,6 +12,7 @@ from torch import Tensor
 from grpo_core.algorithms.advantages.groups import group_std
 from grpo_core.config import RunConfig
 from grpo_core.engines.base import Engine, Sampling
+from grpo_core.engines.compatibility import max_context
 from grpo_core.prompts.mixture import Draw
 from grpo_core.rewards import soft_overlong
 from grpo_core.rollouts.multi_turn import Conversing
@@ -75,7 +76,7 @@ class Collector:
             max_completion_length=trainer.max_completion_length,
         )
 
-        self._conversing = Conversing(setup.policy.tokenizer, setup.policy.max_context)
+        self._conversing = Conversing(setup.policy.tokenizer, max_context(setup.policy.model))
 
     def collect(self, step: int) -> Collected:
         """Complete the next batch of prompts; under dynamic sampling, useless groups are drawn again, within bounds.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,8 +13,13 @@ import orjson
 from grpo_core.callbacks import Callback, Choice
 from grpo_core.checkpoints import CheckpointStore, check_run, read_json
 from grpo_core.config import RunConfig, flatten, load_config, resolve
+from grpo_core.config.layers import shown
 from grpo_core.errors import UserError
+from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.tracking.observe import Observers, observe
+from grpo_core.tracking.presence import working_in
+from grpo_core.tracking.runs import ENDLESS, has_ended
+from grpo_core.training.ending import reason_to_end
 from grpo_core.training.provenance import conditions_of, data_hash, is_free, tasks_of, versions
 from grpo_core.training.run_folder import RunFolder, SilentFolder
 from grpo_core.training.setup import prepare
@@ -34,28 +39,38 @@ def resume(
 ) -> RunResult:
     """Go on with a run to the end that was planned, or for exactly some more steps.
 
+    Where every step is done and the process was killed before the summary, the evaluation of the end and the summary
+    are made.
+
     Args:
         run_dir: The run's folder.
         from_step: Which checkpoint.
-        additional_steps: Steps from there; the learning rate stays at its schedule's end beyond the planned ones.
+        additional_steps: Steps from there, which neither the time limit nor patience ends; the learning rate stays at
+            its schedule's end beyond the planned ones.
         stop_after: Stop after so many steps of this call.
         allow: What may differ from the checkpoint: dotted settings, `data`, `hardware`, `versions` or `conditions`.
         callbacks: Told of what happens.
 
     Raises:
-        UserError: not a run, no such or a damaged checkpoint, nothing left to do, or something differs that is not
-            allowed to.
+        UserError: not a run, one that another process works in, no such or a damaged checkpoint, nothing left to do,
+            or something differs that is not allowed to.
     """
+    refuse_in_worker("resume()")
     path = Path(run_dir)
     check_run(path)
-    store = CheckpointStore(path)
-    checkpoint = store.path(from_step)
-    store.verify(checkpoint)
-    state, info = read_state(checkpoint), read_json(checkpoint / INFO_FILE, "training info")
-    config = _config(path, info, allow, stop_after)
-    total = _total_steps(state, additional_steps)
-    with ExitStack() as resources:
+    config = _config(path, stop_after)
+    with ExitStack() as lock, ExitStack() as resources:  # unlocked when everything else is closed
         world = resources.enter_context(joined(config.device))
+        if world.is_main and (warning := lock.enter_context(working_in(path))):
+            for callback in callbacks:
+                callback.on_warning(warning)
+        world.from_main(b"")  # what the others read is what the first one has locked
+        store = CheckpointStore(path)
+        checkpoint = store.path(from_step)
+        store.verify(checkpoint)
+        state, info = read_state(checkpoint), read_json(checkpoint / INFO_FILE, "training info")
+        _check_config(path, config, info, allow)
+        end = _end(path, config, state, additional_steps)
         observed = observe(config, callbacks, resources) if world.is_main else Observers((), ())
         setup = prepare(config, resources, world, checkpoint=checkpoint)
         shared = _other_ranks(config, world, info["distributed_info"])
@@ -68,20 +83,29 @@ def resume(
         _check_same(allow, "hardware", machine, then, "numbers may differ in their last bits here")
         _check_same(allow, "versions", versions(used), info["versions"], "numbers may differ with other packages")
         _check_same(allow, "conditions", conditions_of(setup), info["conditions"], "the scores may differ here")
-        planned = int(state["planned_steps"])
         choices = [choice for choice in setup.choices if choice.what != "steps"]  # those of this call are said below
-        setup = replace(setup, total_steps=total, schedule_steps=planned, choices=choices)
+        planned = int(state["planned_steps"])
+        # A plan by time alone is that of the configuration, whose time limit may have been changed meanwhile.
+        setup = replace(
+            setup,
+            total_steps=setup.total_steps if end.step >= ENDLESS else end.step,
+            schedule_steps=setup.schedule_steps if planned >= ENDLESS else planned,
+            is_extension=end.is_extension,
+            choices=choices,
+        )
         inside = state["buffer"] is not None
         folder: RunFolder = SilentFolder(path)
         if world.is_main:
             store.clean()
-            folder = RunFolder.reopen(path, steps=state["step"], rollout_steps=state["step"] + inside)
+            folder = RunFolder.reopen(
+                path, steps=state["step"], rollout_steps=state["step"] + inside, evaluates_end=bool(end.missing)
+            )
         resources.enter_context(closing(folder))
         anchor = "same KL anchor, " if setup.policy.has_reference else ""
         said = Choice(
             "resume",
-            f"step {state['step']} of {total} ({checkpoint.name} complete and verified)",
-            f"{anchor}same data order" + ("; inside a batch" if inside else ""),
+            f"step {state['step']}{_of(setup.total_steps)} ({checkpoint.name} complete and verified)",
+            end.missing or f"{anchor}same data order" + ("; inside a batch" if inside else ""),
         )
         choices = [said, *shared, *observed.choices]
         trainer = Trainer(config, setup, folder, observed.callbacks, choices, resources, world)
@@ -111,10 +135,64 @@ def _ranks(size: int, sharding: str) -> str:
     return f"{size}, sharded" if sharding == "full" else str(size)
 
 
-def _config(path: Path, info: Mapping[str, Any], allow: Collection[str], stop_after: int | None) -> RunConfig:
-    """The run's configuration, if it is still the one that the checkpoint was trained with."""
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where a run that goes on ends.
+
+    Attributes:
+        step: Its last step.
+        is_extension: Whether nothing else ends it: these are the steps that somebody asked for.
+        missing: What is left to do where every step is done; otherwise empty.
+    """
+
+    step: int
+    is_extension: bool
+    missing: str = ""
+
+
+def _end(path: Path, config: RunConfig, state: Mapping[str, Any], additional_steps: int | None) -> _End:
+    """Where the run ends: as planned, or after some more steps.
+
+    Raises:
+        UserError: its end was reached, with evaluation and summary.
+    """
+    done, planned = int(state["step"]), int(state["planned_steps"])
+    if additional_steps is not None:
+        if not 1 <= additional_steps < ENDLESS:
+            raise UserError(f"--additional-steps {shown(additional_steps)} must be 1 or more, and below {ENDLESS}.")
+        return _End(done + additional_steps, True)
+    # A checkpoint of an earlier version knows one end.
+    end, is_extension = int(state.get("end_step", planned)), bool(state.get("is_extension", False))
+    why = "" if done < end else "its last step"
+    if not why and not is_extension:
+        why = reason_to_end(config.trainer, seconds=state["seconds"], waited=state["best"]["waited"])
+    if why and has_ended(path, done):
+        because = "" if done >= end else f" ({why})"
+        raise UserError(
+            f"the checkpoint is at step {done}{_of(end)}: nothing is left to do{because}. Train on with "
+            "--additional-steps N."
+        )
+    return _End(
+        end, is_extension, "every step is done; the evaluation of the end and the summary follow" if why else ""
+    )
+
+
+def _of(total: int) -> str:
+    return "" if total >= ENDLESS else f" of {total}"
+
+
+def _config(path: Path, stop_after: int | None) -> RunConfig:
+    """The run's configuration, as its folder says it now."""
+    if stop_after is not None and stop_after < 1:
+        raise UserError(f"--stop-after {stop_after} must be 1 or more.")
     loaded = load_config(config_file=path / "config.yaml", environ={}, dotenv_path=None)
     config = resolve(loaded.config, loaded.sources).config
+    trainer = config.trainer.model_copy(update={"stop_after": stop_after})
+    return config.model_copy(update={"trainer": trainer})
+
+
+def _check_config(path: Path, config: RunConfig, info: Mapping[str, Any], allow: Collection[str]) -> None:
+    """Check that the configuration is still the one that the checkpoint was trained with."""
     trained = RunConfig.model_validate_json(orjson.dumps(info["training_config"]))
     now, then = flatten(config), flatten(trained)
     changed = [key for key in now if now[key] != then[key] and not is_free(key) and key not in allow]
@@ -125,21 +203,6 @@ def _config(path: Path, info: Mapping[str, Any], allow: Collection[str], stop_af
             f"{path / 'config.yaml'}: {key} is {now[key]} now, and the checkpoint was trained with {then[key]}{more}. "
             f"Put it back, or allow it by name: --allow {' --allow '.join(changed)}."
         )
-    trainer = config.trainer.model_copy(update={"stop_after": stop_after})
-    return config.model_copy(update={"trainer": trainer})
-
-
-def _total_steps(state: Mapping[str, Any], additional_steps: int | None) -> int:
-    done, planned = int(state["step"]), int(state["planned_steps"])
-    if additional_steps is not None:
-        if additional_steps < 1:
-            raise UserError(f"--additional-steps {additional_steps} must be at least 1.")
-        return done + additional_steps
-    if done >= planned:
-        raise UserError(
-            f"the checkpoint is at step {done} of {planned}: nothing is left to do. Train on with --additional-steps N."
-        )
-    return planned
 
 
 def _check_same(allow: Collection[str], name: str, now: Mapping[str, Any], then: Mapping[str, Any], what: str) -> None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +41,20 @@ class RunFolder:
         self._open(_new_folder(output_dir))
 
     @classmethod
-    def reopen(cls, path: Path, *, steps: int, rollout_steps: int) -> RunFolder:
+    def reopen(cls, path: Path, *, steps: int, rollout_steps: int, evaluates_end: bool = False) -> RunFolder:
         """Go on in a run's own folder: what was logged after the checkpoint is taken back, and logged again.
 
         Args:
             path: The run's folder.
             steps: Steps whose metrics stay.
             rollout_steps: Steps whose rollouts stay: one more where the checkpoint lies inside a batch.
+            evaluates_end: Whether the evaluation of the end is made again, after the last of these steps.
         """
         _cut_after(path / "logs" / "train_log.jsonl", _step_of_json, steps)
         _cut_after(path / "logs" / "train.log", _step_of_text, steps)
         _cut_after(path / "logs" / "rollouts.jsonl", _step_of_json, rollout_steps)
-        _cut_after(path / "logs" / "evaluations.jsonl", _step_of_json, steps)
+        again = steps if evaluates_end else None
+        _cut_after(path / "logs" / "evaluations.jsonl", partial(_step_of_evaluation, again), steps)
         folder = cls.__new__(cls)
         folder._open(path)
         return folder
@@ -163,6 +166,12 @@ def _step_of_json(line: bytes) -> int | None:
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return None
     return step if isinstance(step, int) else None
+
+
+def _step_of_evaluation(again: int | None, line: bytes) -> int | None:
+    """The step of an evaluation; None of the final one after the step `again`, which is made again."""
+    step = _step_of_json(line)
+    return None if step is not None and step == again and orjson.loads(line).get("phase") == "final" else step
 
 
 def _step_of_text(line: bytes) -> int | None:

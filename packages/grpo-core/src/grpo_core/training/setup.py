@@ -12,10 +12,12 @@ import orjson
 
 from grpo_core.callbacks import Choice
 from grpo_core.config import RunConfig, TrainerConfig, to_yaml
+from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.encode import encode_prompt
 from grpo_core.errors import DataError, UserError
 from grpo_core.evaluation.held_out import HeldOutTask, held_out_tasks
 from grpo_core.evaluation.plan import open_settings
+from grpo_core.evaluation.room import check_room
 from grpo_core.plugins import variants as registry
 from grpo_core.plugins.models import model_source
 from grpo_core.plugins.tasks import bind
@@ -35,7 +37,9 @@ from grpo_core.scoring.metrics import MetricNames, known_names
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Row
 from grpo_core.task.spec import parse_task_specs
+from grpo_core.tracking.runs import ENDLESS
 from grpo_core.training.catalogue import owner_of
+from grpo_core.training.learning_rate import follows_time
 from grpo_core.training.random_state import seed_everything
 from grpo_core.training.rank_shares import accumulation, check_shares
 from grpo_core.training.world import World
@@ -58,8 +62,9 @@ class Setup:
         identities: Identity by task spec.
         total_steps: Steps planned.
         max_turns: Turns that a rollout may have.
-        schedule_steps: Steps that the learning rate's schedule is laid over: those first planned.
+        schedule_steps: Steps that the learning rate's schedule is laid over, those first planned; None: the time limit.
         choices: What was chosen, and why.
+        is_extension: Whether the steps were asked for in place of the planned end, so that nothing else ends the run.
     """
 
     config_yaml: str
@@ -74,8 +79,9 @@ class Setup:
     identities: Mapping[str, str]
     total_steps: int
     max_turns: int
-    schedule_steps: int
+    schedule_steps: int | None
     choices: Sequence[Choice]
+    is_extension: bool = False
 
 
 def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint: Path | None = None) -> Setup:
@@ -109,6 +115,8 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
     choices = [*accumulation(trainer, world), *condition_choices(involved), *_probe_choices(trainer), *said]
     policy = _policy(config, checkpoint, world)
     _check_context(config, policy)
+    for label, one in held.items():
+        choices += check_room(label, one.task, one.rows, one.plan.settings, policy)
     if trainer.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
     kept: dict[str, list[Row]] = {}
@@ -127,6 +135,8 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
         if task.opponent is not None or needs_opponent(task)
     }
     total_steps, why = planned_steps(config, sum(map(len, kept.values())))
+    schedule_steps = None if total_steps >= ENDLESS else total_steps
+    choices += _schedule_choices(trainer, schedule_steps)
     return Setup(
         config_yaml=to_yaml(config, leave_out=open_settings(config, involved)),
         policy=policy,
@@ -140,7 +150,7 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
         identities={task.spec: task.identity for task in bound},
         total_steps=total_steps,
         max_turns=max(task.task.max_turns if task.has_turns else 1 for task in bound),
-        schedule_steps=total_steps,
+        schedule_steps=schedule_steps,
         choices=[*policy.choices, *choices, Choice("steps", str(total_steps), why)],
     )
 
@@ -220,8 +230,7 @@ def planned_steps(config: RunConfig, n_rows: int) -> tuple[int, str]:
         return trainer.max_steps, "trainer.max_steps"
     per_epoch = n_rows / trainer.prompts_per_step
     if trainer.num_train_epochs is None and trainer.max_minutes is not None:
-        # The schedule needs a length; a time limit alone does not say one, so it ends the run long before this.
-        return 10**9, f"until trainer.max_minutes={trainer.max_minutes:g}"
+        return ENDLESS, f"until trainer.max_minutes={trainer.max_minutes:g}"
     epochs = 1.0 if trainer.num_train_epochs is None else trainer.num_train_epochs
     return math.ceil(epochs * per_epoch), f"{epochs:g} epochs of {n_rows} rows at {trainer.prompts_per_step} a step"
 
@@ -266,14 +275,35 @@ def _probe_choices(trainer: TrainerConfig) -> list[Choice]:
     return [Choice("trainer.gradient_noise_scale", "unavailable", why)]
 
 
+def _schedule_choices(trainer: TrainerConfig, schedule_steps: int | None) -> list[Choice]:
+    if not follows_time(trainer, schedule_steps):
+        return []
+    why = f"no number of steps is planned: warm-up and decay follow the share of {trainer.max_minutes:g} minutes"
+    return [Choice("schedule", f"{trainer.lr_scheduler_type}, over time", f"{why}; a resume is not bit for bit")]
+
+
 def _check_context(config: RunConfig, policy: Policy) -> None:
-    trainer, limit = config.trainer, policy.max_context
+    trainer, limit = config.trainer, max_context(policy.model)
     if limit is not None and trainer.max_completion_length >= limit:
         raise UserError(
             f"trainer.max_completion_length={trainer.max_completion_length} leaves no room for a prompt: "
             f"the model's context is {limit} tokens, {limit} - {trainer.max_completion_length} = "
-            f"{limit - trainer.max_completion_length}."
+            f"{limit - trainer.max_completion_length}. Lower it, as to {limit // 2}."
         )
+
+
+def _length_advice(trainer: TrainerConfig, shortest: int, completion: int, context: int | None) -> str:
+    """What lets a task's shortest prompt fit."""
+    if context is not None and shortest >= context:
+        return "Use a model with a longer context, or options of the task that make its prompts shorter."
+    settings = []
+    if shortest > trainer.max_prompt_length:
+        settings.append(f"trainer.max_prompt_length={shortest} or more")
+    if context is not None and shortest + completion > context:
+        settings.append(f"trainer.max_completion_length={context - shortest} or less")
+    if not settings:
+        return "Set a larger trainer.max_gold_length, or leave it out."
+    return f"The shortest prompt fits with {' and '.join(settings)}."
 
 
 def _encode_rows(
@@ -284,9 +314,10 @@ def _encode_rows(
     longest = trainer.max_prompt_length
     why = f"max_prompt_length={trainer.max_prompt_length}"
     completion = min(trainer.max_completion_length, task.task.max_completion_length or trainer.max_completion_length)
-    if policy.max_context is not None and policy.max_context - completion < longest:
-        longest = policy.max_context - completion
-        why = f"the model's context {policy.max_context} less {completion} for the completion"
+    context = max_context(policy.model)
+    if context is not None and context - completion < longest:
+        longest = context - completion
+        why = f"the model's context {context} less {completion} for the completion"
     try:
         report = filter_rows(
             rows,
@@ -297,7 +328,8 @@ def _encode_rows(
             policy=trainer.overlong_prompts,
         )
     except DataError as error:
-        raise DataError(f"task {task.name!r}: {error} The limit is {longest} tokens: {why}.") from None
+        advice = _length_advice(trainer, min(map(len, ids.values()), default=0), completion, context)
+        raise DataError(f"task {task.name!r}: {error} The limit is {longest} tokens: {why}. {advice}") from None
     said = []
     if report.dropped or report.truncated:
         said.append(Choice("rows", f"{task.name}: {report}", f"longer than {longest} tokens: {why}"))

@@ -13,10 +13,12 @@ from typing import Any, Literal
 
 from grpo_core.callbacks import Callback, Choice, EvalPhase, RunInfo, Sample, StepRecord
 from grpo_core.checkpoints import write_json
+from grpo_core.checkpoints.names import checkpoint_name
 from grpo_core.config import RunConfig, resolve
 from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
 from grpo_core.evaluation.held_out import HeldOutEvaluator
+from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.policy.memory import peak_memory_mib
 from grpo_core.policy.policy import REFERENCE_DIR
 from grpo_core.prompts.curriculum import LadderCurriculum
@@ -24,11 +26,15 @@ from grpo_core.rollouts.rollout import Rollout
 from grpo_core.scoring import check_abstentions, reason_head
 from grpo_core.scoring.metrics import step_numbers
 from grpo_core.tracking.observe import Observers, observe
+from grpo_core.tracking.presence import working_in
+from grpo_core.tracking.runs import ENDLESS
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.batch import collate
 from grpo_core.training.best import Best
 from grpo_core.training.collect import Collector
+from grpo_core.training.ending import reason_to_end
 from grpo_core.training.interrupt import stop_on_signal
+from grpo_core.training.learning_rate import follows_time
 from grpo_core.training.metrics import rollout_metrics
 from grpo_core.training.provenance import tasks_of, versions
 from grpo_core.training.random_state import gathered_random_state, seed_everything
@@ -71,12 +77,15 @@ def train(
         AbstentionLimitError: too many of a task's completions could not be scored.
         NonFiniteError: the model broke down.
     """
+    refuse_in_worker("train()")
     resolved = resolve(config or RunConfig())
-    with ExitStack() as resources:
+    with ExitStack() as lock, ExitStack() as resources:  # unlocked when everything else is closed
         world = resources.enter_context(joined(resolved.config.device))
         observed = observe(resolved.config, callbacks, resources) if world.is_main else Observers((), ())
         setup = prepare(resolved.config, resources, world)
         folder = resources.enter_context(closing(_folder(Path(resolved.config.output_dir), world)))
+        if world.is_main:
+            lock.enter_context(working_in(folder.path))
         chosen = [*choices, *resolved.choices, *observed.choices]
         return Trainer(resolved.config, setup, folder, observed.callbacks, chosen, resources, world).run()
 
@@ -139,6 +148,7 @@ class Trainer:
         self.step = self.tokens = 0
         self.buffer: Buffer | None = None
         self._pending: list[str] = []
+        self._is_final = False
         self._set_stop()
         self._stop = threading.Event()
         self.collector = Collector(
@@ -172,11 +182,11 @@ class Trainer:
         """Evaluate, train, evaluate again, save."""
         self._announce()
         is_done = False
-        with stop_on_signal(self._stop, self._warn):
+        with stop_on_signal(self._stop, self._warn, may_insist=self.world.size == 1):
             try:
                 self._evaluate_start()
                 self._finish_step()
-                while self.step < self.setup.total_steps and not self._is_over():
+                while not self._is_over():
                     self._check_stop()
                     self.train_step()
                     self._finish_step()
@@ -186,7 +196,7 @@ class Trainer:
             finally:
                 # Also when the run fails: what was learned until then is not lost. A rank that fails can't wait for
                 # the others, who are ended; their last checkpoint stands.
-                if is_done or self._stop.is_set() or self.world.size == 1:
+                if (is_done or self._stop.is_set() or self.world.size == 1) and not (is_done and self._is_final):
                     self.save("final" if is_done else self.step)
             if self.evaluator.due("final", self.step) and not self._is_to_stop():
                 with suppress(StopRequested):
@@ -205,10 +215,12 @@ class Trainer:
         else:  # the run was stopped inside this batch
             samples = []
         sampled, batch = time.perf_counter(), self.buffer.batch
+        self.updater.time_share = self._time_share()
         if not self.updater.update(batch, self.buffer.taken, self._is_to_stop):
             raise StopRequested
         metrics = {**self.buffer.metrics, **mean_metrics(self.buffer.taken)}
         self.step, self.buffer, self._pending = self.buffer.step, None, [*AFTER_STEP]
+        self._is_final = False
         now, tokens = time.perf_counter(), batch.n_tokens
         self.tokens += tokens
         metrics |= {
@@ -314,7 +326,9 @@ class Trainer:
         return {
             "version": RUN_FORMAT_VERSION,
             "step": self.step,
-            "planned_steps": self.setup.total_steps,
+            "planned_steps": ENDLESS if self.setup.schedule_steps is None else self.setup.schedule_steps,
+            "end_step": self.setup.total_steps,
+            "is_extension": self.setup.is_extension,
             "pending": list(self._pending),
             "tokens": self.tokens,
             "seconds": time.monotonic() - self._started,
@@ -333,7 +347,7 @@ class Trainer:
             state: Of `read_state`.
         """
         self.step, self.tokens = int(state["step"]), int(state["tokens"])
-        self._pending = list(state["pending"])
+        self._pending, self._is_final = list(state["pending"]), folder.name == checkpoint_name("final")
         self._started = time.monotonic() - float(state["seconds"])
         self.mixture.load_state(state["mixture"])
         self.estimator.state = dict(state["baseline"])
@@ -357,7 +371,15 @@ class Trainer:
             for label in self.mixture.tasks
         }
         for callback in self.callbacks:
-            callback.on_run_start(RunInfo(self.folder.path, counts, self.choices, self.setup.total_steps))
+            callback.on_run_start(
+                RunInfo(self.folder.path, counts, self.choices, self.setup.total_steps, self._seconds_left())
+            )
+
+    def _seconds_left(self) -> float | None:
+        limit = self.config.trainer.max_minutes
+        if limit is None or self.setup.is_extension:
+            return None
+        return max(0.0, 60 * limit - (time.monotonic() - self._started))
 
     def _set_stop(self) -> None:
         stop_after = self.config.trainer.stop_after
@@ -456,14 +478,27 @@ class Trainer:
                 self._warn(f"{reached}; rung {order.rung:g} unlocked")
 
     def _is_over(self) -> bool:
-        """Whether the run ends before its last step: out of time, or no longer getting better."""
-        limit, patience = self.config.trainer.max_minutes, self.config.trainer.early_stop_patience
-        if limit is not None and self.world.any(time.monotonic() - self._started >= 60 * limit):
+        """Whether the run has come to its end: its last step, its time limit, or no better rate for too long."""
+        if self.step >= self.setup.total_steps:
             return True
-        if patience is None or self.best.waited < patience:
+        if self.setup.is_extension:
             return False
-        self._warn(f"ended after step {self.step}: no better held-out rate in {self.best.waited} evaluations")
-        return True
+        seconds = self._seconds() if self.config.trainer.max_minutes is not None else 0.0
+        why = reason_to_end(self.config.trainer, seconds=seconds, waited=self.best.waited)
+        if why and self.setup.schedule_steps is not None:
+            self._warn(f"ended after step {self.step} of {self.setup.total_steps}: {why}")
+        return bool(why)
+
+    def _seconds(self) -> float:
+        """Time that the run has taken, by the first rank's clock: every rank ends and learns by the same one."""
+        return float(self.world.from_main(repr(time.monotonic() - self._started).encode()))
+
+    def _time_share(self) -> float:
+        """Share of the time limit that has passed, where the learning rate follows it."""
+        if not follows_time(self.config.trainer, self.setup.schedule_steps):
+            return 0.0
+        assert self.config.trainer.max_minutes is not None, "a run without planned steps has a time limit"
+        return self._seconds() / (60 * self.config.trainer.max_minutes)
 
     def _warn_once(self, about: str, what: str, message: str) -> None:
         if (about, what) not in self._warned:

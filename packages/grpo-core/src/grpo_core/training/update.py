@@ -14,12 +14,12 @@ from grpo_core.algorithms.aggregation import token_weights
 from grpo_core.algorithms.masking import masked_mean
 from grpo_core.config import TrainerConfig
 from grpo_core.errors import NonFiniteError
-from grpo_core.plugins import variants as registry
 from grpo_core.policy.parts import whole
 from grpo_core.policy.policy import Policy
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.coefficients import Coefficient
 from grpo_core.training.forward import Passes
+from grpo_core.training.learning_rate import LearningRateSchedule
 from grpo_core.training.objective import Objective, Weights
 from grpo_core.training.probes import Probes
 from grpo_core.training.statistics import UpdateStatistics
@@ -35,7 +35,7 @@ class Updater:
     Args:
         policy: The model.
         config: The algorithm.
-        total_steps: Generated batches planned, for the schedule.
+        total_steps: Generated batches that the schedule is laid over; None lays it over `time_share`.
         probe_dir: Folder that receives what the entropy probe saves.
         world: The processes that take each step together.
         max_turns: Turns that a rollout may have; with the length of one, the constant length of the loss.
@@ -47,6 +47,8 @@ class Updater:
         probes: Measurements that leave the weights as they are.
         parameters: All that is trained, the value head included.
         optimizer: AdamW.
+        schedule: Of the learning rate.
+        time_share: Share of the run's time limit that has passed, kept up to date by the trainer.
         updates: Optimizer steps taken so far.
         skipped: Optimizer steps skipped because loss or gradient was not finite.
     """
@@ -55,7 +57,7 @@ class Updater:
         self,
         policy: Policy,
         config: TrainerConfig,
-        total_steps: int,
+        total_steps: int | None,
         probe_dir: Path | None = None,
         world: World | None = None,
         max_turns: int = 1,
@@ -77,7 +79,10 @@ class Updater:
             eps=config.adam_epsilon,
             weight_decay=config.weight_decay,
         )
-        self._factor = self._schedule(total_steps * config.num_iterations * config.steps_per_generation)
+        self.schedule = LearningRateSchedule.of(
+            config, None if total_steps is None else total_steps * self.updates_per_batch
+        )
+        self.time_share = 0.0
         self.scaler = torch.amp.GradScaler(policy.device.type, enabled=policy.autocast is torch.float16)
         self.probes = Probes(self, probe_dir)
         self.updates = self.skipped = self._skipped_in_a_row = 0
@@ -134,7 +139,7 @@ class Updater:
                     self.scaler.scale(loss).backward()
         learning_rate = self.learning_rate
         for group in self.optimizer.param_groups:
-            group["lr"] = group["peak"] * self._factor(self.updates)
+            group["lr"] = group["peak"] * self._factor
         scale = self.scaler.get_scale()
         self.world.sum_gradients(self.parameters)
         grad_norm, finite = self._apply(not self.world.any(not finite))
@@ -162,7 +167,11 @@ class Updater:
     @property
     def learning_rate(self) -> float:
         """Of the next optimizer step."""
-        return self.config.learning_rate * self._factor(self.updates)
+        return self.config.learning_rate * self._factor
+
+    @property
+    def _factor(self) -> float:
+        return self.schedule.factor(self.updates, self.time_share)
 
     def coefficients(self) -> Weights:
         """Weights of the penalties in the next optimizer step."""
@@ -240,16 +249,6 @@ class Updater:
         self.probes.load_state(state["probes"])
         if state["scaler"]:  # empty where the loss is not scaled
             self.scaler.load_state_dict(dict(state["scaler"]))
-
-    def _schedule(self, total_updates: int) -> Callable[[int], float]:
-        config = self.config
-        schedule = registry.resolve("schedule", config.lr_scheduler_type)
-        warmup = config.warmup_steps
-        if config.warmup_ratio is not None:
-            warmup = round(config.warmup_ratio * total_updates)
-        own = registry.arguments("schedule", config.lr_scheduler_type)
-        options = {"warmup_steps": warmup} if "warmup_steps" in own else {}
-        return lambda step: float(schedule(step, total_updates, **options))
 
 
 def clipped(parameters: Sequence[torch.nn.Parameter], max_norm: float) -> float:

@@ -14,6 +14,7 @@ from grpo_core.errors import UserError
 from grpo_core.evaluation.evaluate import evaluate
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import asked_tasks
+from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.plugins.models import model_source
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.fresh import fresh_model, learned_tokenizer, tokenizer_of
@@ -83,6 +84,7 @@ def warm_start(
         UserError: TRL is missing, no model or two are named, a tokenizer is asked for a model that has one, the folder
             is taken, or rows have no gold.
     """
+    refuse_in_worker("warm_start()")
     try:
         from trl import SFTConfig, SFTTrainer
     except ImportError:

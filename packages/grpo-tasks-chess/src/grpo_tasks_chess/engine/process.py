@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import chess
 import chess.engine
 
-from grpo_core import InfrastructureError, inside_worker
+from grpo_core import InfrastructureError, inside_worker, refuse_at_import
 from grpo_tasks_chess.engine import launch
 from grpo_tasks_chess.formats import to_pawns
 
@@ -72,9 +72,11 @@ class EngineProcess:
 
     Raises:
         InfrastructureError: it cannot be started, or does not speak UCI.
+        UserError: a task file is being imported.
     """
 
     def __init__(self, path: str, *, hash_mib: int = HASH_MIB, start_timeout_s: float = START_TIMEOUT_S) -> None:
+        refuse_at_import("the engine")
         self.path = path
         self._loop = _event_loop()
         self._has_own_group = not inside_worker()  # else it stays in the worker's, which is killed as a whole

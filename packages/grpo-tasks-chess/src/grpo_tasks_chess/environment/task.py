@@ -149,5 +149,6 @@ TASK = Task(
     stop=("\n",),
     max_completion_length=112,  # a token per character of the longest completion; most tokenizers need half of it
     metrics=metrics,
+    on_timeout="fail",
 )
 """Quality: (4 format + 3 fen_match + 2 game_state + reward_value) / 10, shaped as the options say; −0.3 invalid."""

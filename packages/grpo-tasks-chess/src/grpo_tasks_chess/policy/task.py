@@ -300,6 +300,7 @@ TASK = Task(
     stop=("\n",),
     max_completion_length=176,  # a token per character of the longest completion; most tokenizers need half of it
     timeout_s=10.0,  # an engine that has to start takes a second on a busy machine
+    on_timeout="fail",
     conditions=conditions,
     metrics=metrics,
 )

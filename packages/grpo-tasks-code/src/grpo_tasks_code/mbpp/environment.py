@@ -17,13 +17,20 @@ PREFIX = "MBPP_"
 _OFF = frozenset({"", "none", "null"})
 """How YAML and shells say that a value is not set."""
 
+SAMPLED_TEMPERATURE = 0.2
+"""The reference's, of an evaluation that is asked to sample and is not told how."""
+
 
 class MBPPEnvironment(BaseModel):
-    """What the variables say; None where one is not set, else the reference's defaults.
+    """What the variables say, and the defaults of those that are not set.
+
+    The reference evaluates 5 problems at temperature 0.2. Here an evaluation takes them all, greedily, unless a
+    variable says otherwise: of 5 problems not even 5 solved and 2 solved can be told apart.
 
     Attributes:
         eval_enabled: Whether a training evaluates the task.
-        eval_num_questions: Problems per evaluation, always the same ones.
+        eval_num_questions: Problems per evaluation, always the same ones; None is as many as `eval.size` says, 512,
+            which is more than a split of MBPP has.
         eval_at_start: Evaluate the starting model.
         eval_at_end: Evaluate the trained model.
         eval_interval_steps: Evaluate every so many steps; None never.
@@ -34,8 +41,8 @@ class MBPPEnvironment(BaseModel):
         max_memory_mb: The task's `memory_mib`.
         safe_execution: Programs always run in the sandbox; false is refused.
         max_new_tokens: Tokens per completion.
-        temperature: Of an evaluation.
-        do_sample: False is temperature 0.
+        temperature: Of an evaluation; None is what `eval.temperature` says, 0.
+        do_sample: False is temperature 0; true without a temperature is the reference's 0.2.
         save_results: Write the summary and detail files.
         results_dir: Where; by default `mbpp_eval` in the run's folder.
         verbose: Kept so that a script which sets it works; `grpo … --quiet` is what decides.
@@ -44,7 +51,7 @@ class MBPPEnvironment(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     eval_enabled: bool = True
-    eval_num_questions: int = Field(default=5, ge=1)
+    eval_num_questions: int | None = Field(default=None, ge=1)
     eval_at_start: bool = True
     eval_at_end: bool = True
     eval_interval_steps: int | None = Field(default=20, ge=1)
@@ -55,11 +62,18 @@ class MBPPEnvironment(BaseModel):
     max_memory_mb: int | None = None
     safe_execution: bool = True
     max_new_tokens: int = Field(default=512, ge=1)
-    temperature: float = Field(default=0.2, ge=0)
-    do_sample: bool = True
+    temperature: float | None = Field(default=None, ge=0)
+    do_sample: bool | None = None
     save_results: bool = True
     results_dir: str | None = None
     verbose: bool | None = None
+
+    @property
+    def eval_temperature(self) -> float | None:
+        """Temperature of an evaluation; None where no variable says it."""
+        if self.do_sample is False:
+            return 0.0
+        return SAMPLED_TEMPERATURE if self.do_sample and self.temperature is None else self.temperature
 
     @property
     def task_options(self) -> dict[str, Any]:

@@ -120,12 +120,12 @@ def solved(answer: TestResult) -> bool:
 
 
 def evaluation() -> EvaluationDefaults:
-    """The reference's evaluation, as the environment changes it: 5 problems every 20 steps, temperature 0.2."""
+    """Evaluation of all problems, greedily, every 20 training steps, unless the environment says otherwise."""
     said = mbpp_environment()
     return EvaluationDefaults(
         size=said.eval_num_questions,
         split=said.test_split,
-        temperature=said.temperature if said.do_sample else 0.0,
+        temperature=said.eval_temperature,
         max_completion_length=said.max_new_tokens,
         at_start=said.eval_at_start,
         interval_steps=said.eval_interval_steps,
@@ -146,6 +146,7 @@ TASK = Task(
     solved=solved,
     max_completion_length=512,
     timeout_s=2 * MAX_TIMEOUT_S + 30,  # the sandbox's own limits come first, so that a slow program is named as such
+    on_timeout="fail",
     conditions=conditions,
     evaluation=evaluation,
 )

@@ -1,12 +1,18 @@
-"""What makes a program fair to predict: it is short, runs alone, prints one bounded integer, and always the same."""
+"""What makes a program fair to predict: it is short, runs alone, and its text decides the one integer that it prints.
+
+Nothing that the machine decides may show: what reaches the machine is refused by name, and what is left (addresses in
+the text of a function, the order of a set, how deep the stack is, how much memory there is) differs between the runs.
+"""
 
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import warnings
 
 from grpo_core import Invalid
+from grpo_tasks_code.extraction import FENCE
 from grpo_tasks_code.sandboxed import run_program
 
 MAX_CHARS = 2_000
@@ -15,7 +21,7 @@ MAX_CHARS = 2_000
 _MODULES = "bisect collections functools heapq itertools math operator string"
 _NAMES = (
     "attrgetter breakpoint compile delattr dir eval exec exit format format_map Formatter getattr globals hash help id "
-    "input locals memoryview methodcaller object open quit setattr super type vars vformat"
+    "input locals memoryview methodcaller object open quit setattr super type update_wrapper vars vformat wraps"
 )
 _PREFIXES = ("_", "ag_", "co_", "cr_", "f_", "gi_", "tb_")
 """Of attributes: private ones, and those of frames, code and generators, which lead to every builtin."""
@@ -26,10 +32,23 @@ MODULES = frozenset(_MODULES.split())
 NAMES = frozenset(_NAMES.split())
 """Functions that reach the machine, addresses in memory, or attributes whose names this check does not see."""
 
+STATES = 4
+"""Runs of a program, each in another state. A set of two strings has the same order in all of them once in eight times,
+one of three once in 216; what so little is decided by, the opponent guesses as often."""
+
+_FRAMES, _BLOCKS, _MEMORY_MIB = 12, 100, 32
+"""From one state to the next: calls under the program, objects of each size before its own, and its memory."""
+
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")  # as print() writes one; int() is bounded
 
-_OTHER_HEAP = "_ = [[bytes(size) for _ in range(300)] for size in range(0, 480, 16)]\n"
-"""Before the second run: it fills every size class of the allocator, so that objects get other addresses."""
+_IN_STATE = """
+def run(frames):
+    if frames:  # max() calls its key from C, so that the stack of C grows too
+        return max((0,), key=lambda _: run(frames - 1) or 0)
+    exec(compile({program!r}, "main.py", "exec"), {{"__name__": "__main__"}})
+blocks = [[bytes(size) for _ in range({blocks})] for size in range(0, 480, 16)]  # in every size class of the allocator
+run({frames})
+"""
 
 
 def check_source(program: str, max_lines: int) -> None:
@@ -40,6 +59,8 @@ def check_source(program: str, max_lines: int) -> None:
     """
     if len(program) > MAX_CHARS:
         raise Invalid(f"a program of more than {MAX_CHARS} characters")
+    if FENCE in program:
+        raise Invalid(f"holds {FENCE}, which could end the block in which the opponent reads it")
     lines = len(program.strip().splitlines())
     if lines > max_lines:
         raise Invalid(f"{lines} lines; {max_lines} are allowed")
@@ -63,19 +84,33 @@ def _check_node(node: ast.AST) -> None:
             _check_modules(*(one.name for one in names))
         case ast.ImportFrom(module=module, names=names):
             _check_modules(module or ".")
-            _check_names(*(one.name for one in names))
+            _check_imported(module or ".", *(one.name for one in names))
         case ast.Name(id=name) if name != "_":
             _check_names(name)
         case ast.Attribute(attr=name):
-            _check_names(name)
-            if name.startswith(_PREFIXES):
-                raise Invalid(f"uses the attribute {name}, which may lead to anything")
+            _check_attribute(name)
+        case ast.MatchClass(kwd_attrs=names):
+            for name in names:
+                _check_attribute(name)
 
 
 def _check_modules(*names: str) -> None:
     for name in names:
         if name not in MODULES:
             raise Invalid(f"imports {name}; allowed are {', '.join(sorted(MODULES))}")
+
+
+def _check_imported(module: str, *names: str) -> None:
+    _check_names(*names)
+    for name in names:
+        if name != "*" and not hasattr(importlib.import_module(module), name):
+            raise Invalid(f"imports {name} from {module}, which has none: the error names a path of the machine")
+
+
+def _check_attribute(name: str) -> None:
+    _check_names(name)
+    if name.startswith(_PREFIXES):
+        raise Invalid(f"uses the attribute {name}, which may lead to anything")
 
 
 def _check_names(*names: str) -> None:
@@ -85,27 +120,28 @@ def _check_names(*names: str) -> None:
 
 
 def output_of(program: str, *, largest: int, timeout_s: float, memory_mib: int) -> int:
-    """The one integer that a program prints, in two runs whose memory is laid out differently.
+    """The one integer that a program prints, whatever the state of the machine.
 
     Raises:
-        Invalid: it does not run, prints anything else, or not the same twice.
+        Invalid: it does not run, prints anything else, or not the same in every state.
         InfrastructureError: the sandbox failed.
     """
-    first, second = (
-        _printed(source, timeout_s=timeout_s, memory_mib=memory_mib) for source in (program, _OTHER_HEAP + program)
-    )
-    if first != second:
-        raise Invalid("it does not print the same twice")
+    first = _printed(program, 0, timeout_s=timeout_s, memory_mib=memory_mib)
     if _INTEGER.fullmatch(first) is None:
         raise Invalid("it does not print exactly one integer")
     output = int(first)
     if abs(output) > largest:
         raise Invalid(f"it prints an integer beyond {largest}")
+    for state in range(1, STATES):
+        if _printed(program, state, timeout_s=timeout_s, memory_mib=memory_mib) != first:
+            raise Invalid("it does not print the same on every machine: its text alone does not decide the integer")
     return output
 
 
-def _printed(program: str, *, timeout_s: float, memory_mib: int) -> str:
-    ran = run_program(program, timeout_s=timeout_s, memory_mib=memory_mib)
+def _printed(program: str, state: int, *, timeout_s: float, memory_mib: int) -> str:
+    source = _IN_STATE.format(program=program, frames=state * _FRAMES, blocks=state * _BLOCKS)
+    memory_mib += state * _MEMORY_MIB
+    ran = run_program(source, timeout_s=timeout_s, memory_mib=memory_mib, machine_state=state)
     if ran.status != "ok":
         raise Invalid(f"it does not run: {ran.status}")
     return ran.stdout.strip()

@@ -15,7 +15,7 @@ from grpo_core import EvaluationDefaults, InfrastructureError, Opponent, Row, Sc
 from grpo_core.data import ProceduralConfig, procedural, split_of
 from grpo_tasks_code.extraction import block_of, program_of
 from grpo_tasks_code.output_prediction import question
-from grpo_tasks_code.prediction_game.gates import check_source, output_of
+from grpo_tasks_code.prediction_game.gates import STATES, check_source, output_of
 from grpo_tasks_code.prediction_game.predictions import predicted
 from grpo_tasks_code.programs.faults import break_program
 from grpo_tasks_code.programs.generator import KINDS, LEVELS, Program, generate, kinds_of
@@ -242,11 +242,13 @@ TASK = Task(
     (outplay, win),
     config=PredictionGameConfig,
     row=PredictionGameRow,
+    version="1",
     compose=weighted_sum(invalid=INVALID),
     solved=solved,
     max_completion_length=200,
     default_model="code-tiny",
-    timeout_s=2 * MAX_TIMEOUT_S + 15,  # the sandbox's own limits come first
+    timeout_s=STATES * MAX_TIMEOUT_S + 15,  # the sandbox's own limits come first
+    on_timeout="fail",
     opponent=opponent,
     demos=demos,
     exempt={"gold": "what beats an opponent depends on the opponent"},

@@ -70,10 +70,17 @@ def run(
     policy: Policy | None = None,
     allow_weak: bool = False,
     output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
+    machine_state: int = 0,
 ) -> Execution:
     """Run a program and wait for its end; `allow_weak` accepts level L1. Otherwise as `Executor.run`."""
     return default_executor(allow_weak=allow_weak).run(
-        code, stdin, timeout_s, memory_mib, policy=policy, output_limit_bytes=output_limit_bytes
+        code,
+        stdin,
+        timeout_s,
+        memory_mib,
+        policy=policy,
+        output_limit_bytes=output_limit_bytes,
+        machine_state=machine_state,
     )
 
 

@@ -21,6 +21,8 @@ MAX_OUTPUT_BYTES = 64 << 20
 MAX_TIMEOUT_S = 3600.0
 MAX_MEMORY_MIB = 1 << 20
 MAX_WORKERS = 256
+MAX_MACHINE_STATE = 7
+"""Each has servers of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,17 @@ def check_number(name: str, value: float, low: float, high: float, *, is_open: b
     is_number = isinstance(value, (int, float)) and math.isfinite(value)
     if not is_number or value > high or (value <= low if is_open else value < low):
         raise UserError(f"{name}={value!r}: must be {'above' if is_open else 'at least'} {low:g} and at most {high:g}.")
+
+
+def check_machine_state(number: int) -> None:
+    """Check that there is a state of that number.
+
+    Raises:
+        UserError: there is not.
+    """
+    if not isinstance(number, int):
+        raise UserError(f"machine_state={number!r}: must be a whole number.")
+    check_number("machine_state", number, 0, MAX_MACHINE_STATE)
 
 
 def check_policy(policy: Policy | None) -> None:

@@ -83,6 +83,7 @@ class Executor(Protocol):
         *,
         policy: Policy | None = None,
         output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
+        machine_state: int = 0,
         cancellation: Cancellation | None = None,
     ) -> Execution:
         """Run a program as a script and wait for its end.
@@ -94,6 +95,8 @@ class Executor(Protocol):
             memory_mib: What it may allocate.
             policy: `restricted` has RestrictedPython compile it: a subset of the language.
             output_limit_bytes: Of stdout, and of stderr.
+            machine_state: 0 to 7: the hash seed, in processes of their own, whose memory lies elsewhere. What a program
+                prints in every state depends on its text and its input alone.
             cancellation: Ends it from another thread; its status is then `killed`.
 
         Raises:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from grpo_core import inside_worker
+from grpo_core import inside_worker, refuse_at_import
 from grpo_tasks_code.sandbox import levels, process
 from grpo_tasks_code.sandbox.arguments import (
     DEFAULT_MEMORY_MIB,
@@ -19,6 +19,7 @@ from grpo_tasks_code.sandbox.arguments import (
     DEFAULT_TIMEOUT_S,
     MAX_WORKERS,
     Limits,
+    check_machine_state,
     check_number,
     check_policy,
     program_bytes,
@@ -70,10 +71,11 @@ class Sandbox(Executor):
 
         Raises:
             SandboxUnavailableError: none that is allowed works here.
-            UserError: there is no such level.
+            UserError: there is no such level, or a task file is being imported.
         """
         with self._lock:
             if self._level is None:
+                refuse_at_import("the sandbox")
                 self._level, server = levels.chosen(self._forced, allow_weak=self._allow_weak)
                 self._pools["plain"] = ServerPool(server.level, self.workers)
                 self._pools["plain"].add(server)
@@ -88,13 +90,15 @@ class Sandbox(Executor):
         *,
         policy: Policy | None = None,
         output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
+        machine_state: int = 0,
         cancellation: Cancellation | None = None,
     ) -> Execution:
         """Run a program as a script and wait for its end; see `Executor.run`."""
         limits = Limits(timeout_s, memory_mib, output_limit_bytes)
         check_policy(policy)
+        check_machine_state(machine_state)
         program, given = program_bytes(code), stdin_bytes(stdin)
-        pool = self._pool("plain" if policy is None else policy)
+        pool = self._pool("plain" if policy is None else policy, machine_state)
         if refusal := refusal_of(program):
             return self._not_run("denied", refusal)
 
@@ -143,14 +147,19 @@ class Sandbox(Executor):
     def _not_run(self, status: Status, why: str) -> Execution:
         return Execution(status, "", why, 0.0, 0.0, self.level.name)
 
-    def _pool(self, kind: str) -> ServerPool:
+    def _pool(self, kind: str, machine_state: int = 0) -> ServerPool:
         """Servers for `plain` programs, for those under a policy, or for judges; started as they are needed."""
+        name = f"{kind} {machine_state}" if machine_state else kind
         with self._lock:
             self.level  # noqa: B018  # makes the first pool
-            if kind not in self._pools:
-                name = self._pools["plain"].level
-                self._pools[kind] = ServerPool(name, self.workers, is_restricted=kind == "restricted")
-            return self._pools[kind]
+            if name not in self._pools:
+                self._pools[name] = ServerPool(
+                    self._pools["plain"].level,
+                    self.workers,
+                    is_restricted=kind == "restricted",
+                    hash_seed=machine_state,
+                )
+            return self._pools[name]
 
     def close(self) -> None:
         """End all servers, and programs that run; the next program starts new ones."""

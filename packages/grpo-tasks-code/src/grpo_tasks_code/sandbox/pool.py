@@ -18,11 +18,12 @@ class ServerPool:
         level: Their level.
         size: How many at most.
         is_restricted: Whether they load RestrictedPython.
+        hash_seed: As of `ServerProcess`.
     """
 
-    def __init__(self, level: LevelName, size: int, *, is_restricted: bool = False) -> None:
+    def __init__(self, level: LevelName, size: int, *, is_restricted: bool = False, hash_seed: int = 0) -> None:
         self.level: LevelName = level
-        self._is_restricted = is_restricted
+        self._is_restricted, self._hash_seed = is_restricted, hash_seed
         self._size = size
         self._count = 0
         self._idle: deque[ServerProcess] = deque()
@@ -69,7 +70,7 @@ class ServerPool:
                 return server
             self._count += 1
         try:
-            server = ServerProcess(self.level, is_restricted=self._is_restricted)
+            server = ServerProcess(self.level, is_restricted=self._is_restricted, hash_seed=self._hash_seed)
         except BaseException:
             with self._changed:
                 self._count -= 1

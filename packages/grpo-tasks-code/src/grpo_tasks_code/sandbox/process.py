@@ -36,7 +36,6 @@ _FLAGS = ("-P", "-s", "-S", "-B", "-X", "utf8")
 """No folder of the user, no site packages, no bytecode files. Not -I: it would ignore PYTHONHASHSEED."""
 
 _ENVIRONMENT = {
-    "PYTHONHASHSEED": "0",  # the order of a set is the same in every run of a program
     "MALLOC_ARENA_MAX": "2",  # each arena reserves 64 MiB of the address space that is the limit of memory
 }
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
@@ -61,12 +60,13 @@ class ServerProcess:
     Args:
         level: The level it prepares.
         is_restricted: Whether it loads RestrictedPython.
+        hash_seed: Decides the order of sets: the same in every run of a program on servers of this seed.
 
     Raises:
         ServerError: it does not start, or the system lacks what the level needs.
     """
 
-    def __init__(self, level: LevelName, *, is_restricted: bool = False) -> None:
+    def __init__(self, level: LevelName, *, is_restricted: bool = False, hash_seed: int = 0) -> None:
         self.level: LevelName = level
         self.number = 0
         self.is_lost = False
@@ -76,7 +76,8 @@ class ServerProcess:
         self._box = tempfile.mkdtemp(prefix="grpo-sandbox-") if level == "L1" else ""
         command += [str(os.getpid()), _path_of_restricted_python() if is_restricted else ""]
         command += [self._box]
-        environment = _ENVIRONMENT | {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+        environment = _ENVIRONMENT | {"PYTHONHASHSEED": str(hash_seed)}
+        environment |= {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         try:
             self._process = _starter.call(
                 lambda: subprocess.Popen(

@@ -7,7 +7,8 @@ from enum import StrEnum
 from functools import lru_cache
 
 from grpo_core import UserError
-from grpo_tasks_math.verify import pool, symbolic
+from grpo_tasks_math.verify import pool
+from grpo_tasks_math.verify.bounds import computations, is_too_large
 from grpo_tasks_math.verify.compare import LONGEST_SYMBOL, compare, spelling
 from grpo_tasks_math.verify.extract import extract, read_gold
 from grpo_tasks_math.verify.reader import MAX_ANSWER_CHARS
@@ -20,9 +21,10 @@ DEFAULT_TIMEOUT_S = 3.0
 class Verdict(StrEnum):
     """What is known about a completion's final answer.
 
-    `correct`: it equals the gold. `wrong`: it is an answer and is not shown to equal the gold. `unparsable`: there is
-    no answer, or it cannot be read. `timeout`: the symbolic check used up its time or memory, so nothing is known: the
-    only verdict that abstains.
+    `correct`: it equals the gold. `wrong`: it is an answer and is not shown to equal the gold, or is larger than the
+    bounds of what is compared. `unparsable`: there is no answer, or it cannot be read. `timeout`: it is within the
+    bounds, and the symbolic check still used up its time or memory or killed its worker; tasks count that as a failure
+    of the completion.
     """
 
     CORRECT = "correct"
@@ -79,9 +81,7 @@ def _is_no_mathematics(gold: Value, answer: Value) -> bool:
 
 
 def _verify_symbolically(gold: Value, answer: Value, timeout_s: float) -> Verdict:
-    if symbolic.is_too_large(answer.text):
-        return Verdict.UNPARSABLE
-    if symbolic.is_too_large(gold.text):
+    if is_too_large(answer.text) or is_too_large(gold.text) or computations(answer.text) - computations(gold.text):
         return Verdict.WRONG
     try:
         return Verdict(pool.check(gold.text, answer.text, timeout_s).decode())

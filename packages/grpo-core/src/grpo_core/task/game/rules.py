@@ -89,7 +89,7 @@ class Game:
         stop: Strings that end a completion.
         max_completion_length: Tokens of a move.
         default_model: What `--model` is when nobody says.
-        timeout_s: Limit of replaying one episode.
+        timeout_s: Limit of replaying one episode. A move that it ends at counts as an empty one.
         demos: `(config)` -> (prompt, completion) pairs for a warm start; by default legal moves of random games.
         description: One line for `grpo tasks`.
     """

@@ -114,6 +114,7 @@ def game_task(game: Game) -> Task:
         max_completion_length=game.max_completion_length,
         default_model=game.default_model,
         timeout_s=game.timeout_s,
+        on_timeout="fail",
         demos=game.demos or (lambda config: random_demos(Rules(game, config))),
         max_turns=game.max_turns,
         exempt={"split": "what differs between episodes is a seed", "gold": "the completion is a whole episode"},

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,8 @@ EXIT_FAILED, EXIT_SYNTAX, EXIT_MEMORY, EXIT_SETUP = 1, 80, 81, 82
 
 MAX_FRAME_BYTES = 1 << 21
 """Of one message from a program, and so of one value that a tested function returns."""
+MAX_NESTING = 400
+"""Of one message: `values` takes up to three levels of JSON for one of its own. Whatever writes JSON manages it."""
 
 _REQUEST = struct.Struct("<BIB?IQ")
 _MAX_REASON_BYTES = 2000  # what explains a failed start, within one message
@@ -111,12 +114,22 @@ def parse(data: bytes) -> Any:
     """A message from a frame's bytes.
 
     Raises:
-        ValueError: it is none. (An integer of thousands of digits, or nesting without end, is none either.)
+        ValueError: it is none. (An integer of thousands of digits, or deep nesting, is none either.)
     """
     try:
-        return json.loads(data)
+        message = json.loads(data)
     except RecursionError:
         raise ValueError("nested too deep") from None
+    level = [message]
+    for _ in range(MAX_NESTING):
+        level = [child for each in level if isinstance(each, (list, dict)) for child in _children(each)]
+        if not level:
+            return message
+    raise ValueError("nested too deep")
+
+
+def _children(value: list[Any] | dict[str, Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 class Channel:

@@ -19,6 +19,7 @@ from grpo_tasks_code.sandbox.arguments import (
     DEFAULT_TIMEOUT_S,
     MAX_WORKERS,
     Limits,
+    check_machine_state,
     check_number,
     check_policy,
     program_bytes,
@@ -99,11 +100,13 @@ class HttpExecutor(Executor):
         *,
         policy: Policy | None = None,
         output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
+        machine_state: int = 0,
         cancellation: Cancellation | None = None,
     ) -> Execution:
         """Run a program there; see `Executor.run`. Cancelling stops waiting; there the program goes on to its limit."""
         Limits(timeout_s, memory_mib, output_limit_bytes)
         check_policy(policy)
+        check_machine_state(machine_state)
         stdin_bytes(stdin)
         if refusal := refusal_of(program_bytes(code)):
             return Execution("denied", "", refusal, 0.0, 0.0, "remote")
@@ -114,6 +117,7 @@ class HttpExecutor(Executor):
             "memory_mib": memory_mib,
             "policy": policy,
             "output_limit_bytes": output_limit_bytes,
+            "machine_state": machine_state,
         }
         most_bytes = 2 * BYTES_PER_CHARACTER * output_limit_bytes + _ROOM_BYTES
         try:

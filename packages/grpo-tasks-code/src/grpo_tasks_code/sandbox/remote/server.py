@@ -73,7 +73,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Log nothing: requests hold what untrusted programs wrote."""
 
 
-_RUN_FIELDS = {"code", "stdin", "timeout_s", "memory_mib", "policy", "output_limit_bytes"}
+_RUN_FIELDS = {"code", "stdin", "timeout_s", "memory_mib", "policy", "output_limit_bytes", "machine_state"}
 _RUN_TESTS_FIELDS = {"code", "tests", "timeout_s", "setup", "entry_point", "memory_mib"}
 
 

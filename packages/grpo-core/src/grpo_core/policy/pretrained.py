@@ -1,0 +1,266 @@
+"""Models, tokenizers and adapters as others saved them: no code of theirs runs, nothing damaged passes for whole."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from grpo_core.errors import UserError
+from grpo_core.plugins.models import ADAPTER_FILE, ModelSource, adapter_settings
+
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+
+MAX_LAYERS = 10_000
+"""Far above any model: a damaged config.json must not have layers built until memory ends."""
+
+MAX_REASON_CHARS = 300
+"""Of a library's error, which may list every type of model that there is."""
+
+_LAYER_COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
+
+_ATTENTION = ("attn_implementation", "_attn_implementation")
+"""Where a config.json may name a kernel of the hub, `owner/repository`, which is compiled code."""
+
+
+class _Unusable(Exception):
+    """What is wrong with a folder, in words."""
+
+
+def load_pretrained(source: ModelSource, dtype: torch.dtype, options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Load a model and its tokenizer from safetensors (or GGUF) and JSON alone.
+
+    Args:
+        source: Anything but an adapter.
+        dtype: Of the weights.
+        options: Further arguments of `from_pretrained`.
+
+    Raises:
+        UserError: it cannot be loaded as it was saved: missing, damaged, of other shapes than its config.json says,
+            with another model's tokenizer, or in need of code of its own; says which.
+    """
+    location, gguf = source.location, {}
+    if source.kind == "gguf":
+        location, gguf = str(Path(source.location).parent), {"gguf_file": Path(source.location).name}
+    try:
+        with _reading("configuration", location):
+            _check_config(location, gguf)
+        with _reading("tokenizer", location):
+            tokenizer = _tokenizer(location, gguf)
+        with _reading("weights", location):
+            model = _model(location, dtype, {**gguf, **options})
+        _check_vocabulary(model, tokenizer)
+    except _Unusable as error:
+        advice = " Without a network, give a local folder: --model ./folder." if source.kind == "hub" else ""
+        raise UserError(f"--model {source.name} cannot be loaded: {error}{advice}") from error
+    return model, tokenizer
+
+
+def load_tokenizer(location: str, given_as: str) -> Any:
+    """Load a tokenizer.
+
+    Args:
+        location: Folder or hub id.
+        given_as: What the user wrote, for messages: `--tokenizer ./x`.
+
+    Raises:
+        UserError: it cannot be loaded; says why.
+    """
+    try:
+        with _reading("tokenizer", location):
+            return _tokenizer(location, {})
+    except _Unusable as error:
+        raise UserError(f"{given_as} cannot be loaded: {error}") from error
+
+
+def load_adapter(model: Any, adapter: str, given_as: str) -> Any:
+    """Put a LoRA adapter on a model, to be trained further.
+
+    Args:
+        model: Its base.
+        adapter: Folder, or hub id.
+        given_as: What the user wrote, for messages: `--adapter ./x`.
+
+    Raises:
+        UserError: it is damaged, of another model, or in need of code of its own; says which.
+    """
+    from huggingface_hub import snapshot_download
+    from peft import PeftModel
+
+    path = Path(adapter).expanduser()
+    is_local = adapter.startswith((".", "/", "~"))
+    if is_local and not (path / ADAPTER_FILE).is_file():
+        raise UserError(f"{given_as}: a PEFT adapter is a folder with {ADAPTER_FILE}; none is there.")
+    try:
+        with _reading("adapter", str(path)):
+            if not is_local:
+                path = Path(snapshot_download(adapter, allow_patterns=[ADAPTER_FILE, ADAPTER_WEIGHTS]))
+            _check_adapter(path)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", message="Found missing adapter keys")  # weights would be made up
+                loaded = PeftModel.from_pretrained(model, str(path), is_trainable=True)
+            _check_adapter_fits(loaded, path)
+    except _Unusable as error:
+        raise UserError(f"{given_as} cannot be loaded onto this model: {error}") from error
+    return loaded
+
+
+@contextmanager
+def _reading(what: str, location: str) -> Iterator[None]:
+    """Say of any error in which part of a saved model it arose."""
+    try:
+        yield
+    except (_Unusable, MemoryError, torch.OutOfMemoryError):
+        raise  # without memory the model may be sound: whoever catches that has advice
+    except UserError as error:
+        raise _Unusable(str(error)) from error
+    except Exception as error:  # the libraries check little: a damaged file makes them raise anything
+        raise _Unusable(_reason(what, error, location)) from error
+
+
+def _check_config(location: str, gguf: Mapping[str, str]) -> None:
+    """Refuse what would be acted upon while the configuration is read."""
+    from transformers import AutoConfig, PreTrainedConfig
+
+    if not gguf and (Path(location) / ADAPTER_FILE).is_file():
+        raise _Unusable(
+            f"the folder holds both a model (config.json) and an adapter ({ADAPTER_FILE}). Put the adapter into a "
+            "folder of its own: --adapter ./adapter."
+        )
+    try:
+        settings, _ = PreTrainedConfig.get_config_dict(location, **gguf)
+    except TypeError:  # it asks the JSON for keys
+        settings = None
+    if not isinstance(settings, dict):
+        raise _Unusable("its config.json is not a JSON object.")
+    for key, value in _nested(settings):
+        if key in _LAYER_COUNTS and isinstance(value, int) and not 0 < value <= MAX_LAYERS:
+            raise _Unusable(f"its config.json says {key}={value}; a model has 1 to {MAX_LAYERS}.")
+        if key in _ATTENTION and isinstance(value, str) and "/" in value:
+            raise _Unusable(f"its config.json asks for the kernel {value}, which is code; none but torch's is run.")
+    if not gguf:  # whose header takes seconds to read
+        AutoConfig.from_pretrained(location, trust_remote_code=False)
+
+
+def _nested(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in settings.items():
+        yield key, value
+        if isinstance(value, dict):
+            yield from ((key if key in _ATTENTION else inner, each) for inner, each in _nested(value))
+
+
+def _tokenizer(location: str, gguf: Mapping[str, str]) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(location, trust_remote_code=False, **gguf)
+
+
+def _model(location: str, dtype: torch.dtype, options: Mapping[str, Any]) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        location,
+        dtype=dtype,
+        trust_remote_code=False,
+        use_safetensors=True,  # never a pickle
+        output_loading_info=True,
+        **options,
+    )
+    model, found = loaded  # which its annotation does not know of
+    if missing := sorted(found["missing_keys"]):
+        raise _Unusable(f"its weights lack {_listed(missing)}; they are incomplete, or of another model type.")
+    own = {_numberless(name) for name in model.state_dict()}
+    if layers := sorted(name for name in found["unexpected_keys"] if _numberless(name) in own):
+        raise _Unusable(f"its config.json has fewer layers than its weights, which also hold {_listed(layers)}.")
+    return model
+
+
+def _check_vocabulary(model: Any, tokenizer: Any) -> None:
+    """Refuse a tokenizer whose tokens have no embedding: an index out of range, hours into a run."""
+    embeddings = model.get_input_embeddings().weight.shape[0]
+    vocabulary: dict[str, int] = tokenizer.get_vocab()
+    token = max(vocabulary, key=vocabulary.__getitem__, default="")
+    if not vocabulary:
+        raise _Unusable("its tokenizer has no tokens.")
+    if vocabulary[token] >= embeddings:
+        raise _Unusable(
+            f"its tokenizer has tokens up to {vocabulary[token]} ({token!r}), its embeddings {embeddings} rows: the "
+            "two are of different models, or the embeddings were not resized."
+        )
+
+
+def _check_adapter(folder: Path) -> None:
+    """Refuse what PEFT would act upon, or read as a pickle."""
+    settings = adapter_settings(folder)
+    if settings.get("peft_type") != "LORA":
+        raise _Unusable(
+            f"its {ADAPTER_FILE} says peft_type={settings.get('peft_type')!r:.40}; LORA is what is trained."
+        )
+    if settings.get("megatron_config"):
+        raise _Unusable(f"its {ADAPTER_FILE} has a megatron_config, which names a module to import; none is run.")
+    if not (folder / ADAPTER_WEIGHTS).is_file():
+        raise _Unusable(_without_safetensors(folder, ADAPTER_WEIGHTS))
+
+
+def _check_adapter_fits(model: Any, folder: Path) -> None:
+    """Refuse an adapter of which a part would be left out, as one made for more layers."""
+    from peft import get_peft_model_state_dict
+
+    with safe_open(folder / ADAPTER_WEIGHTS, "pt") as weights:
+        given = {name for name in weights.keys() if "lora_" in name}  # noqa: SIM118 - it is no mapping
+    if lost := sorted(given - set(get_peft_model_state_dict(model, save_embedding_layers=False))):
+        raise _Unusable(f"this model has no place for {_listed(lost)}.")
+
+
+def _reason(what: str, error: Exception, location: str) -> str:
+    """One line for a person."""
+    text = " ".join(str(error).split())
+    folder = Path(location)
+    if "trust_remote_code" in text:
+        return "it needs code that comes with it, which is never run. Take a model of a type that transformers has."
+    if "ignore_mismatched_sizes" in text or "size mismatch" in text:
+        return f"the shapes of its {what} are not those that the configuration asks for."
+    if isinstance(error, SafetensorError):
+        return f"{_damaged(folder)} is damaged or cut off ({text})."
+    if "model.safetensors" in text and folder.is_dir():
+        return _without_safetensors(folder, "model.safetensors")
+    if "backend tokenizer" in text and folder.is_dir() and not (folder / "tokenizer.json").is_file():
+        return "the folder has no tokenizer.json."
+    if not isinstance(error, OSError | ValueError):  # whose texts are whole sentences
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"its {what}: {text if len(text) <= MAX_REASON_CHARS else f'{text[: MAX_REASON_CHARS - 1]}…'}"
+
+
+def _damaged(folder: Path) -> str:
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, "pt"):
+                continue
+        except (SafetensorError, OSError):
+            return file.name
+    return "a file of weights"
+
+
+def _without_safetensors(folder: Path, name: str) -> str:
+    pickles = sorted(file.name for file in folder.iterdir() if file.suffix in (".bin", ".pt", ".pth"))
+    if not pickles:
+        return f"the folder has no {name}."
+    return (
+        f"its weights are a pickle ({pickles[0]}), which can run code and is never read. Convert them to safetensors "
+        "where you trust them: model.save_pretrained."
+    )
+
+
+def _numberless(name: str) -> str:
+    return re.sub(r"\d+", "#", name)
+
+
+def _listed(names: list[str]) -> str:
+    rest = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{rest}"

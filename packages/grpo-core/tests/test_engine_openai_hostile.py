@@ -1,0 +1,246 @@
+"""Endpoints that lie, stall and flood: each gives an answer with an error in bounded time and memory, and no text."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import socketserver
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_core.engines.base import Sampling
+from grpo_core.engines.openai import MAX_REPLY_BYTES, Answer, OpenAIEngine, _retry_after_s
+
+Write = Callable[[bytes], Any]
+Respond = Callable[[Write], None]
+
+TIMEOUT_S = 0.3
+TIMED_OUT = f"no answer within {TIMEOUT_S} s (tried 2 times)"
+
+OK = b"HTTP/1.1 200 OK\r\n"
+BOMB = gzip.compress(bytes(2**25))  # 32 MiB in 32 KiB
+GOOD = json.dumps({"choices": [{"text": "4", "finish_reason": "stop"}]}).encode()
+
+
+def reply(body: bytes, headers: bytes = b"", status: bytes = b"200 OK") -> bytes:
+    return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n%s\r\n%s" % (status, len(body), headers, body)
+
+
+class Hostile:
+    """Starts real servers that read each request and then write what a function writes, byte for byte."""
+
+    def __init__(self) -> None:
+        self.servers: list[socketserver.ThreadingTCPServer] = []
+        self.headers: list[bytes] = []
+
+    def __call__(self, respond: Respond) -> OpenAIEngine:
+        headers = self.headers
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                length = 0
+                while (line := self.rfile.readline()).strip():
+                    headers.append(line)
+                    name, _, value = line.partition(b":")
+                    length = int(value) if name.lower() == b"content-length" else length
+                self.rfile.read(length)
+                with contextlib.suppress(OSError):  # the client left, as it should
+                    respond(self.wfile.write)
+
+        server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        self.servers.append(server)
+        url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+        return OpenAIEngine(url, "m", timeout_s=TIMEOUT_S, max_retries=1, backoff_s=0.01)
+
+
+@pytest.fixture
+def hostile(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hostile]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    hostile = Hostile()
+    yield hostile
+    for server in hostile.servers:
+        server.shutdown()
+        server.server_close()
+
+
+def ask(engine: OpenAIEngine) -> Answer:
+    ((_, answer),) = engine.answers(["2 + 2 ="], Sampling(max_completion_length=5))
+    return answer
+
+
+def test_the_server_of_these_tests_can_answer(hostile: Hostile) -> None:
+    assert ask(hostile(lambda write: write(reply(GOOD)))).text == "4"
+    assert ask(hostile(lambda write: write(reply(GOOD.replace(b'"4"', b'""'))))) == Answer("", "stop")  # ended at once
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {},
+        {"text": None},
+        {"message": None},
+        {"message": {}},
+        {"message": {"content": None}},
+        {"message": {"content": None, "reasoning_content": "Two and two"}, "finish_reason": "length"},
+        {"message": {"refusal": "I can't help with that."}, "finish_reason": "stop"},
+    ],
+)
+def test_a_reply_without_text_is_no_completion(hostile: Hostile, choice: dict[str, Any]) -> None:
+    answer = ask(hostile(lambda write: write(reply(json.dumps({"choices": [choice]}).encode()))))
+    assert answer.text == "" and "a reply without text" in answer.error
+    assert ("larger max_completion_length" in answer.error) == (choice.get("finish_reason") == "length")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b'"4"',
+        b"{}",
+        b'{"choices": null}',
+        b'{"choices": {}}',
+        b'{"choices": []}',
+        b'{"choices": [null]}',
+        b'{"choices": ["4"]}',
+        b'{"choices": [{"text": 4}]}',
+        b'{"choices": [{"text": ["4"]}]}',
+        b'{"choices": [{"text": "\\ud800"}]}',
+        b'{"choices": [{"message": "4"}]}',
+        b'{"choices": [{"message": {"content": [{"type": "text", "text": "4"}]}}]}',
+        b'{"choices": [{"text": "4", "finish_reason": 1}]}',
+        b'{"choices": [{"text": "4"}], "usage": {"completion_tokens": -1}}',
+        b'{"choices": [{"text": "4"}], "usage": {"completion_tokens": 1' + b"0" * 400 + b"}}",
+        b'{"choices": [{"text": "4"}], "usage": {"completion_tokens": NaN}}',
+        b'{"choices":' * 100_000,
+        b"[" * 1_000_000,
+        b"\xff\xfe{",
+        b"<html>502 Bad Gateway</html>",
+    ],
+    ids=lambda body: repr(body[:60]),
+)
+def test_a_body_of_the_wrong_form_is_no_completion(hostile: Hostile, body: bytes) -> None:
+    answer = ask(hostile(lambda write: write(reply(body))))
+    assert answer.text == "" and "a reply that is no completion" in answer.error
+    assert len(answer.error) < 500 and answer.error.isprintable()
+
+
+def drip(write: Write) -> None:
+    for byte in OK + b"Content-Length: 9999\r\n\r\n" + b" " * 500:
+        write(bytes([byte]))
+        time.sleep(0.005)
+
+
+def hang(write: Write) -> None:
+    time.sleep(1)
+
+
+def hang_in_the_body(write: Write) -> None:
+    write(OK + b"Content-Length: 50\r\n\r\n{")
+    time.sleep(1)
+
+
+def endless_interim_replies(write: Write) -> None:
+    while True:
+        write(b"HTTP/1.1 102 Processing\r\n\r\n")
+
+
+def endless_headers(write: Write) -> None:
+    write(OK)
+    while True:
+        write(b"X-Filler: " + b"x" * 1000 + b"\r\n")
+
+
+def endless_chunks(write: Write) -> None:
+    write(OK + b"Transfer-Encoding: chunked\r\n\r\n")
+    while True:
+        write(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
+
+
+def endless_trailers(write: Write) -> None:
+    write(OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\n")
+    while True:
+        write(b"X-Filler: " + b"x" * 1000 + b"\r\n")
+
+
+@pytest.mark.parametrize(
+    ("respond", "why"),
+    [
+        (drip, TIMED_OUT),
+        (hang, TIMED_OUT),
+        (hang_in_the_body, TIMED_OUT),
+        (endless_interim_replies, TIMED_OUT),
+        (endless_headers, "RemoteProtocolError"),
+        (endless_chunks, f"more than {MAX_REPLY_BYTES} bytes"),
+        (endless_trailers, "RemoteProtocolError"),
+        (lambda write: None, "RemoteProtocolError"),  # closes without a word
+        (lambda write: write(b"4"), "RemoteProtocolError"),
+        (lambda write: write(b"SSH-2.0-OpenSSH_9.6\r\n"), "RemoteProtocolError"),
+        (lambda write: write(b"\x16\x03\x01\x02\x00" * 1000), "RemoteProtocolError"),
+        (lambda write: write(OK + b"Content-Length: 1000\r\n\r\n" + GOOD), "RemoteProtocolError"),  # closed in the body
+        (lambda write: write(OK + b"Content-Length: 5\r\n\r\n" + GOOD), "a reply that is no completion"),
+        (lambda write: write(OK + b"Content-Length: -5\r\n\r\n" + GOOD), "RemoteProtocolError"),
+        (lambda write: write(OK + b"Content-Length: 9" + b"9" * 30 + b"\r\n\r\n" + GOOD), "RemoteProtocolError"),
+        (lambda write: write(OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n" + GOOD), "RemoteProtocolError"),
+        (lambda write: write(OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"), "RemoteProtocolError"),
+        (lambda write: write(OK + b"Transfer-Encoding: chunked\r\n\r\n40\r\n{"), "RemoteProtocolError"),
+        (lambda write: write(OK + b"X: " + b"x" * 2**20 + b"\r\n\r\n" + GOOD), "RemoteProtocolError"),
+        (lambda write: write(OK + b"bad\0name: 1\r\n\r\n" + GOOD), "RemoteProtocolError"),
+        (lambda write: write(reply(b"", b"Location: http://127.0.0.1:1/\r\n", b"302 Found")), "HTTP 302"),
+        (lambda write: write(reply(GOOD, b"", b"207 Multi-Status")), "HTTP 207"),
+        (lambda write: write(reply(b"\x1b[31m" * 1000, b"", b"418 \x1b[31m")), "HTTP 418|RemoteProtocolError"),
+    ],
+)
+def test_whatever_an_endpoint_does_is_an_error_in_bounded_time(hostile: Hostile, respond: Respond, why: str) -> None:
+    started = time.monotonic()
+    answer = ask(hostile(respond))
+    assert answer.text == "" and any(each in answer.error for each in why.split("|")), answer
+    assert len(answer.error) < 500 and answer.error.isprintable()
+    assert time.monotonic() - started < 10  # two attempts, with room for a busy machine
+
+
+@pytest.mark.parametrize("coding", [b"gzip", b"deflate", b"br", b"zstd", b"gzip, gzip", b"\xff"])
+def test_a_compressed_reply_is_refused_before_it_is_unpacked(hostile: Hostile, coding: bytes) -> None:
+    tracemalloc.start()
+    try:
+        answer = ask(hostile(lambda write: write(reply(BOMB, b"Content-Encoding: " + coding + b"\r\n"))))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "which was not asked for" in answer.error
+    assert peak_bytes < 2**23
+
+
+def test_cookies_are_not_kept(hostile: Hostile) -> None:
+    cookies = b"".join(b"Set-Cookie: c%d=%s\r\n" % (n, b"x" * 500) for n in range(50))
+    engine = hostile(lambda write: write(reply(GOOD, cookies)))
+    assert [answer.text for _, answer in engine.answers(["?"] * 20, Sampling())] == ["4"] * 20
+    assert not [line for line in hostile.headers if line.lower().startswith(b"cookie")]
+
+
+@given(
+    st.text(max_size=60)
+    | st.integers().map(str)
+    | st.builds(
+        "{}, {:02} Jan {:04} {:02}:00:00 {}".format,
+        st.sampled_from(["Mon", "", "Foo"]),
+        st.integers(-1, 40),
+        st.integers(-1, 99999),
+        st.integers(-1, 30),
+        st.sampled_from(["GMT", "-0000", "+9999", "-" + "9" * 30, "EST", "+"]),
+    )
+)
+def test_any_retry_after_is_a_number_of_seconds(header: str) -> None:
+    assert isinstance(_retry_after_s(header), float)

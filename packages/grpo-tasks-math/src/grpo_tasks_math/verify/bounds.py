@@ -1,0 +1,370 @@
+r"""Size bounds of what the symbolic engine is given, estimated without evaluating anything.
+
+An answer beyond them is wrong by rule: `10^{10^{10}}`, `(10^{10})!` or `(x+y+z)^{100}` costs its author the point and
+the verifier microseconds. Sizes are upper bounds in floating point, so no tower, factorial or product is built here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from grpo_tasks_math.verify.exact import MAX_DIGITS
+
+MAX_CHARS = 1000
+"""Longest gold or answer that the symbolic engine is given; its parser is slower than linear."""
+MAX_DEPTH = 24
+"""Most nested brackets: its parser takes about 15 Python frames for each."""
+MAX_BITS = 32_768
+"""Size of a number, or of all coefficients of an expression together: 9,800 digits, or 3,200!."""
+MAX_TERMS = 1000
+"""Terms of the expression when multiplied out."""
+MAX_TOWER = 6
+"""Exponents and roots inside one another."""
+MAX_RELATIONS = 16
+"""Relation signs, of a chain or of several relations."""
+MAX_SETS = 12
+r"""Operators between sets: `\cup`, `\cap`, `\setminus`."""
+MAX_CELLS = 64
+"""Separators between cells and rows of matrices."""
+MAX_BARS = 8
+"""`|`: which one opens and which one closes is found by trying."""
+MAX_FUNCTIONS = 12
+"""Function calls: simplification tries the identities of each with each."""
+
+_COUNTED = (
+    (MAX_RELATIONS, re.compile(r"[<>=]|\\(?:le|ge|ne|lt|gt|in|approx|subset|supset)(?![A-Za-z])")),
+    (MAX_SETS, re.compile(r"\\(?:cup|cap|setminus)(?![A-Za-z])")),
+    (MAX_CELLS, re.compile(r"&|\\\\")),
+    (MAX_BARS, re.compile(r"\||\\(?:vert|Vert|mid)(?![A-Za-z])")),
+)
+_COMPUTATION = re.compile(
+    r"\\(sum|prod|i+nt|oint|lim|det|xrightarrow)(?![A-Za-z])|\\begin\s?\{\s?(vmatrix)|\\operatorname\s?\{\s?("
+    r"eye|zeros|ones|diag|rank|tr|trace|rref|nullspace|norm|cols|rows|eig\w*|diagonalize|svd|SVD|[hv]stack|orth\w*)"
+)
+
+
+def computations(text: str) -> frozenset[str]:
+    r"""Return what an expression asks the engine to compute: sums, products, integrals, limits, determinants.
+
+    Their cost has no bound that can be told from their size, and `\sum_{n=1}^{100} n` restates a problem rather than
+    answering it, so they are compared only with a gold that has them itself.
+    """
+    return frozenset(next(filter(None, match.groups())) for match in _COMPUTATION.finditer(text))
+
+
+def is_too_large(text: str) -> bool:
+    """Whether a cleaned answer is beyond the bounds of what the engine is given."""
+    if len(text) > MAX_CHARS or _depth(text) > MAX_DEPTH:
+        return True
+    if any(sum(1 for _ in pattern.finditer(text)) > most for most, pattern in _COUNTED):
+        return True
+    try:
+        _Estimator(text).whole()
+    except _TooLargeError:
+        return True
+    return False
+
+
+def _depth(text: str) -> int:
+    depth = deepest = 0
+    for char in text:
+        depth += (char in "([{") - (char in ")]}")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+_FLOAT_BITS = 1000
+"""Larger powers of two overflow a float."""
+MAX_NESTING = 2 * MAX_DEPTH
+"""Brackets, exponents, roots and functions inside one another, each about six Python frames here."""
+
+
+class _TooLargeError(Exception):
+    """Some part of the expression is beyond a bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """Upper bounds of one part of an expression.
+
+    Attributes:
+        value: The number it stands for, about; with variables in it, the sum of its coefficients without their signs.
+        bits: Digits of its numbers, all together, in base 2.
+        terms: Terms when multiplied out.
+        degree: Of the polynomial.
+        tower: Exponents and roots inside one another.
+        is_symbolic: Whether there is a variable in it.
+    """
+
+    value: float
+    bits: float = 1.0
+    terms: float = 1.0
+    degree: float = 0.0
+    tower: int = 0
+    is_symbolic: bool = False
+
+
+_NOTHING = _Size(0.0, 0.0, 0.0)
+_VARIABLE = _Size(1.0, degree=1.0, is_symbolic=True)
+
+_TOKEN = re.compile(
+    r"(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[-+]?[0-9]+))?)"
+    r"|(?P<command>\\(?:[A-Za-z]+|.))|(?P<word>(?:sin|cos|tan|cot|sec|csc|log|ln|exp)(?![a-z]))|(?P<letter>[^\W\d_])"
+    r"|(?P<mark>[-+*/^!()\[\]{}_])|(?P<break>[,;=<>&|:])",
+    re.DOTALL,
+)
+_POLYNOMIAL = re.compile(r"(?:[^\W_]|[\s.,;=<>+*/^!(){}\[\]-]|\\frac(?![A-Za-z]))+")
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_FUNCTIONS: dict[str, Callable[[float], float]] = {
+    "sin": lambda _: 1.0,
+    "cos": lambda _: 1.0,
+    "arctan": lambda _: 2.0,
+    "log": lambda value: abs(math.log(abs(value))) if value else 0.0,
+    "ln": lambda value: abs(math.log(abs(value))) if value else 0.0,
+    "exp": math.exp,
+}
+_OTHER_FUNCTIONS = frozenset((
+    "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "arcsin", "arccos", "gcd", "lcm", "max", "min", "operatorname",
+))  # fmt: skip
+_BINOMIALS = frozenset(("\\binom", "\\dbinom", "\\tbinom"))
+
+
+class _Estimator:
+    """Recursive descent over the tokens of a formula; a command that it does not know counts as a variable."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = list(_TOKEN.finditer(text))
+        self._position = 0
+        self._functions = 0
+        self._depth = 0
+        # Of a polynomial in n letters and of degree d, the terms are at most those of its monomials; functions, roots
+        # and subscripts would be further letters.
+        letters = len({match[0] for match in self._tokens if match["letter"]})
+        self._variables = letters if _POLYNOMIAL.fullmatch(text) else math.inf
+
+    def whole(self) -> None:
+        total = _NOTHING
+        while self._position < len(self._tokens):
+            total = self._add(total, self._sum())
+            self._position += 1  # a bracket that nothing opened
+
+    def _peek(self) -> str:
+        return self._tokens[self._position][0] if self._position < len(self._tokens) else ""
+
+    def _take(self, *marks: str) -> str:
+        token = self._peek()
+        if token not in marks:
+            return ""
+        self._position += 1
+        return token
+
+    def _checked(self, size: _Size) -> _Size:
+        terms = size.terms
+        if self._variables < math.inf:
+            terms = min(terms, _binomial(size.degree + self._variables, self._variables))
+        if size.bits > MAX_BITS or terms > MAX_TERMS or size.tower > MAX_TOWER or self._functions > MAX_FUNCTIONS:
+            raise _TooLargeError
+        return replace(size, terms=terms)
+
+    def _sum(self) -> _Size:
+        """Everything up to a closing bracket; items of a list and sides of an equation add up like terms."""
+        total, sign = _NOTHING, 1.0
+        while (token := self._peek()) and token not in (")", "]", "}"):
+            if token in ("+", "-") or self._tokens[self._position]["break"]:
+                self._position += 1
+                sign = -1.0 if token == "-" else 1.0
+            else:
+                total = self._add(total, self._product(), sign)
+                sign = 1.0
+        return total
+
+    def _add(self, left: _Size, right: _Size, sign: float = 1.0) -> _Size:
+        is_symbolic = left.is_symbolic or right.is_symbolic
+        value = abs(left.value) + abs(right.value) if is_symbolic else left.value + sign * right.value
+        return self._checked(
+            _Size(
+                _known(value),
+                left.bits + right.bits,
+                left.terms + right.terms,
+                max(left.degree, right.degree),
+                max(left.tower, right.tower),
+                is_symbolic,
+            )
+        )
+
+    def _product(self) -> _Size:
+        size = self._power()
+        while (token := self._peek()) and token not in (")", "]", "}", "+", "-"):
+            if self._tokens[self._position]["break"]:
+                break
+            is_quotient = bool(self._take("/"))
+            if not is_quotient:
+                self._take("*")
+            size = self._multiply(size, self._power(), is_quotient=is_quotient)
+        return size
+
+    def _multiply(self, left: _Size, right: _Size, *, is_quotient: bool = False) -> _Size:
+        return self._checked(
+            _Size(
+                _quotient(left.value, right.value) if is_quotient else _known(left.value * right.value),
+                left.bits + right.bits,
+                left.terms * right.terms,
+                left.degree + right.degree,
+                max(left.tower, right.tower),
+                left.is_symbolic or right.is_symbolic,
+            )
+        )
+
+    def _power(self) -> _Size:
+        while self._take("+", "-"):
+            pass
+        size = self._factorials(self._atom())
+        while mark := self._take("^", "_"):
+            if mark == "^":
+                size = self._raised(size, self._nested_power())
+            else:
+                self._atom()
+            size = self._factorials(size)
+        return size
+
+    def _nested_power(self) -> _Size:
+        """Read an exponent, `9^9^9` from the right."""
+        self._depth += 1
+        if self._depth > MAX_NESTING:
+            raise _TooLargeError
+        size = self._power()
+        self._depth -= 1
+        return size
+
+    def _raised(self, base: _Size, exponent: _Size) -> _Size:
+        times = max(abs(exponent.value), 1.0)
+        try:
+            value = _known(abs(base.value) ** exponent.value)
+        except (OverflowError, ZeroDivisionError):
+            value = math.inf
+        return self._checked(
+            _Size(
+                value,
+                max(base.bits, 1.0) * times + exponent.bits,
+                _binomial(times + base.terms - 1, base.terms - 1) if base.terms > 1 else base.terms,
+                base.degree * times if exponent.value.is_integer() else math.inf,
+                max(base.tower, exponent.tower + 1),
+                base.is_symbolic or exponent.is_symbolic,
+            )
+        )
+
+    def _factorials(self, size: _Size) -> _Size:
+        while self._take("!"):
+            size = self._factorial(size)
+        return size
+
+    def _factorial(self, size: _Size) -> _Size:
+        bits = _log2_factorial(size.value)
+        value = 2.0**bits if bits < _FLOAT_BITS else math.inf
+        return self._checked(replace(size, value=value, bits=max(bits, size.bits)))
+
+    def _atom(self) -> _Size:
+        if self._peek() in ("", ")", "]", "}"):
+            return _NOTHING
+        self._depth += 1
+        if self._depth > MAX_NESTING:
+            raise _TooLargeError
+        size = self._one_atom()
+        self._depth -= 1
+        return size
+
+    def _one_atom(self) -> _Size:
+        match = self._tokens[self._position]
+        self._position += 1
+        if match["number"]:
+            return self._number(match)
+        if match["letter"]:
+            return _Size(math.e, 2.0) if match[0] == "e" else _VARIABLE
+        if match["command"] or match["word"]:
+            return self._command(match[0])
+        return self._closed(match[0]) if match[0] in _CLOSING else _Size(1.0, 0.0)
+
+    def _closed(self, opening: str) -> _Size:
+        size = self._sum()
+        # `[0, 1)` and other brackets that do not match end what is open.
+        self._take(_CLOSING[opening], ")", "]", "}")
+        return size
+
+    def _number(self, match: re.Match[str]) -> _Size:
+        text = match["number"]
+        exponent = (match["exponent"] or "0").lstrip("+-0") or "0"
+        if len(text) > MAX_DIGITS or len(exponent) > len(str(MAX_BITS)):
+            raise _TooLargeError
+        return self._checked(_Size(float(text), math.log2(10) * (len(text) + int(exponent))))
+
+    def _command(self, command: str) -> _Size:
+        name = command.lstrip("\\")
+        if command in ("\\frac", "\\cfrac", "\\dfrac", "\\tfrac"):
+            top = self._atom()
+            return self._multiply(top, self._atom(), is_quotient=True)
+        if command == "\\sqrt":
+            degree = self._closed("[") if self._take("[") else _Size(2.0)
+            base = self._atom()
+            root = self._raised(base, _Size(_quotient(1.0, degree.value), degree.bits))
+            return self._checked(replace(root, tower=base.tower + 1))
+        if command in _BINOMIALS:
+            top, bottom = self._atom(), self._atom()
+            return self._binomial_coefficient(top, bottom)
+        if command in ("\\Gamma", "\\gamma") and self._peek() == "(":
+            return self._factorial(self._atom())
+        if name in _FUNCTIONS or name in _OTHER_FUNCTIONS:
+            return self._function(name)
+        # Greek letters are variables; spaces, fonts and delimiters do no harm as such.
+        return _Size(math.pi, 2.0) if command == "\\pi" else _VARIABLE
+
+    def _binomial_coefficient(self, top: _Size, bottom: _Size) -> _Size:
+        factors = min(abs(bottom.value), abs(_known(top.value - bottom.value)))
+        bits = factors * max(top.bits, 1.0)
+        value = 2.0**bits if bits < _FLOAT_BITS else math.inf
+        tower = max(top.tower, bottom.tower)
+        return self._checked(_Size(value, bits, tower=tower, is_symbolic=top.is_symbolic or bottom.is_symbolic))
+
+    def _function(self, name: str) -> _Size:
+        self._functions += 1
+        while self._take("^", "_"):
+            self._atom()
+        if name == "operatorname" and self._take("{"):
+            self._closed("{")
+        argument = self._power()
+        try:
+            # Of a function that is not known here, any number may come.
+            value = _FUNCTIONS[name](argument.value) if name in _FUNCTIONS else argument.value
+        except OverflowError:
+            value = math.inf
+        if name not in _FUNCTIONS and not argument.is_symbolic:
+            value = math.inf
+        # e^n is a number of n·log2(e) bits.
+        bits = argument.bits + (abs(argument.value) * math.log2(math.e) if name == "exp" else 0.0)
+        return self._checked(_Size(value, bits, 1.0, math.inf, argument.tower, argument.is_symbolic))
+
+
+def _known(value: float) -> float:
+    """Infinite minus infinite may be any number."""
+    return math.inf if math.isnan(value) else value
+
+
+def _quotient(top: float, bottom: float) -> float:
+    return _known(top / bottom) if bottom else math.inf
+
+
+def _log2_factorial(value: float) -> float:
+    try:
+        return math.lgamma(abs(value) + 1) / math.log(2)
+    except OverflowError:
+        return math.inf
+
+
+def _binomial(top: float, bottom: float) -> float:
+    """Binomial coefficient, in floating point."""
+    try:
+        return math.exp(math.lgamma(top + 1) - math.lgamma(bottom + 1) - math.lgamma(top - bottom + 1))
+    except (OverflowError, ValueError):
+        return math.inf
