@@ -84,7 +84,7 @@ def _forget_command_line() -> None:
     begin, end = int(fields[_ARG_START]), int(fields[_ENV_END])
     ctypes.memset(begin, 0, end - begin)
     # The path that was executed is the last thing on the stack, beyond the environment.
-    values = memoryview(Path("/proc/self/auxv").read_bytes()).cast("N")
+    values = memoryview(Path("/proc/self/auxv").read_bytes()).cast("L")
     for key, address in zip(values[::2], values[1::2], strict=True):
         if key == _AT_EXECFN:
             ctypes.memset(address, 0, len(ctypes.string_at(address)))
