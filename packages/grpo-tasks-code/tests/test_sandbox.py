@@ -17,6 +17,7 @@ from grpo_core import GrpoError, InfrastructureError, UserError
 from grpo_tasks_code import sandbox as public
 from grpo_tasks_code.sandbox import (
     Execution,
+    Policy,
     Sandbox,
     SandboxUnavailableError,
     arun,
@@ -321,3 +322,14 @@ def test_importing_it_loads_nothing_heavy_and_starts_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("policy", [None, "restricted"])
+@pytest.mark.parametrize("code", ["x = [" + "1," * 400_000 + "]", "x = '''" + "a\n" * 400_000 + "'''"])
+def test_memory_that_ends_while_it_is_compiled_is_the_programs_failure(
+    sandbox: Sandbox, code: str, policy: Policy | None
+) -> None:
+    # Under some limits compile() raises MemoryError, under others SystemError, and some kill Python.
+    for memory_mib in (1, 2, 3, 8):
+        execution = sandbox.run(code, "", SLOW_MACHINE_S, memory_mib, policy=policy)
+        assert execution.status in ("ok", "syntax_error", "denied", "memory", "killed"), execution

@@ -23,8 +23,10 @@ import pytest
 
 import grpo_core
 import grpo_tasks_code
-from grpo_core import KillablePool
-from grpo_tasks_code.sandbox import Execution, Sandbox, SandboxUnavailableError
+from grpo_core import InfrastructureError, KillablePool
+from grpo_tasks_code import sandboxed
+from grpo_tasks_code.sandbox import Execution, Sandbox, SandboxUnavailableError, job
+from grpo_tasks_code.sandbox.scheduling import Scheduling
 
 SLOW_MACHINE_S = 60.0
 LEVELS = ("L3", "L2")
@@ -89,6 +91,88 @@ def test_starting_does_not_count(sandbox: Sandbox) -> None:
     execution = sandbox.run("print(1)", timeout_s=1.0)
     assert (execution.status, execution.stdout) == ("ok", "1\n")
     assert execution.wall_s < 1.0
+
+
+@pytest.fixture
+def starving(sandbox: Sandbox) -> Iterator[Sandbox]:
+    """One whose programs share a processor with many others that always want it."""
+    assert prints_one(sandbox)
+    processor = min(os.sched_getaffinity(0))
+    servers = descendants()
+    spin = f"import os; os.sched_setaffinity(0, {{{processor}}})\nwhile True: pass"
+    hogs = [subprocess.Popen([sys.executable, "-S", "-c", spin], start_new_session=True) for _ in range(8)]
+    try:
+        for server in servers:
+            server.nice(19)
+            server.cpu_affinity([processor])
+        yield sandbox
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+COMPUTES_2_S = "import time\nwhile time.process_time() < 2: pass\ndef f(n): return n\n"
+
+
+def test_a_program_that_others_keep_from_running_is_not_at_fault(starving: Sandbox) -> None:
+    execution = starving.run(COMPUTES_2_S, timeout_s=0.2)
+    assert execution.status == "sandbox_error"
+    assert "the machine is too busy" in execution.stderr
+    result = starving.run_tests(COMPUTES_2_S, ["assert f(1) == 1", "assert f(1) != 2"], timeout_s=0.2)
+    assert result.statuses == ["sandbox_error"] * 2
+    with pytest.raises(InfrastructureError, match="too busy"):
+        sandboxed._check(execution)
+
+
+def test_sleep_is_no_excuse_on_a_busy_machine(starving: Sandbox) -> None:
+    assert starving.run("import time; time.sleep(600)", timeout_s=1.5).status == "timeout"
+
+
+class Counted:
+    """What the kernel tells of each program: seconds on the processor, and waiting for one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, cpu_s: float, delay_s: float) -> None:
+        self.programs: set[int] = set()
+        self._found = Scheduling(cpu_s, delay_s)
+        monkeypatch.setattr("grpo_tasks_code.sandbox.process.scheduling_of", self)
+
+    def __call__(self, pid: int) -> Scheduling:
+        self.programs.add(pid)
+        return self._found
+
+
+def test_time_that_others_took_is_given_back(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch, 0.0, 0.7)
+    execution = sandbox.run("import time; time.sleep(0.8); print(1)", timeout_s=0.4)
+    assert (execution.status, execution.stdout, len(counted.programs)) == ("ok", "1\n", 1)
+
+
+def test_a_starved_program_is_run_twice(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch, 0.0, 900.0)
+    assert sandbox.run("while True: pass", timeout_s=0.2).status == "sandbox_error"
+    assert len(counted.programs) == 2
+
+
+def test_threads_that_keep_one_another_waiting_use_up_the_programs_time(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Counted(monkeypatch, 0.5, 900.0)
+    assert sandbox.run("while True: pass", timeout_s=0.4).status == "timeout"
+
+
+def test_a_caller_that_looks_late_finds_what_was_done_in_time(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert prints_one(sandbox)
+    begin = job.Job._begin
+
+    def slow(self: job.Job) -> None:  # as where the trainer's other threads hold the interpreter
+        begin(self)
+        time.sleep(0.4)
+
+    monkeypatch.setattr(job.Job, "_begin", slow)
+    assert sandbox.run("print(1)", timeout_s=0.2).status == "ok"
 
 
 def test_a_forgotten_sandbox_ends_its_servers() -> None:
@@ -400,3 +484,51 @@ def test_roots_programs_are_not_root(level: str) -> None:
             program.kill()
         thread.join(30)
         assert results[0].status == "killed"
+
+
+IN_A_CONTAINER = """
+import os, platform, signal, sys
+from pathlib import Path
+from grpo_tasks_code.sandbox import Sandbox
+from grpo_tasks_code.sandbox.inside import kernel
+from grpo_tasks_code.sandbox.inside.syscalls import required
+
+uid, gid = os.getuid(), os.getgid()
+flags = kernel.CLONE_NEWPID | kernel.CLONE_NEWNS | (kernel.CLONE_NEWUSER if uid else 0)
+try:
+    kernel.syscall(required("unshare", platform.machine()), flags, what="unshare")
+except OSError as error:
+    sys.exit(f"skip: {error}")
+if uid:
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+first = os.fork()
+if first:
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(first, 0)[1]))
+assert os.getpid() == 1
+kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
+kernel.mount("proc", "/proc", "proc", 0)
+for pid in range(2, 6):
+    Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
+    trainer = os.fork()
+    if trainer == 0:
+        assert os.getpid() == pid
+        with Sandbox("L3") as sandbox:
+            print(pid, sandbox.level.name, sandbox.run("print(1)", timeout_s=60).stdout, end="", flush=True)
+        os._exit(0)
+    os.waitpid(trainer, 0)
+"""
+
+
+def test_a_trainer_that_is_among_the_first_processes_of_a_container() -> None:
+    # The program's own number in its namespace is then the trainer's in the container's.
+    with Sandbox("L3", workers=1) as sandbox:
+        try:
+            assert sandbox.level.name == "L3"
+        except SandboxUnavailableError as error:
+            pytest.skip(str(error))
+    done = subprocess.run([sys.executable, "-c", IN_A_CONTAINER], capture_output=True, text=True, timeout=200)
+    if done.stderr.startswith("skip"):
+        pytest.skip(done.stderr)
+    assert done.stdout.splitlines() == [f"{pid} L3 1" for pid in range(2, 6)], done.stderr

@@ -83,3 +83,38 @@ def test_it_is_off_by_default_and_runs_beside_the_others(sandbox: Sandbox) -> No
     assert run(code, timeout_s=SLOW_MACHINE_S, policy="restricted").status == "denied"
     statuses = [each.status for each in sandbox.run_many([code] * 3, timeout_s=SLOW_MACHINE_S, policy="restricted")]
     assert statuses == ["denied"] * 3
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = " + "+".join(["1"] * 1500),
+        "x = 1\ny = x" + ".real" * 1000,
+        "x = " + "-" * 300 + "1",
+        "x = " + "not " * 2000 + "1",
+        "x = " + "1 if 0 else " * 1000 + "2",
+        "if 0: pass\n" + "elif 0: pass\n" * 1000,
+    ],
+)
+def test_what_python_compiles_can_be_checked(sandbox: Sandbox, code: str) -> None:
+    without = sandbox.run(code, timeout_s=SLOW_MACHINE_S)
+    execution = sandbox.run(code, timeout_s=SLOW_MACHINE_S, policy="restricted")
+    assert execution.status == without.status == "ok", execution.stderr[-300:]
+
+
+@pytest.mark.parametrize("code", ["x = " + "+".join(["1"] * 100_000), "x = " + "-" * 100_000 + "1"])
+def test_what_cannot_be_checked_is_the_programs_failure(sandbox: Sandbox, code: str) -> None:
+    assert sandbox.run(code, timeout_s=SLOW_MACHINE_S, policy="restricted").status in ("syntax_error", "denied")
+
+
+def test_a_checker_that_fails_has_not_allowed_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    from grpo_tasks_code.sandbox.inside import restricting
+
+    def fails(text: str, file_name: str) -> object:
+        raise NotImplementedError("a statement of tomorrow")
+
+    monkeypatch.setattr(restricting, "compile_restricted_exec", fails)
+    refusal = restricting.compile_policy("x = 1", "main.py")
+    assert refusal == (
+        "refused by the policy 'restricted': it cannot be checked (NotImplementedError: a statement of tomorrow)"
+    )

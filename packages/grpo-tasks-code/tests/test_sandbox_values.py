@@ -293,10 +293,10 @@ scalar = (
     st.none()
     | st.booleans()
     | st.integers()
-    | st.sampled_from([10**15, -1, 2**63, 10**4000])
+    | st.sampled_from([10**15, -1, 2**63, 10**99])
     | st.floats()
     | st.text(max_size=5)
-    | st.sampled_from(["1e999999999", "0x" + "f" * 9999, "q", "u", "nan", "sNaN", "2020-01-01", "00" * 99, "-inf"])
+    | st.sampled_from(["1e999999999", "0x" + "f" * 99, "q", "u", "nan", "sNaN", "2020-01-01", "00" * 99, "-inf"])
 )
 forged = st.recursive(
     scalar,

@@ -13,6 +13,7 @@ from grpo_core import Row, Task, reward
 from grpo_core.data import DatasetConfig, read_rows
 from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of, program_of
 from grpo_tasks_code.sandbox import TestResult
+from grpo_tasks_code.sandbox.arguments import LONGEST_RUN
 from grpo_tasks_code.sandboxed import MIN_MEMORY_MIB, conditions, run_against_tests
 
 HUB = "openai/openai_humaneval"
@@ -164,7 +165,8 @@ TASK = Task(
     config=HumanEvalConfig,
     row=HumanEvalRow,
     max_completion_length=512,
-    timeout_s=2 * MAX_TIMEOUT_S + 30,  # the sandbox's own limits come first, so that a slow program is named as such
+    timeout_s=LONGEST_RUN * MAX_TIMEOUT_S
+    + 30,  # the sandbox's own limits come first, so that a slow program is named as such
     on_timeout="fail",
     exempt={"split": "a test set: all of it is held out"},
     conditions=conditions,

@@ -48,7 +48,8 @@ def resume(
     """Go on with a run in its own folder: to its planned end, or for exactly some more steps.
 
     Weights, optimizer, random numbers, data order, baselines and the KL's anchor are those of the checkpoint, so that
-    a run that was stopped ends as it would have; one that was killed before its summary gets it. A changed setting or dataset is refused, unless --allow names it.
+    a run that was stopped ends as it would have; one that was killed before its summary gets it. A changed setting or
+    dataset is refused, unless --allow names it.
     """
     from pathlib import Path
 

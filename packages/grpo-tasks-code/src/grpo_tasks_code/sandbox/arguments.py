@@ -19,6 +19,11 @@ MAX_STDIN_BYTES = 64 << 20
 MAX_OUTPUT_BYTES = 64 << 20
 """What a caller may have this process hold."""
 MAX_TIMEOUT_S = 3600.0
+PATIENCE = 3
+"""Times its limit that a program may take by the clock where other processes keep it from running."""
+RUNS_OF_A_STARVED_PROGRAM = 2
+LONGEST_RUN = PATIENCE * RUNS_OF_A_STARVED_PROGRAM
+"""Times a program's limit: after so long there is a verdict, however busy the machine."""
 MAX_MEMORY_MIB = 1 << 20
 MAX_WORKERS = 256
 MAX_MACHINE_STATE = 7

@@ -9,3 +9,7 @@ class SandboxUnavailableError(InfrastructureError):
 
 class ServerError(InfrastructureError):
     """A server did not start, or is gone; the message says why."""
+
+
+class BusyError(ServerError):
+    """The machine kept a program from running for so long that nothing can be said of it."""

@@ -11,8 +11,8 @@ import socket
 import time
 from typing import Any
 
-from grpo_tasks_code.sandbox.arguments import Limits
-from grpo_tasks_code.sandbox.errors import ServerError
+from grpo_tasks_code.sandbox.arguments import PATIENCE, Limits
+from grpo_tasks_code.sandbox.errors import BusyError, ServerError
 from grpo_tasks_code.sandbox.execution import Execution, Status
 from grpo_tasks_code.sandbox.inside import wire
 from grpo_tasks_code.sandbox.pipes import OutputPipe, StatusPipe, memory_file
@@ -87,6 +87,8 @@ class Job:
         self._reply: wire.Reply | None = None
         self._why: Status | None = None
         self._fault = ""
+        self._is_starved = False
+        self._allowed_s = limits.timeout_s
         self._clock = Clock()
         self._is_awaited = True
         self._is_begun = False
@@ -133,8 +135,14 @@ class Job:
 
         Raises:
             ServerError: it was gone before it started this one, which may be tried again on another.
+            BusyError: the machine hardly let the program run; it may be tried again too.
         """
         self._server.is_lost = self._reply is None
+        if self._is_starved:
+            raise BusyError(
+                f"the machine is too busy: in {self._clock.spent_s:.1f} s the program could not use its "
+                f"{self._limits.timeout_s:g} s; have fewer workers"
+            )
         if self._server.is_lost and not self._status.has_started:
             raise ServerError(self._fault)
 
@@ -161,7 +169,7 @@ class Job:
 
     def renew_clock(self) -> None:
         """Give the program its whole time again; it is not waited for at this moment."""
-        self._clock = Clock()
+        self._clock, self._allowed_s = Clock(), self._limits.timeout_s
 
     def _take_message(self) -> Any:
         if len(self._inbox) < wire.LENGTH.size:
@@ -239,15 +247,12 @@ class Job:
         """Wait for something to happen, and attend to it."""
         self._begin()
         if self._why is None and self._is_begun:
-            patience_s = self._limits.timeout_s - self._clock.spent_s
+            patience_s = self._allowed_s - self._clock.spent_s
         else:
             patience_s = self._deadline - time.monotonic()
-        if patience_s <= 0:
-            self._run_out()
-            return
-        if not self._is_begun:
-            patience_s = min(patience_s, self._limits.timeout_s)  # it cannot run out before, and may have begun by then
-        for fd, _ in self._poll.poll(math.ceil(patience_s * 1000)):
+        # Before it has begun it cannot run out of time, and may have begun by then.
+        wait_s = patience_s if self._is_begun else min(patience_s, self._limits.timeout_s)
+        for fd, _ in self._poll.poll(math.ceil(max(0.0, wait_s) * 1000)):
             if fd == self._server.control.fileno():
                 self._reply = self._server.receive()
                 if self._reply is None:
@@ -259,14 +264,29 @@ class Job:
                     self.kill("output_limit")
             elif self._channel is not None:
                 self._read_channel(self._channel)
+        # Only after a look: this process may have been kept from running itself, and the program be over for long.
+        if patience_s <= 0 and not self.is_over:
+            self._run_out()
 
     def _run_out(self) -> None:
         if self._why is not None:
             self._fault = f"the program was not seen to die within {DEATH_TIMEOUT_S:g} s"
         elif self._is_begun:
-            self.kill("timeout")
+            self._run_out_of_time()
         else:
             self._fault = f"the program was not started within {SETUP_TIMEOUT_S:g} s"
+
+    def _run_out_of_time(self) -> None:
+        """End the program, unless its time passed while others had the processor: that is given back, up to a point."""
+        spent_s, limit_s = self._clock.spent_s, self._limits.timeout_s
+        left_s = limit_s - self._server.scheduling().own_s(spent_s)
+        if left_s <= 0:
+            self.kill("timeout")
+        elif spent_s < PATIENCE * limit_s:
+            self._allowed_s = min(spent_s + left_s, PATIENCE * limit_s)
+        else:
+            self._is_starved = True
+            self.kill("sandbox_error")
 
     def _read_channel(self, channel: socket.socket) -> None:
         try:
@@ -291,10 +311,8 @@ class Job:
                 return "timeout"
             return "denied" if number == getattr(signal, "SIGSYS", None) else "killed"
         code = os.WEXITSTATUS(self._reply.status)
-        if not self._status.is_compiled:
-            if self._status.is_refused:
-                return "denied"
-            return "syntax_error" if code == wire.EXIT_SYNTAX else "sandbox_error"
+        if not self._status.is_compiled:  # whatever kept it from that, the sandbox was ready: it is the program's doing
+            return "denied" if self._status.is_refused else "syntax_error"
         if code == 0:
             return "ok"
         return "memory" if code == wire.EXIT_MEMORY else "runtime_error"

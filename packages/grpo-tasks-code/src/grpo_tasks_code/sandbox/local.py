@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import weakref
@@ -18,6 +17,7 @@ from grpo_tasks_code.sandbox.arguments import (
     DEFAULT_TESTS_TIMEOUT_S,
     DEFAULT_TIMEOUT_S,
     MAX_WORKERS,
+    RUNS_OF_A_STARVED_PROGRAM,
     Limits,
     check_machine_state,
     check_number,
@@ -26,7 +26,7 @@ from grpo_tasks_code.sandbox.arguments import (
     refusal_of,
     stdin_bytes,
 )
-from grpo_tasks_code.sandbox.errors import ServerError
+from grpo_tasks_code.sandbox.errors import BusyError, ServerError
 from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, Status, TestResult
 from grpo_tasks_code.sandbox.executor import Cancellation, Executor
 from grpo_tasks_code.sandbox.job import Job
@@ -203,14 +203,19 @@ if hasattr(os, "register_at_fork"):
 
 
 def _persist(attempt: Callable[[], T]) -> T:
-    """Try again while servers turn out to be gone before the program starts.
+    """Try again while servers turn out to be gone before the program starts, or the machine to be too busy for it.
 
     Raises:
         ServerError: of the last attempt.
     """
-    for _ in range(MAX_ATTEMPTS - 1):
-        with contextlib.suppress(ServerError):
+    for number in range(1, MAX_ATTEMPTS):
+        try:
             return attempt()
+        except BusyError:
+            if number >= RUNS_OF_A_STARVED_PROGRAM:
+                raise
+        except ServerError:
+            continue
     return attempt()
 
 

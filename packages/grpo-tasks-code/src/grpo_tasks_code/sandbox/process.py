@@ -21,6 +21,7 @@ from typing import TypeVar
 from grpo_tasks_code.sandbox.errors import ServerError
 from grpo_tasks_code.sandbox.inside import wire
 from grpo_tasks_code.sandbox.inside.confinement import LevelName
+from grpo_tasks_code.sandbox.scheduling import Scheduling, descendant, scheduling_of
 
 T = TypeVar("T")
 
@@ -144,6 +145,12 @@ class ServerProcess:
         """Have it kill the program, if it still runs."""
         with contextlib.suppress(OSError):
             self.control.sendall(wire.Request(wire.KILL, number).pack())
+
+    def scheduling(self) -> Scheduling:
+        """Of the program that runs."""
+        generations = 2 if self.level == "L3" else 1  # there is a launcher before the server
+        pid = descendant(self._process.pid, generations)
+        return Scheduling() if pid is None else scheduling_of(pid)
 
     def hang_up(self) -> None:
         """Let it and whoever waits for it read the end of its socket, also where a forked child holds a copy."""

@@ -61,7 +61,7 @@ def run(
     server: int,
     policy: types.ModuleType | None,
 ) -> int:
-    """Do everything in the child; return its exit code. What it raises is a failure of the sandbox.
+    """Do everything in the child; return its exit code. Before STARTED, what it raises is a failure of the sandbox.
 
     Args:
         request: What to run, and its limits.
@@ -119,17 +119,14 @@ def _compile(source: bytes, policy: types.ModuleType | None) -> types.CodeType |
         code = compile(text, FILE_NAME, "exec", dont_inherit=True)
         lines = io.StringIO(text).readlines()
         linecache.cache[FILE_NAME] = (len(text), None, lines, FILE_NAME)  # for tracebacks and inspect.getsource
-    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
-        # A UnicodeDecodeError is a ValueError, and so is a null byte; the last two come from deep nesting.
-        traceback.print_exception(type(error), error, None)
+        checked = code if policy is None else policy.compile_policy(text, FILE_NAME)
+    except Exception as error:  # text and nesting can bring a compiler to more than SyntaxError, SystemError even
+        _show(error)
         return None
-    if policy is None:
-        return code
-    restricted = policy.compile_policy(text, FILE_NAME)
-    if isinstance(restricted, types.CodeType):
-        return restricted
+    if isinstance(checked, types.CodeType):
+        return checked
     os.write(_STATUS_FD, wire.REFUSED)
-    print(restricted, file=sys.stderr)
+    print(checked, file=sys.stderr)
     return None
 
 

@@ -5,6 +5,7 @@ A subset of the language is no sandbox: it is used within one.
 
 from __future__ import annotations
 
+import sys
 import types
 from importlib import import_module
 from typing import Any
@@ -28,12 +29,26 @@ _MORE_BUILTINS = (
 """What RestrictedPython leaves to its user, because each iterates in C; here iteration is not guarded at all."""
 
 
+_RECURSION_LIMIT = 50_000
+"""Of the check, which goes into the syntax tree by recursion: deeper than the trees that Python itself compiles."""
+
+
 def compile_policy(text: str, file_name: str) -> types.CodeType | str:
-    """The program's code, or why the policy refuses it."""
-    result = compile_restricted_exec(text, file_name)
+    """The program's code, or why the policy refuses it; Python itself has compiled it before."""
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(_RECURSION_LIMIT)
+    try:
+        result = compile_restricted_exec(text, file_name)
+    except Exception as error:  # of a package that is not ours: what it cannot check, it has not allowed
+        return f"{_REFUSED}it cannot be checked ({type(error).__name__}: {error})"
+    finally:
+        sys.setrecursionlimit(usual)
     if result.code is None:
-        return "refused by the policy 'restricted': " + "; ".join(result.errors)
+        return _REFUSED + "; ".join(result.errors)
     return result.code  # type: ignore[no-any-return]  # RestrictedPython has no types
+
+
+_REFUSED = "refused by the policy 'restricted': "
 
 
 class _Print:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import os
@@ -10,12 +11,15 @@ import select
 import signal
 import socket
 import sys
+from pathlib import Path
 from types import ModuleType
 
 from grpo_tasks_code.sandbox.inside import library, program, wire
 from grpo_tasks_code.sandbox.inside.confinement import Confinement, LevelName, prepare
 
 _MAX_DESCRIPTORS = 6
+_FIRST_TO_DIE = "1000"
+"""For the kernel, which takes the largest of those that have the most."""
 
 
 def main(control_fd: int, level: LevelName, parent: int, restricted_path: str, box: str) -> None:
@@ -51,11 +55,15 @@ def _load(parent: int, restricted_path: str) -> ModuleType | None:
         from grpo_tasks_code.sandbox.inside import kernel
 
         kernel.die_with_parent(parent, int(signal.SIGKILL))
+        with contextlib.suppress(OSError):  # where the machine's memory ends, programs do, and not who trains
+            Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_DIE, encoding="ascii")
     for name in library.PRELOADED:
         with contextlib.suppress(ImportError):  # a build of Python may lack one
             importlib.import_module(name)
     _add_builtins_of_site()
     library.load_shared_objects()
+    with contextlib.suppress(FileNotFoundError, PermissionError):  # there is no /proc
+        _forget_command_line()
     if not restricted_path:
         return None
     sys.path.append(restricted_path)
@@ -63,6 +71,23 @@ def _load(parent: int, restricted_path: str) -> ModuleType | None:
 
     sys.path.remove(restricted_path)
     return restricting
+
+
+def _forget_command_line() -> None:
+    """Overwrite what the kernel put on the stack: arguments and environment name folders of the host.
+
+    A program is a fork, so it has this memory too.
+    """
+    os.environ.clear()
+    sys.executable = sys._base_executable = ""  # type: ignore[attr-defined]  # there is no such file inside
+    fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    begin, end = int(fields[_ARG_START]), int(fields[_ENV_END])
+    ctypes.memset(begin, 0, end - begin)
+    # The path that was executed is the last thing on the stack, beyond the environment.
+    values = memoryview(Path("/proc/self/auxv").read_bytes()).cast("L")
+    for key, address in zip(values[::2], values[1::2], strict=True):
+        if key == _AT_EXECFN:
+            ctypes.memset(address, 0, len(ctypes.string_at(address)))
 
 
 def _reset_signals() -> None:
@@ -81,6 +106,11 @@ def _add_builtins_of_site() -> None:
     for name in ("exit", "quit"):
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     builtins.help = _sitebuiltins._Helper()
+
+
+_ARG_START, _ENV_END = 45, 48
+"""Fields of /proc/self/stat, counted from the one behind the name: proc_pid_stat(5) counts from 1, with two before."""
+_AT_EXECFN = 31  # <linux/auxvec.h>
 
 
 class Server:
@@ -119,7 +149,7 @@ class Server:
         code = wire.EXIT_SETUP
         try:
             code = program.run(request, descriptors, self._confinement, self._pid, self._policy)
-        except BaseException as error:  # before the program's first line, hence a failure of the sandbox
+        except BaseException as error:  # before the program's first line
             with contextlib.suppress(BaseException):
                 os.write(2, f"sandbox: {type(error).__name__}: {error}\n".encode("utf-8", "backslashreplace"))
         finally:

@@ -1,0 +1,78 @@
+"""What a busy machine does to a program: the time that it was ready to run and another process had the processor.
+
+Linux counts that for each thread. It is none of the program's doing, unlike the time that it computes or sleeps, so it
+does not count against the program's limit. Where the kernel does not tell, nothing is subtracted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_PARENT, _USER_TICKS, _SYSTEM_TICKS = 1, 11, 12
+"""Fields of /proc/PID/stat, counted from the one behind the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """Of a process, since it began.
+
+    Attributes:
+        cpu_s: Processor seconds of all its threads.
+        delay_s: Seconds that one of its threads waited for a processor; of the one that waited longest.
+    """
+
+    cpu_s: float = 0.0
+    delay_s: float = 0.0
+
+    def own_s(self, clock_s: float) -> float:
+        """Of seconds by the clock, those that were the process's own: it ran, or slept.
+
+        Threads that keep one another waiting add up on the processor.
+        """
+        return max(0.0, self.cpu_s, clock_s - self.delay_s)
+
+
+def scheduling_of(pid: int) -> Scheduling:
+    """What the kernel has counted for a process; nothing where it does not tell, or the process has ended."""
+    try:
+        fields = _stat(pid)
+        delays_ns = [
+            int(thread.joinpath("schedstat").read_text(encoding="ascii").split()[1])
+            for thread in (_PROC / str(pid) / "task").iterdir()
+        ]
+    except (OSError, LookupError, ValueError):
+        return Scheduling()
+    ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
+    return Scheduling(ticks / os.sysconf("SC_CLK_TCK"), max(delays_ns, default=0) / 1e9)
+
+
+def descendant(pid: int, generations: int) -> int | None:
+    """The latest child, or child of a child, of a process; None if there is none, or it cannot be seen."""
+    for _ in range(generations):
+        children = [child for child, parent in _parents() if parent == pid]
+        if not children:
+            return None
+        pid = max(children)
+    return pid
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    """Each process and its parent."""
+    try:
+        entries = [entry for entry in os.listdir(_PROC) if entry.isdigit()]
+    except OSError:
+        return
+    for entry in entries:
+        try:
+            yield int(entry), int(_stat(int(entry))[_PARENT])
+        except (OSError, LookupError):  # it has ended
+            continue
+
+
+def _stat(pid: int) -> list[str]:
+    text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    return text.rpartition(")")[2].split()
