@@ -21,7 +21,7 @@ from grpo_core.policy.parts import gathered_state, local_part
 from grpo_core.policy.policy import Policy
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.state import optimizer_tensors
-from grpo_core.training.update import Updater, mean_metrics
+from grpo_core.training.update import Updater
 from grpo_core.training.world import World, joined
 
 STEPS = 2
@@ -101,10 +101,8 @@ def updated(policy: Policy, case: Case, world: World) -> tuple[list[dict[str, fl
     updater = Updater(policy, trainer_of(case), STEPS, world=world)
     metrics = []
     for _ in range(STEPS):
-        taken: list[dict[str, float]] = []
-        made = updater.passes.freeze(batch_of(case))
-        assert updater.update(made, taken)
-        metrics.append(mean_metrics(taken))
+        taken = updater.update(updater.passes.freeze(batch_of(case)))
+        metrics.append({name: value for name, value in taken.items() if name != "update_s"})
     state = {f"model.{name}": tensor for name, tensor in gathered_state(policy.model).items()}
     if policy.value_head is not None:
         state |= {f"value.{name}": tensor for name, tensor in gathered_state(policy.value_head).items()}

@@ -15,7 +15,7 @@ from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.task.row import Row
 from grpo_core.task.score import Score
 from grpo_core.training.batch import TrainBatch, collate
-from grpo_core.training.update import Updater, mean_metrics
+from grpo_core.training.update import Updater
 
 LENGTHS = [(3, 4), (3, 2), (2, 5), (2, 1)]  # (prompt, completion) tokens of each row
 ADVANTAGES = torch.tensor([0.5, -1.0, 0.75, 0.25], dtype=torch.float64)
@@ -60,6 +60,4 @@ def settings(**options: object) -> TrainerConfig:
 
 def update(updater: Updater, made: TrainBatch) -> dict[str, float]:
     """Take every optimizer step of a batch: the mean of their metrics."""
-    taken: list[dict[str, float]] = []
-    assert updater.update(made, taken)
-    return mean_metrics(taken)
+    return {name: value for name, value in updater.update(made).items() if name not in ("update_s", "skipped_updates")}

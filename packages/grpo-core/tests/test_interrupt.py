@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from grpo_core.training.interrupt import stop_on_signal
+from grpo_core.training.stop import stop_on_signal
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

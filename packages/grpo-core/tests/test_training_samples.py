@@ -9,7 +9,7 @@ from grpo_core.rollouts.prompt_group import Prompted, rollout_of
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.score import Score
-from grpo_core.training.samples import samples_of
+from grpo_core.training.report import samples_of
 
 TASK = """
 from grpo_core import Row, Task, reward

@@ -164,5 +164,5 @@ def test_steps_of_a_batch_hold_whole_groups() -> None:
     updater = Updater(policy_of(model(1)), settings(steps_per_generation=2, prompts_per_step=2), total_steps=1)
     seen: list[list[int]] = []
     updater._step = lambda part: seen.append(part.groups.tolist()) or {}  # type: ignore[method-assign,func-returns-value]
-    updater.update(batch, [])
+    updater.update(batch)
     assert seen == [[0] * 5, [1] * 2]

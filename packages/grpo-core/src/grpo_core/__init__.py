@@ -1,6 +1,7 @@
 """Verifiable tasks for reinforcement learning of language models.
 
-What a task author imports; none of it imports torch. `train` and `evaluate` do, when they are first touched.
+What a task author imports. Each name is loaded when it is first used, so that importing the package costs next to
+nothing; `train`, `evaluate` and `Completer` import torch, the others do not.
 """
 
 from __future__ import annotations
@@ -8,30 +9,68 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from grpo_core import moved
-from grpo_core.algorithms.variant import Variant
-from grpo_core.errors import GrpoError, InfrastructureError, UserError
-from grpo_core.plugins.host import Diagnosis, EmbeddedModel, hookimpl
-from grpo_core.plugins.tasks import load_task
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.composition import graduated, ladder, reward, weighted_sum
-from grpo_core.task.evaluation import EvaluationDefaults, EvaluationRecord, EvaluationReport
-from grpo_core.task.game import Game, GameConfig
-from grpo_core.task.opponent import Opponent
-from grpo_core.task.row import Message, Prompt, Row, TaskConfig
-from grpo_core.task.score import Invalid, Score
-from grpo_core.task.task import Task
 
 if TYPE_CHECKING:
+    from grpo_core.algorithms.variant import Variant
     from grpo_core.config.resolution import task_for_model
+    from grpo_core.errors import GrpoError, InfrastructureError, UserError
     from grpo_core.evaluation.completer import Completer
     from grpo_core.evaluation.evaluate import evaluate
     from grpo_core.killable import KillablePool, Outcome, inside_worker, refuse_at_import
+    from grpo_core.plugins.host import Diagnosis, EmbeddedModel, hookimpl
+    from grpo_core.plugins.tasks import load_task
     from grpo_core.scoring import Scorer
+    from grpo_core.task.bound import BoundTask
+    from grpo_core.task.composition import graduated, ladder, reward, weighted_sum
+    from grpo_core.task.evaluation import EvaluationDefaults, EvaluationRecord, EvaluationReport
+    from grpo_core.task.game.rules import Game, GameConfig
+    from grpo_core.task.opponent import Opponent
+    from grpo_core.task.row import Message, Prompt, Row, TaskConfig
+    from grpo_core.task.score import Invalid, Score
+    from grpo_core.task.task import Task
     from grpo_core.training.trainer import train
 
 __version__ = "0.1.0"
 
 moved.install()
+
+_MODULE_OF = {
+    "BoundTask": "task.bound",
+    "Completer": "evaluation.completer",
+    "Diagnosis": "plugins.host",
+    "EmbeddedModel": "plugins.host",
+    "EvaluationDefaults": "task.evaluation",
+    "EvaluationRecord": "task.evaluation",
+    "EvaluationReport": "task.evaluation",
+    "Game": "task.game.rules",
+    "GameConfig": "task.game.rules",
+    "GrpoError": "errors",
+    "InfrastructureError": "errors",
+    "Invalid": "task.score",
+    "KillablePool": "killable",
+    "Message": "task.row",
+    "Opponent": "task.opponent",
+    "Outcome": "killable",
+    "Prompt": "task.row",
+    "Row": "task.row",
+    "Score": "task.score",
+    "Scorer": "scoring",
+    "Task": "task.task",
+    "TaskConfig": "task.row",
+    "UserError": "errors",
+    "Variant": "algorithms.variant",
+    "evaluate": "evaluation.evaluate",
+    "graduated": "task.composition",
+    "hookimpl": "plugins.host",
+    "inside_worker": "killable",
+    "ladder": "task.composition",
+    "load_task": "plugins.tasks",
+    "refuse_at_import": "killable",
+    "reward": "task.composition",
+    "task_for_model": "config.resolution",
+    "train": "training.trainer",
+    "weighted_sum": "task.composition",
+}
 
 __all__ = [
     "BoundTask",
@@ -71,23 +110,15 @@ __all__ = [
     "weighted_sum",
 ]
 
-_LAZY = {
-    "Completer": "grpo_core.evaluation.completer",
-    "KillablePool": "grpo_core.killable",
-    "Outcome": "grpo_core.killable",
-    "Scorer": "grpo_core.scoring",
-    "evaluate": "grpo_core.evaluation.evaluate",
-    "inside_worker": "grpo_core.killable",
-    "refuse_at_import": "grpo_core.killable",
-    "task_for_model": "grpo_core.config.resolution",
-    "train": "grpo_core.training.trainer",
-}
-"""Names that cost an import (torch, or processes), loaded when first touched."""
-
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        import importlib
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
 
-        return getattr(importlib.import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

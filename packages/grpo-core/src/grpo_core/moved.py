@@ -6,7 +6,6 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -44,12 +43,18 @@ MOVED: dict[str, tuple[str, ...]] = {
 """Old module -> the modules that hold its names now."""
 
 
-class _Finder(MetaPathFinder, Loader):
+class _Finder:
+    # Not derived from importlib.abc, which takes longer to import than all the rest of the package's first import.
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         package, _, old = fullname.partition(".")
-        return ModuleSpec(fullname, self) if package == PACKAGE and old in MOVED else None
+        if package != PACKAGE or old not in MOVED:
+            return None
+        return ModuleSpec(fullname, self)  # type: ignore[arg-type] # it has a loader's methods, not its class
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Nothing: an ordinary module is made."""
 
     def exec_module(self, module: ModuleType) -> None:
         places = [f"{PACKAGE}.{new}" for new in MOVED[module.__name__.partition(".")[2]]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -32,15 +33,21 @@ class Collected:
         prompted: One prompt per group.
         rollouts: G per prompt, group by group.
         labels: Task label of each rollout.
+        rewards: [N] float64 reward of each, NaN where it abstained.
         greedy_rewards: [N] reward of the greedy completion of each one's prompt, where asked for.
         metrics: What dynamic sampling did; empty without it.
+        started: When the step began, by `time.perf_counter`.
+        generate_s: Seconds of sampling and scoring.
     """
 
     prompted: Sequence[Prompted]
     rollouts: Sequence[Rollout]
     labels: Sequence[str]
+    rewards: Tensor
     greedy_rewards: Tensor | None
     metrics: Mapping[str, float]
+    started: float
+    generate_s: float
 
 
 class Collector:
@@ -87,7 +94,7 @@ class Collector:
         Raises:
             StopRequested: the user asked to stop.
         """
-        trainer = self.config.trainer
+        trainer, started = self.config.trainer, time.perf_counter()
         prompted = [one for draw in self.setup.mixture.draw(trainer.prompts_per_step) for one in self._prompted(draw)]
         rollouts = self._complete_and_tell(prompted, step)
         metrics = self._resample(prompted, rollouts, step) if trainer.dynamic_sampling else {}
@@ -96,7 +103,9 @@ class Collector:
             completed = self._complete(prompted, step, replace(self._sampling, temperature=0.0), 1)
             greedy = self.rewards(completed).repeat_interleave(trainer.num_generations)
         labels = [prompted[rollout.group].draw.label for rollout in rollouts]
-        return Collected(prompted, rollouts, labels, greedy, metrics)
+        rewards = self.rewards(rollouts)
+        generate_s = time.perf_counter() - started
+        return Collected(prompted, rollouts, labels, rewards, greedy, metrics, started, generate_s)
 
     def rewards(self, rollouts: Sequence[Rollout]) -> Tensor:
         """Rewards [N] float64, NaN where the score abstained; the soft overlong penalty is added where configured."""

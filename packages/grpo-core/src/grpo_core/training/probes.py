@@ -6,11 +6,11 @@ Whatever they add to gradients is put back, and the random state of dropout is n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,23 +19,45 @@ from torch import Tensor
 from grpo_core.algorithms.entropy_probe import predicted_entropy_change, probe_coefficients
 from grpo_core.algorithms.masking import masked_sum
 from grpo_core.algorithms.noise_scale import NoiseScale, gns_pair
+from grpo_core.config import TrainerConfig
 from grpo_core.policy.parts import local_part
+from grpo_core.policy.policy import Policy
 from grpo_core.training.batch import TrainBatch
+from grpo_core.training.forward import Passes
 from grpo_core.training.objective import Weights
+from grpo_core.training.world import World
 
-if TYPE_CHECKING:
-    from grpo_core.training.update import Updater
+
+class Gradients(Protocol):
+    """What the probes need of the updater."""
+
+    policy: Policy
+    config: TrainerConfig
+    world: World
+    passes: Passes
+    parameters: Sequence[torch.nn.Parameter]
+    optimizer: torch.optim.Optimizer
+
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate of the next optimizer step."""
+
+    def weighted(self, part: TrainBatch) -> TrainBatch:
+        """Rows of one optimizer step with their tokens' weights."""
+
+    def gradient(self, part: TrainBatch, coefficients: Weights) -> None:
+        """Add the gradient of some weighted rows to parameters without one."""
 
 
 class Probes:
     """The probes of a run.
 
     Args:
-        updater: Whose gradients are measured.
+        updater: Gives the gradients.
         folder: Receives `entropy_probes/`; None keeps the entropy probe's metrics only.
     """
 
-    def __init__(self, updater: Updater, folder: Path | None) -> None:
+    def __init__(self, updater: Gradients, folder: Path | None) -> None:
         self.updater, self.folder = updater, folder
         self._micro, self._pair = NoiseScale(), NoiseScale()
 
@@ -183,14 +205,14 @@ class MicroNoise:
     """Gradient noise scale from the micro-batch gradients of one optimizer step.
 
     Attributes:
-        updater: Whose gradients.
+        updater: Gives the gradients.
         scale: Running means.
         size: Prompts b of a micro-batch.
         prompts: Prompts P of the step; 0 measures nothing.
         total: Sum of the squared norms of the micro-batches' shares of the gradient; skipped prompts have share 0.
     """
 
-    updater: Updater
+    updater: Gradients
     scale: NoiseScale
     size: int
     prompts: int
@@ -239,5 +261,5 @@ def _gradient(parameter: Tensor) -> Tensor:
     return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
 
 
-def _squared_norm(parameters: list[torch.nn.Parameter]) -> float:
+def _squared_norm(parameters: Sequence[torch.nn.Parameter]) -> float:
     return sum(float(local_part(p.grad.detach()).double().square().sum()) for p in parameters if p.grad is not None)

@@ -19,11 +19,11 @@ from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.tracking.observe import Observers, observe
 from grpo_core.tracking.presence import working_in
 from grpo_core.tracking.runs import ENDLESS, has_ended
-from grpo_core.training.ending import reason_to_end
 from grpo_core.training.provenance import conditions_of, data_hash, is_free, tasks_of, versions
 from grpo_core.training.run_folder import RunFolder, SilentFolder
 from grpo_core.training.setup import prepare
 from grpo_core.training.state import INFO_FILE, hardware, read_state
+from grpo_core.training.stop import reason_to_end
 from grpo_core.training.trainer import RunResult, Trainer
 from grpo_core.training.world import World, joined
 
@@ -93,7 +93,7 @@ def resume(
             is_extension=end.is_extension,
             choices=choices,
         )
-        inside = state["buffer"] is not None
+        inside = state.get("buffer") is not None  # version 0.1 saved between the optimizer steps of a batch
         folder: RunFolder = SilentFolder(path)
         if world.is_main:
             store.clean()
@@ -108,9 +108,7 @@ def resume(
             end.missing or f"{anchor}same data order" + ("; inside a batch" if inside else ""),
         )
         choices = [said, *shared, *observed.choices]
-        trainer = Trainer(config, setup, folder, observed.callbacks, choices, resources, world)
-        trainer.load_state(checkpoint, state)
-        return trainer.run()
+        return Trainer(config, setup, folder, observed.callbacks, choices, resources, world).run(checkpoint)
 
 
 def _other_ranks(config: RunConfig, world: World, then: Mapping[str, Any]) -> list[Choice]:

@@ -5,25 +5,32 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from grpo_core.checkpoints import read_json, write_json
+from grpo_core.checkpoints import CheckpointStore, read_json, write_json
+from grpo_core.checkpoints.names import checkpoint_name
+from grpo_core.config import RunConfig
 from grpo_core.errors import UserError
 from grpo_core.policy.parts import cut_like, gathered
+from grpo_core.tracking.runs import ENDLESS
+from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.batch import TrainBatch
+from grpo_core.training.clock import RunClock
+from grpo_core.training.evaluations import Evaluations
 from grpo_core.training.provenance import conditions_of, config_hash, data_hash, tasks_of, versions
-from grpo_core.training.random_state import restore_rank
+from grpo_core.training.random_state import gathered_random_state, restore_rank
+from grpo_core.training.report import Report
+from grpo_core.training.run_folder import RUN_FORMAT_VERSION
+from grpo_core.training.setup import Setup
 from grpo_core.training.update import Updater
-
-if TYPE_CHECKING:
-    from grpo_core.training.trainer import Trainer
+from grpo_core.training.world import World
 
 INFO_FILE = "training_info.json"
 """What a checkpoint is of, for people and for the checks of a resume."""
@@ -33,48 +40,147 @@ STATE_FILE = "trainer_state.json"
 
 
 @dataclass(slots=True)
-class Buffer:
-    """A generated batch whose optimizer steps are not all taken.
+class RunState:
+    """Everything that a run has become: what a checkpoint holds.
 
     Attributes:
-        step: Of the batch.
-        batch: With advantages.
-        metrics: Of its rollouts.
-        taken: Metrics of the optimizer steps so far.
+        config: The run's configuration.
+        setup: Its tasks, rows and policy.
+        updater: Optimizer, penalty coefficients and probes.
+        estimator: The baseline's running values.
+        evaluations: What later evaluations compare with.
+        report: What was warned of.
+        clock: Time taken.
+        world: The processes of the run.
+        step: Steps done.
+        tokens: Completion tokens trained on.
     """
 
-    step: int
-    batch: TrainBatch
-    metrics: Mapping[str, float]
-    taken: list[dict[str, float]] = field(default_factory=list)
+    config: RunConfig
+    setup: Setup
+    updater: Updater
+    estimator: AdvantageEstimator
+    evaluations: Evaluations
+    report: Report
+    clock: RunClock
+    world: World
+    step: int = 0
+    tokens: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """The part that is no tensor."""
+        setup = self.setup
+        return {
+            "version": RUN_FORMAT_VERSION,
+            "step": self.step,
+            "planned_steps": ENDLESS if setup.schedule_steps is None else setup.schedule_steps,
+            "end_step": setup.total_steps,
+            "is_extension": setup.is_extension,
+            "tokens": self.tokens,
+            "seconds": self.clock.seconds,
+            "mixture": setup.mixture.state(),
+            "baseline": dict(self.estimator.state),
+            "warned": self.report.state(),
+            **self.evaluations.state(),
+            "updater": self.updater.state(),
+        }
+
+    def load(self, folder: Path, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint whose model the policy already is.
+
+        A checkpoint of version 0.1 may lie between the optimizer steps of a batch: the rest of them is taken.
+
+        Args:
+            folder: The checkpoint.
+            state: Its JSON part, of `read_state`.
+        """
+        self.step, self.tokens = int(state["step"]), int(state["tokens"])
+        self.clock.resume(float(state["seconds"]))
+        self.setup.mixture.load_state(state["mixture"])
+        self.estimator.state = dict(state["baseline"])
+        self.report.load_state(state["warned"])
+        self.evaluations.load_state(state)
+        _load_optimizer(self.updater.optimizer, folder / OPTIMIZER_FILE)
+        self.updater.load_state(state["updater"])
+        restore_rank(
+            self.world.rank, load_file(folder / RNG_FILE), state["random"], seed=self.config.seed, step=state["step"]
+        )
+
+    def info(self) -> dict[str, Any]:
+        """What a checkpoint is of: position, configuration, data, machine, versions."""
+        config, setup = self.config, self.setup
+        rows = sum(map(len, setup.rows.values()))
+        return {
+            "command": command_line(),
+            "step": self.step,
+            "global_step": self.updater.updates,
+            "epoch": self.step * config.trainer.prompts_per_step / rows,
+            "planned_steps": setup.total_steps,
+            "model_config": {"model": config.model, "adapter": config.adapter, "lora": config.lora.enabled},
+            "training_config": config.model_dump(mode="json"),
+            "config_hash": config_hash(config),
+            "data_hash": data_hash(setup.rows),
+            "identities": dict(setup.identities),
+            "reference": "reference" if setup.policy.has_reference else None,
+            "distributed_info": {
+                "world_size": self.world.size,
+                "sharding": config.trainer.sharding,
+                "rank": self.world.rank,
+                "local_rank": self.world.local_rank,
+            },
+            "hardware": hardware(setup.policy.device),
+            "versions": versions(tasks_of(setup).values()),
+            "conditions": conditions_of(setup),
+        }
 
 
-def save_state(
-    folder: Path,
-    updater: Updater,
-    state: Mapping[str, Any],
-    buffer: Buffer | None,
-    moments: Mapping[str, Tensor],
-    randomness: tuple[dict[str, Tensor], list[dict[str, Any]]],
-) -> None:
-    """Write optimizer, loss scaler, random numbers, the JSON state and the buffer beside the model's own files.
+class Checkpoints:
+    """Writes the checkpoints of a run: everything that `grpo resume` needs, whole or not at all.
 
     Args:
-        folder: Of the checkpoint.
-        updater: Of the run.
-        state: What the run has become otherwise, as JSON.
-        buffer: The batch that a stop fell into.
-        moments: Of `optimizer_tensors`.
-        randomness: Of `gathered_random_state`.
+        store: The run's folder of checkpoints.
+        state: The run; every rank takes part, the first one writes.
     """
-    save_file(dict(moments), folder / OPTIMIZER_FILE)
-    tensors, facts = randomness
-    save_file(tensors, folder / RNG_FILE)
-    document: dict[str, Any] = {**state, "updater": updater.state(), "random": facts, "buffer": None}
-    if buffer is not None:
-        save_file(_buffer_tensors(buffer.batch), folder / BUFFER_FILE)
-        document["buffer"] = {"step": buffer.step, "metrics": dict(buffer.metrics), "taken": buffer.taken}
-    write_json(folder / STATE_FILE, document)
+
+    def __init__(self, store: CheckpointStore, state: RunState) -> None:
+        self._store, self._state = store, state
+        self._saved: str | None = None
+
+    def resumed_from(self, checkpoint: Path) -> None:
+        """Take note of a checkpoint that the run is at, which need not be written again."""
+        self._saved = checkpoint.name
+
+    def after(self, step: int) -> None:
+        """Save after a step that is due, or that is the best so far."""
+        config, best = self._state.config.trainer, self._state.evaluations.best
+        is_best = config.keep_best and best.step == step
+        is_due = config.save_every is not None and step % config.save_every == 0
+        if (is_best or is_due) and self._saved != checkpoint_name(step):
+            self.save(step)
+
+    def end(self) -> None:
+        """Save the trained model, unless the run was resumed from it and trained no further."""
+        if self._saved != checkpoint_name("final"):
+            self.save("final")
+
+    def save(self, which: int | Literal["final"]) -> None:
+        """Write a checkpoint of this moment."""
+        run = self._state
+        randomness, weights = gathered_random_state(run.world), run.setup.policy.weights()
+        moments = optimizer_tensors(run.updater.optimizer)
+        self._saved = checkpoint_name(which)
+        if not run.world.is_main:
+            return
+        tensors, facts = randomness
+        with self._store.writing(which) as folder:
+            run.setup.policy.save(folder / "model", weights)
+            save_file(dict(moments), folder / OPTIMIZER_FILE)
+            save_file(tensors, folder / RNG_FILE)
+            write_json(folder / STATE_FILE, {**run.as_json(), "random": facts})
+            write_json(folder / INFO_FILE, run.info())
+        keep_last, best = run.config.trainer.keep_last, run.evaluations.best.step
+        if keep_last is not None:
+            self._store.prune(keep_last=keep_last, keep=[] if best is None else [best])
 
 
 def read_state(folder: Path) -> dict[str, Any]:
@@ -89,52 +195,29 @@ def read_state(folder: Path) -> dict[str, Any]:
     return document
 
 
-def load_state(folder: Path, updater: Updater, state: Mapping[str, Any], *, rank: int, seed: int) -> Buffer | None:
-    """Restore what `save_state` wrote; the weights of model and value head are loaded with the model.
+@dataclass(frozen=True, slots=True)
+class UnfinishedBatch:
+    """The rest of a batch that a run of version 0.1 was stopped in.
 
-    Args:
-        folder: The checkpoint.
-        updater: Of the policy that was loaded from it.
-        state: Of `read_state`.
-        rank: Whose random numbers.
-        seed: Of the run.
+    Attributes:
+        batch: With advantages.
+        metrics: Of its rollouts.
+        taken: Metrics of the optimizer steps that were taken.
     """
-    _load_optimizer(updater.optimizer, folder / OPTIMIZER_FILE)
-    updater.load_state(state["updater"])
-    restore_rank(rank, load_file(folder / RNG_FILE), state["random"], seed=seed, step=state["step"])
-    kept = state["buffer"]
+
+    batch: TrainBatch
+    metrics: Mapping[str, float]
+    taken: Sequence[dict[str, float]]
+
+
+def unfinished_batch(folder: Path, state: Mapping[str, Any]) -> UnfinishedBatch | None:
+    """The batch that a checkpoint of version 0.1 was written in; None between batches, as always since."""
+    kept = state.get("buffer")
     if kept is None:
         return None
-    batch = TrainBatch(**_buffer_fields(load_file(folder / BUFFER_FILE)))  # type: ignore[arg-type] # all are there
-    return Buffer(kept["step"], batch, kept["metrics"], list(kept["taken"]))
-
-
-def training_info(trainer: Trainer) -> dict[str, Any]:
-    """What a checkpoint is of: position, configuration, data, machine, versions."""
-    config = trainer.config
-    rows = sum(map(len, trainer.setup.rows.values()))
-    return {
-        "command": command_line(),
-        "step": trainer.step,
-        "global_step": trainer.updater.updates,
-        "epoch": trainer.step * config.trainer.prompts_per_step / rows,
-        "planned_steps": trainer.setup.total_steps,
-        "model_config": {"model": config.model, "adapter": config.adapter, "lora": config.lora.enabled},
-        "training_config": config.model_dump(mode="json"),
-        "config_hash": config_hash(config),
-        "data_hash": data_hash(trainer.setup.rows),
-        "identities": dict(trainer.setup.identities),
-        "reference": "reference" if trainer.policy.has_reference else None,
-        "distributed_info": {
-            "world_size": trainer.world.size,
-            "sharding": config.trainer.sharding,
-            "rank": trainer.world.rank,
-            "local_rank": trainer.world.local_rank,
-        },
-        "hardware": hardware(trainer.policy.device),
-        "versions": versions(tasks_of(trainer.setup).values()),
-        "conditions": conditions_of(trainer.setup),
-    }
+    tensors = load_file(folder / BUFFER_FILE)
+    batch = TrainBatch(**{each.name: tensors.get(each.name) for each in fields(TrainBatch)})  # type: ignore[arg-type]
+    return UnfinishedBatch(batch, kept["metrics"], list(kept["taken"]))
 
 
 def command_line() -> str | None:
@@ -176,12 +259,3 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
 
 def _parameters(optimizer: torch.optim.Optimizer) -> Sequence[torch.nn.Parameter]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def _buffer_tensors(batch: TrainBatch) -> dict[str, Tensor]:
-    named = {each.name: getattr(batch, each.name) for each in fields(batch)}
-    return {name: tensor.contiguous() for name, tensor in named.items() if tensor is not None}
-
-
-def _buffer_fields(tensors: Mapping[str, Tensor]) -> dict[str, Tensor | None]:
-    return {each.name: tensors.get(each.name) for each in fields(TrainBatch)}

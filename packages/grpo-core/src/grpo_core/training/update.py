@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ class Updater:
     Args:
         policy: The model.
         config: The algorithm.
-        total_steps: Generated batches that the schedule is laid over; None lays it over `time_share`.
+        total_steps: Generated batches that the schedule is laid over; None lays it over the time limit.
         probe_dir: Folder that receives what the entropy probe saves.
         world: The processes that take each step together.
         max_turns: Turns that a rollout may have; with the length of one, the constant length of the loss.
@@ -48,7 +49,6 @@ class Updater:
         parameters: All that is trained, the value head included.
         optimizer: AdamW.
         schedule: Of the learning rate.
-        time_share: Share of the run's time limit that has passed, kept up to date by the trainer.
         updates: Optimizer steps taken so far.
         skipped: Optimizer steps skipped because loss or gradient was not finite.
     """
@@ -71,8 +71,8 @@ class Updater:
         if policy.value_head is not None:
             peak = config.learning_rate if config.value_learning_rate is None else config.value_learning_rate
             groups.append({"params": list(policy.value_head.parameters()), "peak": peak})
-        self.parameters = [parameter for group in groups for parameter in group["params"]]
-        self.optimizer = torch.optim.AdamW(
+        self.parameters: Sequence[torch.nn.Parameter] = [parameter for group in groups for parameter in group["params"]]
+        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
             groups,
             lr=config.learning_rate,
             betas=(config.adam_beta1, config.adam_beta2),
@@ -82,7 +82,7 @@ class Updater:
         self.schedule = LearningRateSchedule.of(
             config, None if total_steps is None else total_steps * self.updates_per_batch
         )
-        self.time_share = 0.0
+        self._time_share = 0.0
         self.scaler = torch.amp.GradScaler(policy.device.type, enabled=policy.autocast is torch.float16)
         self.probes = Probes(self, probe_dir)
         self.updates = self.skipped = self._skipped_in_a_row = 0
@@ -93,31 +93,34 @@ class Updater:
         return self.config.num_iterations * self.config.steps_per_generation
 
     def update(
-        self, batch: TrainBatch, taken: list[dict[str, float]], should_stop: Callable[[], bool] = lambda: False
-    ) -> bool:
+        self, batch: TrainBatch, *, time_share: float = 0.0, taken: Sequence[dict[str, float]] = ()
+    ) -> dict[str, float]:
         """Take the optimizer steps of one generated batch.
 
         Args:
             batch: Its rows, group by group, with advantages; `passes.freeze` has filled in what they are compared with.
-            taken: Metrics of the optimizer steps; those that are there already were taken before a stop, and each new
-                one is added as soon as its step is done.
-            should_stop: Asked between optimizer steps.
+            time_share: Share of the run's time limit that has passed, for a learning rate that follows it.
+            taken: Metrics of optimizer steps that were taken before a run of version 0.1 was stopped.
 
         Returns:
-            Whether all of the batch's steps are taken.
+            Each metric's mean over the optimizer steps, and `update_s`.
 
         Raises:
             NonFiniteError: too many steps in a row had to be skipped.
         """
+        started = time.perf_counter()
+        self._time_share = time_share
         self.policy.model.train()
-        before = len(taken)
         groups = batch.groups.unique_consecutive().chunk(self.config.steps_per_generation)
         parts = [torch.isin(batch.groups, some).nonzero()[:, 0] for some in groups]
-        while len(taken) < self.updates_per_batch:
-            if len(taken) > before and should_stop():
-                return False
-            taken.append(self._step(batch.rows(parts[len(taken) % len(parts)])))
-        return True
+        steps = list(taken)
+        while len(steps) < self.updates_per_batch:
+            steps.append(self._step(batch.rows(parts[len(steps) % len(parts)])))
+        return {
+            **mean_metrics(steps),
+            "update_s": time.perf_counter() - started,
+            "skipped_updates": float(self.skipped),
+        }
 
     def _step(self, part: TrainBatch) -> dict[str, float]:
         part = self.weighted(part)
@@ -171,7 +174,7 @@ class Updater:
 
     @property
     def _factor(self) -> float:
-        return self.schedule.factor(self.updates, self.time_share)
+        return self.schedule.factor(self.updates, self._time_share)
 
     def coefficients(self) -> Weights:
         """Weights of the penalties in the next optimizer step."""

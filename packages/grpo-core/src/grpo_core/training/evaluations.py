@@ -1,0 +1,160 @@
+"""When a run evaluates its held-out rows, and what follows from it: the best step, and the next rung of a ladder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from grpo_core.callbacks import EvalPhase
+from grpo_core.config.models import CurriculumConfig
+from grpo_core.engines.base import Engine, StopRequested
+from grpo_core.evaluation.held_out import HeldOutEvaluator
+from grpo_core.prompts.curriculum import LadderCurriculum
+from grpo_core.training.run_folder import RunFolder
+from grpo_core.training.setup import Setup
+from grpo_core.training.stop import StopSwitch
+
+
+@dataclass(slots=True)
+class Best:
+    """The best step so far, by its held-out solved rate.
+
+    Attributes:
+        step: Step of the best evaluation; None before the first.
+        solved_rate: Its mean over the evaluated tasks.
+        waited: Evaluations since then.
+    """
+
+    step: int | None = None
+    solved_rate: float | None = None
+    waited: int = 0
+
+    def report(self, step: int, solved_rate: float) -> None:
+        """Take an evaluation; an equal one is no better."""
+        if self.solved_rate is not None and solved_rate <= self.solved_rate:
+            self.waited += 1
+        else:
+            self.step, self.solved_rate, self.waited = step, solved_rate, 0
+
+
+class Evaluations:
+    """Evaluates before the first step, after those that are due, and at the end.
+
+    Args:
+        curriculum: How often a ladder's rung is evaluated.
+        setup: Tasks and policy of the run.
+        engine: Samples from the policy.
+        evaluator: Evaluates held-out rows.
+        folder: Receives the results.
+        stop: Ends an evaluation early.
+        warn: Receives what the user should know.
+        updates: Optimizer steps taken so far: the version of the weights.
+
+    Attributes:
+        best: The best step so far.
+    """
+
+    def __init__(
+        self,
+        curriculum: CurriculumConfig,
+        setup: Setup,
+        engine: Engine,
+        evaluator: HeldOutEvaluator,
+        folder: RunFolder,
+        stop: StopSwitch,
+        warn: Callable[[str], None],
+        updates: Callable[[], int],
+    ) -> None:
+        self._curriculum, self._setup, self._engine, self._folder = curriculum, setup, engine, folder
+        self._evaluator, self._stop, self._warn, self._updates = evaluator, stop, warn, updates
+        self.best = Best()
+        # What follows a step is done once, also where a stop falls in between.
+        self._ladder_step = self._interval_step = 0
+
+    @property
+    def results(self) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+        """Task label -> phase -> entry of `summary.json`."""
+        return self._evaluator.results
+
+    def start(self, step: int) -> None:
+        """Evaluate the starting model, once in a run's life.
+
+        Raises:
+            StopRequested: a rank was asked to stop.
+        """
+        due = self._evaluator.due("base", step)
+        if step == 0 and not all("base" in self.results[label] for label in due):
+            self._evaluate("base", step)
+        self._check_stop()  # the ranks meet here
+
+    def after(self, step: int) -> None:
+        """Do what is due after a step, unless it was done before a stop.
+
+        Raises:
+            StopRequested: a rank was asked to stop; the rest is done when the run is resumed.
+        """
+        if self._ladder_step < step:
+            self._unlock_rungs(step)
+            self._ladder_step = step
+        if self._interval_step < step and self._evaluator.due("interval", step):
+            self._evaluate("interval", step)
+            self._check_stop()
+            rate = self._evaluator.judged_rate(step)
+            if rate is not None:
+                self.best.report(step, rate)
+        self._interval_step = step
+
+    def end(self, step: int) -> None:
+        """Evaluate the trained model, unless a rank was asked to stop."""
+        if self._evaluator.due("final", step) and not self._stop.agreed():
+            self._evaluate("final", step)
+
+    def _evaluate(self, phase: EvalPhase, step: int) -> None:
+        """Evaluate the tasks that are due, each rank a share of their rows, and log the results."""
+        self._sync()
+        with suppress(StopRequested):
+            self._folder.log_evaluation(step, phase, self._evaluator.run(phase, step))
+
+    def _unlock_rungs(self, step: int) -> None:
+        """Evaluate the current rung of each ladder task on held-out rows, which may unlock the next."""
+        if step % self._curriculum.ladder_eval_steps:
+            return
+        for label, order in self._setup.mixture.orders.items():
+            if not isinstance(order, LadderCurriculum) or order.mastered:
+                continue
+            rung = order.rung
+            rows = [row for row in self._setup.held_out[label].task.rows() if row.difficulty == rung]
+            self._sync()
+            some = rows[: self._curriculum.ladder_eval_size]
+            solved = self._evaluator.evaluate_rows(label, some, f"evaluation of rung {rung:g}").summary()
+            rate, n = solved["solved_rate"] or 0.0, solved["n"]
+            if order.report_held_out(rung, rate, n):
+                reached = f"{label}: rung {rung:g} solved {rate:.2f} of {n} held-out rows"
+                self._warn(f"{reached}; rung {order.rung:g} unlocked")
+
+    def _sync(self) -> None:
+        self._setup.policy.model.eval()
+        self._engine.sync(self._updates())
+
+    def _check_stop(self) -> None:
+        if self._stop.agreed():
+            raise StopRequested
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run goes on from, as JSON."""
+        return {
+            "evaluator": self._evaluator.state(),
+            "best": asdict(self.best),
+            "ladder_step": self._ladder_step,
+            "interval_step": self._interval_step,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`; one of version 0.1 lists what was still to do after its step."""
+        self._evaluator.load_state(state["evaluator"])
+        self.best = Best(**state["best"])
+        step, pending = int(state["step"]), state.get("pending", ())
+        self._ladder_step = int(state.get("ladder_step", step - ("climb" in pending)))
+        self._interval_step = int(state.get("interval_step", step - ("evaluate" in pending)))

@@ -1,0 +1,188 @@
+"""What a run tells: its callbacks, its logs, its warnings and its summary."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from grpo_core.callbacks import Callback, Choice, RunInfo, Sample, StepRecord
+from grpo_core.config import RunConfig
+from grpo_core.policy.memory import peak_memory_mib
+from grpo_core.rollouts.prompt_group import Prompted
+from grpo_core.rollouts.rollout import Rollout
+from grpo_core.scoring import check_abstentions, reason_head
+from grpo_core.scoring.metrics import step_numbers
+from grpo_core.training.clock import RunClock
+from grpo_core.training.collect import Collected
+from grpo_core.training.evaluations import Evaluations
+from grpo_core.training.provenance import tasks_of, versions
+from grpo_core.training.rollout_log import batch_origin
+from grpo_core.training.run_folder import RunFolder
+from grpo_core.training.setup import Setup
+from grpo_core.training.update import Updater
+
+BETWEEN_TURNS = " · "
+"""Between the answers of an episode, which are shown without what they were given to."""
+
+
+class Report:
+    """Tells what a run does, each warning once.
+
+    Args:
+        config: The run.
+        setup: Its tasks and policy.
+        folder: Receives the logs.
+        callbacks: Notified of progress and warnings; empty on all ranks but the first.
+    """
+
+    def __init__(self, config: RunConfig, setup: Setup, folder: RunFolder, callbacks: Sequence[Callback]) -> None:
+        self._config, self._setup, self._folder, self.callbacks = config, setup, folder, callbacks
+        self._warned: set[tuple[str, str]] = set()
+
+    def warn(self, message: str) -> None:
+        """Notify every callback."""
+        for callback in self.callbacks:
+            callback.on_warning(message)
+
+    def warn_once(self, about: str, what: str, message: str) -> None:
+        """Warn unless the same was warned of before, in this process or before a resume."""
+        if (about, what) not in self._warned:
+            self._warned.add((about, what))
+            self.warn(message)
+
+    def start(self, choices: Sequence[Choice], clock: RunClock) -> None:
+        """Write the configuration, and tell what was chosen and why."""
+        setup = self._setup
+        self._folder.write_config(setup.config_yaml)
+        held = setup.held_out
+        counts = {
+            label: (len(setup.rows[label]), len(held[label].task.rows()) if label in held else 0)
+            for label in setup.mixture.tasks
+        }
+        left = None if setup.is_extension else clock.seconds_left
+        for callback in self.callbacks:
+            callback.on_run_start(RunInfo(self._folder.path, counts, choices, setup.total_steps, left))
+
+    def rollouts(self, step: int, collected: Collected) -> None:
+        """Log a step's completions, and warn of those that could not be scored.
+
+        Raises:
+            AbstentionLimitError: too many of a task's completions could not be scored.
+        """
+        setup = self._setup
+        origin = batch_origin(
+            self._config, setup.mixture, setup.policy.tokenizer, collected, collected.rewards.tolist(),
+            collected.generate_s,
+        )  # fmt: skip
+        self._folder.log_rollouts(step, collected.rollouts, setup.identities, origin)
+        for label in setup.mixture.tasks:
+            scores = [
+                rollout.score
+                for rollout, name in zip(collected.rollouts, collected.labels, strict=True)
+                if name == label and rollout.score is not None
+            ]
+            check_abstentions(scores, label, self._config.scoring.max_abstain_share)
+            for score in scores:
+                if score.abstained:
+                    message = f"{label}: a completion was not scored ({score.fault}): {score.why}"
+                    self.warn_once(label, reason_head(score.why), message)
+
+    def task_metrics(self, collected: Collected) -> dict[str, float]:
+        """Numbers that the tasks measure of a step; a fault of theirs is warned of and ends nothing."""
+        scores = [rollout.score for rollout in collected.rollouts if rollout.score is not None]
+        values: dict[str, float] = {}
+        tasks, names = self._setup.mixture.tasks, self._setup.metric_names
+        for numbers in step_numbers(tasks, collected.labels, scores, names).values():
+            values |= numbers.values
+            for problem in numbers.problems:
+                self.warn_once("metrics", problem, problem)
+        return values
+
+    def step(self, step: int, collected: Collected, metrics: Mapping[str, float], n_tokens: int) -> None:
+        """Log a step's metrics, and show some of its completions."""
+        trainer, seconds = self._config.trainer, time.perf_counter() - collected.started
+        if step % trainer.logging_steps and step != self._setup.total_steps:
+            return
+        metrics = {
+            **metrics,
+            "tokens_per_s": n_tokens / seconds,
+            "step_s": seconds,
+            "peak_memory_mib": peak_memory_mib(self._setup.policy.device),
+        }
+        self._folder.log_step(step, metrics)
+        samples = samples_of(collected.prompted, collected.rollouts, trainer.log_completions)
+        for callback in self.callbacks:
+            callback.on_step(StepRecord(step, metrics, samples))
+
+    def end(
+        self, step: int, tokens: int, updater: Updater, evaluations: Evaluations, clock: RunClock, *, interrupted: bool
+    ) -> dict[str, Any]:
+        """Write the summary and notify the callbacks.
+
+        Returns:
+            What `summary.json` holds.
+        """
+        config, setup = self._config, self._setup
+        tasks: dict[str, dict[str, Any]] = {
+            label: {"identity": setup.identities[task.spec], "conditions": dict(task.conditions)}
+            for label, task in setup.mixture.tasks.items()
+        }
+        for label, results in evaluations.results.items():
+            held = setup.held_out[label].task
+            entry = tasks.setdefault(label, {"identity": held.identity, "conditions": dict(held.conditions)})
+            entry |= {phase: result for phase, result in results.items() if phase != "interval"}
+        summary = {
+            "tasks": tasks,
+            "task": config.task,
+            "model": config.model,
+            "steps": step,
+            "planned_steps": setup.total_steps,
+            "best": asdict(evaluations.best),
+            "updates": updater.updates,
+            "skipped_updates": updater.skipped,
+            "interrupted": interrupted,
+            "seconds": round(clock.seconds, 3),
+            "tokens": tokens,
+            "peak_memory_mib": peak_memory_mib(setup.policy.device),
+            "seed": config.seed,
+            "versions": versions(tasks_of(setup).values()),
+            "run_dir": str(self._folder.path),
+        }
+        self._folder.write_summary(summary)
+        for callback in self.callbacks:
+            callback.on_run_end(summary, self._folder.path)
+        return summary
+
+    def state(self) -> list[tuple[str, str]]:
+        """What was warned of, as JSON."""
+        return sorted(self._warned)
+
+    def load_state(self, state: Sequence[Sequence[str]]) -> None:
+        """Go on from `state`."""
+        self._warned = {(about, what) for about, what in state}
+
+
+def samples_of(prompted: Sequence[Prompted], rollouts: Sequence[Rollout], limit: int) -> list[Sample]:
+    """Different completions of one group, of one whose rewards differ where there is one, since it shows most.
+
+    Args:
+        prompted: The step's groups.
+        rollouts: Of them all, those of a group side by side and each group with as many.
+        limit: Completions at most.
+    """
+    generations = len(rollouts) // len(prompted)
+    groups = [rollouts[start : start + generations] for start in range(0, len(rollouts), generations)]
+
+    def has_spread(index: int) -> bool:
+        values = {rollout.score.value for rollout in groups[index] if rollout.score is not None}
+        return len(values - {None}) > 1
+
+    index = max(range(len(groups)), key=has_spread)
+    draw = prompted[index].draw
+    prompt = draw.task.prompt(draw.row)
+    asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+    distinct = {BETWEEN_TURNS.join(turn.completion.text for turn in each.turns): each for each in groups[index]}
+    chosen = list(distinct.items())[:limit]
+    return [Sample(draw.label, asked, text, each.score) for text, each in chosen if each.score is not None]
