@@ -7,6 +7,7 @@ import time
 
 from grpo_core.killable.guard import Guard
 from grpo_core.killable.process import Launch, WorkerProcess
+from grpo_core.killable.worker import HAS_KEEPER
 
 MAX_FAILED_STARTS = 2
 """Consecutive failed starts after which there is a pause: one may be the machine, two are the target."""
@@ -79,13 +80,17 @@ class Crew:
 
     def _start_one(self) -> None:
         with fork_lock:
-            if self._guard is None:
+            if self._guard is None and not HAS_KEEPER:
                 self._guard = Guard()
             worker = WorkerProcess(self._launch, self._start_timeout_s)
             self.workers.append(worker)
-        self._guard.watch(worker.group for worker in self.workers)
+        self._watch()
         self.selector.register(worker.channel, selectors.EVENT_READ, worker)
         self.listen(worker)
+
+    def _watch(self) -> None:
+        if self._guard is not None:
+            self._guard.watch(worker.group for worker in self.workers)
 
     def start_failed(self, why: str) -> None:
         """Note that a worker ended before it was of any use."""
@@ -112,12 +117,11 @@ class Crew:
 
     def retire(self, worker: WorkerProcess) -> None:
         """Kill a worker and its group."""
-        assert self._guard is not None
         self.restarts += worker.is_ready
         self.workers.remove(worker)
         self.selector.unregister(worker.channel)
         worker.kill()
-        self._guard.watch(worker.group for worker in self.workers)
+        self._watch()
         self._dying.append(worker)
 
     def reap(self) -> None:
