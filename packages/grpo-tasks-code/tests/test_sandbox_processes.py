@@ -115,7 +115,10 @@ def starving(sandbox: Sandbox) -> Iterator[Sandbox]:
 COMPUTES_2_S = "import time\nwhile time.process_time() < 2: pass\ndef f(n): return n\n"
 
 
-def test_a_program_that_others_keep_from_running_is_not_at_fault(starving: Sandbox) -> None:
+def test_a_program_that_others_keep_from_running_is_not_at_fault(
+    starving: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpo_tasks_code.sandbox.arguments.PATIENCE_S", 0.0)
     execution = starving.run(COMPUTES_2_S, timeout_s=0.2)
     assert execution.status == "sandbox_error"
     assert "the machine is too busy" in execution.stderr
@@ -143,12 +146,13 @@ class Counted:
 
 
 def test_time_that_others_took_is_given_back(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = Counted(monkeypatch, 0.0, 0.7)
+    counted = Counted(monkeypatch, 0.0, 30.0)
     execution = sandbox.run("import time; time.sleep(0.8); print(1)", timeout_s=0.4)
     assert (execution.status, execution.stdout, len(counted.programs)) == ("ok", "1\n", 1)
 
 
 def test_a_starved_program_is_run_twice(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_tasks_code.sandbox.arguments.PATIENCE_S", 0.0)
     counted = Counted(monkeypatch, 0.0, 900.0)
     assert sandbox.run("while True: pass", timeout_s=0.2).status == "sandbox_error"
     assert len(counted.programs) == 2

@@ -13,7 +13,7 @@ from grpo_core import Row, Task, reward
 from grpo_core.data import DatasetConfig, read_rows
 from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of, program_of
 from grpo_tasks_code.sandbox import TestResult
-from grpo_tasks_code.sandbox.arguments import LONGEST_RUN
+from grpo_tasks_code.sandbox.arguments import longest_run_s
 from grpo_tasks_code.sandboxed import MIN_MEMORY_MIB, conditions, run_against_tests
 
 HUB = "openai/openai_humaneval"
@@ -165,8 +165,7 @@ TASK = Task(
     config=HumanEvalConfig,
     row=HumanEvalRow,
     max_completion_length=512,
-    timeout_s=LONGEST_RUN * MAX_TIMEOUT_S
-    + 30,  # the sandbox's own limits come first, so that a slow program is named as such
+    timeout_s=longest_run_s(MAX_TIMEOUT_S) + 30,  # the sandbox's own limits come first, and name what is slow
     on_timeout="fail",
     exempt={"split": "a test set: all of it is held out"},
     conditions=conditions,

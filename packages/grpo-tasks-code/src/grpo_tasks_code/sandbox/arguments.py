@@ -19,11 +19,9 @@ MAX_STDIN_BYTES = 64 << 20
 MAX_OUTPUT_BYTES = 64 << 20
 """What a caller may have this process hold."""
 MAX_TIMEOUT_S = 3600.0
-PATIENCE = 3
-"""Times its limit that a program may take by the clock where other processes keep it from running."""
+PATIENCE, PATIENCE_S = 3, 10.0
+"""Times its limit, and seconds beyond, that a program may take by the clock where others keep it from running."""
 RUNS_OF_A_STARVED_PROGRAM = 2
-LONGEST_RUN = PATIENCE * RUNS_OF_A_STARVED_PROGRAM
-"""Times a program's limit: after so long there is a verdict, however busy the machine."""
 MAX_MEMORY_MIB = 1 << 20
 MAX_WORKERS = 256
 MAX_MACHINE_STATE = 7
@@ -51,6 +49,16 @@ class Limits:
         check_number("timeout_s", self.timeout_s, 0.0, MAX_TIMEOUT_S, is_open=True)
         check_number("memory_mib", self.memory_mib, 1, MAX_MEMORY_MIB)
         check_number("output_limit_bytes", self.output_bytes, 0, MAX_OUTPUT_BYTES)
+
+
+def patience_s(limit_s: float) -> float:
+    """Seconds by the clock after which a program with a limit is ended, however busy the machine."""
+    return PATIENCE * limit_s + PATIENCE_S
+
+
+def longest_run_s(limit_s: float) -> float:
+    """Seconds after which there is a verdict on it; starting it, and waiting for a turn, apart."""
+    return RUNS_OF_A_STARVED_PROGRAM * patience_s(limit_s)
 
 
 def check_number(name: str, value: float, low: float, high: float, *, is_open: bool = False) -> None:
