@@ -179,6 +179,55 @@ def test_a_caller_that_looks_late_finds_what_was_done_in_time(
     assert sandbox.run("print(1)", timeout_s=0.2).status == "ok"
 
 
+STARTS_THREADS_WITHOUT_END = """
+import os, threading, time
+threading.stack_size(32768)
+started = 0
+print("begun", flush=True)
+while True:
+    try:
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+        started += 1
+    except RuntimeError:
+        if started: print(started, flush=True)
+        started = 0
+        time.sleep(0.001)
+"""
+
+STARTS_FIFTY_THREADS = """
+import threading
+for _ in range(4):
+    done = threading.Barrier(51)
+    for _ in range(50): threading.Thread(target=done.wait).start()
+    done.wait()
+print("fine")
+"""
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_program_cannot_take_the_threads_of_its_neighbours(level: str) -> None:
+    with Sandbox(level, workers=2) as sandbox, ThreadPoolExecutor(1) as threads:
+        try:
+            assert prints_one(sandbox)
+        except SandboxUnavailableError as error:
+            pytest.skip(str(error))
+        before = {each.pid for each in descendants()}
+        greedy = threads.submit(sandbox.run, STARTS_THREADS_WITHOUT_END, timeout_s=4)
+        most = 0
+
+        def is_full() -> bool:
+            nonlocal most
+            found = [each.num_threads() for each in descendants() if each.pid not in before and each.is_running()]
+            most = max([most, *found])
+            return most >= 200
+
+        assert eventually(is_full)
+        neighbour = sandbox.run(STARTS_FIFTY_THREADS, timeout_s=SLOW_MACHINE_S)
+        assert (neighbour.status, neighbour.stdout) == ("ok", "fine\n"), neighbour
+        assert greedy.result().status == "timeout"
+        assert sum(map(int, greedy.result().stdout.split()[1:])) <= 512
+
+
 def test_a_forgotten_sandbox_ends_its_servers() -> None:
     sandbox = Sandbox(workers=1)
     assert prints_one(sandbox)

@@ -234,7 +234,7 @@ TASK = Task(
     compose=weighted_sum(invalid=NO_PROGRAM),
     max_completion_length=512,
     default_model="code-tiny",
-    timeout_s=INPUTS * longest_run_s(MAX_TIMEOUT_S) + 15,  # the sandbox's own limits come first
+    timeout_s=2 * INPUTS * longest_run_s(MAX_TIMEOUT_S) + 15,  # the sandbox's own limits come first
     on_timeout="fail",
     conditions=conditions,
 )

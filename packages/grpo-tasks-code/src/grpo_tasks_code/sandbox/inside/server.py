@@ -127,6 +127,8 @@ class Server:
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
         self._poll.register(self._wake, select.POLLIN)
+        if confinement.threads is not None:
+            self._poll.register(confinement.threads.fd, select.POLLIN)
         gc.collect()
         gc.freeze()  # a collection in a child would otherwise copy every page that holds an object
 
@@ -170,6 +172,9 @@ class Server:
             ready = dict(self._poll.poll())
             if self._wake in ready:
                 os.read(self._wake, 4096)
+            threads = self._confinement.threads
+            if threads is not None and threads.fd in ready:
+                threads.answer()
             if self._control.fileno() in ready:
                 received = self._receive()
                 if received is None or received[0].number == number:
