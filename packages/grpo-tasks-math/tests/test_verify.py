@@ -18,7 +18,7 @@ CORRECT, WRONG, UNPARSABLE = Verdict.CORRECT, Verdict.WRONG, Verdict.UNPARSABLE
 def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails a test whose answers are not decided exactly."""
 
-    def refuse(gold: str, answer: str, timeout_s: float) -> bytes:
+    def refuse(gold: str, answer: str, *_: object) -> bytes:
         raise AssertionError(f"{gold!r} against {answer!r} went to the symbolic engine")
 
     monkeypatch.setattr(pool, "check", refuse)

@@ -65,7 +65,7 @@ HOSTILE = {
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 @pytest.mark.parametrize("form", ["%s", "\\boxed{%s}", "<answer>%s</answer>", "The answer is %s."])
 def test_hostile_text_is_read_in_bounded_time(text: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "check", lambda gold, answer, timeout_s: symbolic.UNPARSABLE)
+    monkeypatch.setattr(pool, "check", lambda *_: symbolic.UNPARSABLE)
     begin = time.perf_counter()
     assert verify("42", form % text) in (Verdict.WRONG, Verdict.UNPARSABLE)
     assert time.perf_counter() - begin < SECONDS
@@ -97,7 +97,7 @@ anything = st.one_of(
 @example(gold="\\frac{}{}", completion="\\boxed{\\frac{}{}}")
 def test_any_text_gets_a_verdict_and_equality_is_reflexive(gold: str, completion: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool, "check", lambda gold, answer, timeout_s: symbolic.UNPARSABLE)
+        patch.setattr(pool, "check", lambda *_: symbolic.UNPARSABLE)
         assert verify(gold, completion) in tuple(Verdict)
     value = extract(completion)
     if value is not None:
