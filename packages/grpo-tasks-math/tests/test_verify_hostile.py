@@ -40,6 +40,9 @@ HOSTILE = {
     "hashes": "#" * N,
     "headings": "#### x\n" * (N // 7),
     "phrases": "answer is " * (N // 10),
+    "open spans": "\\(5" * (N // 3),
+    "final answers": "\\boxed{5} final answer " * (N // 22),
+    "decimal commas": "1.234,5" * (N // 7),
     "near phrases": ("answer" + "x" * 59) * (N // 65),
     "fractions": "\\frac{1}" * (N // 8),
     "roots": "√" * N,
@@ -68,6 +71,7 @@ def test_hostile_text_is_read_in_bounded_time(text: str, form: str, monkeypatch:
     monkeypatch.setattr(pool, "check", lambda *_: symbolic.UNPARSABLE)
     begin = time.perf_counter()
     assert verify("42", form % text) in (Verdict.WRONG, Verdict.UNPARSABLE)
+    assert verify("42", form % text, decimals="comma") in (Verdict.WRONG, Verdict.UNPARSABLE)
     assert time.perf_counter() - begin < SECONDS
 
 

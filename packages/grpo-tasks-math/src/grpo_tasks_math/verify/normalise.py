@@ -130,11 +130,11 @@ def clean(text: str) -> str:
     text = to_ascii(text)
     if "\\" in text:
         text = _clean_latex(text)
+    if "<=" in text or ">=" in text:
+        text = text.replace("<=", "\\le ").replace(">=", "\\ge ")
     text = _strip_dollars(_SPACES.sub(" ", text).strip())
     if "{" in text:
         text = _GROUP_COMMA.sub(",", text)
-    if "<=" in text or ">=" in text:
-        text = text.replace("<=", "\\le ").replace(">=", "\\ge ")
     if "sqrt" in text:
         text = _ROOT_PLAIN.sub(lambda root: f"\\sqrt{{{root[1]}}}" if root[1] else "\\sqrt", text)
     if "^" in text:

@@ -182,16 +182,14 @@ def _last_number(text: str) -> Value | None:
     return None
 
 
-_SPAN = re.compile(r"\$\$([^$]{1,300})\$\$|\$([^$\n]{1,300})\$|\\\((.{1,300}?)\\\)|\\\[(.{1,300}?)\\\]", re.DOTALL)
+_SPAN = re.compile(r"\$\$[^$]{1,300}\$\$|\$[^$\n]{1,300}\$|\\\(.{1,300}?\\\)|\\\[.{1,300}?\\\]", re.DOTALL)
 
 
 def _span_around(text: str, number: re.Match[str]) -> Value | None:
     """Read the formula that the last number stands in: in "so $x > 5$ holds" it is no 5."""
     for span in _SPAN.finditer(text):
         if span.start() <= number.start() and number.end() <= span.end():
-            # Behind one formula that it is joined to, it is one of several answers.
-            is_joined = _JOINED.search(text, max(0, span.start() - 16), span.start()) is not None
-            return None if is_joined else _mathematics(next(filter(None, span.groups())))
+            return _final_formula(text[: span.end()])
     return None
 
 
