@@ -10,7 +10,7 @@ from typing import Protocol, get_args
 from grpo_tasks_code.sandbox.arguments import Limits
 from grpo_tasks_code.sandbox.candidate import Candidate, verdict_without_answer
 from grpo_tasks_code.sandbox.errors import ServerError
-from grpo_tasks_code.sandbox.execution import Execution, TestResult, TestStatus
+from grpo_tasks_code.sandbox.execution import Execution, TestResult, TestStatus, readable
 from grpo_tasks_code.sandbox.inside import wire
 from grpo_tasks_code.sandbox.inside.values import decode
 from grpo_tasks_code.sandbox.job import Job
@@ -148,7 +148,7 @@ def result_of(verdicts: Sequence[Verdict], execution: Execution) -> TestResult:
     """What the caller gets."""
     statuses = [status for status, _ in verdicts]
     per_test = [status == "passed" for status in statuses]
-    reasons = [reason[:_MAX_REASON_CHARS] for _, reason in verdicts]
+    reasons = [readable(reason[:_MAX_REASON_CHARS])[:_MAX_REASON_CHARS] for _, reason in verdicts]
     return TestResult(sum(per_test), len(per_test), per_test, statuses, reasons, execution.level, execution)
 
 
