@@ -22,7 +22,7 @@ _FIRST_TO_DIE = "1000"
 """For the kernel, which takes the largest of those that have the most."""
 
 
-def main(control_fd: int, level: LevelName, parent: int, restricted_path: str, box: str) -> None:
+def main(control_fd: int, level: LevelName, parent: int, restricted_path: str, box: str, cgroup: str) -> None:
     """Serve on a descriptor, at a level, for a parent.
 
     Args:
@@ -31,11 +31,15 @@ def main(control_fd: int, level: LevelName, parent: int, restricted_path: str, b
         parent: Who asks.
         restricted_path: Where RestrictedPython lies, if it is to be loaded.
         box: For L1, a folder that programs may write to.
+        cgroup: The folder of a control group to join, if there is one.
     """
     control = socket.socket(fileno=control_fd)
     control.set_inheritable(False)
     _reset_signals()
     try:
+        if cgroup:
+            with contextlib.suppress(OSError):  # it may be closed to us: the limits of each process hold in any case
+                Path(cgroup, "cgroup.procs").write_text("0", encoding="ascii")
         policy = _load(parent, restricted_path)
         confinement = prepare(level, library.folders(), box)
         confinement.settle()
