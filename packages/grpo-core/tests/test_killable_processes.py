@@ -160,6 +160,35 @@ def test_two_hundred_deaths_leak_nothing() -> None:
         assert not [child for child in children() if child.status() == psutil.STATUS_ZOMBIE]
 
 
+def test_a_spare_that_was_there_before_the_hang_answers_after_it() -> None:
+    with pool() as workers:
+        workers.warm()
+        for hang in range(3):
+            assert eventually(lambda: len(children()) == 2)  # also after a hang: never more than one
+            began = time.time()
+            assert workers.submit(b"spin:%d" % hang, 1.0).result().status == "timeout"
+            assert psutil.Process(pid_of(workers)).create_time() < began
+
+
+def test_a_spare_does_no_work_until_it_is_needed() -> None:
+    with pool(2) as workers:
+        workers.warm()
+        assert eventually(lambda: len(children()) == 3)
+        busy = [workers.submit(b"sleep:0.5", ENOUGH_S) for _ in range(2)]
+        third = workers.submit(b"pid:", ENOUGH_S)
+        time.sleep(0.2)
+        assert not third.done()  # two workers were asked for
+        assert [future.result().status for future in busy] == ["ok", "ok"]
+        known = {int(third.result().value)} | {pid_of(workers) for _ in range(5)}
+        assert len(known) <= 2
+
+
+def test_the_spare_comes_by_itself_to_a_pool_that_stays() -> None:
+    with pool() as workers:
+        assert workers.submit(b"echo:", ENOUGH_S).result().status == "ok"
+        assert eventually(lambda: len(children()) == 2)
+
+
 def test_a_closed_pool_leaves_no_descriptor_and_no_process() -> None:
     before = psutil.Process().num_fds(), len(children())
     for _ in range(5):
