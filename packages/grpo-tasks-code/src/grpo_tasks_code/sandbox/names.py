@@ -48,8 +48,9 @@ def given(tree: ast.Module) -> frozenset[str]:
 
 
 def _globals(tree: ast.Module) -> tuple[frozenset[str], frozenset[str]]:
-    # Not those of annotations, which nobody evaluates.
-    tables = [symtable.symtable(f"from __future__ import annotations\n{ast.unparse(tree)}", "<test>", "exec")]
+    text = ast.unparse(tree)
+    # Not the names in annotations, which nobody evaluates.
+    tables = [symtable.symtable(f"from __future__ import annotations\n{text}", "<test>", "exec")]
     read: set[str] = set()
     made: set[str] = set()
     for table in tables:
@@ -61,7 +62,8 @@ def _globals(tree: ast.Module) -> tuple[frozenset[str], frozenset[str]]:
                     read.add(symbol.get_name())
                 if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace():
                     made.add(symbol.get_name())
-    made -= {"annotations"} - bound(tree)
+    if "annotations" not in text:
+        made.remove("annotations")
     return frozenset(read - made), frozenset(made)
 
 
