@@ -27,6 +27,12 @@ def start_sleeper() -> int:
     return subprocess.Popen(["sleep", "600"]).pid
 
 
+def escape(log: str) -> None:
+    """Start processes that leave the worker's session: one at once, and one that forks twice as daemons do."""
+    note(log, subprocess.Popen(["sleep", "600"], start_new_session=True).pid)
+    subprocess.run(["/bin/sh", "-c", f"setsid sh -c 'sleep 600 & echo $! >> \"{log}\"'"], check=True)
+
+
 def note(path: str, line: object) -> None:
     with Path(path).open("a") as file:
         file.write(f"{line}\n")
@@ -48,6 +54,7 @@ def verbs(argument: str) -> dict[str, object]:
         "power": lambda: pow(3, 10**9),
         "fork": lambda: os.fork() and "parent",
         "fork_exit": lambda: "parent" if os.fork() else sys.exit("child"),
+        "fork_twice": lambda: subprocess.run(["/bin/sh", "-c", "true &"], check=True),
         "die": lambda: os._exit(3),
         "die_once": lambda: die_once(argument),
         "segfault": lambda: ctypes.string_at(0),
@@ -62,6 +69,10 @@ def verbs(argument: str) -> dict[str, object]:
         "long": lambda: "x" * int(argument),
         "sleeper": lambda: note(argument, start_sleeper()),
         "sleeper_spin": lambda: (note(argument, start_sleeper()), spin()),
+        "escape": lambda: escape(argument),
+        "escape_spin": lambda: (escape(argument), spin()),
+        "escape_die": lambda: (escape(argument), os._exit(3)),
+        "escape_pid": lambda: (escape(argument), os.getpid())[1],
         "forked_die": lambda: (note(argument, fork_sleeper()), os._exit(3)),
         "pid_power": lambda: (note(argument, os.getpid()), note(argument, start_sleeper()), pow(3, 10**9)),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -75,6 +76,31 @@ def test_what_a_worker_started_dies_with_it(end: str, tmp_path: Path) -> None:
         assert eventually(lambda: not is_running(grandchild))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="without a keeper, only the worker's own process group is ended")
+@pytest.mark.parametrize("end", ["timeout", "crash", "close", "killed", "trainer killed", "trainer killed while busy"])
+def test_processes_in_sessions_of_their_own_end_with_their_worker(end: str, tmp_path: Path) -> None:
+    log = tmp_path / "pids"
+    if end.startswith("trainer"):
+        verb = "escape_spin" if "busy" in end else "escape"
+        script = start_script(f'workers.submit(b"{verb}:{log}", 600)\ntime.sleep(600)')
+        assert all(map(is_running, noted(log, 2)))
+        script.kill()
+        script.communicate()
+    else:
+        with pool() as workers:
+            if end == "timeout":
+                assert workers.submit(f"escape_spin:{log}".encode(), 1.0).result().status == "timeout"
+            elif end == "crash":
+                assert workers.submit(f"escape_die:{log}".encode(), ENOUGH_S).result().status == "crashed"
+            else:
+                worker = int(workers.submit(f"escape_pid:{log}".encode(), ENOUGH_S).result().value)
+                assert all(map(is_running, noted(log, 2)))  # they live as long as their worker
+                if end == "killed":
+                    os.kill(worker, signal.SIGKILL)
+                    assert eventually(lambda: not any(map(is_running, noted(log, 2))))
+    assert eventually(lambda: not any(map(is_running, noted(log, 4 if end == "crash" else 2))))
+
+
 def test_a_death_is_noticed_though_a_forked_child_holds_the_socket(tmp_path: Path) -> None:
     log = tmp_path / "pids"
     with pool() as workers:
@@ -135,6 +161,46 @@ def test_two_hundred_deaths_leak_nothing() -> None:
         assert not [child for child in children() if child.status() == psutil.STATUS_ZOMBIE]
 
 
+def worker_pids() -> set[int]:
+    """The workers of all pools: each is the only child of its keeper."""
+    found = set()
+    for keeper in children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found |= {child.pid for child in keeper.children() if child.status() != psutil.STATUS_ZOMBIE}
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="keepers are Linux's")
+def test_a_spare_that_was_there_before_the_hang_answers_after_it() -> None:
+    with pool() as workers:
+        workers.warm()
+        for hang in range(3):
+            assert eventually(lambda: len(worker_pids()) == 2)
+            before = worker_pids()
+            assert workers.submit(b"spin:%d" % hang, 1.0).result().status == "timeout"
+            assert pid_of(workers) in before
+            assert eventually(lambda before=before: len(worker_pids() & before) == 1)  # the one that hung is gone
+
+
+def test_a_spare_does_no_work_until_it_is_needed() -> None:
+    with pool(2) as workers:
+        workers.warm()
+        assert eventually(lambda: len(children()) == 3)
+        busy = [workers.submit(b"sleep:0.5", ENOUGH_S) for _ in range(2)]
+        third = workers.submit(b"pid:", ENOUGH_S)
+        time.sleep(0.2)
+        assert not third.done()  # two workers were asked for
+        assert [future.result().status for future in busy] == ["ok", "ok"]
+        known = {int(third.result().value)} | {pid_of(workers) for _ in range(5)}
+        assert len(known) <= 2
+
+
+def test_the_spare_comes_by_itself_to_a_pool_that_stays() -> None:
+    with pool() as workers:
+        assert workers.submit(b"echo:", ENOUGH_S).result().status == "ok"
+        assert eventually(lambda: len(children()) == 2)
+
+
 def test_a_closed_pool_leaves_no_descriptor_and_no_process() -> None:
     before = psutil.Process().num_fds(), len(children())
     for _ in range(5):
@@ -182,36 +248,38 @@ def test_a_process_that_ends_lets_idle_workers_run_their_exit_handlers(tmp_path:
     assert (tmp_path / "log").read_text() == "left in peace\n" * 2
 
 
-@pytest.mark.parametrize(
-    "guarded",
-    [
-        True,
-        pytest.param(
-            False, marks=pytest.mark.skipif(sys.platform != "linux", reason="parent-death signals are Linux's")
-        ),
-    ],
-)
-def test_workers_and_what_they_started_die_with_a_killed_trainer(guarded: bool, tmp_path: Path) -> None:
-    """By SIGKILL, while one worker is stuck in C with the interpreter lock and the other is idle.
-
-    Without the guard, the kernel still kills the workers, though not what they started.
-    """
+def test_workers_and_what_they_started_die_with_a_killed_trainer(tmp_path: Path) -> None:
+    """By SIGKILL, while one worker is stuck in C with the interpreter lock and the other is idle."""
     log = tmp_path / "pids"
     script = start_script(f'print(pid(), flush=True)\nworkers.submit(b"pid_power:{log}", 600)\ntime.sleep(600)')
     assert script.stdout is not None
     idle = int(script.stdout.readline())
     stuck, started_by_it = noted(log, 2)
     assert all(map(is_running, (stuck, started_by_it)))
-    if not guarded:
-        (guard,) = [child for child in psutil.Process(script.pid).children() if child.name() == "sh"]
-        guard.kill()
     script.kill()
     script.communicate()
-    assert eventually(lambda: not any(map(is_running, (idle, stuck))))
-    if guarded:
-        assert eventually(lambda: not is_running(started_by_it))
-    else:
-        os.kill(started_by_it, signal.SIGKILL)
+    assert eventually(lambda: not any(map(is_running, (idle, stuck, started_by_it))))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="keepers are Linux's")
+def test_a_worker_dies_with_its_keeper() -> None:
+    with pool() as workers:
+        worker = pid_of(workers)
+        keeper = psutil.Process(worker).parent()
+        assert keeper is not None and keeper.ppid() == os.getpid()
+        keeper.kill()
+        assert eventually(lambda: not is_running(worker))
+        assert pid_of(workers) != worker
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="keepers are Linux's")
+def test_what_detached_processes_leave_is_collected_while_their_worker_lives() -> None:
+    with pool() as workers:
+        keeper = psutil.Process(pid_of(workers)).parent()
+        assert keeper is not None
+        for index in range(5):
+            assert workers.submit(b"fork_twice:%d" % index, ENOUGH_S).result().status == "ok"
+        assert eventually(lambda: len(keeper.children()) == 1)
 
 
 def test_ctrl_c_reaches_the_trainer_only() -> None:

@@ -117,6 +117,8 @@ def test_every_row_is_held_out_and_no_other_split_exists(task: BoundTask) -> Non
         ({"entry_point": "sum"}, "it does not define sum"),
         ({"entry_point": "to tal"}, "no name of a function"),
         ({"test": None}, "test: text"),
+        ({"test": "def check(candidate):\n    candidate([1])\n"}, "rows.jsonl:1: test 0 asserts nothing"),
+        ({"test": "def check(candidate):\n    assert candidate([1]).equals(1)\n"}, "asks the program whether"),
         ({"canonical_solution": "x" * 70_000}, "at most 65536 characters"),
     ],
 )

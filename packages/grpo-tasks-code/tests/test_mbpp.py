@@ -189,6 +189,9 @@ def test_shots_are_problems_that_are_in_no_split(tmp_path: Path) -> None:
         ({"challenge_test_list": [1]}, "mbpp.jsonl:1: challenge_test_list: a list of texts"),
         ({"code": "x" * 70_000}, "code: more than"),
         ({"test_list": ["assert True"] * 101}, "at most 100 texts"),
+        ({"test_list": ["assert f(1) == 1", "f(2)"]}, "mbpp.jsonl:1: test 1 asserts nothing"),
+        ({"test_list": ["assert f(1).equals(1)"]}, "test 0 cannot be judged: .* asks the program"),
+        ({"test_setup_code": "x ="}, "setup is not Python"),
     ],
 )
 def test_a_record_that_does_not_fit_is_named(tmp_path: Path, changed: dict[str, Any], message: str) -> None:

@@ -30,7 +30,7 @@ def corpus(kind: str, level: str) -> tuple[int, list[list[str]]]:
 
 
 @pytest.mark.parametrize("level", ["L3", "L2"])
-@pytest.mark.parametrize(("kind", "least"), [("attacks", 200), ("hacks", 60), ("programs", 50)])
+@pytest.mark.parametrize(("kind", "least"), [("attacks", 200), ("hacks", 85), ("tested", 90), ("programs", 50)])
 def test_nothing_leaks_and_everything_honest_runs(kind: str, least: int, level: str) -> None:
     try:
         with Sandbox(level) as sandbox:
@@ -44,7 +44,7 @@ def test_nothing_leaks_and_everything_honest_runs(kind: str, least: int, level: 
 
 def test_the_size_of_the_corpus() -> None:
     sizes = {path.stem: len(tomllib.loads(path.read_text(encoding="utf-8"))) for path in CORPUS.glob("*.toml")}
-    assert sum(size for name, size in sizes.items() if name.startswith("attacks")) + sizes["hacks"] >= 250
+    assert sum(size for name, size in sizes.items() if name.startswith(("attacks", "hacks"))) >= 300
     assert sizes["programs"] >= 55
 
 

@@ -8,10 +8,11 @@ from grpo_tasks_code.sandbox.doctor import diagnose
 
 
 def test_what_the_doctor_says_here() -> None:
-    level, speed = diagnose()
+    level, groups, speed = diagnose()
     assert isinstance(level, Diagnosis)
     assert (level.name, level.status) == ("sandbox", "ok" if level.text.startswith("L3") else "warn")
     assert "no host files" in level.text or "opens no host file" in level.text
+    assert (groups.status, "control groups" in groups.text) == ("ok", True)
     assert (speed.status, speed.text.split()[-1]) == ("ok", "ms")
 
 
@@ -41,8 +42,8 @@ def test_a_weaker_level_is_a_warning_that_says_why(monkeypatch: pytest.MonkeyPat
     level = Level("L2", "landlock", "some", "the strongest …; L3 namespaces: clone: Operation not permitted")
     works = Execution("ok", "42\n", "", 0.0, 0.0, "L2")
     monkeypatch.setattr(doctor, "default_executor", lambda: Fake(level, works))
-    first, second = diagnose()
-    assert (first.status, second.status) == ("warn", "ok")
+    first, _, last = diagnose()
+    assert (first.status, last.status) == ("warn", "ok")
     assert "L3 namespaces: clone" in first.text
 
 

@@ -28,9 +28,11 @@ from grpo_tasks_code.sandbox.inside.seccomp import (
     OWN_FILES,
     OWN_PID,
     RETURN,
+    Instruction,
     assemble,
 )
 from grpo_tasks_code.sandbox.inside.syscalls import AUDIT_ARCH, Machine, number
+from grpo_tasks_code.sandbox.inside.threads import ASK, questions
 
 X86_64, AARCH64 = 0xC000003E, 0xC00000B7
 EPERM = ERRNO | errno.EPERM
@@ -38,8 +40,12 @@ MACHINES: list[Machine] = ["x86_64", "aarch64"]
 
 
 def verdict(machine: Machine, call: int, *arguments: int, own_files: bool = False, arch: int | None = None) -> int:
-    """What the kernel would do: runs the filter on a `struct seccomp_data`."""
-    program = assemble(machine, own_files=own_files)
+    """What the kernel would do."""
+    return result_of(assemble(machine, own_files=own_files), machine, call, *arguments, arch=arch)
+
+
+def result_of(program: list[Instruction], machine: Machine, call: int, *arguments: int, arch: int | None = None) -> int:
+    """Runs a filter on a `struct seccomp_data`."""
     arguments += (0,) * (6 - len(arguments))
     data = struct.pack("<iIQ6Q", call, AUDIT_ARCH[machine] if arch is None else arch, 0, *arguments)
     accumulator, at = 0, 0
@@ -183,3 +189,17 @@ def test_the_way_to_a_verdict_is_short() -> None:
     # Installing runs the filter once for each number; by halving, 9 steps of two and a block.
     for machine in MACHINES:
         assert len(assemble(machine, own_files=True)) < 4096  # BPF_MAXINSNS
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_only_threads_are_asked_about(machine: Machine) -> None:
+    clone = number("clone", machine)
+    assert clone is not None
+    threads, fork = 0x3D0F00, 17  # the C library's flags; SIGCHLD
+    program = questions(machine)
+    assert result_of(program, machine, clone, threads) == ASK
+    assert result_of(program, machine, clone, threads | 1 << 32) == ASK
+    assert result_of(program, machine, clone, fork) == ALLOW
+    assert result_of(program, machine, clone, threads, arch=0x40000003) == ALLOW  # i386's: the other filter kills it
+    for other in {*range(500)} - {clone}:
+        assert result_of(program, machine, other, threads) == ALLOW

@@ -115,7 +115,10 @@ def starving(sandbox: Sandbox) -> Iterator[Sandbox]:
 COMPUTES_2_S = "import time\nwhile time.process_time() < 2: pass\ndef f(n): return n\n"
 
 
-def test_a_program_that_others_keep_from_running_is_not_at_fault(starving: Sandbox) -> None:
+def test_a_program_that_others_keep_from_running_is_not_at_fault(
+    starving: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpo_tasks_code.sandbox.arguments.PATIENCE_S", 0.0)
     execution = starving.run(COMPUTES_2_S, timeout_s=0.2)
     assert execution.status == "sandbox_error"
     assert "the machine is too busy" in execution.stderr
@@ -143,12 +146,13 @@ class Counted:
 
 
 def test_time_that_others_took_is_given_back(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = Counted(monkeypatch, 0.0, 0.7)
+    counted = Counted(monkeypatch, 0.0, 30.0)
     execution = sandbox.run("import time; time.sleep(0.8); print(1)", timeout_s=0.4)
     assert (execution.status, execution.stdout, len(counted.programs)) == ("ok", "1\n", 1)
 
 
 def test_a_starved_program_is_run_twice(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_tasks_code.sandbox.arguments.PATIENCE_S", 0.0)
     counted = Counted(monkeypatch, 0.0, 900.0)
     assert sandbox.run("while True: pass", timeout_s=0.2).status == "sandbox_error"
     assert len(counted.programs) == 2
@@ -173,6 +177,55 @@ def test_a_caller_that_looks_late_finds_what_was_done_in_time(
 
     monkeypatch.setattr(job.Job, "_begin", slow)
     assert sandbox.run("print(1)", timeout_s=0.2).status == "ok"
+
+
+STARTS_THREADS_WITHOUT_END = """
+import os, threading, time
+threading.stack_size(32768)
+started = 0
+print("begun", flush=True)
+while True:
+    try:
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+        started += 1
+    except RuntimeError:
+        if started: print(started, flush=True)
+        started = 0
+        time.sleep(0.001)
+"""
+
+STARTS_FIFTY_THREADS = """
+import threading
+for _ in range(4):
+    done = threading.Barrier(51)
+    for _ in range(50): threading.Thread(target=done.wait).start()
+    done.wait()
+print("fine")
+"""
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_program_cannot_take_the_threads_of_its_neighbours(level: str) -> None:
+    with Sandbox(level, workers=2) as sandbox, ThreadPoolExecutor(1) as threads:
+        try:
+            assert prints_one(sandbox)
+        except SandboxUnavailableError as error:
+            pytest.skip(str(error))
+        before = {each.pid for each in descendants()}
+        greedy = threads.submit(sandbox.run, STARTS_THREADS_WITHOUT_END, timeout_s=4)
+        most = 0
+
+        def is_full() -> bool:
+            nonlocal most
+            found = [each.num_threads() for each in descendants() if each.pid not in before and each.is_running()]
+            most = max([most, *found])
+            return most >= 200
+
+        assert eventually(is_full)
+        neighbour = sandbox.run(STARTS_FIFTY_THREADS, timeout_s=SLOW_MACHINE_S)
+        assert (neighbour.status, neighbour.stdout) == ("ok", "fine\n"), neighbour
+        assert greedy.result().status == "timeout"
+        assert sum(map(int, greedy.result().stdout.split()[1:])) <= 512
 
 
 def test_a_forgotten_sandbox_ends_its_servers() -> None:

@@ -22,16 +22,18 @@ from grpo_tasks_code.sandbox import Execution, Executor, Level, Sandbox, Sandbox
 from grpo_tasks_code.sandbox import level as level_here
 from grpo_tasks_code.sandbox.remote import HttpExecutor, SandboxServer
 
-TOKEN = "a token"
+TOKEN = "a-token-☃"
 SLOW_MACHINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     with Sandbox(workers=2) as sandbox, SandboxServer(sandbox, TOKEN, port=0) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.address
         server.shutdown()
+        thread.join()
 
 
 @pytest.fixture
@@ -203,7 +205,8 @@ def ask(address: str, path: str, body: bytes, **headers: str) -> int:
     import http.client
 
     connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
-    connection.request("POST", path, body, {"Authorization": f"Bearer {TOKEN}", **headers})
+    always = {"Authorization": f"Bearer {TOKEN}".encode(), "Content-Type": "application/json"}
+    connection.request("POST", path, body, {**always, **headers})
     status = connection.getresponse().status
     connection.close()
     return status
@@ -213,12 +216,11 @@ def test_requests_that_are_none_are_refused(address: str) -> None:
     assert ask(address, "/level", b"{}") == 200
     assert ask(address, "/prefix/level", b"{}") == 200  # behind a proxy
     assert ask(address, "/run", b'{"code": "pass"}') == 200
+    assert ask(address, "/", b"{}") == ask(address, "/stop", b"{}") == ask(address, "/run/", b"[]") == 404
     for path, body in {
-        "/": b"{}",
-        "/stop": b"{}",
         "/run": b"",
         "/run?": b"not json",
-        "/run/": b"[]",
+        "/level": b"[]",
         "//run": b'{"code": 5}',
         "/a/run": b'{"code": "pass", "cancellation": 1}',
         "/b/run": b'{"code": "pass", "timeout_s": "x"}',
@@ -228,7 +230,7 @@ def test_requests_that_are_none_are_refused(address: str) -> None:
     }.items():
         assert ask(address, path, body) == 400, (path, body[:50])
     assert ask(address, "/run", b'{"code": "pass"}', Authorization="Bearer \xff") == 401
-    assert ask(address, "/run", b"{}", **{"Content-Length": "-5"}) == 413
+    assert ask(address, "/run", b"{}", **{"Content-Length": "-5"}) == 400
     assert ask(address, "/run", b"{}", **{"Content-Length": "99999999999"}) == 413
 
 
@@ -240,7 +242,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
             assert process.stderr is not None
             assert process.stderr.readline().startswith(level_here().name)
             address = process.stderr.readline().split()[-1]
-            assert HttpExecutor(f"http://{address}", TOKEN).run("print(1)", timeout_s=SLOW_MACHINE_S).stdout == "1\n"
+            assert HttpExecutor(address, TOKEN).run("print(1)", timeout_s=SLOW_MACHINE_S).stdout == "1\n"
         finally:
             process.terminate()
 

@@ -308,3 +308,21 @@ def test_tests_that_cannot_be_meant(sandbox: Sandbox) -> None:
             sandbox.run_tests("def f(n): return n", tests)
     with pytest.raises(UserError, match="timeout_s"):
         run_tests("def f(n): return n", ["assert f(1)"], 0)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f(n): raise ValueError(WORDS)",
+        "class Odd: pass\nOdd.__name__ = 'x\\x1b[2J'\ndef f(n): return Odd()",
+        "def f(n): return 0\nraise SystemExit(WORDS)",
+        "import sys\ndef f(n):\n    sys.stderr.write(WORDS); sys.stderr.flush()\n    import os; os._exit(1)",
+    ],
+)
+def test_reasons_can_be_printed(code: str) -> None:
+    words = "WORDS = '\\x1b]0;title\\x07 \\x1b[2J \\ud800 \\u202e \\r\\x00 ' + 'é' * 400 + '\\x1b' * 400\n"
+    tests = ["assert f(1) == 1", "assert f(1) != 1", "assert len(f(1)) == 1"]
+    result = run_tests(words + code, tests, timeout_s=60)
+    assert result.passed == 0
+    for reason in result.reasons:
+        assert reason.isprintable() and reason.encode() and len(reason) <= 300

@@ -194,7 +194,7 @@ def test_the_hubs_train_split_lends_a_validation_part(monkeypatch: pytest.Monkey
 
 def test_a_check_that_runs_out_of_time_fails_its_completion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = task_of(tmp_path, RECORDS)
-    monkeypatch.setattr("grpo_tasks_math.verdicts.verify", lambda gold, completion: Verdict.TIMEOUT)
+    monkeypatch.setattr("grpo_tasks_math.verdicts.verify", lambda *_, **__: Verdict.TIMEOUT)
     score = task.score(" It is $\\boxed{x^2 + 3}$.", task.rows()[0])
     assert (score.value, score.fault, score.valid, score.solved) == (0.0, "", False, False)
     assert "ran out of time" in score.why

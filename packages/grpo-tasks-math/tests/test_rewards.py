@@ -31,7 +31,7 @@ def test_accuracy_is_two_or_nothing(completion: str, value: float) -> None:
     ("reward", "value"), [(accuracy, 0.0), (signed_accuracy, -1.0), (tag_pref, 0.0), (tag_math_correct, 0.0)]
 )
 def test_what_is_not_shown_to_be_right_is_wrong(reward: object, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewards, "verify", lambda gold, completion: Verdict.TIMEOUT)
+    monkeypatch.setattr(rewards, "verify", lambda *_, **__: Verdict.TIMEOUT)
     assert reward("<answer>x</answer>", "y") == value  # type: ignore[operator]  # all are (completion, gold) -> float
 
 
@@ -150,7 +150,7 @@ def test_xml_format_is_grpo_cores() -> None:
 def test_any_text_gets_a_value_in_range(completion: str, gold: str) -> None:
     # Words and numbers only: no formula, so no worker is needed.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rewards, "verify", lambda gold, completion: Verdict.WRONG)
+        patch.setattr(rewards, "verify", lambda *_, **__: Verdict.WRONG)
         assert signed_accuracy(completion, gold) in (-1.0, 0.5)
         assert tag_pref(completion, gold, w_tag=1.0) in (0.0, 1.0)
     assert 0.0 <= reasoning(completion) <= 1.0

@@ -18,7 +18,7 @@ CORRECT, WRONG, UNPARSABLE = Verdict.CORRECT, Verdict.WRONG, Verdict.UNPARSABLE
 def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails a test whose answers are not decided exactly."""
 
-    def refuse(gold: str, answer: str, timeout_s: float) -> bytes:
+    def refuse(gold: str, answer: str, *_: object) -> bytes:
         raise AssertionError(f"{gold!r} against {answer!r} went to the symbolic engine")
 
     monkeypatch.setattr(pool, "check", refuse)
@@ -253,6 +253,10 @@ def test_no_answer_is_unparsable(completion: str) -> None:
 
 
 SYMBOLIC = [
+    ("5", "Therefore $x > 5$ is the solution.", WRONG),
+    ("x > 5", "$x < 5$", WRONG),
+    ("x > 5", r"$x \ge 5$", WRONG),
+    (r"x \ge 5", r"$5 \le x$", CORRECT),
     ("-1", r"\boxed{e^{i\pi}}", CORRECT),
     (r"\frac{\sqrt{2}}{2}", r"$\frac{1}{\sqrt 2}$", CORRECT),
     (r"10\sqrt{3}", r"\boxed{10\sqrt3\text{ cm}}", CORRECT),
@@ -398,3 +402,128 @@ def test_sets_have_no_order_and_tuples_do(numbers: list[int]) -> None:
     inside = ", ".join(map(str, numbers))
     assert verify(r"\{1,-2,3,40\}", rf"\{{{inside}\}}") is CORRECT
     assert verify("(1,-2,3,40)", f"({inside})") is (CORRECT if numbers == [1, -2, 3, 40] else WRONG)
+
+
+RELATIONS = [
+    ("x >= 5", r"Therefore $x \geq 5$ is the solution.", CORRECT),
+    ("x >= 5", r"\boxed{x \geqslant 5}", CORRECT),
+    (r"x \leq 2", "Thus $x <= 2$ is our answer.", CORRECT),
+    ("x > 5", r"Therefore $x \gt 5$ is the solution.", CORRECT),
+    ("x < 3", r"We find that $x \lt 3$.", CORRECT),
+    (r"\frac{NO}{BO} = \frac{1}{3}", r"\frac{1}{3}", CORRECT),
+    ("S_{ABC}:S = 7:32", "7:32", CORRECT),
+]
+GROUPS = [
+    ("11111111100", r"\boxed{11,\! 111,\! 111,\! 100}", CORRECT),
+    ("32349", r"It is $\boxed{32,\! 349}$", CORRECT),
+    ("32349", r"It is 32,\!349", CORRECT),
+    ("32349", r"\boxed{32, 349}", WRONG),
+]
+BRACES = [
+    ("(1,3)", "${1,3}$", CORRECT),
+    ("(3,1)", "${1,3}$", WRONG),
+    ("[0,1)", "${[0,1)}$", CORRECT),
+    (r"\{1,3\}", "${3,1}$", CORRECT),
+    ("5", "${5}$", CORRECT),
+]
+BOXES = [
+    ("1, 2", r"\boxed{1}\boxed{2}", CORRECT),
+    ("2", r"\boxed{1}\boxed{2}", WRONG),
+    ("-2, 1", r"\[\boxed{-2} \quad \text{and} \quad \boxed{1}. \]", CORRECT),
+    ("1", r"\[\boxed{-2} \quad \text{and} \quad \boxed{1}. \]", WRONG),
+    ("k = 45, n = 2", r"\boxed{k = 45} \quad \text{and} \quad \boxed{n = 2}", CORRECT),
+    ("3, 4", r"\(y_1 = \boxed{3} \) and \( y_2 = \boxed{4} \)", CORRECT),
+    ("4", r"\boxed{4}, \boxed{4}", CORRECT),
+    ("840", r"could therefore be \\boxed{840}.\n\n**Final Answer**\n\\boxed{840}", CORRECT),
+    ("10455", r"$\boxed{255}$ So she has $10,455. Final Answer: The final answer is $10,455$. I hope so.", CORRECT),
+    ("255", r"$\boxed{255}$ So she has $10,455. Final Answer: The final answer is $10,455$. I hope so.", WRONG),
+    ("255", r"\boxed{255} is my final answer. I am sure that it is right.", CORRECT),
+    ("12", r"\boxed{11} no. The final answer is \"$12 $\". I hope it is correct.", CORRECT),
+]
+IN_PROSE = [
+    ("(3, 4)", "So the point $(3, 4)$ is on the circle.", CORRECT),
+    ("4", "So the point $(3, 4)$ is on the circle.", WRONG),
+    ("7", "Then $3 + 4 = 7$ apples are left", CORRECT),
+    ("20", "He has $10 and she has $20.", CORRECT),
+    ("42", "Either $41$ or $42$ of them", WRONG),
+    ("So we add $6 + 7$. Final Answer: The final answer is $13$. I hope it is correct.", "13", CORRECT),
+    ("So we add $6 + 7$. Final Answer: The final answer is $13$. I hope it is correct.", "7", WRONG),
+    ("-\\\frac{7}{4}x", "So it is $-\\\frac{7}{4}x$", CORRECT),  # a form feed: the same broken command
+]
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize(("gold", "completion", "verdict"), [*RELATIONS, *GROUPS, *BRACES, *BOXES, *IN_PROSE], ids=repr)
+def test_what_other_verifiers_read_is_read(gold: str, completion: str, verdict: Verdict) -> None:
+    assert verify(gold, completion) is verdict
+
+
+DECIMAL_COMMAS = [
+    ("1000.99", "1000,99", CORRECT),
+    ("1,22", "1.22", CORRECT),
+    ("2.74", "Soucis : 2,74 $ a..", CORRECT),
+    ("0,111", "0.111", CORRECT),
+    ("3.5", r"\boxed{3{,}5}", CORRECT),
+    ("1234.5", "1.234,5", CORRECT),
+    ("1234567", "1.234.567", CORRECT),
+    ("1234567", "1,234,567", CORRECT),
+    ("1.2", r"\boxed{1.2}", CORRECT),
+    ("(1.5, 2)", "(1,5; 2)", CORRECT),
+    ("1000.99", "1000,98", WRONG),
+    ("1234", "1,234", WRONG),
+]
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize(("gold", "completion", "verdict"), DECIMAL_COMMAS, ids=repr)
+def test_decimal_commas_are_an_option(gold: str, completion: str, verdict: Verdict) -> None:
+    assert verify(gold, completion, decimals="comma") is verdict
+
+
+def test_a_comma_separates_by_default() -> None:
+    assert verify("1000.99", "1000,99") is WRONG
+    assert verify("1, 5", "1,5") is CORRECT
+
+
+CLOSE = [
+    ("1/12", "0.0833333333333333", 1e-6, CORRECT),
+    ("1/3", "0.33", 0.01, CORRECT),  # a hundredth of the gold away, no more
+    ("1/3", "0.32", 0.01, WRONG),
+    ("0", "0.001", 0.01, WRONG),
+    ("20%", "0.2001", 0.01, CORRECT),
+    ("(1/3, 2]", "(0.333, 2]", 0.01, CORRECT),
+    ("(1/3, 2]", "(0.333, 2)", 0.01, WRONG),
+]
+CLOSE_FORMULAS = [
+    (r"\pi", "3.14159", 1e-5, CORRECT),
+    (r"\pi", "3.14", 1e-5, WRONG),
+    (r"\{\sqrt{2}, 1\}", r"\{1.4142, 1\}", 0.001, CORRECT),
+    (
+        r"\begin{pmatrix}\frac{1}{3}\\ \frac{1}{5}\end{pmatrix}",
+        r"\begin{pmatrix}0.33\\ 0.2\end{pmatrix}",
+        0.01,
+        CORRECT,
+    ),
+    (r"\begin{pmatrix}\frac{1}{3}\\ \frac{1}{5}\end{pmatrix}", r"\begin{pmatrix}0.33\\ 0.3\end{pmatrix}", 0.01, WRONG),
+    ("x", "y", 0.5, WRONG),
+]
+
+
+@pytest.mark.parametrize(("gold", "completion", "rel_tol", "verdict"), [*CLOSE, *CLOSE_FORMULAS], ids=repr)
+def test_closeness_is_an_option(gold: str, completion: str, rel_tol: float, verdict: Verdict) -> None:
+    assert verify(gold, completion, 60.0, rel_tol=rel_tol) is verdict
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.fractions(-100, 100), st.fractions(-100, 100), st.sampled_from([0.0, 0.001, 0.25]))
+def test_closeness_is_relative_to_the_gold(gold: Fraction, answer: Fraction, rel_tol: float) -> None:
+    is_close = abs(gold - answer) <= Fraction(str(rel_tol)) * abs(gold)
+    assert verify(str(gold), str(answer), rel_tol=rel_tol) is (CORRECT if is_close else WRONG)
+
+
+@pytest.mark.parametrize(
+    "option", [{"decimals": "dot"}, {"rel_tol": -0.1}, {"rel_tol": 1.0}, {"rel_tol": float("nan")}]
+)
+def test_options_are_checked(option: dict[str, object]) -> None:
+    with pytest.raises(UserError, match=next(iter(option))):
+        verify("1", "1", **option)  # type: ignore[arg-type]  # that is the mistake

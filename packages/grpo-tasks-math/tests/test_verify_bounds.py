@@ -84,7 +84,7 @@ ORDINARY = [
 
 @pytest.fixture
 def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(gold: str, answer: str, timeout_s: float) -> bytes:
+    def refuse(gold: str, answer: str, *_: object) -> bytes:
         raise AssertionError(f"{answer[:60]!r} went to the symbolic engine")
 
     monkeypatch.setattr(pool, "check", refuse)

@@ -28,7 +28,7 @@ def solutions(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", ["gsm8k_train.jsonl", "gsm8k_test_500.jsonl"])
 def test_reference_solutions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(gold: str, answer: str, timeout_s: float) -> bytes:
+    def refuse(gold: str, answer: str, *_: object) -> bytes:
         raise AssertionError((gold, answer))
 
     monkeypatch.setattr(pool, "check", refuse)

@@ -17,7 +17,7 @@ from grpo_core.data import ProceduralConfig, procedural
 from grpo_tasks_code.extraction import block_of, program_of
 from grpo_tasks_code.rewards import NO_PROGRAM
 from grpo_tasks_code.sandbox import Execution
-from grpo_tasks_code.sandbox.arguments import LONGEST_RUN
+from grpo_tasks_code.sandbox.arguments import longest_run_s
 from grpo_tasks_code.sandboxed import MIN_MEMORY_MIB, conditions, outcome_of, run_program
 
 INPUTS = 3
@@ -234,7 +234,7 @@ TASK = Task(
     compose=weighted_sum(invalid=NO_PROGRAM),
     max_completion_length=512,
     default_model="code-tiny",
-    timeout_s=INPUTS * LONGEST_RUN * MAX_TIMEOUT_S + 15,  # the sandbox's own limits come first
+    timeout_s=2 * INPUTS * longest_run_s(MAX_TIMEOUT_S) + 15,  # the sandbox's own limits come first
     on_timeout="fail",
     conditions=conditions,
 )

@@ -14,7 +14,7 @@ from grpo_tasks_code.programs.faults import break_program
 from grpo_tasks_code.programs.generator import KINDS, LEVELS, generate
 from grpo_tasks_code.rewards import NO_PROGRAM
 from grpo_tasks_code.sandbox import Execution
-from grpo_tasks_code.sandbox.arguments import LONGEST_RUN
+from grpo_tasks_code.sandbox.arguments import longest_run_s
 from grpo_tasks_code.sandboxed import MIN_MEMORY_MIB, conditions, outcome_of, run_program
 
 PROMPT = "Write a complete, runnable Python program that prints something. Answer in a ```python block.\n"
@@ -179,8 +179,7 @@ TASK = Task(
     solved=solved,
     max_completion_length=512,
     default_model="code-tiny",
-    timeout_s=LONGEST_RUN * MAX_TIMEOUT_S
-    + 15,  # the sandbox's own limit comes first, so that a slow program is named as what it is
+    timeout_s=longest_run_s(MAX_TIMEOUT_S) + 15,  # the sandbox's own limits come first, and name what is slow
     on_timeout="fail",
     demos=demos,
     exempt={"split": "there is one prompt"},

@@ -12,8 +12,8 @@ from pydantic import Field
 from grpo_core import Row, Task, reward
 from grpo_core.data import DatasetConfig, read_rows
 from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of, program_of
-from grpo_tasks_code.sandbox import TestResult
-from grpo_tasks_code.sandbox.arguments import LONGEST_RUN
+from grpo_tasks_code.sandbox import TestResult, check_tests
+from grpo_tasks_code.sandbox.arguments import longest_run_s
 from grpo_tasks_code.sandboxed import MIN_MEMORY_MIB, conditions, run_against_tests
 
 HUB = "openai/openai_humaneval"
@@ -74,7 +74,7 @@ def _row(record: Mapping[str, Any]) -> HumanEvalRow:
         raise ValueError(f"entry_point: {texts['entry_point']!r} is no name of a function")
     if _definition(texts["entry_point"]).search(texts["prompt"]) is None:
         raise ValueError(f"prompt: it does not define {texts['entry_point']}")
-    return HumanEvalRow(
+    row = HumanEvalRow(
         id=texts["task_id"],
         start=texts["prompt"],
         check=texts["test"],
@@ -82,6 +82,8 @@ def _row(record: Mapping[str, Any]) -> HumanEvalRow:
         gold=block_of(texts["prompt"] + texts["canonical_solution"].rstrip()),
         difficulty=float(sum(bool(line.strip()) for line in texts["canonical_solution"].splitlines())),
     )
+    check_tests([row.check], setup=_given(row), entry_point=row.entry_point)
+    return row
 
 
 def prompt(row: HumanEvalRow) -> str:
@@ -165,8 +167,7 @@ TASK = Task(
     config=HumanEvalConfig,
     row=HumanEvalRow,
     max_completion_length=512,
-    timeout_s=LONGEST_RUN * MAX_TIMEOUT_S
-    + 30,  # the sandbox's own limits come first, so that a slow program is named as such
+    timeout_s=longest_run_s(MAX_TIMEOUT_S) + 30,  # the sandbox's own limits come first, and name what is slow
     on_timeout="fail",
     exempt={"split": "a test set: all of it is held out"},
     conditions=conditions,

@@ -7,6 +7,7 @@ from typing import Literal
 
 from grpo_core import InfrastructureError
 from grpo_tasks_code.sandbox import Execution, TestResult, level, run, run_tests
+from grpo_tasks_code.sandbox.execution import readable
 
 Outcome = Literal["output", "silent", "syntax_error", "runtime_error", "timeout"]
 """How a program ended: it ran and printed something, or nothing but white space, or it did not run to its end."""
@@ -73,4 +74,4 @@ def conditions() -> dict[str, str]:
 def _check(execution: Execution) -> None:
     if execution.status == "sandbox_error":
         reason = execution.stderr.strip().splitlines()[-1:] or ["no reason given"]
-        raise InfrastructureError(f"the sandbox failed: {reason[0]}")
+        raise InfrastructureError(f"the sandbox failed: {readable(reason[0])}")

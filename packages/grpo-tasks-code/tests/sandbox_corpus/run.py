@@ -224,7 +224,7 @@ def run_attacks(level: str, leaks: Leaks) -> int:
 
 
 def run_hacks(level: str, leaks: Leaks) -> int:
-    hacks = load("hacks")
+    hacks = load("hacks", "hacks_of_tests")
 
     def hack(item: tuple[str, dict[str, Any]]) -> None:
         name, entry = item
@@ -238,7 +238,8 @@ def run_hacks(level: str, leaks: Leaks) -> int:
             entry_point=entry.get("entry_point"),
         )
         if result.passed or "sandbox_error" in result.statuses or len(result.per_test) != len(tests):
-            leaks.note(name, (result.statuses, result.reasons, result.execution))
+            found = zip(tests, result.statuses, result.reasons, strict=False)
+            leaks.note(name, [each for each in found if each[1] in ("passed", "sandbox_error")] or result)
 
     with Sandbox(level, workers=WORKERS) as sandbox, ThreadPoolExecutor(WORKERS) as threads:
         list(threads.map(hack, hacks.items()))
@@ -246,6 +247,21 @@ def run_hacks(level: str, leaks: Leaks) -> int:
         if honest.passed != len(ANSWER_TESTS):
             leaks.note("an honest solution", honest)
     return len(hacks)
+
+
+def run_tested(level: str, leaks: Leaks) -> int:
+    tested = load("tests_of_honest_programs")
+
+    def test(item: tuple[str, dict[str, Any]]) -> None:
+        name, entry = item
+        result = sandbox.run_tests(entry["code"], entry["tests"], LONG_S, setup=entry.get("setup", ""))
+        for test, status, reason in zip(entry["tests"], result.statuses, result.reasons, strict=True):
+            if status != "passed":
+                leaks.note(name, (test, status, reason))
+
+    with Sandbox(level, workers=WORKERS) as sandbox, ThreadPoolExecutor(WORKERS) as threads:
+        list(threads.map(test, tested.items()))
+    return sum(len(entry["tests"]) for entry in tested.values())
 
 
 def run_programs(level: str, leaks: Leaks) -> int:
@@ -271,7 +287,8 @@ def main() -> None:
     kind, level = sys.argv[1:3]
     is_isolated = isolate()
     leaks = Leaks()
-    count = {"attacks": run_attacks, "hacks": run_hacks, "programs": run_programs}[kind](level, leaks)
+    runs = {"attacks": run_attacks, "hacks": run_hacks, "tested": run_tested, "programs": run_programs}
+    count = runs[kind](level, leaks)
     left = [name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()] if is_isolated else []
     if left:
         leaks.note("processes", f"still there: {left}")

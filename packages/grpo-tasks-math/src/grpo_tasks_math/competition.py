@@ -9,9 +9,9 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from grpo_core import Invalid, Row, Task, reward
-from grpo_core.data import DatasetConfig, stable_id
+from grpo_core.data import stable_id
 from grpo_tasks_math.sources import published_rows
-from grpo_tasks_math.verdicts import verdict_of
+from grpo_tasks_math.verdicts import AnswerConfig, verdict_of
 from grpo_tasks_math.verify import Verdict
 
 HUB_SUBJECTS = (
@@ -36,7 +36,7 @@ _VISUAL = re.compile(r"\[asy\]|\\includegraphics|\b(?:figure|diagram|drawing|pic
 _LEVEL = re.compile(r"(?:Level )?([1-5])")
 
 
-class CompetitionConfig(DatasetConfig):
+class CompetitionConfig(AnswerConfig):
     """Options of `math.competition`.
 
     Attributes:
@@ -145,14 +145,14 @@ def _own_solution(text: str) -> str:
     return text.partition("\nProblem:")[0]
 
 
-def validate(text: str, row: CompetitionRow) -> Verdict:
+def validate(text: str, row: CompetitionRow, config: CompetitionConfig) -> Verdict:
     """The verifier's verdict, if there is an answer.
 
     Raises:
         Invalid: there is none.
         TimeoutError: the verifier ran out of time, so the completion fails (`on_timeout`).
     """
-    verdict = verdict_of(row.answer, _own_solution(text))
+    verdict = verdict_of(row.answer, _own_solution(text), config)
     if verdict is Verdict.UNPARSABLE:
         raise Invalid("no final answer")
     return verdict

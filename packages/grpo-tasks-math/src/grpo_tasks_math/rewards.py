@@ -11,7 +11,7 @@ from fractions import Fraction
 from grpo_core.rewards import length_penalty as linear_length_penalty
 from grpo_core.rewards import xml_format
 from grpo_tasks_math.steps import steps
-from grpo_tasks_math.verify import Verdict, verify
+from grpo_tasks_math.verify import Decimals, Verdict, verify
 from grpo_tasks_math.verify.extract import outside_thinking
 
 __all__ = [
@@ -30,13 +30,13 @@ ACCURATE = 2.0
 """Value of a right answer in `accuracy`: twice the most that reasoning and format can add."""
 
 
-def accuracy(completion: str, gold: str) -> float:
+def accuracy(completion: str, gold: str, *, decimals: Decimals = "point", rel_tol: float = 0.0) -> float:
     """Return 2·[the final answer equals `gold`].
 
     An answer whose symbolic check runs out of time or memory is not shown to be right, so it counts as wrong, here and
-    in the other rewards: no completion raises.
+    in the other rewards: no completion raises. `decimals` and `rel_tol` are those of `verify`, here and below.
     """
-    return ACCURATE * _is_correct(gold, completion)
+    return ACCURATE * _is_correct(gold, completion, decimals, rel_tol)
 
 
 def reasoning(completion: str) -> float:
@@ -52,13 +52,13 @@ def reasoning(completion: str) -> float:
 MENTIONED = 0.5
 
 
-def signed_accuracy(completion: str, gold: str) -> float:
+def signed_accuracy(completion: str, gold: str, *, decimals: Decimals = "point", rel_tol: float = 0.0) -> float:
     """Return +1 for a right final answer, +0.5 if the gold is only mentioned, −1 otherwise.
 
     A mention is a whole number equal to the gold, or the gold's words between word boundaries: "112" does not mention
     12, "-12" does not, "$1,200" mentions 1200.
     """
-    if _is_correct(gold, completion):
+    if _is_correct(gold, completion, decimals, rel_tol):
         return 1.0
     return MENTIONED if is_mentioned(gold, completion) else -1.0
 
@@ -100,17 +100,25 @@ def overfit_length_penalty(completion: str) -> float:
     return linear_length_penalty(completion, free_chars=50, max_chars=200, most=0.1)
 
 
-def tag_pref(completion: str, gold: str, w_tag: float = 0.0, w_ans: float = 1.0) -> float:
+def tag_pref(
+    completion: str,
+    gold: str,
+    w_tag: float = 0.0,
+    w_ans: float = 1.0,
+    *,
+    decimals: Decimals = "point",
+    rel_tol: float = 0.0,
+) -> float:
     """Return w_tag·[exactly one `<answer>` block] + w_ans·[the last block's inside equals `gold`].
 
     A block inside `<think>…</think>` counts as a block but holds no answer.
     """
-    return w_tag * has_one_answer_block(completion) + w_ans * _is_block_correct(completion, gold)
+    return w_tag * has_one_answer_block(completion) + w_ans * _is_block_correct(completion, gold, decimals, rel_tol)
 
 
-def tag_math_correct(completion: str, gold: str) -> float:
+def tag_math_correct(completion: str, gold: str, *, decimals: Decimals = "point", rel_tol: float = 0.0) -> float:
     """Return [exactly one `<answer>` block]·[its inside equals `gold`]."""
-    return float(has_one_answer_block(completion) and _is_block_correct(completion, gold))
+    return float(has_one_answer_block(completion) and _is_block_correct(completion, gold, decimals, rel_tol))
 
 
 def has_one_answer_block(completion: str) -> bool:
@@ -130,11 +138,11 @@ def tag_correct(completion: str) -> float:
     return float(bool(opened) and "</answer>" not in inside and before.rstrip().endswith("</think>"))
 
 
-def _is_block_correct(completion: str, gold: str) -> bool:
+def _is_block_correct(completion: str, gold: str, decimals: Decimals, rel_tol: float) -> bool:
     before, closed, _ = outside_thinking(completion).rpartition("</answer>")
     _, opened, inside = before.rpartition("<answer>")
-    return bool(closed and opened) and _is_correct(gold, f"<answer>{inside}</answer>")
+    return bool(closed and opened) and _is_correct(gold, f"<answer>{inside}</answer>", decimals, rel_tol)
 
 
-def _is_correct(gold: str, completion: str) -> bool:
-    return verify(gold, completion) is Verdict.CORRECT
+def _is_correct(gold: str, completion: str, decimals: Decimals, rel_tol: float) -> bool:
+    return verify(gold, completion, decimals=decimals, rel_tol=rel_tol) is Verdict.CORRECT

@@ -7,6 +7,7 @@ import time
 
 from grpo_core.killable.guard import Guard
 from grpo_core.killable.process import Launch, WorkerProcess
+from grpo_core.killable.worker import HAS_KEEPER
 
 MAX_FAILED_STARTS = 2
 """Consecutive failed starts after which there is a pause: one may be the machine, two are the target."""
@@ -16,6 +17,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 
 GRACE_S = 1.0
 """How long idle workers may run their exit handlers when the pool is closed, and dead ones may take to be reaped."""
+
+SPARE_AFTER_S = 0.25
+"""From the first ready worker to the start of the spare: a pool that is used once, and briefly, goes without."""
 
 fork_lock = threading.Lock()
 """Held while a worker is started: a fork in between would copy descriptors that nobody knows yet into the child."""
@@ -28,16 +32,23 @@ class Crew:
     waits for a pause to pass and for somebody to need a worker, so a broken target costs little and a repaired one is
     noticed.
 
+    One more worker than may be busy waits as a spare with the target loaded: it takes the place of one that is killed,
+    so that the next payload does not wait for a process to start.
+
     Args:
         launch: How workers are started.
-        size: Most workers at once.
+        size: Most workers that may be busy at once.
         start_timeout_s: Limit of loading the target.
+
+    Attributes:
+        spare_due: When the spare is started, by the monotonic clock; infinite while no worker is ready.
     """
 
     def __init__(self, launch: Launch, size: int, start_timeout_s: float) -> None:
         self.selector = selectors.DefaultSelector()
         self.workers: list[WorkerProcess] = []
         self.restarts = 0
+        self.spare_due = math.inf
         self._launch, self._size, self._start_timeout_s = launch, size, start_timeout_s
         self._dying: list[WorkerProcess] = []
         self._guard: Guard | None = None
@@ -48,8 +59,13 @@ class Crew:
 
     @property
     def is_full(self) -> bool:
-        """Whether every worker is there and ready."""
-        return sum(worker.is_ready for worker in self.workers) == self._size
+        """Whether as many workers are ready as may be busy."""
+        return sum(worker.is_ready for worker in self.workers) >= self._size
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether one more worker may be busy: the spare is, in the place of another."""
+        return sum(bool(worker.held) for worker in self.workers) < self._wanted
 
     @property
     def is_paused(self) -> bool:
@@ -66,12 +82,15 @@ class Crew:
         """Why there is no worker."""
         return f"no worker for {self._launch.target}: {self._last_failure}"
 
-    def start(self, needed: int) -> None:
-        """Start workers until there are `needed`, or as many as were ever needed, at most `size`; none in a pause."""
-        if self.is_paused:
-            return
-        self._wanted = min(self._size, max(self._wanted, needed))
-        while len(self.workers) < self._wanted and not self.is_paused:
+    def want(self, needed: int) -> None:
+        """Have `needed` workers, or as many as were ever needed, at most `size`."""
+        if not self.is_paused:
+            self._wanted = min(self._size, max(self._wanted, needed))
+
+    def start(self) -> None:
+        """Start the workers that are wanted, and the spare when it is due; none in a pause."""
+        spares = int(self._wanted > 0 and time.monotonic() >= self.spare_due)
+        while len(self.workers) < self._wanted + spares and not self.is_paused:
             try:
                 self._start_one()
             except OSError as error:
@@ -79,13 +98,17 @@ class Crew:
 
     def _start_one(self) -> None:
         with fork_lock:
-            if self._guard is None:
+            if self._guard is None and not HAS_KEEPER:
                 self._guard = Guard()
             worker = WorkerProcess(self._launch, self._start_timeout_s)
             self.workers.append(worker)
-        self._guard.watch(worker.group for worker in self.workers)
+        self._watch()
         self.selector.register(worker.channel, selectors.EVENT_READ, worker)
         self.listen(worker)
+
+    def _watch(self) -> None:
+        if self._guard is not None:
+            self._guard.watch(worker.group for worker in self.workers)
 
     def start_failed(self, why: str) -> None:
         """Note that a worker ended before it was of any use."""
@@ -93,8 +116,14 @@ class Crew:
         pauses = self._failed_starts - MAX_FAILED_STARTS + 1
         self._failed_starts += 1
         if pauses >= 0:
-            self._wanted = len(self.workers)
+            self._wanted = min(self._size, len(self.workers))
             self._next_start = time.monotonic() + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(pauses, 16))
+
+    def is_ready(self, worker: WorkerProcess) -> None:
+        """Note that a worker has loaded the target."""
+        worker.is_ready = True
+        worker.restart_clock()
+        self.spare_due = min(self.spare_due, time.monotonic() + SPARE_AFTER_S)
 
     def proved_useful(self) -> None:
         """Note that a worker answered: starting works."""
@@ -112,12 +141,11 @@ class Crew:
 
     def retire(self, worker: WorkerProcess) -> None:
         """Kill a worker and its group."""
-        assert self._guard is not None
         self.restarts += worker.is_ready
         self.workers.remove(worker)
         self.selector.unregister(worker.channel)
         worker.kill()
-        self._guard.watch(worker.group for worker in self.workers)
+        self._watch()
         self._dying.append(worker)
 
     def reap(self) -> None:

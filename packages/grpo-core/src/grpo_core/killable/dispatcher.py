@@ -157,8 +157,9 @@ class Dispatcher:
         try:
             while not self._is_done(crew):
                 self._take_inbox(crew)
-                self._staff(crew)
+                self._look_ahead(crew)
                 self._assign(crew)
+                self._staff(crew)  # afterwards: to start a process takes a while
                 # Set before the inbox is looked at again: who fills it afterwards wakes this thread.
                 self._is_asleep = True
                 events = crew.selector.select(self._patience(crew))
@@ -188,8 +189,11 @@ class Dispatcher:
             return 0.0
         if crew.has_dying:
             return REAP_TICK_S
-        deadline = crew.next_deadline()
-        return None if deadline == math.inf else max(0.0, min(LIVENESS_TICK_S, deadline - time.monotonic()))
+        deadline, now = crew.next_deadline(), time.monotonic()
+        soonest = deadline if deadline == math.inf else min(deadline, now + LIVENESS_TICK_S)
+        if crew.spare_due > now:
+            soonest = min(soonest, crew.spare_due)
+        return None if soonest == math.inf else max(0.0, soonest - now)
 
     def _take_inbox(self, crew: Crew) -> None:
         while self._inbox:
@@ -215,10 +219,17 @@ class Dispatcher:
         item.payload, item.fallback, item.timeout, item.has_killed = item.fallback, None, outcome, False
         self._queue.appendleft(item)
 
+    def _look_ahead(self, crew: Crew) -> None:
+        """Say how many workers are needed."""
+        if self._warming:
+            crew.want(self._size)
+            crew.spare_due = 0.0
+        else:
+            crew.want(len(self._queue) + sum(bool(worker.held) for worker in crew.workers))
+
     def _staff(self, crew: Crew) -> None:
         """Have enough workers, or tell those who wait that there are none."""
-        spare = sum(not worker.held for worker in crew.workers)
-        crew.start(self._size if self._warming else len(crew.workers) + len(self._queue) - spare)
+        crew.start()
         if crew.is_paused:
             if not crew.workers:
                 self._give_up(self._queue, crew.trouble)
@@ -240,8 +251,13 @@ class Dispatcher:
     def _assign(self, crew: Crew) -> None:
         depth = min(MAX_DEPTH, max(1, int(AHEAD_S / max(self._mean_s, AHEAD_S / MAX_DEPTH))))
         while self._queue:
+            may_begin = crew.may_begin
             worker = min(
-                (worker for worker in crew.workers if worker.is_ready and len(worker.held) < depth),
+                (
+                    worker
+                    for worker in crew.workers
+                    if worker.is_ready and len(worker.held) < depth and (worker.held or may_begin)
+                ),
                 key=lambda worker: len(worker.held),
                 default=None,
             )
@@ -268,8 +284,7 @@ class Dispatcher:
 
     def _accept(self, crew: Crew, worker: WorkerProcess, answer: Answer) -> None:
         if answer.kind == program.READY:
-            worker.is_ready = True
-            worker.restart_clock()
+            crew.is_ready(worker)
             return
         if answer.kind == program.BROKEN:
             crew.retire(worker)

@@ -10,11 +10,10 @@ _SCRIPT = 'while read -r line; do groups=$line; done; for group in $groups; do k
 
 
 class Guard:
-    """A tiny shell that kills the workers' process groups when this process dies.
+    """A tiny shell that kills the workers' process groups when this process dies, where workers have no keeper.
 
-    The parent-death signal reaches only the worker itself, only on Linux; an end-of-file reaches only a worker that
-    is reading. What a worker started, and a busy worker on macOS, would outlive a trainer killed by SIGKILL.
-    Where there is no /bin/sh, those two are all there is.
+    An end-of-file reaches only a worker that is reading: a busy worker, and what a worker started in its own group,
+    would outlive a trainer killed by SIGKILL. Where there is no /bin/sh, the end-of-file is all there is.
     """
 
     def __init__(self) -> None:

@@ -39,9 +39,12 @@ class KillablePool:
     from asyncio and in forked children, where it starts workers of its own.
 
     The time of a payload runs while a worker works on it, never while it waits or while a worker starts. At its end
-    the worker's process group is killed. A process that a handler starts in a session of its own escapes that.
-    A payload that timed out or crashed is remembered, and the same bytes get the same outcome at once.
-    What a handler prints goes to this process's stderr, up to 4 KiB per payload.
+    the worker is killed, with every process that a handler started in it, also in a session of its own; on macOS, only
+    those in its process group. A payload that timed out or crashed is remembered, and the same bytes get the same
+    outcome at once. What a handler prints goes to this process's stderr, up to 4 KiB per payload.
+
+    One worker more than may be busy waits as a spare with the target loaded, so that the next payload need not wait for
+    the successor of a killed one. It costs the memory of one worker that has only loaded the target.
 
     Args:
         target: "module:factory", importable here.

@@ -220,8 +220,11 @@ class WorkerProcess:
         return self._process.poll() is not None
 
     def kill(self) -> None:
-        """Kill its process group and close its socket; `has_exited` reaps it."""
+        """End it with what it started, and close its socket; `has_exited` reaps it."""
         self.channel.close()
+        if program.HAS_KEEPER:
+            self._process.terminate()  # the keeper kills the worker and all that it leaves behind
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS says EPERM for a group of zombies
             os.killpg(self.group, signal.SIGKILL)
 

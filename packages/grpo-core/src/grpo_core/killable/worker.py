@@ -9,6 +9,7 @@ first frame) and starts in tens of milliseconds.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import json
@@ -47,7 +48,11 @@ IN_WORKER_VARIABLE = "GRPO_KILLABLE_WORKER"
 MEMORY_CHECK_EVERY = 16
 """Payloads between two looks at the memory in use, which cost 3 µs each."""
 
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
+_KEPT_SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
+
+HAS_KEEPER = sys.platform.startswith("linux")
+"""Whether a worker's parent is a keeper, which ends whatever the worker leaves behind."""
 
 Handler = Callable[[bytes], bytes]
 
@@ -97,15 +102,73 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {message}{place}" if message else f"{type(error).__name__}{place}"
 
 
-def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies, also while the interpreter is stuck in C."""
-    if not sys.platform.startswith("linux"):
+def _keep(parent: int) -> None:
+    """Become two processes: this one goes on as the worker, its new parent ends all that the worker leaves behind.
+
+    Whatever the worker starts, in sessions of their own or detached, belongs to that keeper once the worker is gone. It
+    ends when the worker does, at SIGTERM, and with `parent`, also while the worker is stuck in C. Linux only.
+    """
+    if not HAS_KEEPER:
         return
     import ctypes
 
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:  # it died before the call
-        os._exit(0)
+    prctl = ctypes.CDLL(None).prctl
+
+    def die_with(parent: int, death_signal: signal.Signals) -> None:
+        prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
+        if os.getppid() != parent:  # it died before the call
+            os._exit(0)
+
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _KEPT_SIGNALS)
+    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    die_with(parent, signal.SIGTERM)
+    keeper, worker = os.getpid(), os.fork()
+    if worker:
+        _silence_descriptors()
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the worker's end of the socket is the worker's alone
+        _leave_as(_end_all(worker))
+    os.setpgid(0, 0)  # a handler may kill its own process group, not its keeper
+    die_with(keeper, signal.SIGKILL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _end_all(worker: int) -> int:
+    """Wait for the worker's end or for SIGTERM, then kill everything that is left; returns the worker's status."""
+    while True:
+        if signal.sigwait(_KEPT_SIGNALS) == signal.SIGTERM:
+            os.kill(worker, signal.SIGKILL)
+        while (found := os.waitpid(-1, os.WNOHANG))[0] not in (0, worker):
+            pass  # something detached that has ended while the worker lives
+        if found[0] == worker:
+            break
+    with contextlib.suppress(ChildProcessError):  # there is none left
+        while _kill_children():
+            os.waitpid(-1, 0)  # what a killed one leaves behind is a child of this process from now on
+    return found[1]
+
+
+def _kill_children() -> int:
+    """Kill the children of this process; returns how many there are, but for those that another user took over."""
+    killed = 0
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError, ValueError):  # it has ended or may not be killed, or it is no process
+            parent = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()[1]
+            if int(parent) == os.getpid():
+                os.kill(int(name), signal.SIGKILL)
+                killed += 1
+    return killed
+
+
+def _leave_as(status: int) -> None:
+    """End as a process of that wait status did, so that who started this one sees the same."""
+    if os.WIFSIGNALED(status):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status))
 
 
 def _divert_prints() -> _BoundedPrints:
@@ -210,7 +273,7 @@ def main() -> None:
     """Run the worker: `python worker.py DESCRIPTOR PARENT_PID`."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.set_inheritable(False)
-    _die_with(int(sys.argv[2]))
+    _keep(int(sys.argv[2]))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     reader = channel.makefile("rb")
     first = _read(reader)

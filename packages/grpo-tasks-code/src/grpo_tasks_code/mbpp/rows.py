@@ -8,6 +8,7 @@ from typing import Any, Literal
 from grpo_core import Row
 from grpo_core.data import DatasetConfig, read_rows, split_of, stable_id
 from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of
+from grpo_tasks_code.sandbox import check_tests
 
 Variant = Literal["sanitized", "full"]
 
@@ -108,6 +109,8 @@ def _row(record: Mapping[str, Any]) -> MBPPRow:
         raise ValueError("test_list: no tests")
     if len(code) > MAX_PROGRAM_CHARS:
         raise ValueError(f"code: more than {MAX_PROGRAM_CHARS} characters")
+    challenge_tests = _lines(record, "challenge_test_list")
+    check_tests(tests + challenge_tests, setup=setup)
     task_id = int(record["task_id"])
     return MBPPRow(
         id=str(task_id),
@@ -115,7 +118,7 @@ def _row(record: Mapping[str, Any]) -> MBPPRow:
         text=_text(record, "text" if "text" in record else "prompt"),
         tests=tests,
         setup=setup,
-        challenge_tests=_lines(record, "challenge_test_list"),
+        challenge_tests=challenge_tests,
         gold=block_of(code),
         difficulty=float(sum(bool(line.strip()) for line in code.splitlines())),
     )

@@ -15,7 +15,7 @@ from grpo_tasks_code.mbpp.environment import mbpp_environment
 from grpo_tasks_code.mbpp.report import report
 from grpo_tasks_code.mbpp.rows import PROMPT_IDS, MBPPRow, Variant, read_problems, read_prompt_problems
 from grpo_tasks_code.sandbox import TestResult
-from grpo_tasks_code.sandbox.arguments import LONGEST_RUN
+from grpo_tasks_code.sandbox.arguments import longest_run_s
 from grpo_tasks_code.sandboxed import MIN_MEMORY_MIB, conditions, run_against_tests
 
 MAX_TIMEOUT_S = 60.0
@@ -146,8 +146,7 @@ TASK = Task(
     row=MBPPRow,
     solved=solved,
     max_completion_length=512,
-    timeout_s=LONGEST_RUN * MAX_TIMEOUT_S
-    + 30,  # the sandbox's own limits come first, so that a slow program is named as such
+    timeout_s=longest_run_s(MAX_TIMEOUT_S) + 30,  # the sandbox's own limits come first, and name what is slow
     on_timeout="fail",
     conditions=conditions,
     evaluation=evaluation,

@@ -19,7 +19,7 @@ from grpo_tasks_code.prediction_game.gates import STATES, check_source, output_o
 from grpo_tasks_code.prediction_game.predictions import predicted
 from grpo_tasks_code.programs.faults import break_program
 from grpo_tasks_code.programs.generator import KINDS, LEVELS, Program, generate, kinds_of
-from grpo_tasks_code.sandbox.arguments import LONGEST_RUN
+from grpo_tasks_code.sandbox.arguments import longest_run_s
 from grpo_tasks_code.sandboxed import MIN_MEMORY_MIB, conditions
 
 SAMPLES = 4
@@ -248,7 +248,7 @@ TASK = Task(
     solved=solved,
     max_completion_length=200,
     default_model="code-tiny",
-    timeout_s=STATES * LONGEST_RUN * MAX_TIMEOUT_S + 15,  # the sandbox's own limits come first
+    timeout_s=STATES * longest_run_s(MAX_TIMEOUT_S) + 15,  # the sandbox's own limits come first
     on_timeout="fail",
     opponent=opponent,
     demos=demos,

@@ -20,6 +20,7 @@ from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
 from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, Status, TestResult, TestStatus
 from grpo_tasks_code.sandbox.executor import Executor
 from grpo_tasks_code.sandbox.local import Sandbox
+from grpo_tasks_code.sandbox.plan import plan_of
 
 __all__ = [
     "Execution",
@@ -32,6 +33,7 @@ __all__ = [
     "TestResult",
     "TestStatus",
     "arun",
+    "check_tests",
     "default_executor",
     "level",
     "run",
@@ -137,6 +139,15 @@ def run_tests(
     return default_executor(allow_weak=allow_weak).run_tests(
         code, tests, timeout_s, setup=setup, entry_point=entry_point, memory_mib=memory_mib
     )
+
+
+def check_tests(tests: Sequence[str], *, setup: str = "", entry_point: str | None = None) -> None:
+    """Check, when data is read, that tests are such that `run_tests` can decide them.
+
+    Raises:
+        UserError: they are not Python, or assert nothing, or leave it to the program whether they pass; says which.
+    """
+    plan_of(tests, setup, entry_point)
 
 
 def level(*, allow_weak: bool = False) -> Level:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import get_args
 
@@ -19,11 +18,9 @@ MAX_STDIN_BYTES = 64 << 20
 MAX_OUTPUT_BYTES = 64 << 20
 """What a caller may have this process hold."""
 MAX_TIMEOUT_S = 3600.0
-PATIENCE = 3
-"""Times its limit that a program may take by the clock where other processes keep it from running."""
+PATIENCE, PATIENCE_S = 3, 10.0
+"""Times its limit, and seconds beyond, that a program may take by the clock where others keep it from running."""
 RUNS_OF_A_STARVED_PROGRAM = 2
-LONGEST_RUN = PATIENCE * RUNS_OF_A_STARVED_PROGRAM
-"""Times a program's limit: after so long there is a verdict, however busy the machine."""
 MAX_MEMORY_MIB = 1 << 20
 MAX_WORKERS = 256
 MAX_MACHINE_STATE = 7
@@ -49,8 +46,18 @@ class Limits:
 
     def __post_init__(self) -> None:
         check_number("timeout_s", self.timeout_s, 0.0, MAX_TIMEOUT_S, is_open=True)
-        check_number("memory_mib", self.memory_mib, 1, MAX_MEMORY_MIB)
-        check_number("output_limit_bytes", self.output_bytes, 0, MAX_OUTPUT_BYTES)
+        check_whole("memory_mib", self.memory_mib, 1, MAX_MEMORY_MIB)
+        check_whole("output_limit_bytes", self.output_bytes, 0, MAX_OUTPUT_BYTES)
+
+
+def patience_s(limit_s: float) -> float:
+    """Seconds by the clock after which a program with a limit is ended, however busy the machine."""
+    return PATIENCE * limit_s + PATIENCE_S
+
+
+def longest_run_s(limit_s: float) -> float:
+    """Seconds after which there is a verdict on it; starting it, and waiting for a turn, apart."""
+    return RUNS_OF_A_STARVED_PROGRAM * patience_s(limit_s)
 
 
 def check_number(name: str, value: float, low: float, high: float, *, is_open: bool = False) -> None:
@@ -59,20 +66,20 @@ def check_number(name: str, value: float, low: float, high: float, *, is_open: b
     Raises:
         UserError: it does not.
     """
-    is_number = isinstance(value, (int, float)) and math.isfinite(value)
-    if not is_number or value > high or (value <= low if is_open else value < low):
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not (low < value <= high if is_open else low <= value <= high):  # NaN is nowhere
         raise UserError(f"{name}={value!r}: must be {'above' if is_open else 'at least'} {low:g} and at most {high:g}.")
 
 
-def check_machine_state(number: int) -> None:
-    """Check that there is a state of that number.
+def check_whole(name: str, value: int, low: int, high: int) -> None:
+    """Check that a whole number lies in a range.
 
     Raises:
-        UserError: there is not.
+        UserError: it does not, or is none.
     """
-    if not isinstance(number, int):
-        raise UserError(f"machine_state={number!r}: must be a whole number.")
-    check_number("machine_state", number, 0, MAX_MACHINE_STATE)
+    if isinstance(value, float):
+        raise UserError(f"{name}={value!r}: must be a whole number.")
+    check_number(name, value, low, high)
 
 
 def check_policy(policy: Policy | None) -> None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 from grpo_tasks_code.sandbox.execution import Execution, TestStatus
 from grpo_tasks_code.sandbox.job import Job
 
-_NO_NAME = re.compile(r"\W")
 _NONCE_BITS = 62
 """Of a question's number. A program cannot foresee it, so what it wrote before a question is no answer to it."""
 
 Answer = list[Any]
-"""["value", value, arguments afterwards], ["object", its number, its type], ["raised", type, text], or a verdict:
-[status, reason]."""
-
-_ABOUT_OBJECTS = ("member", "invoke")
+"""["value", values], ["raised", classes, text], ["callback", number, values, keywords], or a verdict: [status, reason];
+see `inside.answering`."""
 
 
 class Candidate:
@@ -25,39 +22,43 @@ class Candidate:
 
     Args:
         job: The program's run, in mode CANDIDATE.
-        classes: What may answer with an object of the program's: only what the tests use as a class.
+
+    Attributes:
+        fault: Why set-up failed in the program's process, before the program ran.
     """
 
-    def __init__(self, job: Job, classes: frozenset[str]) -> None:
+    def __init__(self, job: Job) -> None:
         self.job = job
-        self._classes = classes
+        self.fault = ""
         self._execution: Execution | None = None
 
-    def load(self, before: str, after: str) -> bool:
-        """Have the program run, between two pieces of set-up; whether it can be asked now."""
-        self.job.send(["run", before])
-        if self.job.receive() != ["ready"]:
-            self.end()
-            return False
-        self.job.send(["run", after])
-        return True
+    def load(self, before: str, classes: Sequence[str]) -> bool:
+        """Have the program run, after the set-up that it may see; whether it can be asked now."""
+        self.job.send(["begin", before, list(classes)])
+        match self.job.receive():
+            case ["prepared"]:
+                if self.job.receive() == ["ready"]:
+                    return True
+            case ["failed", str(reason)]:
+                self.fault = reason
+        self.end()
+        return False
 
-    def ask(self, kind: str, subject: str | int, *details: Any) -> Answer:
+    def ask(self, kind: str, *details: Any) -> Answer:
         """Put a question, of the kinds that `inside.answering` knows."""
         if self._execution is not None:
             return list(verdict_without_answer(self._execution))
         number = secrets.randbits(_NONCE_BITS)
-        self.job.send([kind, number, subject, *details])
+        self.job.send([kind, number, *details])
         reply = self.job.receive()
         match reply:
-            case [int(answered), "value", value, list(changed)] if answered == number:
-                return ["value", value, changed]
-            case [int(answered), "raised", str(name), str(text)] if answered == number:
-                return ["raised", name, text]
-            case [int(answered), "object", int(which), str(its_type)] if answered == number:
-                if kind in _ABOUT_OBJECTS or _NO_NAME.split(str(subject), maxsplit=1)[0] in self._classes:
-                    return ["object", which, its_type]
-                return ["failed", f"the answer is a {its_type}, not plain data"]
+            case [int(answered), "value", [list(), list()]] if answered == number:
+                return list(reply[1:])
+            case [int(answered), "raised", list(classes), str()] if answered == number and are_names(classes):
+                return list(reply[1:])
+            case [int(answered), "callback", int(), [list(), list()], list(names)] if answered == number:
+                if are_names(names):
+                    return list(reply[1:])
         if reply is not None:  # it writes on the channel itself, and no longer in step
             self.job.kill("runtime_error")
         return list(verdict_without_answer(self.end()))
@@ -67,6 +68,11 @@ class Candidate:
         if self._execution is None:
             self._execution = self.job.finish()
         return self._execution
+
+
+def are_names(values: Sequence[object]) -> bool:
+    """Whether all are strings."""
+    return all(isinstance(value, str) for value in values)
 
 
 def verdict_without_answer(execution: Execution) -> tuple[TestStatus, str]:

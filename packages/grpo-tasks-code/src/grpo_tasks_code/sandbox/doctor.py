@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from grpo_core import Diagnosis
-from grpo_tasks_code.sandbox import default_executor
+from grpo_tasks_code.sandbox import cgroups, default_executor
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
 
 _TIMED_PROGRAMS = 20
@@ -14,7 +14,7 @@ _TIMED_PROGRAMS = 20
 
 
 def diagnose() -> Iterator[Diagnosis]:
-    """The level with its guarantee, why it is not a stronger one, and how long a program takes."""
+    """The level with its guarantee, why it is not a stronger one, control groups, and how long a program takes."""
     sandbox = default_executor()
     try:
         level = sandbox.level
@@ -23,6 +23,8 @@ def diagnose() -> Iterator[Diagnosis]:
         return
     text = f"{level.name} {level.title}: {level.guarantee} ({level.reason})"
     yield Diagnosis("sandbox", "ok" if level.name in ("L3", "remote") else "warn", text)
+    if level.name != "remote":
+        yield Diagnosis("sandbox", "ok", cgroups.description())
     times_s = []
     for _ in range(_TIMED_PROGRAMS):
         begin = time.perf_counter()

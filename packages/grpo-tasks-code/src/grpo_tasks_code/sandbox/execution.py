@@ -76,7 +76,7 @@ class TestResult:
         per_test: Which, in their order.
         statuses: `passed`, `failed`, or the status of the program's run that kept the test from being decided; with
             `sandbox_error` nothing is known.
-        reasons: Why each did not pass, in a line; never shown to the program.
+        reasons: Why each did not pass, in a line of printable characters; never shown to the program.
         level: As in `Execution`.
         execution: The program's run.
     """
@@ -90,3 +90,11 @@ class TestResult:
     reasons: Sequence[str]
     level: str
     execution: Execution
+
+
+def readable(text: str) -> str:
+    """Text of which every unprintable character is written as its escape.
+
+    A program's words can move a cursor, rename a terminal, or hold a lone surrogate, which no stream encodes.
+    """
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

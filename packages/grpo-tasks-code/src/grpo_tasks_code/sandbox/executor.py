@@ -17,7 +17,7 @@ from grpo_tasks_code.sandbox.arguments import (
     DEFAULT_TESTS_TIMEOUT_S,
     DEFAULT_TIMEOUT_S,
     MAX_WORKERS,
-    check_number,
+    check_whole,
 )
 from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, TestResult
 
@@ -148,7 +148,7 @@ class Executor(Protocol):
         output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
     ) -> list[Execution]:
         """Run programs, `workers` at a time; the executions are in their order. The rest is as in `run`."""
-        check_number("workers", self.workers if workers is None else workers, 1, MAX_WORKERS)
+        check_whole("workers", self.workers if workers is None else workers, 1, MAX_WORKERS)
         if workers is not None:
             self.reserve(workers)
         cancellations = [Cancellation() for _ in codes]

@@ -11,7 +11,7 @@ import socket
 import time
 from typing import Any
 
-from grpo_tasks_code.sandbox.arguments import PATIENCE, Limits
+from grpo_tasks_code.sandbox.arguments import Limits, patience_s
 from grpo_tasks_code.sandbox.errors import BusyError, ServerError
 from grpo_tasks_code.sandbox.execution import Execution, Status
 from grpo_tasks_code.sandbox.inside import wire
@@ -282,8 +282,8 @@ class Job:
         left_s = limit_s - self._server.scheduling().own_s(spent_s)
         if left_s <= 0:
             self.kill("timeout")
-        elif spent_s < PATIENCE * limit_s:
-            self._allowed_s = min(spent_s + left_s, PATIENCE * limit_s)
+        elif spent_s < patience_s(limit_s):
+            self._allowed_s = min(spent_s + left_s, patience_s(limit_s))
         else:
             self._is_starved = True
             self.kill("sandbox_error")

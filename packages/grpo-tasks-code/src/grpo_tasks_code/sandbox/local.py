@@ -16,12 +16,12 @@ from grpo_tasks_code.sandbox.arguments import (
     DEFAULT_OUTPUT_BYTES,
     DEFAULT_TESTS_TIMEOUT_S,
     DEFAULT_TIMEOUT_S,
+    MAX_MACHINE_STATE,
     MAX_WORKERS,
     RUNS_OF_A_STARVED_PROGRAM,
     Limits,
-    check_machine_state,
-    check_number,
     check_policy,
+    check_whole,
     program_bytes,
     refusal_of,
     stdin_bytes,
@@ -56,7 +56,7 @@ class Sandbox(Executor):
     """
 
     def __init__(self, level: str | None = None, *, workers: int | None = None, allow_weak: bool = False) -> None:
-        check_number("workers", 1 if workers is None else workers, 1, MAX_WORKERS)
+        check_whole("workers", 1 if workers is None else workers, 1, MAX_WORKERS)
         self._forced, self._allow_weak = level, allow_weak
         self.workers = workers or _default_workers()
         self._lock = threading.RLock()
@@ -96,7 +96,7 @@ class Sandbox(Executor):
         """Run a program as a script and wait for its end; see `Executor.run`."""
         limits = Limits(timeout_s, memory_mib, output_limit_bytes)
         check_policy(policy)
-        check_machine_state(machine_state)
+        check_whole("machine_state", machine_state, 0, MAX_MACHINE_STATE)
         program, given = program_bytes(code), stdin_bytes(stdin)
         pool = self._pool("plain" if policy is None else policy, machine_state)
         if refusal := refusal_of(program):

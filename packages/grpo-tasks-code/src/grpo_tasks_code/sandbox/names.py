@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterable, Sequence
+import symtable
+from collections.abc import Sequence
 from importlib import import_module
 
 BUILTINS = frozenset(dir(builtins))
@@ -36,9 +37,34 @@ def bound(*trees: ast.AST) -> frozenset[str]:
     return frozenset(found)
 
 
-def free(tree: ast.AST) -> frozenset[str]:
+def free(tree: ast.Module) -> frozenset[str]:
     """Names that something around it must provide; built-in functions too."""
-    return used(tree) - bound(tree)
+    return _globals(tree)[0]
+
+
+def given(tree: ast.Module) -> frozenset[str]:
+    """Names that it gives a value for what comes after it."""
+    return _globals(tree)[1]
+
+
+def _globals(tree: ast.Module) -> tuple[frozenset[str], frozenset[str]]:
+    text = ast.unparse(tree)
+    # Not the names in annotations, which nobody evaluates.
+    tables = [symtable.symtable(f"from __future__ import annotations\n{text}", "<test>", "exec")]
+    read: set[str] = set()
+    made: set[str] = set()
+    for table in tables:
+        tables += table.get_children()
+        is_module = table.get_type() == "module"
+        for symbol in table.get_symbols():
+            if is_module or symbol.is_global():
+                if symbol.is_referenced():
+                    read.add(symbol.get_name())
+                if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace():
+                    made.add(symbol.get_name())
+    if "annotations" not in text:
+        made.remove("annotations")
+    return frozenset(read - made), frozenset(made)
 
 
 def root(node: ast.expr) -> str | None:
@@ -50,18 +76,6 @@ def root(node: ast.expr) -> str | None:
             case _:
                 return None
     return node.id
-
-
-def changed(statement: ast.stmt) -> frozenset[str]:
-    """Names that it binds, or whose object it changes: `tree` of `tree.left = 1` and of `tree.add(1)`."""
-    roots: set[str | None] = {
-        root(node)
-        for node in ast.walk(statement)
-        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store)
-    }
-    if isinstance(statement, ast.Expr):
-        roots.add(root(statement.value))
-    return bound(statement) | {name for name in roots if name is not None}
 
 
 MODULES = (
@@ -97,8 +111,10 @@ def used_as_data(tree: ast.AST) -> frozenset[str]:
     found: set[str] = set()
     for node in ast.walk(tree):
         match node:
-            case ast.Compare(left=left, comparators=others):
-                operands = [left, *others]
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                is_identity = all(isinstance(op, (ast.Is, ast.IsNot)) for op in ops)
+                is_of_objects = is_identity and not any(isinstance(each, ast.Constant) for each in (left, *others))
+                operands = [] if is_of_objects else [left, *others]
             case ast.BinOp(left=left, right=right):
                 operands = [left, right]
             case ast.BoolOp(values=values):
@@ -111,39 +127,59 @@ def used_as_data(tree: ast.AST) -> frozenset[str]:
     return frozenset(found)
 
 
-class Setup:
-    """Statements that run before the tests, and who may see them.
+def exceptions(tree: ast.AST) -> frozenset[str]:
+    """Names that it uses as exceptions: in `except …`, and as arguments of `raises` and `assertRaises`."""
+    found: list[ast.AST] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.ExceptHandler(type=ast.expr() as kind):
+                found.append(kind)
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[kind, *_]) if (
+                "raises" in name.lower()
+            ):
+                found.append(kind)
+    return used(*found)
 
-    The program may see imports and classes, which it may be meant to use, and what questions to it are made of.
-    Everything else, a reference solution or a table of expected values, it may not.
 
-    Attributes:
-        tree: All of them.
-        shared: Names that it gives a value without the program.
-        judge: The statements that need no program.
-        before: Of those, what the program may count on.
+def shared_with_the_program(setup: ast.Module) -> list[ast.stmt]:
+    """Of set-up, what the program has too: imports, and classes whose instances it may be handed.
+
+    Those have a state of their own, are enumerations or exceptions, or are empty, and hold no data beside defaults.
+    Everything else, a reference solution or a table of expected values, it must not see, be it in a class.
     """
+    shared: list[ast.stmt] = []
+    known = BUILTINS
+    for statement in setup.body:
+        is_known = free(ast.Module([statement], [])) <= known
+        is_class = isinstance(statement, ast.ClassDef) and _is_for_both(statement)
+        if isinstance(statement, (ast.Import, ast.ImportFrom)) or (is_class and is_known):
+            shared.append(statement)
+            known |= bound(statement)
+    return shared
 
-    def __init__(self, tree: ast.Module) -> None:
-        self.tree = tree
-        self.shared: frozenset[str] = frozenset()
-        pure: list[ast.stmt] = []
-        for statement in tree.body:
-            if free(statement) <= BUILTINS | self.shared:
-                pure.append(statement)
-                self.shared |= bound(statement)
-        self.judge = source(pure)
-        self._before = [each for each in pure if isinstance(each, (ast.Import, ast.ImportFrom, ast.ClassDef))]
-        self.before = source(self._before)
 
-    def after(self, needed: Iterable[str]) -> str:
-        """The statements, other than those before, that these names need; they may need the program."""
-        wanted, chosen = set(needed), []
-        for statement in reversed(self.tree.body):
-            if statement not in self._before and changed(statement) & wanted:
-                chosen.append(statement)
-                wanted |= used(statement)
-        return source(chosen[::-1])
+def _is_for_both(statement: ast.ClassDef) -> bool:
+    """Whether a class is one whose instances the program may be handed."""
+    bases = {ast.unparse(base) for base in statement.bases} - {"object"}
+    if any("Enum" in base for base in bases):
+        return True
+    is_dataclass = any("dataclass" in ast.unparse(each) for each in statement.decorator_list)
+    has_state = is_dataclass or bool(bases) or all(isinstance(part, (ast.Pass, ast.Expr)) for part in statement.body)
+    for part in statement.body:
+        match part:
+            case ast.FunctionDef(name="__init__" | "__new__"):
+                has_state = True
+            case ast.Assign(targets=[ast.Name(id="__slots__")]):
+                has_state = True
+            case ast.AnnAssign(value=None):
+                has_state = True
+            case ast.AnnAssign(value=ast.Constant() | ast.Call()) if is_dataclass:
+                pass
+            case ast.Assign(value=ast.Constant(value=None)) | ast.AnnAssign(value=ast.Constant(value=None)):
+                has_state = True
+            case ast.Assign() | ast.AnnAssign():
+                return False
+    return has_state and not any(isinstance(node, ast.Assert) for node in ast.walk(statement))
 
 
 def source(statements: Sequence[ast.stmt]) -> str:

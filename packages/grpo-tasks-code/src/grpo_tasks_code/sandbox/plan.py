@@ -2,8 +2,8 @@
 
     assert median([3, 1, 2]) == 2
 
-becomes the question `median([3, 1, 2])` for the process that holds the program, and the expected value 2, which stays
-here. A test of any other form runs in a judge's process, where each call of the program's functions is a question:
+becomes a call, whose arguments the process that holds the program gets, and the expected value 2, which stays here. A
+test of any other form runs in a judge's process, with the set-up, where each call of the program's functions is one:
 
     assert all(abs(root(n) ** 2 - n) < 1e-9 for n in range(5))
 """
@@ -18,8 +18,8 @@ from functools import lru_cache
 from typing import Any
 
 from grpo_core import UserError
-from grpo_tasks_code.sandbox import names
-from grpo_tasks_code.sandbox.inside.judging import ASK
+from grpo_tasks_code.sandbox import names, refusing, rewriting
+from grpo_tasks_code.sandbox.inside.passing import Parcel
 from grpo_tasks_code.sandbox.inside.values import NotPlainError, encode
 
 MAX_COMPARED_BYTES = 1 << 13
@@ -28,25 +28,24 @@ MAX_COMPARED_BYTES = 1 << 13
 _CACHED_PLANS = 1024
 """Sets of tests that are remembered: each prompt's are used for all its completions."""
 
-_PLAIN_METHODS = frozenset(
-    name
-    for kind in (int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
-    for name in dir(kind)
-    if not name.startswith("__")
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A call and what it must return.
+    """A call of literals and what it must return.
 
     Attributes:
-        question: The call.
+        question: The call, as text.
+        function: The function's name.
+        arguments: Values as they are sent.
+        keywords: Of the last arguments.
         expected: A literal.
         size: Bytes of its encoding.
     """
 
     question: str
+    function: str
+    arguments: Parcel
+    keywords: tuple[str, ...]
     expected: Any
     size: int
 
@@ -56,7 +55,7 @@ class Judged:
     """A test that a judge runs.
 
     Attributes:
-        source: Its statements, with questions in place of what is the program's.
+        source: Its statements, as `rewriting` prepares them.
     """
 
     source: str
@@ -71,19 +70,21 @@ class Plan:
     """What `run_tests` does for one set of tests.
 
     Attributes:
-        before: Set-up that the program may count on.
-        after: Set-up that questions need, and that may need the program.
-        judge: Set-up that needs no program.
-        names: What the tests take from the program.
-        classes: Of those, what makes objects, by how the tests use it.
+        before: Set-up that the program has too.
+        shared: Classes in it, whose instances travel by value.
+        setup: All of it, as a judge runs it before each test.
+        names: What set-up and tests take from the program.
+        classes: Of those, what makes objects, by how it is used.
+        exceptions: Of those, what is expected to be raised.
         tests: In the order given.
     """
 
     before: str
-    after: str
-    judge: str
+    shared: tuple[str, ...]
+    setup: str
     names: tuple[str, ...]
-    classes: frozenset[str]
+    classes: tuple[str, ...]
+    exceptions: tuple[str, ...]
     tests: tuple[Way, ...]
 
 
@@ -96,36 +97,48 @@ def plan_of(tests: Sequence[str], setup: str, entry_point: str | None) -> Plan:
         entry_point: The function that `check` is called with.
 
     Raises:
-        UserError: they are not Python, or not of that form.
+        UserError: they are not Python, or not of that form, or leave it to the program whether they pass.
     """
     return _plan_of(tuple(tests), setup, entry_point)
 
 
 @lru_cache(_CACHED_PLANS)
 def _plan_of(tests: tuple[str, ...], setup: str, entry_point: str | None) -> Plan:
-    shared = names.Setup(_parse(setup, "setup"))
+    shared = _parse(setup, "setup")
     trees = [_parse(test, f"test {index}") for index, test in enumerate(tests)]
     if entry_point is not None:
         if not entry_point.isidentifier():
             raise UserError(f"entry_point={entry_point!r} is not the name of a function.")
         trees = [_with_check_called(tree, entry_point, index) for index, tree in enumerate(trees)]
-    can_assert = any(isinstance(node, ast.Assert) for node in ast.walk(shared.tree))
+    can_assert = any(isinstance(node, ast.Assert) for node in ast.walk(shared))
     for index, tree in enumerate(trees):
         if not can_assert and not any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
             raise UserError(f"test {index} asserts nothing, so any program would pass it: {tests[index]!r:.200}")
-    free = frozenset[str]().union(*map(names.free, trees)) - shared.shared
+    free = frozenset[str]().union(*map(names.free, [shared, *trees])) - names.given(shared)
     # The judge's own, since the program can patch what it imported.
-    modules = frozenset[str]().union(*map(names.modules, trees)) & free
+    modules = frozenset[str]().union(*map(names.modules, [shared, *trees])) & free
     programs = free - modules - names.BUILTINS | ({entry_point} if entry_point else set())
     if not programs:  # the program redefines a built-in function
         programs = frozenset().union(*map(_function_of, trees))
-    classes = frozenset().union(*map(names.capitalised_calls, trees)) & programs
-    classes -= frozenset[str]().union(*map(names.used_as_data, trees))
-    takers = [_Taker(programs, classes, names.bound(tree)) for tree in trees]
-    ways = tuple(taker.way(tree) for taker, tree in zip(takers, trees, strict=True))
-    asked = frozenset[str]().union(*(taker.asked for taker in takers))
-    judge = "\n".join([*(f"import {module}" for module in sorted(modules)), shared.judge])
-    return Plan(shared.before, shared.after(asked), judge, tuple(sorted(programs)), classes, ways)
+    capitalised = frozenset().union(*map(names.capitalised_calls, [shared, *trees])) & programs
+    classes = capitalised - frozenset[str]().union(*map(names.used_as_data, trees))
+    exceptions = frozenset[str]().union(*map(names.exceptions, [shared, *trees])) & programs
+    for index, tree in enumerate(trees):
+        if refusal := refusing.refusal_of([shared, tree], programs, capitalised):
+            raise UserError(f"test {index} cannot be judged: {refusal}")
+    comparable = frozenset[str]() if _acts(shared, programs) else programs
+    ways = tuple(_way(tree, shared, comparable, programs, exceptions) for tree in trees)
+    before = names.shared_with_the_program(shared)
+    imports = [f"import {module}" for module in sorted(modules)]
+    return Plan(
+        names.source(before),
+        tuple(statement.name for statement in before if isinstance(statement, ast.ClassDef)),
+        "\n".join([*imports, rewriting.rewritten(shared, [shared], programs, exceptions)]),
+        tuple(sorted(programs)),
+        tuple(sorted(classes)),
+        tuple(sorted(exceptions)),
+        ways,
+    )
 
 
 def _parse(text: str, what: str) -> ast.Module:
@@ -178,91 +191,63 @@ def _with_check_called(tree: ast.Module, entry_point: str, index: int) -> ast.Mo
     return ast.fix_missing_locations(ast.Module(body, []))
 
 
-class _Taker(ast.NodeTransformer):
-    """Takes one test apart.
+def _way(
+    tree: ast.Module,
+    setup: ast.Module,
+    comparable: frozenset[str],
+    programs: frozenset[str],
+    exceptions: frozenset[str],
+) -> Way:
+    pairs = _pairs(tree, comparable)
+    return Judged(rewriting.rewritten(tree, [setup, tree], programs, exceptions)) if pairs is None else pairs
 
-    Args:
-        programs: Names that are the program's.
-        classes: Of those, what makes objects.
-        bound: Names that the test itself gives values.
-    """
 
-    def __init__(self, programs: frozenset[str], classes: frozenset[str], bound: frozenset[str]) -> None:
-        self._programs, self._classes, self._bound = programs, classes, bound
-        self.asked: set[str] = set()
+def _acts(setup: ast.Module, programs: frozenset[str]) -> bool:
+    """Whether set-up does something that every test must wait for: asserts, or uses the program."""
+    return any(
+        isinstance(statement, ast.Assert)
+        or (not isinstance(statement, (ast.FunctionDef, ast.ClassDef)) and names.used(statement) & programs)
+        for statement in setup.body
+    )
 
-    def way(self, tree: ast.Module) -> Way:
-        """How the test is decided."""
-        pairs: list[Pair] = []
-        for statement in tree.body:
-            if not _does_nothing(statement):
-                pair = self._pair(statement)
-                if pair is None:
-                    break
-                pairs.append(pair)
-        else:
-            return tuple(pairs)
-        self.asked.clear()
-        return Judged(ast.unparse(ast.fix_missing_locations(self.visit(tree))))
 
-    def _pair(self, statement: ast.stmt) -> Pair | None:
-        match statement:
-            case ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right])):
-                for question, literal in ((left, right), (right, left)):
-                    if self._is_question(question) and not names.free(question) & self._bound:
-                        try:
-                            expected = ast.literal_eval(literal)
-                            size = len(json.dumps(encode(expected)))
-                        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, NotPlainError):
-                            continue
-                        if size <= MAX_COMPARED_BYTES:
-                            self.asked |= names.free(question)
-                            return Pair(ast.unparse(question), expected, size)
+def _pairs(tree: ast.Module, programs: frozenset[str]) -> tuple[Pair, ...] | None:
+    """The comparisons of a test that only compares calls of literals with literals; None of any other."""
+    pairs: list[Pair] = []
+    programs -= names.bound(tree)
+    for statement in tree.body:
+        if not _does_nothing(statement):
+            pair = _pair(statement, programs)
+            if pair is None:
+                return None
+            pairs.append(pair)
+    return tuple(pairs)
+
+
+def _pair(statement: ast.stmt, programs: frozenset[str]) -> Pair | None:
+    match statement:
+        case ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right])):
+            for question, literal in ((left, right), (right, left)):
+                match question:
+                    case ast.Call(func=ast.Name(id=function)) if function in programs:
+                        pair = _pair_of(question, function, literal)
+                        if pair is not None and pair.size <= MAX_COMPARED_BYTES:
+                            return pair
+    return None
+
+
+def _pair_of(question: ast.Call, function: str, literal: ast.expr) -> Pair | None:
+    try:
+        given = [ast.literal_eval(each) for each in (*question.args, *(each.value for each in question.keywords))]
+        arguments = [[encode(each) for each in given], []]
+        expected = ast.literal_eval(literal)
+        size = len(json.dumps(encode(expected)))
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, NotPlainError):
         return None
-
-    def _is_question(self, node: ast.expr) -> bool:
-        """Whether an expression is the program's to evaluate: a chain of calls that begins with one of its names.
-
-        Not `f(x).startswith("a")`: a string of the program's own making could answer anything. What comes after a
-        method of a built-in type is left to the judge, except of what is used as a class, as `Stack().pop()`.
-        """
-        if names.root(node) not in self._programs:
-            return False
-        is_class = names.root(node) in self._classes
-        while not isinstance(node, ast.Name):
-            match node:
-                case ast.Attribute(attr=name) if name in _PLAIN_METHODS and not is_class:
-                    return False
-                case ast.Subscript() if not is_class:
-                    return False
-                case ast.Call(func=value) | ast.Attribute(value=value) | ast.Subscript(value=value):
-                    node = value
-        return True
-
-    def _question(self, node: ast.expr) -> ast.expr | None:
-        """The call of the judge's `ask` in place of an expression; None where its own names must be looked up first."""
-        if not self._is_question(node):
-            return None
-        variables = sorted(names.free(node) & self._bound)
-        if variables and not isinstance(node, ast.Call | ast.Attribute):
-            return None
-        if variables and isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            return None  # a stub is called, with arguments that are evaluated here
-        self.asked |= names.free(node) - self._bound
-        given = [ast.keyword(name, ast.Name(name, ast.Load())) for name in variables]
-        return ast.Call(ast.Name(ASK, ast.Load()), [ast.Constant(ast.unparse(node))], given)
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        return self._question(node) or self.generic_visit(node)
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        return (isinstance(node.ctx, ast.Load) and self._question(node)) or self.generic_visit(node)
-
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        # A bare name is a constant of the program here; as an argument it is more likely a function.
-        operands = [node.left, *node.comparators]
-        taken = [(isinstance(each, ast.Name) and self._question(each)) or self.visit(each) for each in operands]
-        return ast.Compare(taken[0], node.ops, taken[1:])
+    keywords = [each.arg for each in question.keywords]
+    if None in keywords:  # **options
+        return None
+    return Pair(ast.unparse(question), function, arguments, tuple(map(str, keywords)), expected, size)
 
 
 def _does_nothing(statement: ast.stmt) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
 
+from grpo_tasks_code.sandbox.cgroups import Cgroup, NoCgroupError
 from grpo_tasks_code.sandbox.errors import ServerError
 from grpo_tasks_code.sandbox.inside import wire
 from grpo_tasks_code.sandbox.inside.confinement import LevelName
@@ -48,7 +49,7 @@ for name, folder in (("grpo_tasks_code", sys.argv[1]), ("grpo_tasks_code.sandbox
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [folder]
 from grpo_tasks_code.sandbox.inside import server
-server.main(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5], sys.argv[6])
+server.main(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), *sys.argv[5:8])
 """
 """Imports the folder `inside` without running the packages around it, which import what is not there."""
 
@@ -71,12 +72,17 @@ class ServerProcess:
         self.level: LevelName = level
         self.number = 0
         self.is_lost = False
+        self._cgroup: Cgroup | None
         self.control, theirs = socket.socketpair()
         command = [sys.executable, *_FLAGS, "-c", _BOOTSTRAP, str(_PACKAGE), str(theirs.fileno()), level]
         # L1 has no file system of its own; the others do not get a folder of the host's.
         self._box = tempfile.mkdtemp(prefix="grpo-sandbox-") if level == "L1" else ""
         command += [str(os.getpid()), _path_of_restricted_python() if is_restricted else ""]
-        command += [self._box]
+        try:
+            self._cgroup = Cgroup()
+        except NoCgroupError:  # `grpo doctor` says why
+            self._cgroup = None
+        command += [self._box, "" if self._cgroup is None else str(self._cgroup.path)]
         environment = _ENVIRONMENT | {"PYTHONHASHSEED": str(hash_seed)}
         environment |= {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         try:
@@ -94,6 +100,8 @@ class ServerProcess:
             )
         except OSError as error:
             self.control.close()
+            if self._cgroup is not None:
+                self._cgroup.close()
             raise ServerError(f"cannot start {sys.executable}: {error}") from None
         finally:
             theirs.close()
@@ -136,6 +144,8 @@ class ServerProcess:
         Raises:
             ServerError: it is gone.
         """
+        if self._cgroup is not None:
+            self._cgroup.limit_memory(request.memory_bytes)
         try:
             socket.send_fds(self.control, [request.pack()], descriptors)
         except OSError as error:
@@ -169,6 +179,8 @@ class ServerProcess:
                 self._process.wait(EXIT_TIMEOUT_S)
         if self._box:
             shutil.rmtree(self._box, ignore_errors=True)
+        if self._cgroup is not None:
+            self._cgroup.close()
 
     def abandon(self) -> None:
         """Forget it in a forked child: it is the parent's."""

@@ -53,14 +53,14 @@ def scheduling_of(pid: int) -> Scheduling:
 def descendant(pid: int, generations: int) -> int | None:
     """The latest child, or child of a child, of a process; None if there is none, or it cannot be seen."""
     for _ in range(generations):
-        children = [child for child, parent in _parents() if parent == pid]
+        children = [child for child, parent in parents() if parent == pid]
         if not children:
             return None
         pid = max(children)
     return pid
 
 
-def _parents() -> Iterator[tuple[int, int]]:
+def parents() -> Iterator[tuple[int, int]]:
     """Each process and its parent."""
     try:
         entries = [entry for entry in os.listdir(_PROC) if entry.isdigit()]

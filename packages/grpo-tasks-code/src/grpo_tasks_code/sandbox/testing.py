@@ -10,7 +10,7 @@ from typing import Protocol, get_args
 from grpo_tasks_code.sandbox.arguments import Limits
 from grpo_tasks_code.sandbox.candidate import Candidate, verdict_without_answer
 from grpo_tasks_code.sandbox.errors import ServerError
-from grpo_tasks_code.sandbox.execution import Execution, TestResult, TestStatus
+from grpo_tasks_code.sandbox.execution import Execution, TestResult, TestStatus, readable
 from grpo_tasks_code.sandbox.inside import wire
 from grpo_tasks_code.sandbox.inside.values import decode
 from grpo_tasks_code.sandbox.job import Job
@@ -57,12 +57,14 @@ class Examination:
             ServerError: there is no server for the program; nothing is known of it.
         """
         with self._servers.server() as server:
-            candidate = Candidate(Job(server, program, b"", limits, mode=wire.CANDIDATE), self._plan.classes)
-            if candidate.load(self._plan.before, self._plan.after):
+            candidate = Candidate(Job(server, program, b"", limits, mode=wire.CANDIDATE))
+            if candidate.load(self._plan.before, self._plan.shared):
                 self._decide(candidate)
             execution = candidate.end()
             candidate.job.check_server()
         without = verdict_without_answer(execution)
+        if candidate.fault:
+            without = "sandbox_error", f"the set-up failed: {candidate.fault}"
         return result_of([self._verdicts.get(index, without) for index in range(len(self._plan.tests))], execution)
 
     def _decide(self, candidate: Candidate) -> None:
@@ -92,7 +94,9 @@ class Examination:
             ServerError: the server was gone before it could start one.
         """
         judge = Job(server, b"", b"", JUDGE, mode=wire.JUDGE, most_cpu_s=JUDGE.timeout_s * len(tests))
-        judge.send(["begin", self._plan.judge, list(self._plan.names), [list(test) for test in tests]])
+        plan = self._plan
+        names = [list(each) for each in (plan.names, plan.classes, plan.exceptions, plan.shared)]
+        judge.send(["begin", plan.setup, *names, [list(test) for test in tests]])
         current: int | None = None
         while (message := judge.receive()) is not None:
             match message:
@@ -100,8 +104,8 @@ class Examination:
                     current = index
                     judge.renew_clock()
                     judge.send(["go"])
-                case ["ask", [str(kind), str() | int() as subject, *details]]:
-                    judge.send(candidate.ask(kind, subject, *details))
+                case ["ask", [str(kind), *details]]:
+                    judge.send(candidate.ask(kind, *details))
                 case ["verdict", status, str(reason)] if current is not None and status in get_args(TestStatus):
                     self._verdicts[current] = status, reason[:_MAX_REASON_CHARS]
                     judge.send(["go"])
@@ -119,8 +123,10 @@ class Examination:
 def _compare(candidate: Candidate, pairs: Sequence[Pair]) -> Verdict:
     """Whether every call returns what it must."""
     for pair in pairs:
-        match candidate.ask("eval", pair.question, {}):
-            case ["value", value, _]:
+        match candidate.ask("call", ["name", pair.function], pair.arguments, list(pair.keywords)):
+            case ["value", [[["reference", ["object", _, str(its_type)]], *_], _]]:
+                return "failed", f"{pair.question} is a {its_type}, not plain data"
+            case ["value", [[value, *_], _]]:
                 try:
                     is_equal = len(json.dumps(value)) <= _SIZE_FACTOR * pair.size + _SIZE_MARGIN and bool(
                         decode(value) == pair.expected
@@ -129,12 +135,12 @@ def _compare(candidate: Candidate, pairs: Sequence[Pair]) -> Verdict:
                     is_equal = False
                 if not is_equal:
                     return "failed", f"{pair.question} is not what it must be"
-            case ["object", _, str(its_type)]:
-                return "failed", f"{pair.question} is a {its_type}, not plain data"
-            case ["raised", str(name), str(text)]:
-                return "failed", f"{pair.question} raises {name}: {text}"
+            case ["raised", classes, text]:
+                return "failed", f"{pair.question} raises {classes[0] if classes else 'something'}: {text}"
             case [status, str(reason)]:
                 return status, reason[:_MAX_REASON_CHARS]
+            case _:
+                return "failed", f"{pair.question} has no answer"
     return "passed", ""
 
 
@@ -142,7 +148,7 @@ def result_of(verdicts: Sequence[Verdict], execution: Execution) -> TestResult:
     """What the caller gets."""
     statuses = [status for status, _ in verdicts]
     per_test = [status == "passed" for status in statuses]
-    reasons = [reason[:_MAX_REASON_CHARS] for _, reason in verdicts]
+    reasons = [readable(reason[:_MAX_REASON_CHARS])[:_MAX_REASON_CHARS] for _, reason in verdicts]
     return TestResult(sum(per_test), len(per_test), per_test, statuses, reasons, execution.level, execution)
 
 

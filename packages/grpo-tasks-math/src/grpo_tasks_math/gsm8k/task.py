@@ -9,12 +9,12 @@ from typing import Literal
 from pydantic import model_validator
 
 from grpo_core import Invalid, Task, reward
-from grpo_core.data import DatasetConfig, stable_id
+from grpo_core.data import stable_id
 from grpo_tasks_math import rewards
 from grpo_tasks_math.gsm8k.rows import Form, GSM8KRow, Solution, read_solution
 from grpo_tasks_math.gsm8k.templates import STOP, Template, has_form, make_gold, make_prompt, whole_answer
 from grpo_tasks_math.sources import published_rows
-from grpo_tasks_math.verdicts import verdict_of
+from grpo_tasks_math.verdicts import AnswerConfig, verdict_of
 from grpo_tasks_math.verify import Verdict
 
 Preset = Literal["accuracy", "signed", "tag_pref", "tag_math_correct"]
@@ -22,7 +22,7 @@ Preset = Literal["accuracy", "signed", "tag_pref", "tag_math_correct"]
 HUB = {"train": ("openai/gsm8k/main",), "test": ("openai/gsm8k/main",)}
 
 
-class GSM8KConfig(DatasetConfig):
+class GSM8KConfig(AnswerConfig):
     """Options of `math.gsm8k`.
 
     Attributes:
@@ -82,7 +82,7 @@ def validate(text: str, row: GSM8KRow, config: GSM8KConfig) -> Verdict:
 
 
 def _verdict(text: str, row: GSM8KRow, config: GSM8KConfig) -> Verdict:
-    return verdict_of(row.answer, whole_answer(text, config.template))
+    return verdict_of(row.answer, whole_answer(text, config.template), config)
 
 
 @reward(1.0, maximum=2.0)
@@ -93,11 +93,11 @@ def accuracy(text: str, row: GSM8KRow, config: GSM8KConfig) -> float:
         case "accuracy":
             return 2.0 * (_verdict(text, row, config) is Verdict.CORRECT)
         case "signed":
-            return rewards.signed_accuracy(answer, row.answer)
+            return rewards.signed_accuracy(answer, row.answer, decimals=config.decimals, rel_tol=config.rel_tol)
         case "tag_pref":
-            return rewards.tag_pref(answer, row.answer)
+            return rewards.tag_pref(answer, row.answer, decimals=config.decimals, rel_tol=config.rel_tol)
         case "tag_math_correct":
-            return rewards.tag_math_correct(answer, row.answer)
+            return rewards.tag_math_correct(answer, row.answer, decimals=config.decimals, rel_tol=config.rel_tol)
 
 
 @reward(0.2)

@@ -5,6 +5,7 @@ extract (where the answer stands) → values (what it says) → compare (exactly
 """
 
 from grpo_tasks_math.verify.check import Verdict, extract_answer, verify
+from grpo_tasks_math.verify.extract import Decimals
 from grpo_tasks_math.verify.pool import close, warm
 
-__all__ = ["Verdict", "close", "extract_answer", "verify", "warm"]
+__all__ = ["Decimals", "Verdict", "close", "extract_answer", "verify", "warm"]

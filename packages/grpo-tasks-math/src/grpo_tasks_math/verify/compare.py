@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 
 from grpo_tasks_math.verify.values import (
     Based,
@@ -25,6 +27,22 @@ def undecided(gold: str, answer: str) -> None:
     """Decide nothing: the equality of formulas on the fast path."""
 
 
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """What counts as equal.
+
+    Attributes:
+        formulas: Equality of two formulas.
+        rel_tol: Largest difference between two numbers, relative to the gold; 0 for exact equality.
+    """
+
+    formulas: FormulaEquality = undecided
+    rel_tol: Fraction = Fraction(0)
+
+
+EXACT = Equality()
+
+
 _INNER_SPACE = re.compile(r"(?<!\w) | (?!\w)")
 
 
@@ -33,10 +51,10 @@ def spelling(value: Value) -> str:
     return _INNER_SPACE.sub("", value.text)
 
 
-def compare(gold: Value, answer: Value, equal: FormulaEquality = undecided) -> bool | None:
-    """Return whether `answer` says what `gold` says; None only where `equal` gave None.
+def compare(gold: Value, answer: Value, equality: Equality = EXACT) -> bool | None:
+    """Return whether `answer` says what `gold` says; None only where `equality` decides nothing.
 
-    * Numbers are compared exactly: an approximation is another number.
+    * Numbers are compared exactly unless there is a `rel_tol`: an approximation is another number.
     * A percent sign is read as the gold reads it: 20% equals 20 and 0.2, and both equal 20%.
     * Units count only when both are known and differ; words that follow a number otherwise say nothing.
     * Several values are never one value; a set has no order, a tuple and an interval have.
@@ -49,14 +67,14 @@ def compare(gold: Value, answer: Value, equal: FormulaEquality = undecided) -> b
         return True
     match gold, answer:
         case Number(), Number():
-            return _numbers(gold, answer)
+            return _numbers(gold, answer, equality)
         # Against a number, `5m` is five metres; a gold `5m` may be a formula, so 5 is not enough for it.
         case Number(), Formula(quantity=Number() as quantity):
-            return _numbers(gold, quantity)
+            return _numbers(gold, quantity, equality)
         case Equation(), _:
-            return _equation(gold, answer, equal)
+            return _equation(gold, answer, equality)
         case _, Equation():
-            return compare(gold, answer.value, equal)
+            return compare(gold, answer.value, equality)
         case Based(), _:
             return _based(gold, answer)
         case _, Based():
@@ -66,40 +84,47 @@ def compare(gold: Value, answer: Value, equal: FormulaEquality = undecided) -> b
         case Choice(), Words():
             return gold.letter.lower() == answer.words
         case Words(), Words():
-            return _words(gold, answer, equal)
+            return _words(gold, answer, equality)
         case Items(), Items():
-            return _items(gold, answer, equal)
+            return _items(gold, answer, equality)
     if isinstance(gold, Formula) or isinstance(answer, Formula):
-        return _formula(gold, answer, equal)
+        return _formula(gold, answer, equality)
     return False
 
 
-def _numbers(gold: Number, answer: Number) -> bool:
+def _numbers(gold: Number, answer: Number, equality: Equality) -> bool:
     if gold.unit and answer.unit and gold.unit != answer.unit:
         return False
-    if gold.number == answer.number:
+    if _are_close(gold.number, answer.number, equality):
         return True
     if gold.is_percent == answer.is_percent:
         return False
-    return gold.number * 100 == answer.number if answer.is_percent else gold.number == answer.number * 100
+    scale = Fraction(1, 100)
+    if answer.is_percent:
+        return _are_close(gold.number, answer.number * scale, equality)
+    return _are_close(gold.number * scale, answer.number, equality)
 
 
-def _equation(gold: Equation, answer: Value, equal: FormulaEquality) -> bool | None:
+def _are_close(gold: Fraction, answer: Fraction, equality: Equality) -> bool:
+    return gold == answer or abs(gold - answer) <= equality.rel_tol * abs(gold)
+
+
+def _equation(gold: Equation, answer: Value, equality: Equality) -> bool | None:
     if isinstance(answer, Equation):
         if gold.name and answer.name:
             # One-letter names are the variables of the problem; `Answer = 5` and `f(x) = 5` name the same thing.
             if len(gold.name) == len(answer.name) == 1 and gold.name != answer.name:
                 return False
-            return compare(gold.value, answer.value, equal)
+            return compare(gold.value, answer.value, equality)
         if gold.name or answer.name:
-            return _either(compare(gold.value, answer.value, equal), equal(gold.text, answer.text))
-        return equal(gold.text, answer.text)
+            return _either(compare(gold.value, answer.value, equality), equality.formulas(gold.text, answer.text))
+        return equality.formulas(gold.text, answer.text)
     if gold.name:
-        return compare(gold.value, answer, equal)
+        return compare(gold.value, answer, equality)
     # `6 * 7 = 42` as a gold means 42; `x^2 + y^2 = 4` means itself.
     if isinstance(gold.value, Number) and not re.search(r"[A-Za-z]", gold.text):
-        return compare(gold.value, answer, equal)
-    return equal(gold.text, answer.text)
+        return compare(gold.value, answer, equality)
+    return equality.formulas(gold.text, answer.text)
 
 
 def _either(first: bool | None, second: bool | None) -> bool | None:
@@ -119,21 +144,21 @@ LONGEST_SYMBOL = 3
 """Longer words are not products of variables, so the symbolic engine has nothing to say about them."""
 
 
-def _words(gold: Words, answer: Words, equal: FormulaEquality) -> bool | None:
+def _words(gold: Words, answer: Words, equality: Equality) -> bool | None:
     if gold.words == answer.words:
         # Case tells variables apart, not words.
         return len(gold.words) > 1 or gold.text == answer.text
     # `ab` and `ba` may be the same product.
     if len(gold.words) <= LONGEST_SYMBOL and sorted(gold.words) == sorted(answer.words):
-        return equal(gold.text, answer.text)
+        return equality.formulas(gold.text, answer.text)
     return False
 
 
-def _formula(gold: Value, answer: Value, equal: FormulaEquality) -> bool | None:
+def _formula(gold: Value, answer: Value, equality: Equality) -> bool | None:
     for value in (gold, answer):
         if isinstance(value, Words) and len(value.words) > LONGEST_SYMBOL:
             return False
-    return equal(_symbols(gold), _symbols(answer))
+    return equality.formulas(_symbols(gold), _symbols(answer))
 
 
 def _symbols(value: Value) -> str:
@@ -141,15 +166,15 @@ def _symbols(value: Value) -> str:
     return str(value.number) if isinstance(value, Number) else value.text
 
 
-def _items(gold: Items, answer: Items, equal: FormulaEquality) -> bool | None:
+def _items(gold: Items, answer: Items, equality: Equality) -> bool | None:
     if gold.is_ordered or answer.is_ordered:
         # A bare `1, 2` may stand for (1, 2) in the same order, but a set does not, nor [1, 2) for (1, 2).
         if gold.brackets and answer.brackets and gold.brackets != answer.brackets:
             return False
         if len(gold.items) != len(answer.items):
             return False
-        return _all([compare(a, b, equal) for a, b in zip(gold.items, answer.items, strict=True)])
-    table = [[compare(a, b, equal) for b in answer.items] for a in gold.items]
+        return _all([compare(a, b, equality) for a, b in zip(gold.items, answer.items, strict=True)])
+    table = [[compare(a, b, equality) for b in answer.items] for a in gold.items]
     return _all([_any(row) for row in table] + [_any(column) for column in zip(*table, strict=True)])
 
 

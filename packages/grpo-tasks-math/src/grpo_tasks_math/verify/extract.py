@@ -3,43 +3,63 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
-from grpo_tasks_math.verify.normalise import to_ascii
+from grpo_tasks_math.verify.normalise import point_decimals, to_ascii
 from grpo_tasks_math.verify.reader import MAX_ANSWER_CHARS, read
-from grpo_tasks_math.verify.sentence import read_sentence
+from grpo_tasks_math.verify.sentence import after_phrase, correction, read_sentence
 from grpo_tasks_math.verify.values import Value, Words
 
+Decimals = Literal["point", "comma"]
+
+MAX_GOLD_CHARS = 8192
+"""Longest gold that is read: a whole reference solution."""
 MAX_COMPLETION_CHARS = 262_144
 """Only so many last characters of a completion are read: the final answer is at the end, and time stays bounded."""
 MAX_JOINED = 8
 """Most headings skipped, and most boxes that make one enumeration."""
+MAX_BETWEEN = 64
+"""Most characters between two boxes of one enumeration."""
 MAX_BOX_NESTING = 3
 """A box inside a box, or inside an answer tag."""
 
 
-def extract(completion: str) -> Value | None:
+def extract(completion: str, decimals: Decimals = "point") -> Value | None:
     r"""Find and read the final answer; None when there is none.
 
     1. Thinking is removed: `<think>…</think>`, everything before a `</think>` that the prompt opened, and everything
        after a `<think>` left open, except an `<answer>` tag, which ends the thinking.
     2. Then the first of these that is there: the last `<answer>…</answer>` (or one left open, because engines cut at a
-       stop string), the last closed `\boxed{…}`, the line after the last `####`, the last phrase "answer is …" or
-       "answer: …", a text that is an answer as a whole, the formula or the `= …` that ends the text, the last number,
+       stop string), the last closed `\boxed{…}` (unless a "final answer is …" behind it corrects it), the line after
+       the last `####`, the last phrase "answer is …" or "answer: …", a text that is an answer as a whole, the formula
+       or the `= …` that ends the text, the last number with the formula it stands in,
        a last choice such as (B).
 
-    An empty tag or box is an empty answer: nothing else is tried. Boxes joined by `,`, `and` or `or` are one
-    enumeration; otherwise a later one corrects the earlier ones. Numbers joined so are one enumeration as well.
+    An empty tag or box is an empty answer: nothing else is tried. Boxes side by side or joined by `,`, `and` or `or`
+    are one enumeration; otherwise a later one corrects the earlier ones. Numbers joined so are one enumeration as well.
+
+    Args:
+        completion: Any text.
+        decimals: Whether `1,5` is two numbers (`point`) or 1.5 (`comma`).
     """
-    text = outside_thinking(to_ascii(completion[-MAX_COMPLETION_CHARS:]))
+    text = outside_thinking(_spelled(completion[-MAX_COMPLETION_CHARS:], decimals))
     tagged = last_answer_block(text)
     return _marked(tagged) if tagged is not None else _free(text)
 
 
-def read_gold(gold: str) -> Value | None:
-    r"""Read a gold answer; one that still stands behind `####` or inside `\boxed{…}` is taken out first."""
-    if len(gold) <= MAX_ANSWER_CHARS and ("####" in gold or "\\boxed" in gold):
-        return _free(to_ascii(gold))
-    return read(gold)
+def read_gold(gold: str, decimals: Decimals = "point") -> Value | None:
+    r"""Read a gold answer; out of a solution, what stands behind `####`, inside `\boxed{…}` or behind "answer is"."""
+    gold = _spelled(gold, decimals)
+    if "####" in gold or "\\boxed" in gold:
+        return _free(gold)
+    value = read(gold)
+    is_answer = value is not None and not (isinstance(value, Words) and value.is_prose)
+    return value if is_answer else after_phrase(gold[-MAX_GOLD_CHARS:]) or value
+
+
+def _spelled(text: str, decimals: Decimals) -> str:
+    text = to_ascii(text)
+    return point_decimals(text) if decimals == "comma" else text
 
 
 _THINK = re.compile(r"<(/?)\s{0,4}think(?:ing)?\s{0,4}>", re.IGNORECASE)
@@ -89,10 +109,10 @@ def last_answer_block(text: str) -> str | None:
 def _marked(text: str) -> Value | None:
     """Read what a tag or a box encloses: an answer as it stands, or a sentence that holds one."""
     for _ in range(MAX_BOX_NESTING):
-        boxed = _last_box(text)
-        if boxed is None:
+        box = _last_box(text)
+        if box is None:
             break
-        text = boxed
+        text = box[0]
     value = _after_hashes(text) or read(text)
     if isinstance(value, Words) and value.is_prose:
         return read_sentence(text) or value
@@ -100,21 +120,21 @@ def _marked(text: str) -> Value | None:
 
 
 def _free(text: str) -> Value | None:
-    boxed = _last_box(text)
-    if boxed is not None:
-        return _marked(boxed)
+    box = _last_box(text)
+    if box is not None:
+        return correction(text[box[1] :]) or _marked(box[0])
     return _after_hashes(text) or read_sentence(text)
 
 
-_BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{|\\.|[{}]", re.DOTALL)
+# Text that was escaped once too often has two backslashes.
+_BOX_TOKEN = re.compile(r"\\{1,2}(?:boxed|fbox)\s{0,4}\{|\\.|[{}]", re.DOTALL)
 _BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,4}([A-Za-z0-9])(?![A-Za-z0-9])")
-_BETWEEN_BOXES = re.compile(
-    r"[\s$.]{0,8}(?:\\[()\[\]])?[\s$]{0,8}(?:,|;|,?\s?(?:and|or))[\s$]{0,8}(?:\\[()\[\]])?[\s$]{0,8}"
-)
+_LAYOUT = re.compile(r"\\(?:text|mbox|textrm)\s?\{([^{}]{0,16})\}|\\[()\[\]]|\\q?quad|\\[,; ]|\$")
+_BETWEEN_BOXES = re.compile(r"[ \t]*|[\s.]*(?:,|;|,?\s?(?:and|or))\s*(?:[A-Za-z](?:_\{?\w{1,3}\}?)?\s?=\s*)?")
 
 
-def _last_box(text: str) -> str | None:
-    """Return the inside of the last box with balanced braces, joined with those it continues; one pass."""
+def _last_box(text: str) -> tuple[str, int] | None:
+    """Return the inside of the last box with balanced braces, joined with those it continues, and its end; one pass."""
     if "\\boxed" not in text and "\\fbox" not in text:
         return None
     stack: list[int | None] = []  # where the inside of each open brace starts, None for a brace that is no box
@@ -131,18 +151,21 @@ def _last_box(text: str) -> str | None:
         elif mark[-1] == "{" and len(mark) > 2:
             stack.append(token.end())
     if not boxes:
-        bare = _BARE_BOX.findall(text)
-        return bare[-1] if bare else None
+        *_, bare = (None, *_BARE_BOX.finditer(text))
+        return (bare[1], bare.end()) if bare is not None else None
     joined = [boxes.pop()]
     while boxes and len(joined) < MAX_JOINED and _are_joined(text, boxes[-1], joined[-1]):
         joined.append(boxes.pop())
-    return ", ".join(content for _, _, content in reversed(joined))
+    contents = dict.fromkeys(content for _, _, content in reversed(joined))
+    return ", ".join(contents), joined[0][1]
 
 
 def _are_joined(text: str, earlier: tuple[int, int, str], later: tuple[int, int, str]) -> bool:
     between = text[earlier[1] : later[0]]
     command = max(between.rfind("\\boxed"), between.rfind("\\fbox"))
-    return len(between) < 64 and _BETWEEN_BOXES.fullmatch(between[:command]) is not None
+    if len(between) >= MAX_BETWEEN:
+        return False
+    return _BETWEEN_BOXES.fullmatch(_LAYOUT.sub(lambda layout: f" {layout[1] or ''} ", between[:command])) is not None
 
 
 def _after_hashes(text: str) -> Value | None:

@@ -39,7 +39,7 @@ class _Translation(dict[int, str]):
 
 _TRANSLATION = _Translation(
     {code: chr(code) for code in range(128) if chr(code).isprintable()}
-    | {ord("\n"): "\n", ord("\r"): "\n", ord("\t"): " ", ord("\v"): "\n", ord("\f"): "\n"}
+    | {ord("\n"): "\n", ord("\r"): "\n", ord("\t"): " ", ord("\v"): " ", ord("\f"): " "}
     | {ord(char): plain for char, plain in _SYMBOLS.items()}
 )
 _ASCII_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -66,11 +66,15 @@ def _spell_fraction(match: re.Match[str]) -> str:
     return f"{match[1] or ''} {top}/{bottom}"
 
 
+_GROUPING = re.compile(r"(?<=[0-9])(?:\{,\}|,\s?\\!|\\[,;:!])\s?(?=[0-9]{3}(?![0-9]))")
+"""LaTeX between groups of digits, `1\\,000` and `1,\\! 000`."""
 _LAYOUT = re.compile(
     r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|nolimits|hfill|allowbreak)(?![A-Za-z])\.?"
     r"|(?<!\\)\\!"
 )
-_SPACING = re.compile(r"(?<!\\)\\(?:[,;:> ]|(?:quad|qquad|thinspace|enspace|hspace\{[^{}]{0,16}\})(?![A-Za-z]))|~")
+_SPACING = re.compile(
+    r"(?<!\\)\\(?:[,;:> ]|q?quad|(?:thinspace|enspace|hspace\{[^{}]{0,16}\})(?![A-Za-z]))|~"  # `\quadx` is a slip
+)
 _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
 _TEXT = re.compile(
     r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|mathrm|mathbf|mathit|mathsf|mbox|hbox|textup)\s?\{([^{}]{0,200})\}"
@@ -88,8 +92,8 @@ _EXPONENT = re.compile(r"\^\s?(-?[0-9]{2,64}(?:\.[0-9]{1,64})?|-[0-9])")
 _GROUP_COMMA = re.compile(r"\{\s?,\s?\}")
 _COMMANDS = {
     "times": "*", "cdot": "*", "ast": "*", "div": "/", "leq": "\\le ", "geq": "\\ge ", "neq": "\\ne ",
-    "leqslant": "\\le ", "geqslant": "\\ge ", "varnothing": "\\emptyset ", "minus": "-", "dollar": "$",
-    "lbrace": "\\{", "rbrace": "\\}", "infin": "\\infty ", "and": " and ", "or": " or ", "lor": " or ",
+    "leqslant": "\\le ", "geqslant": "\\ge ", "lt": "<", "gt": ">", "varnothing": "\\emptyset ", "minus": "-",
+    "dollar": "$", "lbrace": "\\{", "rbrace": "\\}", "infin": "\\infty ", "and": " and ", "or": " or ", "lor": " or ",
     "land": " and ", "lbrack": "[", "rbrack": "]", "colon": ":", "euro": "€", "pounds": "£", "textdollar": "$",
     "texteuro": "€", "cdots": "...", "ldots": "...", "dots": "...", "textpercent": "%", "percent": "%",
 }  # fmt: skip
@@ -101,6 +105,23 @@ _TEXT_NESTING = 3
 r"""`\text{\textbf{B}}`: how many such layers are opened."""
 
 
+def group_digits(text: str) -> str:
+    """Spell LaTeX between groups of digits as a comma."""
+    return _GROUPING.sub(",", text)
+
+
+_DECIMAL_COMMA = re.compile(r"(?<![0-9.,])([0-9]{1,300}),([0-9]{1,300})(?![0-9]|[.,][0-9])")
+_POINTS = re.compile(
+    r"(?<![0-9.,])[0-9]{1,3}(?:\.[0-9]{3}){1,99}(?=,[0-9])|(?<![0-9.,])[0-9]{1,3}(?:\.[0-9]{3}){2,99}(?![0-9.])"
+)
+
+
+def point_decimals(text: str) -> str:
+    """Spell decimal commas as points: `1,5` is 1.5, `1.234,5` is 1234.5; several commas group digits, `1,234,567`."""
+    text = _POINTS.sub(lambda groups: groups[0].replace(".", ""), text.replace("{,}", ","))
+    return _DECIMAL_COMMA.sub(r"\1.\2", text)
+
+
 def clean(text: str) -> str:
     r"""Give an answer one spelling: no layout, no math delimiters, `\frac{1}{2}` for all its short forms, `*` and `/`.
 
@@ -109,6 +130,8 @@ def clean(text: str) -> str:
     text = to_ascii(text)
     if "\\" in text:
         text = _clean_latex(text)
+    if "<=" in text or ">=" in text:
+        text = text.replace("<=", "\\le ").replace(">=", "\\ge ")
     text = _strip_dollars(_SPACES.sub(" ", text).strip())
     if "{" in text:
         text = _GROUP_COMMA.sub(",", text)
@@ -122,9 +145,9 @@ def clean(text: str) -> str:
 
 
 def _clean_latex(text: str) -> str:
-    text = _DELIMITER.sub("", text)
+    text = _DELIMITER.sub("", group_digits(text))
     text = _SPACING.sub(" ", _LAYOUT.sub("", text))
-    text = text.replace("\\%", "%").replace("\\&", "&").replace("\\#", "#")
+    text = text.replace("\\%", "%").replace("\\&", "&").replace("\\#", "#").replace('\\"', '"')
     for _ in range(_TEXT_NESTING):
         text, count = _TEXT.subn(r" \1 ", text)
         if not count:

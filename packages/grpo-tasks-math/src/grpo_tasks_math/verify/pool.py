@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from fractions import Fraction
 
 from grpo_core import InfrastructureError, KillablePool, inside_worker
 from grpo_tasks_math.verify import symbolic
@@ -24,14 +25,14 @@ class BudgetError(Exception):
     """The check took more time or memory than it was given, or killed its worker trying."""
 
 
-def check(gold: str, answer: str, timeout_s: float) -> bytes:
+def check(gold: str, answer: str, timeout_s: float, rel_tol: Fraction = Fraction(0)) -> bytes:
     """Run one symbolic check and return its reply.
 
     Raises:
         BudgetError: no reply within `timeout_s` seconds of work (queueing is not counted) or the memory limit.
         InfrastructureError: no worker could be started; nothing was learnt about the answer.
     """
-    payload = symbolic.encode(gold, answer)
+    payload = symbolic.encode(gold, answer, rel_tol)
     if inside_worker():
         try:
             return symbolic.handle(payload)

@@ -132,6 +132,8 @@ _EQUALS = frozenset(("=",))
 _NAME = re.compile(
     r"[A-Za-z](?:_(?:\{\w{1,8}\}|\w))?'?(?:\(\s?[A-Za-z](?:\s?,\s?[A-Za-z]){0,3}\s?\))?"
     r"|\\[a-z]{2,8}|[A-Za-z][A-Za-z '\-]{1,60}|\\angle\s?[A-Z]{1,3}|[A-Z]{2,3}"
+    # A ratio of lengths, areas or volumes.
+    r"|\\frac\{[A-Z]{2}\}\{[A-Z]{2}\}|[A-Z]{2}\s?[/:]\s?[A-Z]{2}|[SV](?:_\{?\w{1,4}\}?)?\s?[/:]\s?[SV](?:_\{?\w{1,4}\}?)?"
 )
 _MEMBERSHIP = re.compile(r"[A-Za-z]\s?\\in(?![A-Za-z])\s?")
 
@@ -224,7 +226,8 @@ def _items(text: str, brackets: str, pieces: list[str], depth: int) -> Items | N
 
 def _unwrap(text: str) -> tuple[str, str] | None:
     r"""Split `(…)`, `[…)`, `\{…\}` or `\langle…\rangle` into brackets and inside, when one pair encloses all."""
-    for opening, closing, kind in (("\\{", "\\}", "{}"), ("\\langle", "\\rangle", "()"), ("{", "}", "{}")):
+    # Braces without a backslash are invisible in LaTeX.
+    for opening, closing, kind in (("\\{", "\\}", "{}"), ("\\langle", "\\rangle", "()"), ("{", "}", "")):
         if text.startswith(opening) and text.endswith(closing):
             inner = text[len(opening) : -len(closing)]
             return (kind, inner) if _is_balanced(inner) else None

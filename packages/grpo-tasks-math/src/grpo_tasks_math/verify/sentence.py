@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from grpo_tasks_math.verify.normalise import group_digits
 from grpo_tasks_math.verify.reader import read
 from grpo_tasks_math.verify.values import Choice, Value, Words
 
@@ -17,8 +18,6 @@ _CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")
 
 _BOLD = re.compile(r"(?<![0-9)])\*\*|\*\*(?![0-9(.-])|\*\*(?=\.?(?:\s|$))")
 """Markdown's `**4**`, not the power `2**3`."""
-_GROUPING = re.compile(r"(?<=[0-9])(?:\\[,;:!]|\{,\})(?=[0-9]{3}(?![0-9]))")
-"""LaTeX between groups of digits, `1\\,000`."""
 
 
 def read_sentence(text: str) -> Value | None:
@@ -29,8 +28,8 @@ def read_sentence(text: str) -> Value | None:
     if "**" in text:
         text = _BOLD.sub("", text)
     if "\\" in text or "{" in text:
-        text = _GROUPING.sub(",", text)
-    for rule in (_after_phrase, _whole, _final_formula, _final_equation, _last_number, _last_choice, _words):
+        text = group_digits(text)
+    for rule in (after_phrase, _whole, _final_formula, _final_equation, _last_number, _last_choice, _words):
         if (value := rule(text)) is not None:
             return value
     return None
@@ -41,6 +40,7 @@ _PHRASE = re.compile(
     r"[*_\s]{0,8}",
     re.IGNORECASE,
 )
+_FINAL = re.compile(r"\bfinal answer\b", re.IGNORECASE)
 _CLAUSE_CHARS = 300
 """Longest clause after "answer is" or after the last `=`; an answer is shorter."""
 _CLAUSE_END = re.compile(
@@ -49,7 +49,8 @@ _CLAUSE_END = re.compile(
 )
 
 
-def _after_phrase(text: str) -> Value | None:
+def after_phrase(text: str) -> Value | None:
+    """Read what follows the last phrase such as "answer is" that an answer follows."""
     matches = list(_PHRASE.finditer(text))[-MAX_TRIES:]
     for match in reversed(matches):
         clause = _clause(text, match.end())
@@ -62,6 +63,13 @@ def _after_phrase(text: str) -> Value | None:
                 break
             return value
     return None
+
+
+def correction(text: str) -> Value | None:
+    """Read the "final answer" that a text behind a box states; words correct nothing."""
+    match = _FINAL.search(text[-SENTENCE_CHARS:])
+    value = after_phrase(text[-SENTENCE_CHARS:][match.start() :]) if match else None
+    return None if isinstance(value, Words) else value
 
 
 def _clause(text: str, start: int) -> str:
@@ -115,7 +123,11 @@ def _final_formula(text: str) -> Value | None:
         spans.append(text[start + len(opening) : end])
         joint = _JOINED.search(text, max(0, start - 16), start)
         text = text[: joint.start()].rstrip() if joint else ""
-    value = read(" or ".join(reversed(spans)))
+    return _mathematics(" or ".join(reversed(spans)))
+
+
+def _mathematics(text: str) -> Value | None:
+    value = read(text)
     return None if isinstance(value, Words) else value
 
 
@@ -130,8 +142,7 @@ def _final_equation(text: str) -> Value | None:
         if joint is None or len(values) == MAX_TRIES:
             break
         values.append(part[: max(0, len(part) - 16) + joint.start()])
-    value = read(" or ".join(reversed(values)))
-    return None if isinstance(value, Words) else value
+    return _mathematics(" or ".join(reversed(values)))
 
 
 _DIGITS = r"(?:(?>[0-9]{1,3}(?:,[0-9]{3})++(?![0-9])|[0-9]++)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]{1,4}(?!\w))?|\.[0-9]++)"
@@ -165,9 +176,20 @@ def _last_number(text: str) -> Value | None:
     if len(near) < len(text):
         near = near[re.search(r"\s|$", near).end() :]  # type: ignore[union-attr]  # `$` always matches
     for window in (near, text):
-        matches = _NUMBERS.findall(window)
-        if matches:
-            return read(matches[-1])
+        *_, last = (None, *_NUMBERS.finditer(window))
+        if last is not None:
+            return _span_around(window, last) or read(last[0])
+    return None
+
+
+_SPAN = re.compile(r"\$\$[^$]{1,300}\$\$|\$[^$\n]{1,300}\$|\\\(.{1,300}?\\\)|\\\[.{1,300}?\\\]", re.DOTALL)
+
+
+def _span_around(text: str, number: re.Match[str]) -> Value | None:
+    """Read the formula that the last number stands in: in "so $x > 5$ holds" it is no 5."""
+    for span in _SPAN.finditer(text):
+        if span.start() <= number.start() and number.end() <= span.end():
+            return _final_formula(text[: span.end()])
     return None
 
 

@@ -6,9 +6,10 @@ import json
 import logging
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
-from grpo_tasks_math.verify.compare import compare
+from grpo_tasks_math.verify.compare import Equality, compare
 from grpo_tasks_math.verify.reader import read
 
 CORRECT, WRONG, UNPARSABLE = b"correct", b"wrong", b"unparsable"
@@ -28,21 +29,22 @@ _GROUP = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 def factory() -> Callable[[bytes], bytes]:
     """Load the engine, warm its parser, and return the handler of one check.
 
-    The payload is the JSON of [gold, answer]; the reply `correct`, `wrong` or `unparsable`. The handler may run for
-    ever, or out of memory: its caller kills it.
+    The payload is the JSON of [gold, answer, rel_tol]; the reply `correct`, `wrong` or `unparsable`. The handler may
+    run for ever, or out of memory: its caller kills it.
     """
     handle(encode("x + 1", "1 + x + 0.5"))
     return handle
 
 
-def encode(gold: str, answer: str) -> bytes:
+def encode(gold: str, answer: str, rel_tol: Fraction = Fraction(0)) -> bytes:
     """Write the payload of one check."""
-    return json.dumps([gold, answer]).encode()
+    return json.dumps([gold, answer, str(rel_tol)]).encode()
 
 
 def handle(payload: bytes) -> bytes:
     """Compare a gold and an answer, formulas by math-verify."""
-    gold, answer = (read(text) for text in json.loads(payload))
+    gold_text, answer_text, tolerance = json.loads(payload)
+    gold, answer, rel_tol = read(gold_text), read(answer_text), Fraction(tolerance)
     if gold is None or answer is None:
         return UNPARSABLE
     unreadable: set[str] = set()
@@ -51,9 +53,9 @@ def handle(payload: bytes) -> bytes:
         left, right = _parse(expected), _parse(given)
         if right is None:
             unreadable.add(given)
-        return left is not None and right is not None and _are_equal(left, right)
+        return left is not None and right is not None and _are_equal(left, right, rel_tol)
 
-    if compare(gold, answer, equal):
+    if compare(gold, answer, Equality(equal, rel_tol)):
         return CORRECT
     return UNPARSABLE if unreadable else WRONG
 
@@ -81,9 +83,9 @@ def _parse(text: str) -> list[Any] | None:
     return parse(f"${to_latex(text)}$", [target], fallback_mode="no_fallback", parsing_timeout=None) or None
 
 
-def _are_equal(gold: list[Any], answer: list[Any]) -> bool:
+def _are_equal(gold: list[Any], answer: list[Any], rel_tol: Fraction) -> bool:
     try:
-        if _verify(gold, answer):
+        if _verify(gold, answer) or (rel_tol and _are_close(gold[0], answer[0], rel_tol)):
             return True
         complex_gold, complex_answer = _with_imaginary_unit(gold), _with_imaginary_unit(answer)
         return (complex_gold, complex_answer) != (gold, answer) and _verify(complex_gold, complex_answer)
@@ -108,9 +110,38 @@ def _verify(gold: list[Any], answer: list[Any]) -> bool:
     )
 
 
+def _are_close(gold: Any, answer: Any, rel_tol: Fraction) -> bool:
+    """Whether two numbers, or the numbers in the same places of two matrices, tuples or intervals, are close."""
+    from sympy import Expr, MatrixBase  # type: ignore[import-untyped]  # SymPy ships no types
+
+    if isinstance(gold, MatrixBase) and isinstance(answer, MatrixBase):
+        are_alike, golds, answers = gold.shape == answer.shape, gold.flat(), answer.flat()
+    elif isinstance(gold, Expr) and isinstance(answer, Expr):
+        return _are_close_numbers(gold, answer, rel_tol)
+    else:
+        are_alike, golds, answers = type(gold) is type(answer) and gold.args, gold.args, answer.args
+    return (
+        bool(are_alike)
+        and len(golds) == len(answers)
+        and all(left == right or _are_close(left, right, rel_tol) for left, right in zip(golds, answers, strict=True))
+    )
+
+
+def _are_close_numbers(gold: Any, answer: Any, rel_tol: Fraction) -> bool:
+    from sympy import Rational
+
+    if gold.free_symbols or answer.free_symbols:
+        return bool(_verify([gold], [answer]))
+    exact, given = gold.doit(), answer.doit()
+    if not (exact.is_Rational and given.is_Rational):
+        exact, given = exact.n(DIGITS), given.n(DIGITS)
+    limit = Rational(rel_tol.numerator, rel_tol.denominator) * abs(exact)
+    return bool(exact.is_finite and given.is_finite and abs(exact - given) <= limit)
+
+
 def _with_imaginary_unit(parsed: list[Any]) -> list[Any]:
     r"""Read the symbol `i` as the imaginary unit, which math-verify does not: e^{i\pi} is -1."""
-    from sympy import Basic, I  # type: ignore[import-untyped]  # SymPy ships no types
+    from sympy import Basic, I
 
     return [
         expression.subs({symbol: I for symbol in expression.free_symbols if symbol.name == "i"})

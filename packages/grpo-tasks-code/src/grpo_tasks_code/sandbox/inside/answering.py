@@ -1,4 +1,4 @@
-"""The candidate's side of a test: run the program, then answer questions about its functions with plain data.
+"""The candidate's side of a test: run the program, then answer questions about its functions.
 
 Everything here runs in a process that the program owns: it may patch this module, find the channel and write its own
 answers. That gains it nothing, because whatever it writes is only ever taken for the value of one call, and what the
@@ -7,45 +7,58 @@ value ought to be never enters this process.
 
 from __future__ import annotations
 
+import builtins
 import types
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
-from grpo_tasks_code.sandbox.inside.values import NotPlainError, decode, encode
+from grpo_tasks_code.sandbox.inside.passing import Passing, compiled
+from grpo_tasks_code.sandbox.inside.proxies import library_member
+from grpo_tasks_code.sandbox.inside.values import NotPlainError, encode
 from grpo_tasks_code.sandbox.inside.wire import Channel
 
-QUESTION_FILE = "<test>"
 MAX_TEXT = 300
 """Of an exception's text that is handed on."""
 
 
 def answer(code: types.CodeType, namespace: dict[str, Any], channel: Channel) -> None:
-    """Run the program, say "ready", and answer until nobody asks any more.
+    """Run set-up, say "prepared", run the program, say "ready", and answer until nobody asks any more.
 
-        ["run", source]                               set-up of the tests that the program may see
-        ["eval", id, source, variables]               an expression
-        ["call", id, name, arguments, keywords]       a function
-        ["member", id, object, name]                  an attribute of an object that was an answer
-        ["invoke", id, object, arguments, keywords]   such an object
+        ["begin", source, classes]                    set-up that the program may see, and what of it travels by value
+        ["call", id, target, values, keywords]        a function; the last values have these keywords
+        ["get", id, target, name]                     an attribute
+        ["set", id, target, name, values]             likewise
+        ["value", id, name]                           a global name
+        ["returned", id, values]                      of a function of the test's that the program called,
+        ["failed", id, exception, text]               or what it raised
 
-    An answer is [id, "value", value, arguments afterwards], [id, "raised", type, text] or, for what is not plain data
-    and stays here, [id, "object", object, type].
+    A target is ["name", name], ["object", number] or ["library", module, name]. An answer is [id, "value", values],
+    those of a call with its arguments afterwards, [id, "raised", classes, text] or [id, "callback", number, values,
+    keywords], which waits to be answered itself. Each has the id of the last message.
     """
-    _, source = channel.receive()
-    _run(source, namespace)
+    _, source, classes = channel.receive()
+    try:
+        exec(compiled(source), namespace)
+    except Exception as error:  # whatever keeps set-up from its end; the program has not run, and cannot have said this
+        channel.send(["failed", f"{type(error).__name__}: {_text(error)}"])
+        return
+    channel.send(["prepared"])
     exec(code, namespace)  # this is what the sandbox is for
     channel.send(["ready"])
-    answers = Answers(namespace)
+    answers = Answers(namespace, classes, channel)
     while (question := channel.receive()) is not None:
-        kind, *rest = question
-        if kind == "run":
-            _run(rest[0], namespace)
-            continue
-        number, *details = rest
-        try:
-            channel.send([number, *getattr(answers, kind)(*details)])
-        except BaseException as error:  # whatever a tested function raises is the answer
-            channel.send([number, "raised", type(error).__name__, _text(error)])
+        answers.respond(question)
+
+
+class Callback:
+    """A function of the test's, which runs in its process."""
+
+    def __init__(self, answers: Answers, number: int) -> None:
+        self._answers, self._number = answers, number
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """Call it there."""
+        return self._answers.call_back(self._number, [*arguments, *keywords.values()], list(keywords))
 
 
 class Answers:
@@ -53,59 +66,108 @@ class Answers:
 
     Args:
         namespace: The program's.
+        classes: Names of classes of the set-up.
+        channel: To whoever asks.
     """
 
-    def __init__(self, namespace: dict[str, Any]) -> None:
-        self._namespace = namespace
+    def __init__(self, namespace: dict[str, Any], classes: Sequence[str], channel: Channel) -> None:
+        self._namespace, self._channel = namespace, channel
+        self._passing = Passing(self._refer, self._resolve)
+        # By now they may be the program's own.
+        self._passing.classes = {name: namespace[name] for name in classes if isinstance(namespace.get(name), type)}
         self._objects: list[Any] = []
+        self._numbers: dict[int, int] = {}
+        self._last = 0
 
-    def eval(self, source: str, variables: dict[str, Any]) -> list[Any]:
-        """The value of an expression."""
-        given = {name: self._take(value) for name, value in variables.items()}
-        scope = {**self._namespace, **given} if given else self._namespace
-        return self._give(eval(compile(source, QUESTION_FILE, "eval"), scope), given.values())
-
-    def call(self, name: str, arguments: list[Any], keywords: dict[str, Any]) -> list[Any]:
-        """What a function returns."""
-        return self._call(self._namespace[name], arguments, keywords)
-
-    def member(self, number: int, name: str) -> list[Any]:
-        """An attribute."""
-        return self._give(getattr(self._objects[number], name), ())
-
-    def invoke(self, number: int, arguments: list[Any], keywords: dict[str, Any]) -> list[Any]:
-        """What an object returns that is called."""
-        return self._call(self._objects[number], arguments, keywords)
-
-    def _call(self, function: Any, arguments: list[Any], keywords: dict[str, Any]) -> list[Any]:
-        given = [self._take(argument) for argument in arguments]
-        result = function(*given, **{key: self._take(value) for key, value in keywords.items()})
-        # A function may work on its arguments in place, and a test look at them afterwards.
-        return self._give(result, given)
-
-    def _take(self, data: Any) -> Any:
-        match data:
-            case ["object", int(number)]:
-                return self._objects[number]
-        return decode(data)
-
-    def _give(self, value: Any, arguments: Iterable[Any]) -> list[Any]:
+    def respond(self, question: list[Any]) -> None:
+        """Answer a question."""
+        kind, number, *details = question
+        self._last = number
         try:
-            return ["value", encode(value), [_or_none(argument) for argument in arguments]]
-        except NotPlainError as error:
+            answer = ["value", getattr(self, kind)(*details)]
+        except BaseException as error:  # whatever a tested function raises is the answer
+            answer = ["raised", [each.__name__ for each in type(error).__mro__], _text(error)]
+        try:
+            self._channel.send([self._last, *answer])
+        except ValueError as error:  # too long
+            self._channel.send([self._last, "raised", ["ValueError"], _text(error)])
+
+    def call_back(self, function: int, values: Sequence[Any], keywords: Sequence[str]) -> Any:
+        """Have the test call one of its functions; meanwhile it may ask more."""
+        self._channel.send([self._last, "callback", function, self._passing.pack(values), list(keywords)])
+        while (message := self._channel.receive()) is not None:
+            match message:
+                case ["returned", number, values]:
+                    self._last = number
+                    return self._passing.unpack(values)[0]
+                case ["failed", number, name, text]:
+                    self._last = number
+                    raise getattr(builtins, name, RuntimeError)(text)
+            self.respond(message)
+        raise SystemExit
+
+    def call(self, target: list[Any], values: Any, keywords: list[str]) -> Any:
+        """What a function returns, and its arguments afterwards: a test may look at what it did to them."""
+        given = self._passing.unpack(values)
+        before = values[0]
+        split = len(given) - len(keywords)
+        result = self._resolve(target)(*given[:split], **dict(zip(keywords, given[split:], strict=True)))
+        after = [None if _is_as_before(each, data) else each for each, data in zip(given, before, strict=True)]
+        return self._give([result, *after])
+
+    def get(self, target: list[Any], name: str) -> Any:
+        """An attribute."""
+        return self._give([getattr(self._resolve(target), name)])
+
+    def set(self, target: list[Any], name: str, values: Any) -> Any:
+        """Set an attribute."""
+        setattr(self._resolve(target), name, self._passing.unpack(values)[0])
+        return self._give([None])
+
+    def value(self, name: str) -> Any:
+        """A global name's."""
+        return self._give([self._resolve(["name", name])])
+
+    def _give(self, values: Sequence[Any]) -> Any:
+        return self._passing.pack(values, otherwise=_Whole)
+
+    def _refer(self, value: Any) -> Any:
+        if isinstance(value, Callback):
+            return ["function", value._number]
+        if isinstance(value, _Whole):
+            value = value.value
+        if id(value) not in self._numbers:
+            self._numbers[id(value)] = len(self._objects)
             self._objects.append(value)
-            return ["object", len(self._objects) - 1, str(error)[:MAX_TEXT]]
+        return ["object", self._numbers[id(value)], type(value).__name__[:MAX_TEXT]]
+
+    def _resolve(self, content: Any) -> Any:
+        match content:
+            case ["name", str(name)]:
+                if name in self._namespace:
+                    return self._namespace[name]
+                raise NameError(f"name {name!r} is not defined", name=name)
+            case ["object", int(number), *_]:
+                return self._objects[number]
+            case ["function", int(number)]:
+                return Callback(self, number)
+            case ["library", str(module), str(name)]:
+                return library_member(module, name)
+        raise ValueError("a reference to nothing")
 
 
-def _run(source: str, namespace: dict[str, Any]) -> None:
-    exec(compile(source, QUESTION_FILE, "exec"), namespace)
+class _Whole:
+    """Data with something in it that no reference can stand for, as an object that stays here."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
 
-def _or_none(argument: Any) -> Any:
+def _is_as_before(argument: Any, data: Any) -> bool:
     try:
-        return encode(argument)
+        return bool(encode(argument) == data)
     except NotPlainError:
-        return None
+        return False
 
 
 def _text(error: BaseException) -> str:

@@ -22,6 +22,7 @@ if sys.platform == "linux":  # elsewhere there is level L1
     from grpo_tasks_code.sandbox.inside import kernel, namespaces, syscalls
     from grpo_tasks_code.sandbox.inside.landlock import Ruleset, entries_of_python
     from grpo_tasks_code.sandbox.inside.seccomp import Filter
+    from grpo_tasks_code.sandbox.inside.threads import MAX_THREADS, ThreadBound
 
 LevelName = Literal["L3", "L2", "L1"]
 
@@ -30,8 +31,6 @@ MAX_FILE_BYTES = 16 << 20
 """Of one file that a program writes."""
 MAX_STACK_BYTES = 8 << 20
 """Linux's usual limit: recursion in C ends as it does elsewhere."""
-MAX_THREADS = 256
-"""Of a program in namespaces, where its user has no other tasks: more than an honest one starts, too few to harm."""
 CPU_GRACE_S = 1
 """Between SIGXCPU, which a program can ignore, and SIGKILL."""
 _SIGKILL = int(signal.SIGKILL)
@@ -44,22 +43,24 @@ class Confinement:
     Attributes:
         machine: The architecture; None at L1, which calls nothing by number.
         loaded_bytes: Address space that the server has.
-        max_tasks: Limit of the user's tasks, or None.
+        has_own_tasks: Whether its user has no other tasks, so that a limit of them is the program's own.
         uid: The user to become, or None to stay.
         files_as: The user that files are opened as, then.
         ruleset: What may be opened.
         filter: What may be called.
         box: The folder that programs start in and may write to; None if there is none.
+        threads: Bounds a program's threads where its user has other tasks too.
     """
 
     machine: syscalls.Machine | None = None
     loaded_bytes: int = 0
-    max_tasks: int | None = None
+    has_own_tasks: bool = False
     uid: int | None = None
     files_as: int = 0
     ruleset: Ruleset | None = None
     filter: Filter | None = None
     box: namespaces.Box | Folder | None = None
+    threads: ThreadBound | None = None
 
     def settle(self) -> None:
         """In the server: take on what its children inherit.
@@ -79,6 +80,8 @@ class Confinement:
         if sys.platform == "linux":
             self._set_limit(resource.RLIMIT_MSGQUEUE, 0, 0)
             kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1, "no_new_privs")
+            if self.machine is not None and not self.has_own_tasks:
+                self.threads = ThreadBound(self.machine)
 
     def put_on(self, request: Request, server: int) -> None:
         """In the child: lock it in, apart from the system-call filter, which must come last.
@@ -90,8 +93,8 @@ class Confinement:
         if sys.platform == "linux":  # others take this limit and do not keep it
             memory = self.loaded_bytes + request.memory_bytes
             self._set_limit(resource.RLIMIT_AS, memory, memory)
-        if self.max_tasks is not None:
-            self._set_limit(resource.RLIMIT_NPROC, self.max_tasks, self.max_tasks)
+        if self.has_own_tasks:
+            self._set_limit(resource.RLIMIT_NPROC, MAX_THREADS, MAX_THREADS)
         if self.machine is not None:
             if self.uid is not None:
                 kernel.become(self.uid, self.files_as, self.machine)
@@ -175,7 +178,6 @@ def _landlocked(machine: syscalls.Machine, library: list[str]) -> Confinement:
     if os.getuid() == 0 and users.exists(users.NOBODY):
         parts.uid = users.NOBODY
         parts.files_as = users.NOBODY if users.can_read(users.NOBODY, library) else 0
-    parts.max_tasks = users.task_limit(os.getuid() if parts.uid is None else parts.uid)
     return parts
 
 
@@ -183,7 +185,7 @@ def _namespaced(machine: syscalls.Machine, library: list[str]) -> Confinement:
     changes_user = namespaces.enter(machine)
     loaded_bytes = _loaded_bytes()  # after the next line there is no /proc
     namespaces.build_root(library, machine)
-    parts = Confinement(machine, loaded_bytes, MAX_THREADS, filter=Filter(machine, own_files=True))
+    parts = Confinement(machine, loaded_bytes, has_own_tasks=True, filter=Filter(machine, own_files=True))
     parts.box = namespaces.Box()
     parts.ruleset = _rules_in_namespaces(machine)
     if changes_user:

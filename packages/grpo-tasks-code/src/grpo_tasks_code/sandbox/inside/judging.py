@@ -1,22 +1,28 @@
-"""The judge: the tests run here, in a clean process, on plain data that the candidate's process sends for its calls."""
+"""The judge: set-up and tests run here, in a clean process; what they take from the program are proxies.
+
+A call of a proxy sends the values of its arguments to the program's process, and its result arrives as plain data of
+the built-in types before anything of the test touches it. So every operator, method and built-in function of a test is
+this process's own, and what an answer must be never leaves it.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import types
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from grpo_tasks_code.sandbox.inside.values import NotPlainError, decode, encode
+from grpo_tasks_code.sandbox.inside.mutations import Mutations
+from grpo_tasks_code.sandbox.inside.passing import Passing, compiled
+from grpo_tasks_code.sandbox.inside.proxies import Proxy, exception_of, is_raised, reference_to_library
+from grpo_tasks_code.sandbox.inside.values import NotPlainError
 from grpo_tasks_code.sandbox.inside.wire import Channel
 
-ASK = "__ask__"
-"""The function that a prepared test calls with an expression for the candidate to evaluate."""
-TEST_FILE = "<test>"
+VALUE, IN_PLACE, BEGIN, END = "__value__", "__in_place__", "__begin__", "__end__"
+"""What prepared tests call: see `rewriting`."""
+_MODULE_NAME = "tests"
 MAX_TEXT = 300
 """Of why a test failed."""
-
-_FROM_CANDIDATE = "_from_candidate"
-"""Marks an exception that the candidate raised, and not the test."""
 
 
 class Undecidable(BaseException):
@@ -29,172 +35,220 @@ class Undecidable(BaseException):
 class Session:
     """One test's conversation with the candidate, by way of the process that started both.
 
+    Args:
+        channel: To that process.
+        classes: Names of the candidate that the tests use as classes.
+
     Attributes:
+        namespace: What the test's names mean.
         undecidable: What decided the test, once something has.
+        has_answer: Whether the candidate has answered anything: what fails from then on may be its doing.
     """
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, channel: Channel, classes: Sequence[str]) -> None:
+        self._channel, self._class_names = channel, frozenset(classes)
+        self._passing = Passing(self._refer, self._resolve)
+        self._mutations = Mutations()
+        self._functions: list[Any] = []
+        self._made: dict[int, Proxy] = {}
+        self._unused: dict[int, Proxy] = {}
         self.undecidable: Undecidable | None = None
+        self.has_answer = False
+        module = sys.modules[_MODULE_NAME] = types.ModuleType(_MODULE_NAME)  # where dataclasses look for theirs
+        self.namespace = module.__dict__
+        self.namespace |= {
+            VALUE: self.value,
+            IN_PLACE: self.in_place,
+            BEGIN: self._mutations.begin,
+            END: self._mutations.end,
+        }
 
-    def ask(self, source: str, /, **variables: Any) -> Any:
-        """The value of an expression; what it changes in the variables is changed here."""
-        return self.question(["eval", source, self.plain(variables)], list(variables.values()))
+    def share(self, names: Sequence[str]) -> None:
+        """Have instances of these classes travel by value, as far as the set-up has defined them."""
+        found = {name: self.namespace.get(name) for name in names}
+        self._passing.classes = {name: kind for name, kind in found.items() if isinstance(kind, type)}
 
-    def call(self, question: list[Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """The value of a call, likewise."""
-        plain = list(self.plain(dict(enumerate(arguments))).values())
-        return self.question([*question, plain, self.plain(keywords)], list(arguments))
+    # What prepared tests call
 
-    def plain(self, values: dict[Any, Any]) -> dict[Any, Any]:
-        """What is handed to the candidate, encoded."""
-        try:
-            return {
-                name: ["object", value._number] if isinstance(value, Object) else encode(value)
-                for name, value in values.items()
-            }
-        except NotPlainError as error:
-            self.stop("sandbox_error", f"the test hands the program a {error}, which is not plain data")
+    def value(self, name: str) -> Any:
+        """A global name of the candidate: its value, or what stands for it."""
+        value = self._ask(["value", name])[0]
+        return Proxy(self, ["name", name], value.__kind__) if isinstance(value, Proxy) else value
 
-    def question(self, question: list[Any], arguments: list[Any]) -> Any:
-        """The answer to a question, with what it changed in the arguments changed here."""
-        if self.undecidable is not None:  # the test caught it and goes on
-            raise self.undecidable
-        try:
-            self._channel.send(["ask", question])
-        except ValueError as error:
-            self.stop("sandbox_error", f"the test hands the program too much: {error}")
-        match self._channel.receive():
-            case ["value", value, changed]:
-                for argument, content in zip(arguments, changed, strict=False):
-                    _write_back(argument, content)
-                return decode(value)
-            case ["object", number, kind]:
-                return Object(self, number, kind)
-            case ["raised", name, text]:
-                raise _exception(name, text)
-            case [status, reason]:
-                self.stop(status, reason)
-        self.stop("sandbox_error", "nobody answers")
+    def in_place(self, function: Any) -> Any:
+        """A function whose result is not used: what a call of it does to its arguments, it does for the test too."""
+        if not isinstance(function, Proxy):
+            return self._mutations.before_own(function)
+        return lambda *arguments, **keywords: self.call(function, arguments, keywords, is_in_place=True)
+
+    # What proxies do
+
+    def call(
+        self, function: Proxy, arguments: Sequence[Any], keywords: dict[str, Any], *, is_in_place: bool = False
+    ) -> Any:
+        """What a function of the candidate returns."""
+        self._use(function)
+        own = [*arguments, *keywords.values()]
+        result, *after = self._ask(
+            ["call", function.__target__, self._pack(map(self._mutations.current, own)), list(keywords)]
+        )
+        for argument, content in zip(own, after, strict=False):
+            if not isinstance(argument, Proxy):
+                self._mutations.note(argument, content)
+        if is_in_place:
+            self._mutations.apply(own)
+        kind, name = function.__target__[:2]
+        if isinstance(result, Proxy) and kind == "name":
+            if name in self._class_names:
+                # Two objects of the test's that are one there are one here.
+                return self._made.setdefault(result.__target__[1], result.as_made())
+            if not is_in_place:
+                self._unused[id(result)] = result
+        return result
+
+    def get(self, subject: Proxy, name: str) -> Any:
+        """An attribute of the candidate's."""
+        self._use(subject)
+        return self._ask(["get", subject.__target__, name])[0]
+
+    def set(self, subject: Proxy, name: str, value: Any) -> None:
+        """Set an attribute of the candidate's."""
+        self._use(subject)
+        self._ask(["set", subject.__target__, name, self._pack([value])])
 
     def stop(self, status: str, reason: str) -> NoReturn:
         """Decide the test."""
-        self.undecidable = Undecidable(status, reason)
+        self.undecidable = self.undecidable or Undecidable(status, reason)
         raise self.undecidable
 
+    def check_use(self) -> None:
+        """At a test's end: what a function returned without being data must have been asked for some."""
+        for answer in self._unused.values():
+            self.refuse(answer)
 
-class Stub:
-    """A function or class of the candidate, as its tests see it."""
+    def refuse(self, answer: Proxy, what: str = "") -> NoReturn:
+        """Decide the test: the candidate would be its own judge."""
+        use = f"; the test needs data for {what}" if what else ""
+        self.stop("failed", f"the answer is a {answer.__kind__}, not plain data{use}")
 
-    def __init__(self, session: Session, name: str) -> None:
-        self._session, self.__name__ = session, name
+    # The conversation
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Call it, in its process."""
-        return self._session.call(["call", self.__name__], arguments, keywords)
+    def _use(self, subject: Proxy) -> None:
+        self._unused.pop(id(subject), None)
 
+    def _refer(self, value: Any) -> Any:
+        """What the candidate is told of a value that is not plain data."""
+        if isinstance(value, Proxy):
+            self._use(value)
+            return value.__target__
+        if known := reference_to_library(value):
+            return known
+        if not callable(value) or isinstance(value, type):
+            raise NotPlainError(type(value).__name__)
+        self._functions.append(value)
+        return ["function", len(self._functions) - 1]
 
-class Object:
-    """An object of the candidate's, which stays in its process: its attributes and methods can be used, as data.
+    def _resolve(self, content: Any) -> Any:
+        match content:
+            case ["object", int(number), str(kind)]:
+                return Proxy(self, ["object", number], kind[:MAX_TEXT])
+            case ["function", int(number)] if 0 <= number < len(self._functions):
+                return self._functions[number]
+        raise ValueError("a reference to nothing")
 
-    It has no comparison and no truth, because those would be the candidate's to answer.
-    """
+    def _pack(self, values: Any) -> Any:
+        try:
+            return self._passing.pack(list(values))
+        except NotPlainError as error:
+            self._fail(f"the test hands the program what is not plain data: {error}")
 
-    def __init__(self, session: Session, number: int, kind: str) -> None:
-        self._session, self._number, self._kind = session, number, kind
+    def _ask(self, question: list[Any]) -> list[Any]:
+        """The values of the answer to a question, while the candidate may call the test's functions."""
+        reply = self._exchange(question)
+        while True:
+            match reply:
+                case ["value", parcel]:
+                    self.has_answer = True
+                    return self._unpack(parcel)
+                case ["raised", list(names), str(text)]:
+                    self.has_answer = True
+                    raise exception_of(names, text, self.namespace)
+                case ["callback", int(number), parcel, list(names)]:
+                    self.has_answer = True
+                    reply = self._exchange(self._called_back(number, parcel, names))
+                case [str(status), str(reason)]:
+                    self.stop(status, reason)
+                case _:
+                    self.stop("sandbox_error", "nobody answers")
 
-    def __getattr__(self, name: str) -> Any:
-        """An attribute; a method is an object again."""
-        return self._session.question(["member", self._number, name], [])
+    def _exchange(self, message: list[Any]) -> Any:
+        if self.undecidable is not None:  # the test caught it and goes on
+            raise self.undecidable
+        try:
+            self._channel.send(["ask", message])
+        except ValueError as error:
+            self._fail(f"the test hands the program too much: {error}")
+        return self._channel.receive()
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Call it, in its process."""
-        return self._session.call(["invoke", self._number], arguments, keywords)
+    def _fail(self, reason: str) -> NoReturn:
+        """Decide a test that cannot go on. After an answer, what it hands over may be of the candidate's making."""
+        self.stop("failed" if self.has_answer else "sandbox_error", reason)
 
-    def __len__(self) -> int:
-        return int(self.__getattr__("__len__")())
+    def _unpack(self, parcel: Any, least: int = 1) -> list[Any]:
+        try:
+            values = self._passing.unpack(parcel)
+        except (ValueError, RecursionError, OverflowError, MemoryError):
+            self.stop("failed", "it answers with what is no value")
+        return values if len(values) >= least else self.stop("failed", "it answers with no value")
 
-    def __getitem__(self, key: Any) -> Any:
-        return self.__getattr__("__getitem__")(key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.__getattr__("__setitem__")(key, value)
-
-    def __str__(self) -> str:
-        return str(self.__getattr__("__str__")())
-
-    def __repr__(self) -> str:
-        return str(self.__getattr__("__repr__")())
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.__getattr__("__iter__")())
-
-    def _refuse(self, *_: object) -> NoReturn:
-        self._session.stop(
-            "failed", f"the answer is a {self._kind}, not plain data: the test can use its attributes only"
-        )
-
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __contains__ = __hash__ = _refuse
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __int__ = __float__ = __index__ = __abs__ = _refuse
+    def _called_back(self, number: int, parcel: Any, names: list[str]) -> list[Any]:
+        """Call a function of the test's for the candidate; what it returns or raises, as a message."""
+        given = self._unpack(parcel, len(names))
+        split = len(given) - len(names)
+        try:
+            result = self._functions[number](*given[:split], **dict(zip(names, given[split:], strict=True)))
+            return ["returned", self._pack([result])]
+        except AssertionError as error:  # the candidate must not be able to swallow it
+            self.stop("failed", str(error) or "an assertion in a function of the test does not hold")
+        except Exception as error:  # whatever a function raises, its caller gets
+            return ["failed", type(error).__name__, str(error)[:MAX_TEXT]]
 
 
 def judge(channel: Channel) -> int:
     """Run the tests that arrive and send a verdict for each.
 
-    ["begin", set-up, names of the candidate, [[index, source], …]]; per test then ["test", index], questions
-    ["ask", question], and ["verdict", status, reason]; each is answered, so that its clock is the asker's.
+    ["begin", set-up, names, classes, exceptions, shared classes, [[index, source], …]]; per test then
+    ["test", index], questions ["ask", question], and ["verdict", status, reason]; each is answered, so that its clock
+    is the asker's. The set-up runs anew for each test: none finds what another, or the program, made of its values.
     """
     begin = channel.receive()
     if begin is None:
         return 0
-    _, setup, names, tests = begin
-    shared: dict[str, Any] = {"__name__": "tests"}
-    exec(compile(setup, TEST_FILE, "exec"), shared)
+    _, setup, names, classes, exceptions, shared, tests = begin
     for index, source in tests:
         channel.send(["test", index])
         channel.receive()
-        session = Session(channel)
-        namespace = {**shared, **{name: Stub(session, name) for name in names}, ASK: session.ask}
-        channel.send(["verdict", *_verdict(source, namespace, session)])
+        session = Session(channel, classes)
+        session.namespace |= {name: Proxy(session, ["name", name], name) for name in names}
+        session.namespace |= {name: type(name, (Exception,), {}) for name in exceptions}
+        channel.send(["verdict", *_verdict(setup, source, shared, session)])
         channel.receive()
     return 0
 
 
-def _verdict(source: str, namespace: dict[str, Any], session: Session) -> tuple[str, str]:
-    status, reason = "passed", ""
+def _verdict(setup: str, source: str, shared: Sequence[str], session: Session) -> tuple[str, str]:
+    status, reason, is_set_up = "passed", "", False
     try:
-        exec(compile(source, TEST_FILE, "exec"), namespace)
+        exec(compiled(setup), session.namespace)
+        session.share(shared)
+        is_set_up = True
+        exec(compiled(source), session.namespace)
+        session.check_use()
     except BaseException as error:  # whatever keeps a test from its end
-        is_ours = isinstance(error, ImportError) and not hasattr(error, _FROM_CANDIDATE)
+        is_ours = not session.has_answer and not is_set_up
+        is_ours |= isinstance(error, ImportError) and not is_raised(error)
         status = "sandbox_error" if is_ours else "failed"
         reason = f"{type(error).__name__}: {error}".removeprefix("AssertionError: ")[:MAX_TEXT] or "it does not hold"
     if session.undecidable is not None:
         status, reason = session.undecidable.args
     return status, reason
-
-
-def _exception(name: str, text: str) -> Exception:
-    """The exception that the candidate raised, if it is a built-in one that a test can expect."""
-    kind = getattr(sys.modules["builtins"], name, None)
-    error: Exception = RuntimeError(f"{name}: {text}")
-    # One that ends an iteration would end the test's own: all(map(f, inputs)) is true of no inputs.
-    ends_iteration = name in ("StopIteration", "StopAsyncIteration")
-    if isinstance(kind, type) and issubclass(kind, Exception) and not ends_iteration:
-        try:
-            error = kind(text)
-        except TypeError:  # UnicodeDecodeError and its like want more arguments
-            error = ValueError(text)
-    setattr(error, _FROM_CANDIDATE, True)
-    return error
-
-
-def _write_back(argument: Any, content: Any) -> None:
-    """Give a mutable argument the content that it has in the candidate's process."""
-    changed = decode(content)
-    if type(changed) is not type(argument):
-        return
-    if isinstance(argument, (list, bytearray)):
-        argument[:] = changed
-    elif isinstance(argument, (dict, set)):
-        argument.clear()
-        argument.update(changed)

@@ -230,6 +230,20 @@ class _SockFprog(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
+class Program:
+    """Instructions as the kernel takes them.
+
+    Attributes:
+        code: Their bytes.
+        head: The struct sock_fprog that refers to them.
+    """
+
+    def __init__(self, instructions: Sequence[Instruction]) -> None:
+        code = b"".join(_INSTRUCTION.pack(*instruction) for instruction in instructions)
+        self.code = ctypes.create_string_buffer(code, len(code))
+        self.head = _SockFprog(len(instructions), ctypes.cast(self.code, ctypes.c_void_p))
+
+
 class Filter:
     """A filter that is ready for a program's process id.
 
@@ -239,13 +253,11 @@ class Filter:
     """
 
     def __init__(self, machine: Machine, *, own_files: bool) -> None:
-        program = assemble(machine, own_files=own_files)
-        code = b"".join(_INSTRUCTION.pack(*instruction) for instruction in program)
-        self._buffer = ctypes.create_string_buffer(code, len(code))
-        self._program = _SockFprog(len(program), ctypes.cast(self._buffer, ctypes.c_void_p))
+        instructions = assemble(machine, own_files=own_files)
+        self._program = Program(instructions)
         self._pid_offsets = [
             index * _INSTRUCTION.size + 4
-            for index, (operation, _, _, constant) in enumerate(program)
+            for index, (operation, _, _, constant) in enumerate(instructions)
             if (operation, constant) == (JUMP_IF_EQUAL, OWN_PID)
         ]
 
@@ -256,6 +268,6 @@ class Filter:
             OSError: the kernel refuses.
         """
         for offset in self._pid_offsets:
-            struct.pack_into("=I", self._buffer, offset, pid)
-        pointer = ctypes.byref(self._program)
+            struct.pack_into("=I", self._program.code, offset, pid)
+        pointer = ctypes.byref(self._program.head)
         kernel.prctl(kernel.PR_SET_SECCOMP, kernel.SECCOMP_MODE_FILTER, "install the system-call filter", pointer)

@@ -22,7 +22,7 @@ _FIRST_TO_DIE = "1000"
 """For the kernel, which takes the largest of those that have the most."""
 
 
-def main(control_fd: int, level: LevelName, parent: int, restricted_path: str, box: str) -> None:
+def main(control_fd: int, level: LevelName, parent: int, restricted_path: str, box: str, cgroup: str) -> None:
     """Serve on a descriptor, at a level, for a parent.
 
     Args:
@@ -31,11 +31,15 @@ def main(control_fd: int, level: LevelName, parent: int, restricted_path: str, b
         parent: Who asks.
         restricted_path: Where RestrictedPython lies, if it is to be loaded.
         box: For L1, a folder that programs may write to.
+        cgroup: The folder of a control group to join, if there is one.
     """
     control = socket.socket(fileno=control_fd)
     control.set_inheritable(False)
     _reset_signals()
     try:
+        if cgroup:
+            with contextlib.suppress(OSError):  # it may be closed to us: the limits of each process hold in any case
+                Path(cgroup, "cgroup.procs").write_text("0", encoding="ascii")
         policy = _load(parent, restricted_path)
         confinement = prepare(level, library.folders(), box)
         confinement.settle()
@@ -127,6 +131,8 @@ class Server:
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
         self._poll.register(self._wake, select.POLLIN)
+        if confinement.threads is not None:
+            self._poll.register(confinement.threads.fd, select.POLLIN)
         gc.collect()
         gc.freeze()  # a collection in a child would otherwise copy every page that holds an object
 
@@ -170,6 +176,9 @@ class Server:
             ready = dict(self._poll.poll())
             if self._wake in ready:
                 os.read(self._wake, 4096)
+            threads = self._confinement.threads
+            if threads is not None and threads.fd in ready:
+                threads.answer()
             if self._control.fileno() in ready:
                 received = self._receive()
                 if received is None or received[0].number == number:

@@ -139,6 +139,7 @@ _NUMBERS: dict[str, tuple[int, int | None]] = {
     "rseq": (334, 293),
     "arch_prctl": (158, None),
     "prctl": (157, 167),
+    "seccomp": (317, 277),
     "clone": (56, 220),
     "clone3": (435, 435),
     "exit": (60, 93),

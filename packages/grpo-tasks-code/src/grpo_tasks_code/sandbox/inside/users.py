@@ -1,17 +1,13 @@
-"""The user that a program runs as: what it can read, and how many tasks it may have."""
+"""The user that a program runs as, and what it can read."""
 
 from __future__ import annotations
 
 import os
-import resource
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 NOBODY = 65534
 """The user without rights of its own that every Linux has."""
-
-_SPARE_TASKS = (1024, 16384)
-"""Tried in turn beyond the tasks that a user is seen to have: in a container it may have more than can be seen."""
 
 
 def exists(uid: int) -> bool:
@@ -46,45 +42,6 @@ def can_read(uid: int, folders: Sequence[str]) -> bool:
     return _succeeds(read)
 
 
-def task_limit(uid: int) -> int | None:
-    """A limit of tasks under which the user can still start a thread; None if none that is tried suffices.
-
-    Outside a user namespace the kernel counts all tasks of the user, those of its trainer too.
-    """
-
-    def start_thread(limit: int) -> Callable[[], None]:
-        def start() -> None:
-            import threading  # in the child that tries it: see `library.PRELOADED`
-
-            if os.getuid() != uid:
-                change_to(uid)
-            resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
-            thread = threading.Thread(target=str)
-            thread.start()
-            thread.join()
-
-        return start
-
-    seen = _tasks_of(uid)
-    ceiling = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    for spare in _SPARE_TASKS:
-        limit = seen + spare if ceiling == resource.RLIM_INFINITY else min(seen + spare, ceiling)
-        if _succeeds(start_thread(limit)):
-            return limit
-    return None
-
-
-def _tasks_of(uid: int) -> int:
-    count = 0
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if process.stat().st_uid == uid:
-                count += len(os.listdir(process / "task"))
-        except OSError:  # it has ended
-            continue
-    return count
-
-
 def _succeeds(attempt: Callable[[], None]) -> bool:
     """Try something in a child."""
     pid = os.fork()
@@ -93,7 +50,7 @@ def _succeeds(attempt: Callable[[], None]) -> bool:
         try:
             attempt()
             code = 0
-        except (OSError, RuntimeError, ValueError):  # RuntimeError: no thread
+        except OSError:
             pass
         finally:
             os._exit(code)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import math
 import socket
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from http import HTTPStatus
 from typing import Any, TypeVar, cast, get_args
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from grpo_core import UserError
 from grpo_tasks_code.sandbox.arguments import (
@@ -17,11 +20,11 @@ from grpo_tasks_code.sandbox.arguments import (
     DEFAULT_OUTPUT_BYTES,
     DEFAULT_TESTS_TIMEOUT_S,
     DEFAULT_TIMEOUT_S,
+    MAX_MACHINE_STATE,
     MAX_WORKERS,
     Limits,
-    check_machine_state,
-    check_number,
     check_policy,
+    check_whole,
     program_bytes,
     refusal_of,
     stdin_bytes,
@@ -49,29 +52,39 @@ class BadAnswerError(ValueError):
     """The other side does not speak the language."""
 
 
+_FAILURES = (OSError, http.client.HTTPException, BadAnswerError, UnicodeError)  # the last is a host that is no name
+
+
 class HttpExecutor(Executor):
     """A sandbox that `serve` offers elsewhere.
 
     Args:
-        url: `http://host:port` or `https://…`, with a path if it lies behind one.
-        token: What the server asks for.
+        url: `http://host:port` or `https://…`, with a path if it lies behind one; `http://[::1]:8700` is one too.
+        token: What the server asks for; white space around it is left out.
         workers: Requests at once.
 
     Raises:
-        UserError: an address that is none.
+        UserError: an address that is none, or a token that no header carries.
     """
 
     def __init__(self, url: str, token: str = "", *, workers: int = DEFAULT_WORKERS) -> None:
-        check_number("workers", workers, 1, MAX_WORKERS)
+        check_whole("workers", workers, 1, MAX_WORKERS)
         try:
             parts = urlsplit(url)
             self._port = parts.port
         except ValueError as error:
             raise UserError(f"sandbox address {url!r}: {error}.") from None
+        if parts.username is not None or parts.query or parts.fragment:  # and do not repeat what may be a secret
+            raise UserError(
+                f"sandbox address of {parts.hostname}: write http://host:port and put the token into {TOKEN_VARIABLE}."
+            )
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UserError(f"sandbox address {url!r}: write http://host:port.")
         self._is_secure, self._host = parts.scheme == "https", parts.hostname
-        self._path, self._token = parts.path.rstrip("/"), token
+        self._path = quote(parts.path.rstrip("/"), safe="/%")
+        self._token = token.strip()
+        if not self._token.isprintable():
+            raise UserError(f"the token in {TOKEN_VARIABLE} has control characters in it.")
         self.workers = workers
 
     @property
@@ -83,7 +96,7 @@ class HttpExecutor(Executor):
         """
         try:
             found = _made(Level, self._ask("level", {}, timeout_s=0.0, most_bytes=_ROOM_BYTES))
-        except (OSError, http.client.HTTPException, BadAnswerError) as error:
+        except _FAILURES as error:
             raise SandboxUnavailableError(
                 f"no sandbox at {self._host}: {_describe(error)}. Start one there with "
                 f"python -m grpo_tasks_code.sandbox.remote, or unset {URL_VARIABLE}."
@@ -106,7 +119,7 @@ class HttpExecutor(Executor):
         """Run a program there; see `Executor.run`. Cancelling stops waiting; there the program goes on to its limit."""
         Limits(timeout_s, memory_mib, output_limit_bytes)
         check_policy(policy)
-        check_machine_state(machine_state)
+        check_whole("machine_state", machine_state, 0, MAX_MACHINE_STATE)
         stdin_bytes(stdin)
         if refusal := refusal_of(program_bytes(code)):
             return Execution("denied", "", refusal, 0.0, 0.0, "remote")
@@ -123,7 +136,7 @@ class HttpExecutor(Executor):
         try:
             answer = self._ask("run", request, timeout_s=timeout_s, most_bytes=most_bytes, cancellation=cancellation)
             return _made(Execution, answer)
-        except (OSError, http.client.HTTPException, BadAnswerError) as error:
+        except _FAILURES as error:
             return self._failed(error)
 
     def run_tests(
@@ -154,7 +167,7 @@ class HttpExecutor(Executor):
             result = _made(TestResult, self._ask("run_tests", request, timeout_s=timeout_s, most_bytes=most_bytes))
             if not len(tests) == result.total == len(result.per_test) == len(result.statuses) == len(result.reasons):
                 raise BadAnswerError("it does not have one verdict for each test")
-        except (OSError, http.client.HTTPException, BadAnswerError) as error:
+        except _FAILURES as error:
             return undecided(len(tests), self._failed(error))
         return result
 
@@ -178,28 +191,60 @@ class HttpExecutor(Executor):
             BadAnswerError: it refuses, or what it says is too long or not JSON.
         """
         kind = http.client.HTTPSConnection if self._is_secure else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=timeout_s + QUEUE_TIMEOUT_S)
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._token}"}
+        limit_s = timeout_s + QUEUE_TIMEOUT_S
+        connection = kind(self._host, self._port, timeout=limit_s)
+        headers: dict[str, str | bytes] = {
+            "Content-Type": "application/json",
+            "Authorization": f"Bearer {self._token}".encode(),
+        }
+        opened: list[socket.socket] = []
 
         def hang_up() -> None:
-            if connection.sock is not None:
-                connection.sock.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):
+                for each in opened:  # of its own accord the connection forgets its socket while an answer is read
+                    each.shutdown(socket.SHUT_RDWR)
 
-        with (cancellation or Cancellation()).ends(hang_up):
+        with (cancellation or Cancellation()).ends(hang_up), _after(limit_s, hang_up) as is_over:
             try:
+                connection.connect()
+                opened.append(connection.sock)
                 connection.request("POST", f"{self._path}/{what}", json.dumps(request).encode(), headers)
                 answer = connection.getresponse()
                 data = answer.read(most_bytes + 1)
+            except _FAILURES:
+                if not is_over.is_set():
+                    raise
             finally:
                 connection.close()
+        if is_over.is_set():
+            raise TimeoutError(f"no answer within {limit_s:g} s")
         if len(data) > most_bytes:
             raise BadAnswerError(f"it answers with more than {most_bytes} bytes")
         if answer.status != HTTPStatus.OK:
-            raise BadAnswerError(f"it answers {answer.status}: {data[:300].decode('utf-8', 'replace')}")
+            said = "".join(char if char.isprintable() else " " for char in data[:300].decode("utf-8", "replace"))
+            raise BadAnswerError(f"it answers {answer.status}: {said}")
         try:
             return json.loads(data)
         except (ValueError, RecursionError):
             raise BadAnswerError("it does not answer with JSON") from None
+
+
+@contextlib.contextmanager
+def _after(seconds: float, function: Callable[[], None]) -> Iterator[threading.Event]:
+    """Call a function if the block takes longer; the event says so. A socket's own limit is for each of its reads."""
+    is_over = threading.Event()
+
+    def end() -> None:
+        is_over.set()
+        function()
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield is_over
+    finally:
+        timer.cancel()
 
 
 _TYPES: dict[str, type | tuple[type, ...]] = {
@@ -222,8 +267,10 @@ def _made(kind: type[T], data: Any) -> T:
     if not isinstance(data, dict) or sorted(data) != sorted(names):
         raise BadAnswerError(f"it does not answer with the fields of a {kind.__name__}")
     for name, value in data.items():
-        if not isinstance(value, _TYPES[name]):
+        if not isinstance(value, _TYPES[name]) or isinstance(value, bool):
             raise BadAnswerError(f"{name} is a {type(value).__name__}")
+        if isinstance(value, float) and not 0 <= value < math.inf:
+            raise BadAnswerError(f"{name} is {value}")
     if kind is Execution and data["status"] not in get_args(Status):
         raise BadAnswerError(f"{data['status']!r:.100} is no status of a program")
     if kind is TestResult:

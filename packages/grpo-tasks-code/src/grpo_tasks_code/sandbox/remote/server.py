@@ -2,104 +2,162 @@
 
 from __future__ import annotations
 
-import hmac
-import http.server
+import asyncio
 import json
+import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
 from grpo_core import UserError
-from grpo_tasks_code.sandbox.arguments import MAX_STDIN_BYTES
+from grpo_tasks_code.sandbox.arguments import (
+    DEFAULT_MEMORY_MIB,
+    DEFAULT_OUTPUT_BYTES,
+    DEFAULT_TESTS_TIMEOUT_S,
+    DEFAULT_TIMEOUT_S,
+    MAX_STDIN_BYTES,
+)
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
-from grpo_tasks_code.sandbox.executor import Executor
-from grpo_tasks_code.sandbox.remote.client import BYTES_PER_CHARACTER, QUEUE_TIMEOUT_S, TOKEN_VARIABLE
+from grpo_tasks_code.sandbox.execution import Policy
+from grpo_tasks_code.sandbox.executor import Cancellation, Executor
+from grpo_tasks_code.sandbox.remote.bounded import JSON, BoundedServer, Bounds, Certificate
+from grpo_tasks_code.sandbox.remote.client import BYTES_PER_CHARACTER
 
 DEFAULT_PORT = 8700
 MAX_TESTS_BYTES = 16 << 20
 """Of the tests of one program."""
+MAX_REQUEST_BYTES = BYTES_PER_CHARACTER * MAX_STDIN_BYTES + MAX_TESTS_BYTES
+
+logger = logging.getLogger(__name__)
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    """Answers POST /level, /run and /run_tests."""
+class _Asked(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
 
-    server: SandboxServer
-    timeout = QUEUE_TIMEOUT_S
-
-    def do_POST(self) -> None:
-        """Answer one request."""
-        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        if not hmac.compare_digest(given.encode("latin-1", "replace"), self.server.token.encode()):
-            self._answer(HTTPStatus.UNAUTHORIZED, "the token is not that of this sandbox")
-            return
-        try:
-            length = int(self.headers.get("Content-Length", ""))
-        except ValueError:
-            self._answer(HTTPStatus.LENGTH_REQUIRED, "say how long the request is")
-            return
-        if not 0 <= length <= self.server.max_request_bytes:
-            self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {self.server.max_request_bytes} bytes")
-            return
-        try:
-            request = json.loads(self.rfile.read(length))
-            answer = self._dispatch(request)
-        except (ValueError, TypeError, RecursionError) as error:  # UserError is a ValueError
-            self._answer(HTTPStatus.BAD_REQUEST, str(error) or type(error).__name__)
-        except SandboxUnavailableError as error:
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-        else:
-            self._answer(HTTPStatus.OK, json.dumps(answer))
-
-    def _dispatch(self, request: Any) -> dict[str, Any]:
-        executor = self.server.executor
-        match self.path.rpartition("/")[2]:
-            case "level":
-                return asdict(executor.level)
-            case "run" if set(request) <= _RUN_FIELDS:
-                return asdict(executor.run(**request))
-            case "run_tests" if set(request) <= _RUN_TESTS_FIELDS:
-                return asdict(executor.run_tests(**request))
-        raise UserError(f"{self.path!r:.100} with {request!r:.100} is no request.")
-
-    def _answer(self, status: HTTPStatus, text: str) -> None:
-        body = text.encode("utf-8", "backslashreplace")
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json" if status == HTTPStatus.OK else "text/plain; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Log nothing: requests hold what untrusted programs wrote."""
+    def answer(self, executor: Executor, cancellation: Cancellation) -> Any:
+        raise NotImplementedError
 
 
-_RUN_FIELDS = {"code", "stdin", "timeout_s", "memory_mib", "policy", "output_limit_bytes", "machine_state"}
-_RUN_TESTS_FIELDS = {"code", "tests", "timeout_s", "setup", "entry_point", "memory_mib"}
+class _Level(_Asked):
+    def answer(self, executor: Executor, cancellation: Cancellation) -> Any:
+        return executor.level
 
 
-class SandboxServer(http.server.ThreadingHTTPServer):
+class _Run(_Asked):
+    code: str
+    stdin: str = ""
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    memory_mib: int = DEFAULT_MEMORY_MIB
+    policy: Policy | None = None
+    output_limit_bytes: int = DEFAULT_OUTPUT_BYTES
+    machine_state: int = 0
+
+    def answer(self, executor: Executor, cancellation: Cancellation) -> Any:
+        return executor.run(**dict(self), cancellation=cancellation)
+
+
+class _RunTests(_Asked):
+    code: str
+    tests: list[str]
+    timeout_s: float = DEFAULT_TESTS_TIMEOUT_S
+    setup: str = ""
+    entry_point: str | None = None
+    memory_mib: int = DEFAULT_MEMORY_MIB
+
+    def answer(self, executor: Executor, cancellation: Cancellation) -> Any:
+        return executor.run_tests(**dict(self))
+
+
+_REQUESTS: dict[str, type[_Asked]] = {"level": _Level, "run": _Run, "run_tests": _RunTests}
+
+
+class SandboxServer(BoundedServer):
     """Offers an executor over HTTP to whoever has the token.
 
     Args:
         executor: What runs the programs.
         token: What clients must send.
         host: Address to listen on.
-        port: 0 takes a free one; see `server_address`.
+        port: 0 takes a free one; see `address`.
+        bounds: What clients can use; by default twice as many requests as the executor runs programs.
+        certificate: For https.
 
     Raises:
-        UserError: others could reach it, and there is no token.
+        UserError: see `BoundedServer`.
     """
 
-    daemon_threads = True
-    max_request_bytes = BYTES_PER_CHARACTER * MAX_STDIN_BYTES + MAX_TESTS_BYTES
-
     def __init__(
-        self, executor: Executor, token: str = "", *, host: str = "127.0.0.1", port: int = DEFAULT_PORT
+        self,
+        executor: Executor,
+        token: str = "",
+        *,
+        host: str = "127.0.0.1",
+        port: int = DEFAULT_PORT,
+        bounds: Bounds | None = None,
+        certificate: Certificate | None = None,
     ) -> None:
-        if not token and host not in ("127.0.0.1", "::1", "localhost"):
-            raise UserError(f"a sandbox that listens on {host} needs a token: set {TOKEN_VARIABLE}.")
-        self.executor, self.token = executor, token
-        super().__init__((host, port), _Handler)
+        self.executor = executor
+        self._threads = ThreadPoolExecutor(executor.workers, thread_name_prefix="sandbox-server")
+        app = Starlette(routes=[Route("/{path:path}", self._respond, methods=["POST"])])
+        bounds = bounds or Bounds(requests=2 * executor.workers, body_bytes=MAX_REQUEST_BYTES)
+        super().__init__(app, token, host=host, port=port, bounds=bounds, certificate=certificate)
 
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Log nothing here either: the client has hung up."""
+    def close(self) -> None:
+        """Listen no more; what has no turn yet gets none."""
+        super().close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _respond(self, request: Request) -> Response:
+        kind = _REQUESTS.get(request.path_params["path"].rpartition("/")[2])  # a proxy may have put a path before it
+        if kind is None:
+            return _refusal(HTTPStatus.NOT_FOUND, f"only {', '.join(_REQUESTS)} are answered")
+        try:
+            body = await request.body()
+        except ClientDisconnect:
+            return Response()  # to nobody
+        cancellation = Cancellation()
+        loop = asyncio.get_running_loop()
+        answer = loop.run_in_executor(self._threads, _answer, kind, body, self.executor, cancellation)
+        gone = asyncio.ensure_future(_disconnected(request))
+        try:
+            await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                cancellation.cancel()  # nobody waits for it
+            return await answer
+        finally:
+            gone.cancel()
+            cancellation.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _answer(kind: type[_Asked], body: bytes, executor: Executor, cancellation: Cancellation) -> Response:
+    """The response to a request; in a thread, since reading JSON and running programs take time."""
+    try:
+        asked = kind.model_validate(json.loads(body))  # not model_validate_json: it takes no lone surrogates
+        return Response(json.dumps(asdict(asked.answer(executor, cancellation))), media_type=JSON)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        return _refusal(HTTPStatus.BAD_REQUEST, f"{where}: {first['msg']}" if where else first["msg"])
+    except (UserError, ValueError, RecursionError) as error:  # the last two: no JSON
+        return _refusal(HTTPStatus.BAD_REQUEST, str(error) or type(error).__name__)
+    except SandboxUnavailableError as error:
+        return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+    except Exception as error:  # a bug, or a provider's: the others are served on
+        logger.exception("a request failed")
+        return _refusal(HTTPStatus.INTERNAL_SERVER_ERROR, f"the server failed: {type(error).__name__}")
+
+
+def _refusal(status: HTTPStatus, why: str) -> Response:
+    return PlainTextResponse(why.encode("utf-8", "backslashreplace"), status)

@@ -1,0 +1,148 @@
+"""How a test's process and the program's hand each other values: plain data by value, the rest by reference.
+
+Instances of classes that the set-up of the tests defines, which both processes have, travel by value too: a parcel is
+[values, records], where a record is an instance's class and attributes, so that a list of nodes or a cycle arrives as
+it was. What else is not plain data stays where it is, and the other side gets what stands for it.
+"""
+
+from __future__ import annotations
+import __future__
+
+import enum
+import types
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from grpo_tasks_code.sandbox.inside.values import NotPlainError, Reference, decode, encode
+
+TEST_FILE = "<test>"
+"""Of set-up and tests, in tracebacks."""
+
+_RECORD, _MEMBER = "record", "member"
+_EMPTY: dict[Any, Any] = {}
+_VALUES, _ITEMS = type(_EMPTY.values()), type(_EMPTY.items())
+
+Parcel = list[Any]
+
+
+class Passing:
+    """One side's.
+
+    Args:
+        refer: What the other side is told of a value that stays here. Raises NotPlainError where it cannot reach it.
+        resolve: What stands for a value of the other side here. Raises ValueError where it has none.
+
+    Attributes:
+        classes: Those whose instances travel by value, by name.
+    """
+
+    def __init__(self, refer: Callable[[Any], Any], resolve: Callable[[Any], Any]) -> None:
+        self._refer, self._resolve = refer, resolve
+        self.classes: dict[str, type] = {}
+
+    def pack(self, values: Sequence[Any], otherwise: Callable[[Any], Any] | None = None) -> Parcel:
+        """Values for the other side.
+
+        Args:
+            values: The values.
+            otherwise: What to hand over for one that cannot be handed over.
+
+        Raises:
+            NotPlainError: there is such a value, and nothing to hand over for it.
+        """
+        instances: list[Any] = []
+        numbers: dict[int, int] = {}
+
+        def other(value: Any) -> Any:
+            kind = type(value).__name__
+            if self.classes.get(kind) is not type(value):
+                return self._refer(value)
+            if isinstance(value, enum.Enum):
+                return [_MEMBER, kind, value.name]
+            if id(value) not in numbers:
+                numbers[id(value)] = len(instances)
+                instances.append(value)
+            return [_RECORD, numbers[id(value)]]
+
+        packed = []
+        for value in values:
+            try:
+                packed.append(encode(value, other=other))
+            except NotPlainError:
+                if otherwise is None:
+                    raise
+                packed.append(encode(otherwise(value), other=other))
+        # Those that an instance refers to join the list while it is walked.
+        return [packed, [[type(each).__name__, encode(attributes(each), other=other)] for each in instances]]
+
+    def unpack(self, parcel: Any) -> list[Any]:
+        """Values from the other side.
+
+        Raises:
+            ValueError: this is not what `pack` makes.
+        """
+        match parcel:
+            case [list(packed), list(records)]:
+                pass
+            case _:
+                raise ValueError("not a parcel")
+        try:
+            blanks: list[Any] = [object.__new__(self.classes[name]) for name, _ in records]
+            for blank, (_, content) in zip(blanks, records, strict=True):
+                for name, item in self._rebuilt(decode(content), blanks).items():
+                    if name.startswith("__") or callable(getattr(type(blank), name, None)):
+                        raise ValueError("not an attribute")  # it would stand before a method of the class
+                    object.__setattr__(blank, name, item)
+            return [self._rebuilt(decode(each), blanks) for each in packed]
+        except (TypeError, LookupError, AttributeError) as error:
+            raise ValueError(f"not a plain value: {type(error).__name__}") from None
+
+    def _rebuilt(self, value: Any, blanks: list[Any]) -> Any:
+        """Decoded data with what references stand for in their place."""
+        kind = type(value)
+        if kind in (int, str, float, bool):
+            return value
+        if kind is Reference:
+            match value.content:
+                case ["record", int(index)] if 0 <= index < len(blanks):
+                    return blanks[index]
+                case ["member", str(name), str(member)]:
+                    return getattr(self.classes[name], member)
+            return self._resolve(value.content)
+        if kind in (list, tuple, deque, set, frozenset):
+            return kind(self._rebuilt(item, blanks) for item in value)
+        if kind is dict:
+            return {key: self._rebuilt(item, blanks) for key, item in value.items()}
+        if kind is _VALUES:
+            return dict(enumerate(self._rebuilt(list(value), blanks))).values()
+        if kind is _ITEMS:
+            return self._rebuilt(dict(value), blanks).items()
+        if isinstance(value, Iterator):
+            return (self._rebuilt(item, blanks) for item in value)
+        return value
+
+
+def compiled(source: str) -> types.CodeType:
+    """Set-up or a test; the names in its annotations may be the program's, and nobody needs their values."""
+    code: types.CodeType = compile(
+        source, TEST_FILE, "exec", flags=__future__.annotations.compiler_flag, dont_inherit=True
+    )
+    return code
+
+
+def attributes(instance: Any) -> dict[str, Any]:
+    """An instance's attributes, those in slots too."""
+    found = {
+        name: getattr(instance, name)
+        for base in type(instance).__mro__
+        for name in _slots_of(base)
+        if hasattr(instance, name)
+    }
+    return found | dict(getattr(instance, "__dict__", {}))
+
+
+def _slots_of(kind: type) -> Sequence[str]:
+    slots = kind.__dict__.get("__slots__", ())
+    names = [slots] if isinstance(slots, str) else list(slots if isinstance(slots, Mapping) else tuple(slots))
+    return [name for name in names if name not in ("__dict__", "__weakref__")]

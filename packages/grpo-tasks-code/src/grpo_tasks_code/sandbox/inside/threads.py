@@ -1,0 +1,83 @@
+"""A bound on a program's threads where it shares a user with others, whose limit of tasks counts them all together.
+
+Its server is asked by the kernel about every thread (seccomp_unotify(2)), counts those that there are, and lets the
+program go on or has the call fail. The filter that asks is the server's own and inherited; it concerns threads only, so
+the server's forks are no business of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import struct
+
+from grpo_tasks_code.sandbox.inside import kernel
+from grpo_tasks_code.sandbox.inside.seccomp import (
+    ALLOW,
+    AND,
+    ARCH_OFFSET,
+    ARGUMENTS_OFFSET,
+    JUMP_IF_EQUAL,
+    LOAD,
+    NUMBER_OFFSET,
+    RETURN,
+    Instruction,
+    Program,
+)
+from grpo_tasks_code.sandbox.inside.syscalls import AUDIT_ARCH, Machine, required
+
+MAX_THREADS = 256
+"""Of a program: more than an honest one starts, too few to harm."""
+
+ASK = 0x7FC00000  # SECCOMP_RET_USER_NOTIF
+_CLONE_THREAD = 0x10000
+_SET_MODE_FILTER, _NEW_LISTENER = 1, 1 << 3
+_RECEIVE, _SEND = 0xC0502100, 0xC0182101  # SECCOMP_IOCTL_NOTIF_…
+_QUESTION = struct.Struct("=QII64x")  # struct seccomp_notif: its number, the thread that calls, flags, the call
+_ANSWER = struct.Struct("=QqiI")  # struct seccomp_notif_resp: its number, a result, an error, flags
+_GO_ON = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
+
+
+def questions(machine: Machine) -> list[Instruction]:
+    """The filter: every call is allowed but a clone of this architecture that makes a thread, about which to ask."""
+    return [
+        (LOAD, 0, 0, ARCH_OFFSET),
+        (JUMP_IF_EQUAL, 0, 5, AUDIT_ARCH[machine]),
+        (LOAD, 0, 0, NUMBER_OFFSET),
+        (JUMP_IF_EQUAL, 0, 3, required("clone", machine)),
+        (LOAD, 0, 0, ARGUMENTS_OFFSET),
+        (AND, 0, 0, _CLONE_THREAD),
+        (JUMP_IF_EQUAL, 1, 0, _CLONE_THREAD),
+        (RETURN, 0, 0, ALLOW),
+        (RETURN, 0, 0, ASK),
+    ]
+
+
+class ThreadBound:
+    """Limits the threads of a server's programs. Needs no_new_privs.
+
+    Attributes:
+        fd: Readable when there is a question.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        program = Program(questions(machine))
+        arguments = (_SET_MODE_FILTER, _NEW_LISTENER, ctypes.addressof(program.head))
+        self.fd = kernel.syscall(required("seccomp", machine), *arguments, what="ask about threads")
+
+    def answer(self) -> None:
+        """Answer one question."""
+        question = bytearray(_QUESTION.size)
+        try:
+            fcntl.ioctl(self.fd, _RECEIVE, question)
+            number, thread, _ = _QUESTION.unpack(question)
+            is_fine = os.stat(f"/proc/{thread}/task").st_nlink - 2 < MAX_THREADS  # a link for each thread
+            answer = _ANSWER.pack(number, 0, 0, _GO_ON) if is_fine else _ANSWER.pack(number, 0, -errno.EAGAIN, 0)
+            fcntl.ioctl(self.fd, _SEND, answer)
+        except (FileNotFoundError, ProcessLookupError, InterruptedError):  # who asked has ended, or asks again
+            return

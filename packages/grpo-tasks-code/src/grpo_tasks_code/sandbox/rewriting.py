@@ -1,0 +1,161 @@
+"""Tests as a judge runs them: the program's names are asked for, and what it does to arguments is seen where it counts.
+
+    assert f(2) == LIMIT      assert f(2) == __value__('LIMIT')
+    sort(xs)                  __in_place__(sort)(xs)
+    assert xs == [1, 2]       assert __end__(__begin__(), not not xs == [1, 2])
+
+`inside.mutations` says what the last two are for.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+
+from grpo_tasks_code.sandbox import names
+from grpo_tasks_code.sandbox.inside.judging import BEGIN, END, IN_PLACE, VALUE
+
+
+def rewritten(
+    tree: ast.Module, around: Sequence[ast.Module], programs: frozenset[str], exceptions: frozenset[str]
+) -> str:
+    """Set-up or a test, as a judge runs it.
+
+    Args:
+        tree: Its statements; they are changed.
+        around: It, and what runs before it.
+        programs: Names that are the program's.
+        exceptions: Of those, what the tests use as exceptions.
+    """
+    rewriter = _Rewriter(programs - exceptions, answers(around, programs))
+    return ast.unparse(ast.fix_missing_locations(rewriter.visit(tree)))
+
+
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self, programs: frozenset[str], answers: frozenset[str]) -> None:
+        self._programs, self._answers = programs, answers
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if isinstance(node.ctx, ast.Load) and node.id in self._programs:
+            return _call(VALUE, ast.Constant(node.id))
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        node.value = self._subject(node.value)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        node.func = self._subject(node.func)
+        node.args = [self.visit(each) for each in node.args]
+        node.keywords = [self.visit(each) for each in node.keywords]
+        return node
+
+    def _subject(self, node: ast.expr) -> ast.expr:
+        """What is called or has an attribute: of the program's names, what stands for them."""
+        visited: ast.expr = node if isinstance(node, ast.Name) else self.visit(node)
+        return visited
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        node.value = self._for_its_effect(node.value)
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        match node:
+            case ast.Compare(ops=[ast.Is() | ast.Eq()], comparators=[ast.Constant(value=None)]):
+                node.left = self._for_its_effect(node.left)
+                return node
+        return self.generic_visit(node)
+
+    def _for_its_effect(self, node: ast.expr) -> ast.expr:
+        """A call whose result is not used, as far as that can be said here."""
+        visited: ast.expr = self.visit(node)
+        if isinstance(visited, ast.Call) and (visited.args or visited.keywords):
+            visited.func = _call(IN_PLACE, visited.func)
+        return visited
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        node.test = self._asserted(node.test)
+        if node.msg is not None:
+            node.msg = self.visit(node.msg)
+        return node
+
+    def _asserted(self, node: ast.expr) -> ast.expr:
+        match node:
+            case ast.BoolOp():
+                node.values = [self._asserted(each) for each in node.values]
+                return node
+            case ast.UnaryOp(op=ast.Not()):
+                node.operand = self._asserted(node.operand)
+                return node
+        is_about_arguments = self._is_about_arguments(node)
+        visited: ast.expr = self.visit(node)
+        if not is_about_arguments:
+            return visited
+        truth = ast.UnaryOp(ast.Not(), ast.UnaryOp(ast.Not(), visited))
+        return _call(END, _call(BEGIN), truth)
+
+    def _is_about_arguments(self, node: ast.expr) -> bool:
+        """Whether it looks at the test's own values only, as `xs == [1, 2]` and `xs[:count] == [1, 2]`.
+
+        Not `words[index] == max(words)`: of a value that the program changed, an answer is right too easily.
+        """
+        used = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and each.id not in names.BUILTINS]
+        indexed = {
+            names.root(each)
+            for each in ast.walk(node)
+            if isinstance(each, ast.Subscript) and has_any(self._answers, each.slice)
+        } - {None}
+        return bool(used) and not has_any(self._answers, node) and all(used.count(str(each)) == 1 for each in indexed)
+
+
+def has_any(wanted: frozenset[str], node: ast.AST) -> bool:
+    """Whether one of these names is read in it, other than to index or slice something."""
+    if isinstance(node, ast.Subscript):
+        return has_any(wanted, node.value)
+    if isinstance(node, ast.Name):
+        return node.id in wanted
+    return any(has_any(wanted, child) for child in ast.iter_child_nodes(node))
+
+
+def answers(trees: Sequence[ast.AST], programs: frozenset[str]) -> frozenset[str]:
+    """Names whose values come from the program: its own, and what is made with them, wherever in these trees.
+
+    A function that calls the program is one too, and so is a parameter that is called, which may be the program's.
+    """
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    found = programs | {node.arg for node in nodes if isinstance(node, ast.arg) and node.arg in called}
+    makers = [maker for node in nodes for maker in _makers(node)]
+    while True:
+        more = {name for made, parts in makers if any(has_any(found, part) for part in parts) for name in made} - found
+        if not more:
+            return found
+        found |= more
+
+
+def _makers(node: ast.AST) -> Iterable[tuple[frozenset[str], list[ast.AST]]]:
+    """Names that a node gives a value, each with what the value is made of."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            yield _roots(targets), [value]
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            yield _roots([target]), [value]
+        case ast.AugAssign(target=target, value=value) | ast.NamedExpr(target=target, value=value):
+            yield _roots([target]), [value]
+        case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
+            yield _roots([target]), [value]
+        case ast.withitem(context_expr=value, optional_vars=ast.expr() as target):
+            yield _roots([target]), [value]
+        case ast.FunctionDef(name=name, body=body) | ast.ClassDef(name=name, body=body):
+            yield frozenset({name}), list(body)
+        case ast.Expr(value=ast.Call(func=ast.Attribute() as method, args=arguments)):  # results.append(f(1))
+            yield _roots([method]), list(arguments)
+
+
+def _roots(targets: Iterable[ast.AST]) -> frozenset[str]:
+    flat = [each for target in targets for each in ast.walk(target) if isinstance(each, ast.expr)]
+    return frozenset(name for each in flat if (name := names.root(each)) is not None)
+
+
+def _call(function: str, *arguments: ast.expr) -> ast.expr:
+    return ast.Call(ast.Name(function, ast.Load()), list(arguments), [])

@@ -1,0 +1,122 @@
+"""Every setting, environment variable and option of ours that a page or an example names exists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import click
+import pytest
+
+from grpo_core.cli.group import COMMANDS, load_command
+from grpo_core.config.keys import environment_name, find, keys, sections
+from grpo_core.config.layers import shown
+from grpo_core.config.recipes import RECIPES
+from grpo_core.errors import UnknownNameError
+from grpo_core.plugins import default_host
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    str(page.relative_to(ROOT))
+    for pattern in ("*.md", "docs/**/*.md", "packages/*/README.md", "examples/**/*.md", "examples/**/*.yaml")
+    for page in ROOT.glob(pattern)
+)
+
+NO_SETTINGS = {
+    "trainer.py": "a file",
+    "trainer.num_generation": "the first run shows what a misspelt one does",
+}
+"""What looks like a setting and is none -> why."""
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_SETTING = re.compile(rf"(?<![\w./-])((?:{'|'.join(sections())})\.[a-z]\w*(?:\.\w+)*)(?![\w(/])")
+_VARIABLE = re.compile(r"\bGRPO_[A-Z]+__[A-Z0-9_]+\b")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+
+
+def code(page: str) -> Iterator[str]:
+    """The blocks of a page, and what stands between backticks; of another file, all lines. Python runs elsewhere."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    if not page.endswith(".md"):
+        yield from text.splitlines()
+        return
+    for language, block in _BLOCK.findall(text):
+        if language != "python":
+            yield from block.replace("\\\n", " ").splitlines()
+    yield from re.findall(r"(?<!`)`([^`\n]+)`(?!`)", _BLOCK.sub("", text))
+
+
+def unknown_settings(lines: Iterator[str]) -> list[str]:
+    unknown = []
+    for name in (name for line in lines for name in _SETTING.findall(line) if name not in NO_SETTINGS):
+        try:
+            find(name, "")
+        except UnknownNameError:
+            unknown.append(name)
+    return unknown
+
+
+@cache
+def options() -> frozenset[str]:
+    """Of every command of ours, also of plugins, and of what `python FILE` and `python -m` run here."""
+    host = default_host()
+    commands = [load_command(name) for name in COMMANDS]
+    for target in host.commands().values():
+        module, _, name = target.partition(":")
+        commands.append(getattr(__import__(module, fromlist=[name]), name))
+    found = {"--help", "--version"}
+    for script in (*ROOT.glob("benchmarks/*.py"), *ROOT.glob("packages/*/src/**/__main__.py")):
+        found |= set(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', script.read_text(encoding="utf-8")))
+    while commands:
+        command = commands.pop()
+        commands += command.commands.values() if isinstance(command, click.Group) else []
+        for parameter in command.params:
+            found |= {*parameter.opts, *parameter.secondary_opts}
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_settings_exist(page: str) -> None:
+    assert unknown_settings(code(page)) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_environment_variables_exist(page: str) -> None:
+    known = {environment_name(key) for key in keys()}
+    named = {name for line in code(page) for name in _VARIABLE.findall(line)} - {"GRPO_SECTION__KEY"}
+    assert named - known == set()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_options_of_our_commands_exist(page: str) -> None:
+    """Those that stand alone between backticks, and those of a command line of ours."""
+    ours = [line for line in code(page) if re.match(r"(\$ )?(uv run )?(grpo(-run)?\b|--[a-z])", line)]
+    assert {option for line in ours for option in _OPTION.findall(line)} - options() - OTHERS.keys() == set()
+
+
+OTHERS = {
+    "--ckpt": "an alias that config.md names",
+}
+"""Options that are no command's -> why."""
+
+
+def test_a_setting_that_does_not_exist_is_found() -> None:
+    lines = ["also trainer.length_bucketing=false, `lora.r=8`", "trainer.py", "x.trainer.nothing", "eval.sise=3"]
+    assert unknown_settings(iter(lines)) == ["trainer.length_bucketing", "eval.sise"]
+
+
+def test_every_exception_is_needed() -> None:
+    lines = [line for page in PAGES for line in code(page)]
+    for name in (*NO_SETTINGS, *OTHERS):
+        assert any(name in line for line in lines), f"{name} stands nowhere: delete it"
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_guide_names_what_a_recipe_sets(name: str) -> None:
+    page = (ROOT / "docs/how-to/recipes.md").read_text(encoding="utf-8")
+    section = re.split(r"^## ", page.partition(f"\n## `{name}`\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    named = set(re.findall(r"`([\w.]+=[^`]+)`", section))
+    assert named and named <= {f"{key}={shown(value)}" for key, value in RECIPES[name].options.items()}
+    assert RECIPES[name].note in section
