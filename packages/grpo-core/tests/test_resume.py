@@ -250,7 +250,7 @@ def test_a_schedule_without_planned_steps_follows_the_clock(
 ) -> None:
     ticks = itertools.count(step=2.0)
     clock = SimpleNamespace(monotonic=lambda: next(ticks), perf_counter=time.perf_counter)
-    monkeypatch.setattr("grpo_core.training.trainer.time", clock)
+    monkeypatch.setattr("grpo_core.training.clock.time", clock)
     limited = config(
         folder, tmp_path, "plain", max_steps=None, max_minutes=1.0, warmup_steps=0, warmup_ratio=0.75, stop_after=3
     )

@@ -144,23 +144,23 @@ class Checkpoints:
 
     def __init__(self, store: CheckpointStore, state: RunState) -> None:
         self._store, self._state = store, state
-        self._saved: str | None = None
+        self._saved: tuple[str, int] | None = None
 
     def resumed_from(self, checkpoint: Path) -> None:
         """Take note of a checkpoint that the run is at, which need not be written again."""
-        self._saved = checkpoint.name
+        self._saved = checkpoint.name, self._state.step
 
     def after(self, step: int) -> None:
         """Save after a step that is due, or that is the best so far."""
         config, best = self._state.config.trainer, self._state.evaluations.best
         is_best = config.keep_best and best.step == step
         is_due = config.save_every is not None and step % config.save_every == 0
-        if (is_best or is_due) and self._saved != checkpoint_name(step):
+        if (is_best or is_due) and self._saved != (checkpoint_name(step), step):
             self.save(step)
 
     def end(self) -> None:
         """Save the trained model, unless the run was resumed from it and trained no further."""
-        if self._saved != checkpoint_name("final"):
+        if self._saved != (checkpoint_name("final"), self._state.step):
             self.save("final")
 
     def save(self, which: int | Literal["final"]) -> None:
@@ -168,7 +168,7 @@ class Checkpoints:
         run = self._state
         randomness, weights = gathered_random_state(run.world), run.setup.policy.weights()
         moments = optimizer_tensors(run.updater.optimizer)
-        self._saved = checkpoint_name(which)
+        self._saved = checkpoint_name(which), run.step
         if not run.world.is_main:
             return
         tensors, facts = randomness
