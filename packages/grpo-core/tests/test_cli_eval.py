@@ -47,7 +47,7 @@ class Fake:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("GRPO_")]:
+    for name in [name for name in os.environ if name.startswith("GRPO_") and name != "GRPO_CACHE_DIR"]:
         monkeypatch.delenv(name)
     for name in BAR_SWITCHES:  # set, and so restored: the commands set them where they are not
         monkeypatch.setenv(name, "1")

@@ -232,21 +232,25 @@ def _check_kind(kind: str) -> None:
 
 
 def _known(kind: str) -> dict[str, str]:
-    """Every name of a kind, with plugins imported to ask them; built-in names never import one."""
-    known = dict(BUILT_IN[kind])
-    for source in (plugins.default_host().variants(kind), _registered.get(kind, {})):
-        for name, target in source.items():
-            if known.get(name, target) != target:
-                raise PluginError(f"{kind} {name!r} is given by {known[name]} and {target}; rename or uninstall one.")
-            known[name] = target
-    return known
+    """Every name of a kind, and where it is as far as that is known; no plugin is imported."""
+    return {**plugins.default_host().variants(kind), **_registered.get(kind, {}), **BUILT_IN[kind]}
+
+
+def conflicts() -> list[str]:
+    """Names that a plugin gives although they are taken; the plugin's is not used."""
+    return [
+        f"{kind} {name!r} is given by {known[name]} and {target}; rename or uninstall one."
+        for kind in BUILT_IN
+        for known in (_known(kind),)
+        for name, target in plugins.default_host().variants(kind).items()
+        if known[name] != target
+    ]
 
 
 def _target(kind: str, name: str) -> str:
     _check_kind(kind)
-    if name in BUILT_IN[kind] and name not in _registered.get(kind, {}):
-        return BUILT_IN[kind][name]
-    known = _known(kind)
-    if name not in known:
-        raise unknown_name(kind, name, known)
-    return known[name]
+    target = BUILT_IN[kind].get(name) or _registered.get(kind, {}).get(name)
+    target = target or plugins.default_host().variant(kind, name)
+    if target is None:
+        raise unknown_name(kind, name, _known(kind))
+    return target

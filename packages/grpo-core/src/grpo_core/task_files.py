@@ -7,7 +7,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from grpo_core.calling import where_raised
+from grpo_core.calling import prints_to_stderr, where_raised
 from grpo_core.errors import GrpoError, UserError, near_match
 from grpo_core.game import Game, game_task
 from grpo_core.task import Task
@@ -37,7 +37,7 @@ def task_from_file(name: str) -> tuple[Task, str]:
         module = importlib.util.module_from_spec(loader_spec)
         sys.modules[module_name] = module
         try:
-            with importing(path):
+            with importing(path), prints_to_stderr():
                 loader_spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:  # the user's own file may raise anything while it is imported
             del sys.modules[module_name]
