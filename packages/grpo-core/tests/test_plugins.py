@@ -15,7 +15,7 @@ from grpo_core import Row, Scorer, load_task
 from grpo_core.errors import PluginError, UnknownNameError
 from grpo_core.plugin_facts import PluginFacts
 from grpo_core.plugin_probe import probe
-from grpo_core.plugins import EmbeddedModel, PluginHost, resolve
+from grpo_core.plugins import EmbeddedModel, PluginHost, default_host, resolve
 
 HEAD = """
 from collections.abc import Iterable
@@ -500,6 +500,15 @@ def test_a_folder_that_cannot_be_written_is_one_line(
     assert said.count("\n") == 1 and "cannot be written (Not a directory)" in said and "GRPO_CACHE_DIR" in said
 
 
+@pytest.fixture
+def no_host() -> Iterator[None]:
+    """The process's own host is made anew, and forgotten."""
+    default_host.cache_clear()
+    yield
+    default_host.cache_clear()
+
+
+@pytest.mark.usefixtures("no_host")
 def test_a_worker_imports_the_plugin_of_its_task_alone(site: Path) -> None:
     install(site, "rhyme", TASKS)
     install(site, "other", "open(__file__ + '.imported', 'w')\n" + TASKS)
