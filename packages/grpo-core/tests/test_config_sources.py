@@ -171,7 +171,8 @@ def test_an_unknown_variable_of_ours_is_refused(tmp_path: Path, variable: str, m
 
 
 def test_reserved_and_foreign_variables_are_no_settings() -> None:
-    loaded = load(environ={**dict.fromkeys(RESERVED_ENVIRONMENT, "x"), "grpo_seed": "x", "SEED": "x", "TRL_SEED": "1"})
+    reserved = set(RESERVED_ENVIRONMENT) - {"GRPO_LOG_DIR"}  # which moves output_dir
+    loaded = load(environ={**dict.fromkeys(reserved, "x"), "grpo_seed": "x", "SEED": "x", "TRL_SEED": "1"})
     assert loaded.config == RunConfig()
 
 
@@ -279,3 +280,17 @@ def test_values_are_shown_as_they_are_written() -> None:
     assert shown("a\x1b[31mb") == "'a\\x1b[31mb'"
     assert len(shown("x" * 1000)) == MAX_SHOWN_CHARS
     assert shown(10**5000) == "(a huge number)"
+
+
+def test_the_folder_of_logs_is_where_runs_go_that_nobody_puts_elsewhere(tmp_path: Path) -> None:
+    variables = {"GRPO_LOG_DIR": "/logs/job_7"}
+    loaded = load_config(environ=variables, dotenv_path=None)
+    assert loaded.config.output_dir == "/logs/job_7/training_runs"
+    assert str(loaded.sources["output_dir"]) == "environment GRPO_LOG_DIR"
+
+    (tmp_path / "run.yaml").write_text("output_dir: mine\n")
+    by_file = load_config(config_file=tmp_path / "run.yaml", environ=variables, dotenv_path=None)
+    by_hand = load_config({"output_dir": "mine"}, environ=variables, dotenv_path=None)
+    assert by_file.config.output_dir == by_hand.config.output_dir == "mine"
+    assert load_config(environ={**variables, "GRPO_OUTPUT_DIR": "mine"}, dotenv_path=None).config.output_dir == "mine"
+    assert load_config(environ={"GRPO_LOG_DIR": ""}, dotenv_path=None).config.output_dir == "training_runs"

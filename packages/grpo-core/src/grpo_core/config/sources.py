@@ -21,11 +21,11 @@ from grpo_core.errors import UnknownNameError, UserError, near_match
 PREFIX = "GRPO_"
 
 RESERVED_ENVIRONMENT: Mapping[str, str] = {
-    "GRPO_CACHE_DIR": "Folder for what is computed once and kept.",
+    "GRPO_CACHE_DIR": "Folder for what can be made again: what plugins give; by default the platform's for caches.",
     "GRPO_CHESS_ENGINE": "UCI engine of the chess tasks.",
     "GRPO_DEBUG": "1 shows the traceback of an error.",
     "GRPO_KILLABLE_WORKER": "Set by a scoring worker for itself; not for users.",
-    "GRPO_LOG_DIR": "Folder for logs that belong to no run.",
+    "GRPO_LOG_DIR": "Folder that training_runs is made in, where nothing says output_dir.",
     "GRPO_PLUGINS": "Comma-separated names of the only plugins to load.",
     "GRPO_SANDBOX_ALLOW_WEAK": "1 lets the code tasks run programs with resource limits alone.",
     "GRPO_SANDBOX_LEVEL": "Level of the code tasks' sandbox (L3, L2, L1), in place of the best that withstands attack.",
@@ -87,7 +87,8 @@ def load_config(
     ]
     if config_file is not None:
         layers.append(_file_layer(Path(config_file)))
-    loaded = build([*with_recipe(layers), *(profile.layer() for profile in profiles)])
+    below = [*(profile.layer() for profile in profiles), _log_layer(os.environ if environ is None else environ)]
+    loaded = build([*with_recipe(layers), *below])
     _check_aliases(loaded)
     return loaded
 
@@ -143,6 +144,15 @@ def _environment_layer(variables: Mapping[str, str], kind: str) -> Layer:
             _put(layer, name, _Text(variables[variable]), source)
         except UnknownNameError:
             raise _unknown_variable(variable, name, kind) from None
+    return layer
+
+
+def _log_layer(variables: Mapping[str, str]) -> Layer:
+    """`output_dir` where nobody says it, as a cluster's job script moves it."""
+    layer = Layer()
+    if folder := variables.get("GRPO_LOG_DIR"):
+        runs = Path(folder).expanduser() / RunConfig.model_fields["output_dir"].default
+        layer.put("output_dir", str(runs), Source("environment", "GRPO_LOG_DIR"))
     return layer
 
 
