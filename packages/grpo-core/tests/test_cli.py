@@ -113,6 +113,37 @@ def test_what_needs_no_model_imports_no_torch() -> None:
         assert help_line in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "--model", ""), "--model is empty"),
+        (("run", "--model="), "--model is empty"),
+        (("eval", "--base", ""), "--base is empty"),
+        (("warm-start", "--task", "x.y", "--out", ""), "--out is empty"),
+        (("resume", ""), "an argument is empty ('')"),
+        (("publish", "run", ""), "an argument is empty ('')"),
+        (("run", "model="), "model is empty"),
+        (("run", "trainer.max_steps="), "trainer.max_steps is empty"),
+        (("run", "--config", "-"), "--config '-': standard input and output are not used here"),
+        (("resume", "-"), "RUN '-': standard input and output are not used here"),
+        (("run", "--output-dir", "-"), "output_dir '-': standard input"),
+        (("run", "--config", "/dev/null"), "it is a device; give a file"),
+        (("resume", "/dev/null"), "is not a run folder: it is a device"),
+        (("run", "--task", "/dev:x"), "task spec"),
+        (("sample", "./no.py:x"), "there is no file ./no.py"),
+        (("run", f"trainer.max_steps=1{'0' * 30}"), "at most 10^9"),
+        (("run", "trainer.learning_rate=1e300"), "at most 10."),
+        (("resume", "x", "--additional-steps", "1" * 30), "is not in the range 1<=x<=1000000000"),
+        (("sample", f"math.arithmetic?seed=1{'0' * 30}"), "option seed: a whole number has at most 64 bits"),
+        (("eval", "--run", "x", "--timeout-s", "nan"), "nan is no number in the range"),
+    ],
+)
+def test_what_no_value_can_be_is_refused_by_name(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    assert said in refusal(capsys, *words)
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str], name: str) -> None:
     code, out, _ = grpo(capsys, name, "--help")

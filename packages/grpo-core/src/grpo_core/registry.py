@@ -15,6 +15,9 @@ from pydantic import ConfigDict, ValidationError, create_model
 from grpo_core import plugins
 from grpo_core.errors import PluginError, UserError, near_match, unknown_name
 
+MAX_ARGUMENT = 1e18
+"""Largest size of a number among a variant's arguments: it fits into 64 bits, and its square into float32."""
+
 _ALGORITHMS = "grpo_core.algorithms"
 
 
@@ -223,6 +226,10 @@ def validate_arguments(kind: str, name: str, given: Mapping[str, Any], section: 
         place = ".".join(str(part) for part in problem["loc"])
         shown = "nothing" if problem["type"] == "missing" else repr(problem["input"])
         raise UserError(f"{section}.{place}: {problem['msg']} (given {shown}), by the {kind} {name}.") from None
+    for key in given:
+        value = getattr(checked, key)
+        if isinstance(value, int | float) and abs(value) > MAX_ARGUMENT:
+            raise UserError(f"{section}.{key}: a number is at most {MAX_ARGUMENT:g} in size, by the {kind} {name}.")
     return {key: getattr(checked, key) for key in own}
 
 
