@@ -37,13 +37,17 @@ def user_path(given: str, what: str) -> Path:
         raise UserError(f"{what} {given}: there is no such home folder.") from None
 
 
+def user_path_text(given: str, what: str) -> str:
+    """As `user_path`, as text that keeps a leading `./`, which tells a folder from a name of the hub."""
+    path = user_path(given, what)
+    return str(path) if given.startswith("~") else given
+
+
 def kind_of(path: Path) -> str:
     """What is at a path, links followed: `a file`, `a folder`, `a pipe`, …; empty where there is nothing."""
     try:
         mode = path.stat().st_mode
-    except FileNotFoundError:
-        return ""
-    except NotADirectoryError:
+    except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, ValueError) as error:  # too long a name, a loop of links, a folder that may not be looked into
         return f"out of reach ({getattr(error, 'strerror', None) or error})"

@@ -12,7 +12,7 @@ import click
 from grpo_core.cli.numbers import COUNT, RATE, SEED
 from grpo_core.cli.settings import only_results_on_stdout
 from grpo_core.model_source import model_source
-from grpo_core.paths import user_path
+from grpo_core.paths import user_path_text
 
 if TYPE_CHECKING:
     from grpo_core.callbacks import Callback
@@ -65,7 +65,7 @@ def warm_start(folder: str, as_json: bool, quiet: bool, **options: Any) -> None:
     from grpo_core.cli.progress import Waiting
     from grpo_core.cli.text import err, print_json
 
-    folder = str(user_path(folder, "--out"))
+    folder = user_path_text(folder, "--out")
     with Waiting(err(), quiet=quiet) as progress:
         record = fine_tune(folder, (progress,), **options)
     if as_json:

@@ -14,7 +14,7 @@ from grpo_core.config import checks
 from grpo_core.config.recipes import RECIPES
 from grpo_core.config.section import COUNT, Section, allowed
 from grpo_core.config.trainer import TrainerConfig
-from grpo_core.paths import user_path
+from grpo_core.paths import user_path_text
 from grpo_core.task import Split
 
 
@@ -194,7 +194,7 @@ class RunConfig(Section):
     @classmethod
     def _home(cls, given: str | None, info: ValidationInfo) -> str | None:
         """`~` as no shell has expanded it: in a file, or after `--output-dir=`."""
-        return None if given is None else str(user_path(given, str(info.field_name)))
+        return None if given is None else user_path_text(given, str(info.field_name))
 
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:
