@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 
 from hypothesis import settings
 
 # The tests' models are too small for two threads, and beside other work threads that wait for one another spin.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# What is remembered of plugins is of this run of the tests; its workers share it.
+if "GRPO_CACHE_DIR" not in os.environ:
+    os.environ["GRPO_CACHE_DIR"] = tempfile.mkdtemp(prefix="grpo-tests-")
+    atexit.register(shutil.rmtree, os.environ["GRPO_CACHE_DIR"], ignore_errors=True)
 
 # Times belong to benchmarks: on a busy machine a law is not broken because checking it took long.
 settings.register_profile("grpo", settings.default, deadline=None)

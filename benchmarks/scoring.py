@@ -23,7 +23,7 @@ from grpo_core import BoundTask, Row, Score, Scorer, Task, TaskConfig, load_task
 WORK_US = (0, 1000)
 """Time in the reward: the overhead alone, and an ordinary parser's millisecond."""
 
-HANG_LIMIT_S, BETWEEN_HANGS_S = 0.2, 0.8
+HANG_LIMIT_S, BETWEEN_HANGS_S = 0.2, 1.0
 """Limit of a completion that hangs, and the time until the next one does: one hang at a time."""
 
 

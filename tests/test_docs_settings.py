@@ -15,7 +15,7 @@ from grpo_core.config.keys import environment_name, find, keys, sections
 from grpo_core.config.layers import shown
 from grpo_core.config.recipes import RECIPES
 from grpo_core.errors import UnknownNameError
-from grpo_core.plugins import default_host
+from grpo_core.plugins.host import default_host
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(

@@ -17,12 +17,12 @@ EVERY_TASK = f"""
 import sys
 import grpo_core
 from grpo_core.data import ProceduralConfig
-from grpo_core.plugins import default_host
+from grpo_core.plugins.host import default_host
 
 scored = 0
-for report in default_host().reports():
-    assert not report.error, report.error
-    for name, task in report.tasks.items():
+for plugin, facts in default_host().facts().items():
+    assert not facts.error, facts.error
+    for name, task in default_host().tasks(plugin).items():
         if issubclass(task.config, ProceduralConfig):
             bound = grpo_core.load_task(name + "?size=3")
             for row in bound.rows():

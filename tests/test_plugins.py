@@ -15,6 +15,8 @@ from grpo_core.plugins.host import PluginHost
 BROKEN = {
     "broken": "failed to load: ModuleNotFoundError: No module named 'a_package_that_nobody_installed'",
     "exits": "failed to load: SystemExit: this plugin needs a licence",
+    "interrupts": "failed to load: KeyboardInterrupt (grpo_plugin_interrupts.py:3)",
+    "leaves": "failed to load: it ends the process that imports it (its worker exited with status 0, twice)",
     "raises": "grpo_tasks() raised FileNotFoundError: word list not found",
     "twice": "gives task 'twice.yes' twice",
     "typo": "implements 'grpo_task', which is no hook. Did you mean 'grpo_tasks'?",
@@ -72,6 +74,27 @@ def test_asking_for_a_broken_plugin_is_one_clear_message_and_exit_2(run: Any) ->
     assert "error: plugin 'typo' (grpo-plugin-typo 1.0)" in " ".join(done.stderr.split())
     assert "Did you mean 'grpo_tasks'?" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["leaves", "interrupts"])
+def test_what_would_end_the_command_is_a_message_and_exit_2(run: Any, name: str) -> None:
+    done = run("grpo", "sample", f"{name}.anything", "--json")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"error: plugin '{name}' (grpo-plugin-{name} 1.0) {BROKEN[name]}" in done.stderr
+
+
+def test_what_no_plugin_that_loads_has_may_be_of_one_that_does_not(run: Any) -> None:
+    for words in (("leaves",), ("run", "--model", "leaves-tiny")):
+        done = run("grpo", *words)
+        assert done.returncode == 2 and "not loaded: plugin 'leaves' (grpo-plugin-leaves 1.0)" in done.stderr
+
+
+def test_the_help_lists_commands_of_plugins_with_their_lines_and_what_is_broken(run: Any) -> None:
+    done = run("grpo", "--help")
+
+    assert done.returncode == 0
+    assert "\n  shout" in done.stdout and "Not shown: plugin 'leaves'" in done.stdout
 
 
 def test_a_plugin_brings_its_own_command(run: Any) -> None:

@@ -5,9 +5,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -203,6 +206,10 @@ def lose_the_worker(answer):
     raise InfrastructureError("no worker")
 
 
+async def later(answer: str) -> float:
+    return 1.0
+
+
 @pytest.mark.parametrize(
     ("function", "fault", "why"),
     [
@@ -212,7 +219,11 @@ def lose_the_worker(answer):
         (lose_the_worker, "infrastructure", "reward lose_the_worker(): no worker"),
         (lambda answer: math.nan, "reward", "returned nan; a reward is a finite number"),
         (lambda answer: math.inf, "reward", "returned inf"),
-        (lambda answer: None, "reward", "TypeError"),
+        (lambda answer: None, "reward", "the task's reward <lambda>() returned None; a reward is a number"),
+        (lambda answer: "1", "reward", "the task's reward <lambda>() returned the text '1'; a reward is a number"),
+        (lambda answer: b"1", "reward", "returned the text b'1'; a reward is a number"),
+        (lambda answer: [1.0], "reward", "returned a list; a reward is a number"),
+        (later, "reward", "the task's reward later() returned a coroutine"),
         (lambda answer: 2.0, "reward", "returned 2.0, above its maximum 1.0; state it: @reward(…, maximum=2)"),
         (lambda answer: 10**400, "reward", "OverflowError"),
     ],
@@ -613,3 +624,20 @@ def test_size_bounds_a_tasks_own_demos(tmp_path: Path) -> None:
         "         demos=lambda config: ((str(n), 'y') for n in count()))\n"
     )
     assert [prompt for prompt, _ in load_task(f"{file}:t?size=2").demos()] == ["0", "1"]
+
+
+@pytest.mark.parametrize("returned", [Invalid("no number"), Invalid])
+def test_a_validator_that_returns_invalid_is_the_tasks_bug(returned: object) -> None:
+    score = bound(validate=lambda text, row: returned).score("3", FIRST)
+    assert (score.value, score.fault) == (None, "reward")
+    assert score.why.startswith("the task's validate() returned Invalid; ") and "raise Invalid(reason)" in score.why
+
+
+def test_numbers_of_other_libraries_are_numbers() -> None:
+    for one in (True, 1, np.float32(1), np.array(1.0), Fraction(1), Decimal(1)):
+        assert score_with(lambda answer, one=one: one).value == 1.0
+
+
+def test_solved_and_compose_are_held_to_their_types() -> None:
+    assert "returned the text 'no'" in bound(solved=lambda answer, row: "no").score("3", FIRST).why
+    assert "returned the text '1'" in bound(compose=lambda specs, parts, valid: "1").score("3", FIRST).why

@@ -50,7 +50,7 @@ empty = Task("empty", lambda config: [], lambda row: "", validate, (one_line,), 
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every test runs in an empty folder, without this machine's settings."""
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("GRPO_")]:
+    for name in [name for name in os.environ if name.startswith("GRPO_") and name != "GRPO_CACHE_DIR"]:
         monkeypatch.delenv(name)
     return tmp_path
 
@@ -67,7 +67,7 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 setattr(module, hook, hookimpl(lambda value=value: value, specname=hook))
             monkeypatch.setitem(sys.modules, module.__name__, module)
             points.append(metadata.EntryPoint(name, module.__name__, "grpo"))
-        monkeypatch.setattr(metadata, "entry_points", lambda group: points)
+        monkeypatch.setattr("grpo_core.plugins.installed", lambda: (tuple(points), ()))
         default_host.cache_clear()
 
     yield install  # type: ignore[misc] # the fixture's own clean-up follows
@@ -111,6 +111,37 @@ def test_what_needs_no_model_imports_no_torch() -> None:
     for name, (_, help_line) in COMMANDS.items():
         assert f"\n  {name}" in done.stdout
         assert help_line in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "--model", ""), "--model is empty"),
+        (("run", "--model="), "--model is empty"),
+        (("eval", "--base", ""), "--base is empty"),
+        (("warm-start", "--task", "x.y", "--out", ""), "--out is empty"),
+        (("resume", ""), "an argument is empty ('')"),
+        (("publish", "run", ""), "an argument is empty ('')"),
+        (("run", "model="), "model is empty"),
+        (("run", "trainer.max_steps="), "trainer.max_steps is empty"),
+        (("run", "--config", "-"), "--config '-': standard input and output are not used here"),
+        (("resume", "-"), "RUN '-': standard input and output are not used here"),
+        (("run", "--output-dir", "-"), "output_dir '-': standard input"),
+        (("run", "--config", "/dev/null"), "it is a device; give a file"),
+        (("resume", "/dev/null"), "is not a run folder: it is a device"),
+        (("run", "--task", "/dev:x"), "task spec"),
+        (("sample", "./no.py:x"), "there is no file ./no.py"),
+        (("run", f"trainer.max_steps=1{'0' * 30}"), "at most 10^9"),
+        (("run", "trainer.learning_rate=1e300"), "at most 10."),
+        (("resume", "x", "--additional-steps", "1" * 30), "is not in the range 1<=x<=1000000000"),
+        (("sample", f"math.arithmetic?seed=1{'0' * 30}"), "option seed: a whole number has at most 64 bits"),
+        (("eval", "--run", "x", "--timeout-s", "nan"), "nan is no number in the range"),
+    ],
+)
+def test_what_no_value_can_be_is_refused_by_name(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    assert said in refusal(capsys, *words)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -384,7 +415,8 @@ def test_a_plugin_cannot_replace_a_command(capsys: pytest.CaptureFixture[str], p
     plugins(toy={"grpo_commands": {"run": "cli_plugin_toy:x", "toy": "cli_plugin_toy:y"}})
     code, out, _ = grpo(capsys, "--help")
     assert code == 0
-    assert "has the name of a built-in one: run (cli_plugin_toy:x)" in " ".join(out.split())
+    assert "a plugin's command has the name of a built-in one: run." in " ".join(out.split())
+    assert "\n  toy" in out
     assert "Train a model" in grpo(capsys, "run", "--help")[1]
 
 

@@ -47,7 +47,7 @@ class Fake:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("GRPO_")]:
+    for name in [name for name in os.environ if name.startswith("GRPO_") and name != "GRPO_CACHE_DIR"]:
         monkeypatch.delenv(name)
     for name in BAR_SWITCHES:  # set, and so restored: the commands set them where they are not
         monkeypatch.setenv(name, "1")
@@ -147,7 +147,7 @@ def test_the_table_shows_pass_at_k_and_the_control(fake: Fake, capsys: pytest.Ca
         ("--overwrite", "--overwrite: nothing is written without --eval-dir."),
         ("--endpoint http://localhost:1/v1", "--endpoint http://localhost:1/v1 needs --model NAME"),
         ("--task math.arithmetc", "no task 'math.arithmetc'. Did you mean 'math.arithmetic'?"),
-        ("--n 0", "eval.n=0: must be a whole number, 1 or more."),
+        ("--n 0", "eval.n=0: must be a whole number, 1 or more and at most 10^9."),
         ("--subset-frac 2", "eval.subset_frac=2: must be a number above 0 and at most 1, or null."),
         ("--model tny", "no model 'tny'. Did you mean 'tiny'?"),
     ],

@@ -57,7 +57,7 @@ def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTra
     """A folder with a task of one's own, and a trainer that only remembers."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rhyme.py").write_text(TASK)
-    for name in [name for name in os.environ if name.startswith("GRPO_")]:
+    for name in [name for name in os.environ if name.startswith("GRPO_") and name != "GRPO_CACHE_DIR"]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("GRPO_TASK", "./rhyme.py:one")
     for name in BAR_SWITCHES:  # set, and so restored: the commands set them where they are not

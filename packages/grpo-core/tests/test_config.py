@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import pytest
+from annotated_types import Ge, Gt, Le, Lt
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from grpo_core.config import CurriculumConfig, RunConfig, TrainerConfig, flatten
 from grpo_core.config.checks import divisors
-from grpo_core.config.keys import choices, environment_name, find, keys, known_as, near, sections
+from grpo_core.config.keys import choices, environment_name, find, keys, known_as, members, near, sections
 from grpo_core.errors import UnknownNameError
 
 
@@ -124,12 +125,37 @@ def test_every_key_is_documented_once() -> None:
     assert sections() == ("trainer", "eval", "lora", "scoring", "curriculum", "engine", "tracking")
 
 
+def test_every_number_has_two_bounds() -> None:
+    fields = [
+        (name, field)
+        for model in (RunConfig, *(each.annotation for each in RunConfig.model_fields.values()))
+        if isinstance(model, type) and issubclass(model, BaseModel)
+        for name, field in model.model_fields.items()
+        if {int, float} & set(members(field.annotation))
+    ]
+    assert len(fields) > 60
+    for name, field in fields:
+        kinds = {type(limit) for limit in field.metadata}
+        assert kinds & {Ge, Gt} and kinds & {Le, Lt}, name
+
+
+@pytest.mark.parametrize("key", [name for name, key in keys().items() if "number" in key.allowed])
+def test_no_number_is_too_large_for_what_comes_after(key: str) -> None:
+    section, _, last = key.rpartition(".")
+    huge: list[object] = [10**30, 1e300, 1e18]
+    if key.startswith("curriculum.") and "list" in keys()[key].allowed:
+        huge = [[each] * (2 if key.endswith("boundaries") else 3) for each in huge]
+    for value in huge:
+        with pytest.raises(ValueError):
+            RunConfig.model_validate({section: {last: value}} if section else {last: value})
+
+
 def test_a_key_knows_its_type_and_limits_in_words() -> None:
     words = {name: key.allowed for name, key in keys().items()}
-    assert words["trainer.num_generations"] == "a whole number, 1 or more"
+    assert words["trainer.num_generations"] == "a whole number, 1 or more and at most 10^9"
     assert words["trainer.top_p"] == "a number above 0 and at most 1"
     assert words["trainer.min_p"] == "a number, 0 or more and below 1"
-    assert words["trainer.max_steps"] == "a whole number, 1 or more, or null"
+    assert words["trainer.max_steps"] == "a whole number, 1 or more and at most 10^9, or null"
     assert words["trainer.scale_rewards"] == "none, group or batch, or null"
     assert words["curriculum.boundaries"] == "a list of 2 numbers"
     assert words["trainer.lr_scheduler_type"] == "constant, cosine, none, or one that a plugin registers"

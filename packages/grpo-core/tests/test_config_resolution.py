@@ -112,7 +112,7 @@ def test_a_folder_that_is_named_like_a_hub_model_is_told_how_to_be_written(
 
 def test_a_wrong_recommendation_is_named(host: PluginHost, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = EmbeddedModel("tiny", "/m", "", {"trainer.learning_rte": 1})
-    monkeypatch.setattr(host, "models", lambda: {"tiny": bad})
+    monkeypatch.setattr(host, "model", lambda name: bad)
     with pytest.raises(UnknownNameError, match=r"tiny.*no setting 'trainer\.learning_rte'"):
         resolve(RunConfig(task="toy.small"), host=host)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,6 @@ def test_every_key_has_a_source() -> None:
         ("trainer.num_generations", "16", 16),
         ("trainer.num_generations", "016", 16),  # and this as octal 14
         ("trainer.max_steps", "null", None),
-        ("trainer.max_steps", "", None),
         ("trainer.scale_rewards", "none", "none"),
         ("trainer.gradient_checkpointing", "true", True),
         ("model", "123", "123"),
@@ -98,11 +98,16 @@ def test_python_values_need_no_text() -> None:
         (
             "trainer.num_generations",
             "eight",
-            "trainer.num_generations=eight: must be a whole number, 1 or more. Default: 8.",
+            "trainer.num_generations=eight: must be a whole number, 1 or more and at most 10^9. Default: 8.",
         ),
         ("trainer.num_generations", "8.0", "must be a whole number"),
         ("trainer.num_generations", "true", "must be a whole number"),
-        ("trainer.num_generations", "", "trainer.num_generations='': must be a whole number"),
+        ("trainer.num_generations", "", "trainer.num_generations is empty: give a value, or leave it out. Default: 8."),
+        ("model", "", "model is empty: give a value, or null, or leave it out. Default: null."),
+        ("trainer.max_steps", " ", "trainer.max_steps is empty: give a value, or null"),
+        ("tracking.trackers", "", "tracking.trackers is empty"),
+        ("trainer.max_steps", "1" + "0" * 30, "must be a whole number, 1 or more and at most 10^9"),
+        ("trainer.learning_rate", "1e300", "must be a number, 0 or more and at most 10."),
         ("trainer.gradient_checkpointing", "yes", "must be true or false"),
         ("trainer.gradient_checkpointing", "1", "must be true or false"),
         ("trainer.learning_rate", ".nan", "must be a number, 0 or more"),
@@ -116,7 +121,7 @@ def test_python_values_need_no_text() -> None:
         ("curriculum.weights", "[1, 2", "must be a list of 3 numbers"),
         ("trainer.loss_args", "5", "must be a number, text, true, false or null"),
         ("trainer.loss_args.delta", "[1]", "trainer.loss_args.delta=[1]: must be a number"),
-        ("task", "", "task='': must be text, not empty"),
+        ("task", "", "task is empty: give a value, or leave it out. Default: math.arithmetic."),
         ("seed", "-1", "0 to 2^63 - 1"),
     ],
 )
@@ -171,8 +176,43 @@ def test_an_unknown_variable_of_ours_is_refused(tmp_path: Path, variable: str, m
 
 
 def test_reserved_and_foreign_variables_are_no_settings() -> None:
-    loaded = load(environ={**dict.fromkeys(RESERVED_ENVIRONMENT, "x"), "grpo_seed": "x", "SEED": "x", "TRL_SEED": "1"})
+    reserved = set(RESERVED_ENVIRONMENT) - {"GRPO_LOG_DIR"}  # which moves output_dir
+    loaded = load(environ={**dict.fromkeys(reserved, "x"), "grpo_dir": "x", "SEED": "x", "TRL_SEED": "1"})
     assert loaded.config == RunConfig()
+
+
+@pytest.mark.parametrize("variable", ["grpo_seed", "Grpo_Trainer__Beta", "grpo_plugins"])
+def test_a_variable_in_small_letters_is_refused(tmp_path: Path, variable: str) -> None:
+    said = f"{variable} is written {variable.upper()}, in capitals"
+    assert said in refusal(environ={variable: "1"})
+    assert said in refusal(dotenv_path=write(tmp_path / ".env", f"{variable}=1"))
+
+
+def test_an_empty_variable_is_refused_by_its_name(tmp_path: Path) -> None:
+    assert refusal(environ={"GRPO_MODEL": ""}).startswith("GRPO_MODEL: model is empty")
+    assert refusal(dotenv_path=write(tmp_path / ".env", "GRPO_SEED=")).startswith("GRPO_SEED: seed is empty")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("GRPO_SEED=1\nthis is no line\n", ".env:2: not NAME=value: this is no line"),
+        ("A=1\nB='open\n", ".env:2: not NAME=value: B='open"),
+        ("GRPO_SEED=1\n# twice\nGRPO_SEED=1\n", ".env:3: GRPO_SEED is given twice, first in line 1."),
+        ("HF_HOME=a\nHF_HOME=b\n", ".env:2: HF_HOME is given twice, first in line 1."),
+        ("GRPO_SEED\n", ".env:1: GRPO_SEED has no value: write GRPO_SEED=value."),
+        ("A=a\0b\n", ".env:1: A has no value"),
+        ("A=" + "a" * 2**20, ".env: more than 1048576 bytes"),
+    ],
+)
+def test_a_line_of_dotenv_that_says_nothing_clear_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    assert said in refusal(dotenv_path=write(tmp_path / ".env", text))
+
+
+def test_dotenv_takes_what_dotenv_takes(tmp_path: Path) -> None:
+    text = "\ufeff# a comment\n\nexport GRPO_SEED=3 # why\nGRPO_MODEL='tiny'\r\nOTHER=\"a\nb\"\n"
+    loaded = load(dotenv_path=write(tmp_path / ".env", text))
+    assert (loaded.config.seed, loaded.config.model) == (3, "tiny")
 
 
 def test_arguments_of_variants_come_from_every_layer() -> None:
@@ -239,7 +279,19 @@ def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
     (tmp_path / ".env").write_bytes(b"GRPO_SEED=\xff")
     assert "not UTF-8" in refusal(dotenv_path=tmp_path / ".env")
     (tmp_path / "big.yaml").write_bytes(b"#" * (1 << 20) + b"\n")
-    assert "1048577 bytes" in refusal(config_file=tmp_path / "big.yaml")
+    assert "more than 1048576 bytes" in refusal(config_file=tmp_path / "big.yaml")
+    os.mkfifo(tmp_path / "pipe")
+    assert "it is a pipe; give a file" in refusal(config_file=tmp_path / "pipe")
+    assert "it is a device; give a file" in refusal(config_file="/dev/null")
+    assert "standard input and output are not used here" in refusal(config_file="-")
+    assert "out of reach (File name too long)" in refusal(config_file="a" * 5000)
+
+
+def test_a_home_folder_is_found_where_no_shell_expands_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path / "run.yaml", "seed: 5")
+    assert load(config_file="~/run.yaml").config.seed == 5
+    assert "no such home folder" in refusal(config_file="~nobody-of-this-name/run.yaml")
 
 
 def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
@@ -279,3 +331,17 @@ def test_values_are_shown_as_they_are_written() -> None:
     assert shown("a\x1b[31mb") == "'a\\x1b[31mb'"
     assert len(shown("x" * 1000)) == MAX_SHOWN_CHARS
     assert shown(10**5000) == "(a huge number)"
+
+
+def test_the_folder_of_logs_is_where_runs_go_that_nobody_puts_elsewhere(tmp_path: Path) -> None:
+    variables = {"GRPO_LOG_DIR": "/logs/job_7"}
+    loaded = load_config(environ=variables, dotenv_path=None)
+    assert loaded.config.output_dir == "/logs/job_7/training_runs"
+    assert str(loaded.sources["output_dir"]) == "environment GRPO_LOG_DIR"
+
+    (tmp_path / "run.yaml").write_text("output_dir: mine\n")
+    by_file = load_config(config_file=tmp_path / "run.yaml", environ=variables, dotenv_path=None)
+    by_hand = load_config({"output_dir": "mine"}, environ=variables, dotenv_path=None)
+    assert by_file.config.output_dir == by_hand.config.output_dir == "mine"
+    assert load_config(environ={**variables, "GRPO_OUTPUT_DIR": "mine"}, dotenv_path=None).config.output_dir == "mine"
+    assert load_config(environ={"GRPO_LOG_DIR": ""}, dotenv_path=None).config.output_dir == "training_runs"

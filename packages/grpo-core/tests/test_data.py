@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import orjson
+import pyarrow
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,13 +21,14 @@ from grpo_core.data import (
     MAX_LINE_BYTES,
     DatasetConfig,
     ProceduralConfig,
+    _repeated_key,
     procedural,
     read_records,
     read_rows,
     split_of,
     stable_id,
 )
-from grpo_core.errors import DataError, ExhaustedError
+from grpo_core.errors import DataError, ExhaustedError, UserError
 
 
 class Sum(Row):
@@ -220,6 +226,83 @@ def test_a_field_mapping_that_is_none_is_explained(fields: str) -> None:
         DatasetConfig(fields=fields)
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            "question:problem,answer:solution,qestion:problem",
+            "task reads no field 'qestion'. Did you mean 'question'",
+        ),
+        ("question:problem,answer:solutoin", "no field 'solutoin'. Did you mean 'solution'?"),
+        (
+            "question:problem,answer:solution,note:notes",
+            "no field 'notes' for ?fields=note:notes. It has: problem",
+        ),
+    ],
+)
+def test_a_field_that_nobody_has_or_reads_is_refused(tmp_path: Path, fields: str, message: str) -> None:
+    write_jsonl(tmp_path / "train.jsonl", [{"problem": "Q", "solution": "4"}])
+    with pytest.raises(DataError, match=re.escape(message)):
+        list(rows_of(f"{tmp_path}/{{split}}.jsonl", fields=fields))
+
+
+def test_a_field_that_a_task_may_read_is_taken(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "train.jsonl", [{"question": "Q", "answer": "4", "level": 2.0}])
+    config = DatasetConfig(path=f"{tmp_path}/{{split}}.jsonl", fields="difficulty:level")
+
+    def get(record: Mapping[str, Any]) -> Row:
+        return Row(id="1", difficulty=record.get("difficulty"))
+
+    def whole(record: Mapping[str, Any]) -> Row:
+        return Row(**{"id": "1", **{name: value for name, value in record.items() if name == "difficulty"}})
+
+    for make in (get, whole):
+        assert [row.difficulty for row in read_rows(config, make, needs=("question",))] == [2.0]
+
+
+def test_a_field_that_is_mapped_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="fields names 'question' twice"):
+        DatasetConfig(fields="question:a,question:b")
+
+
+def test_text_that_looks_like_keys_repeats_none(tmp_path: Path) -> None:
+    record = {"question": 'say "a": or "a":, "a" :', "answer": {"question": 1}, "list": [{"a": 1}, {"a": 2}]}
+    (tmp_path / "r.jsonl").write_bytes(orjson.dumps(record) + b"\n")
+    assert [found for _, found in read_records(f"{tmp_path}/r.jsonl")] == [record]
+
+
+@given(st.recursive(st.text() | st.integers(-9, 9), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_no_record_without_repeated_keys_is_refused(value: Any) -> None:
+    line = orjson.dumps({"x": value})
+    assert _repeated_key(line, orjson.loads(line)) == ""
+    again = line[:-1] + b', "x" :1}'
+    assert _repeated_key(again, orjson.loads(again)) == "x"
+
+
+def test_repeated_columns_of_a_parquet_file_are_refused(tmp_path: Path) -> None:
+    table = pyarrow.Table.from_arrays([pyarrow.array([1]), pyarrow.array([2])], names=["a", "a"])
+    pyarrow.parquet.write_table(table, tmp_path / "r.parquet")
+    with pytest.raises(DataError, match="the column 'a' is named twice"):
+        list(read_records(f"{tmp_path}/r.parquet"))
+
+
+def test_what_is_no_file_is_called_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "rows.jsonl")
+    (tmp_path / "rows.csv").mkdir()
+    for source, message in {
+        f"{tmp_path}/rows.jsonl": "it is a pipe; rows are read from a file",
+        f"{tmp_path}/rows.csv": "it is a folder",
+        "/dev/null": "it is a device",
+        "-": "standard input and output are not used here",
+        f"{tmp_path}/{'a' * 300}.csv": "out of reach (File name too long)",
+    }.items():
+        with pytest.raises(UserError, match=re.escape(message)):
+            list(read_records(source))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_jsonl(tmp_path / "mine.jsonl", [{"a": 1}])
+    assert [record for _, record in read_records("~/mine.jsonl")] == [{"a": 1}]
+
+
 def test_blank_lines_and_a_byte_order_mark_are_no_rows(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('\n{"a": 1}\n\n   \n{"a": 2}')
     (tmp_path / "rows.csv").write_bytes(b"\xef\xbb\xbfa\n1\n2\n")
@@ -262,6 +345,17 @@ def test_records_say_where_they_stand(tmp_path: Path) -> None:
         ("r.csv", b"question,answer\n\xff,1\n", "r.csv:"),
         ("r.parquet", b"PAR1 is not enough", "r.parquet: "),
         ("r.parquet", b"", "r.parquet: "),
+        (
+            "r.jsonl",
+            b'{"question": "Q", "answer": "1", "answer": "2"}\n',
+            "r.jsonl:1: the key 'answer' is given",
+        ),
+        (
+            "r.jsonl",
+            b'{"question": "Q", "answer": "1", "x": [{"a" : 1, "a":2}]}\n',
+            "r.jsonl:1: the key 'a' is",
+        ),
+        ("r.csv", b"question,answer,answer\nQ,1,2\n", "r.csv: the column 'answer' is named twice."),
         ("r.txt", b"", "r.txt: cannot read .txt; use .jsonl, .csv, .parquet"),
         ("rows", b"", "rows: cannot read a file without a suffix"),
     ],

@@ -223,6 +223,12 @@ def test_a_compressed_reply_is_refused_before_it_is_unpacked(hostile: Hostile, c
     assert peak_bytes < 2**23
 
 
+@pytest.mark.parametrize("coding", [b"", b"identity", b" Identity "])
+def test_a_reply_in_no_coding_is_read(hostile: Hostile, coding: bytes) -> None:
+    headers = b"Content-Encoding: " + coding + b"\r\n"
+    assert ask(hostile(lambda write: write(reply(GOOD, headers)))).text == "4"
+
+
 def test_cookies_are_not_kept(hostile: Hostile) -> None:
     cookies = b"".join(b"Set-Cookie: c%d=%s\r\n" % (n, b"x" * 500) for n in range(50))
     engine = hostile(lambda write: write(reply(GOOD, cookies)))

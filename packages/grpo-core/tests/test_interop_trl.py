@@ -58,6 +58,7 @@ def unguessed(answer, predictions):
 
 both = (number, exact)
 add = Task("add", load, text_prompt, validate, both, stop=("\\n",), timeout_s=0.5)
+strict = Task("strict", load, text_prompt, validate, both, timeout_s=0.5, on_timeout="fail")
 same = Task("same", load, text_prompt, validate, both)
 chat = Task("chat", load, chat_prompt, validate, both)
 prefill = Task("prefill", load, prefilled, validate, both)
@@ -119,6 +120,17 @@ def test_the_text_of_a_message_is_scored(add: TaskReward) -> None:
 
 def test_what_follows_a_stop_string_is_not_scored(add: TaskReward) -> None:
     assert add(**batch(["3\n4+4=8"])) == [1.0]
+
+
+def test_a_hang_is_wrong_where_the_task_says_so(path: Path) -> None:
+    (function,) = reward_funcs(f"{path}:strict", workers=1, max_abstain_share=0.0)
+    log = Log()
+    try:
+        assert function(**batch(["hang", "3"], task=None), **log.keywords()) == [0.0, 1.0]
+    finally:
+        function.close()
+    assert log.metrics["sums.strict/abstained_rate"] == 0.0 and log.metrics["sums.strict/solved_rate"] == 0.5
+    assert log.columns["sums.strict/solved"] == [False, True]
 
 
 def test_a_hang_and_a_crash_are_none_and_spoil_nothing_else(add: TaskReward) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import KillablePool, UserError, load_task
+from grpo_core import KillablePool, Scorer, UserError, load_task
 from grpo_core.killable.importing import importing, inside_worker, refuse_at_import, refuse_in_worker
 from grpo_core.killable.worker import IN_WORKER_VARIABLE
 
@@ -162,6 +162,8 @@ def test_runs_are_never_started_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> 
     assert inside_worker()
     with pytest.raises(UserError, match=r"train\(\) cannot run inside a process that scores completions"):
         refuse_in_worker("train()")
+    with pytest.raises(UserError, match=r"Scorer\(\) cannot run inside .*BoundTask.score can"):
+        Scorer("math.echo")
 
 
 def test_a_pool_may_be_made_while_a_file_is_imported_and_used_later(tmp_path: Path) -> None:

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+import json
 import sys
+import time
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from grpo_core import Row, load_task
+from grpo_core import Row, Scorer, load_task
 from grpo_core.errors import PluginError, UnknownNameError
-from grpo_core.plugins.host import EmbeddedModel, PluginHost, resolve
+from grpo_core.plugins.facts import PluginFacts
+from grpo_core.plugins.host import EmbeddedModel, PluginHost, default_host, resolve
+from grpo_core.plugins.probe import probe
 
 HEAD = """
 from collections.abc import Iterable
@@ -179,10 +185,12 @@ def test_a_plugin_name_that_no_spec_can_say_is_refused(site: Path) -> None:
         host_of(site).tasks("my-rhyme")
 
 
-def test_a_broken_module_is_imported_once(site: Path) -> None:
+def test_a_broken_module_is_imported_here_once(site: Path) -> None:
     install(site, "bad", "import builtins\nbuiltins.tries = getattr(builtins, 'tries', 0) + 1\nraise ImportError('no')")
     host = host_of(site)
-    host.reports(), host.reports()
+    for _ in range(2):
+        with pytest.raises(PluginError, match="ImportError: no"):
+            host.tasks("bad")
 
     import builtins
 
@@ -250,19 +258,28 @@ def test_models_variants_and_commands(site: Path) -> None:
 
     assert host.models() == {"small": EmbeddedModel("small", "/somewhere", "a model")}
     assert host.variants("kl") == {"k9": "grpo_rhyme:k9"} and host.variants("loss") == {}
-    assert host.commands() == {"rhyme": "grpo_rhyme:command"}
+    assert host.commands() == {"rhyme": "From grpo-rhyme 1.0."}
+    assert "grpo_rhyme" not in sys.modules, "listing imports nothing"
+
+    assert host.command("rhyme") == "grpo_rhyme:command"
+    assert host.model("small") == EmbeddedModel("small", "/somewhere", "a model")
+    assert host.model("other") is host.command("other") is host.variant("kl", "other") is None
     assert host.tasks("rhyme") == {}
-    assert resolve(host.variants("kl")["k9"])() == 9
+    assert resolve(host.variant("kl", "k9"))() == 9
 
 
-@pytest.mark.parametrize("method", ["models", "commands"])
-def test_one_name_from_two_plugins_names_both(site: Path, method: str) -> None:
+def test_one_name_from_two_plugins_names_both_and_harms_no_other_name(site: Path) -> None:
     install(site, "rhyme", OTHERS)
-    install(site, "other", OTHERS)
-    with pytest.raises(PluginError, match=r"is given by grpo-other 1\.0 and grpo-rhyme 1\.0"):
-        getattr(host_of(site), method)()
-    with pytest.raises(PluginError, match=r"'k9' is given by grpo-other 1\.0 and grpo-rhyme 1\.0; uninstall one"):
-        host_of(site).variants("kl")
+    install(site, "other", OTHERS.replace('{"rhyme": "grpo', '{"verse": "grpo_rhyme:command", "rhyme": "grpo'))
+    host = host_of(site)
+    both = "is given by grpo-other 1.0 and grpo-rhyme 1.0; uninstall one."
+
+    assert host.conflicts() == [f"model 'small' {both}", f"command 'rhyme' {both}", f"kl 'k9' {both}"]
+    assert (host.models(), list(host.commands()), host.variants("kl")) == ({}, ["verse"], {})
+    assert host.command("verse") == "grpo_rhyme:command"
+    for ask in (lambda: host.model("small"), lambda: host.command("rhyme"), lambda: host.variant("kl", "k9")):
+        with pytest.raises(PluginError, match="is given by grpo-other"):
+            ask()
 
 
 @pytest.mark.parametrize(
@@ -288,3 +305,214 @@ def test_a_hook_that_fails_is_reported_and_harms_no_other_plugin(
     )
     assert host.task("bad.couplet")
     assert message in host.reports()[0].error and list(host.reports()[0].tasks) == ["bad.couplet", "bad.haiku"]
+
+
+# What must not be imported here
+
+HARMFUL = {
+    "import time\ntime.sleep(600)": "it takes longer than 3 s and was ended",
+    "import os\nos._exit(0)": "it ends the process that imports it (its worker exited with status 0, twice)",
+    "import ctypes\nctypes.string_at(0)": "it ends the process that imports it (its worker was killed by SIGSEGV",
+    "raise KeyboardInterrupt": "KeyboardInterrupt (grpo_bad.py:",
+    TASKS.replace("return", "import os\n    os._exit(0)\n    return"): "it ends the process that imports it",
+    TASKS.replace("return", "raise KeyboardInterrupt\n    return"): "KeyboardInterrupt (grpo_bad.py:",
+}
+
+
+@pytest.mark.parametrize(("source", "reason"), HARMFUL.items(), ids=range(len(HARMFUL)))
+def test_what_hangs_or_ends_a_process_is_not_imported_here(
+    site: Path, monkeypatch: pytest.MonkeyPatch, source: str, reason: str
+) -> None:
+    monkeypatch.setattr("grpo_core.plugins.PROBE_TIMEOUT_S", 3.0)
+    install(site, "bad", source)
+    install(site, "rhyme", TASKS)
+    host = host_of(site)
+
+    bad, rhyme = host.reports()
+    assert f"plugin 'bad' (grpo-bad 1.0) failed to load: {reason}" in bad.error
+    assert list(rhyme.tasks) == ["rhyme.couplet", "rhyme.haiku"]
+    assert host.task("rhyme.couplet")
+    with pytest.raises(PluginError, match="plugin 'bad'"):
+        host.task("bad.couplet")
+    with pytest.raises(UnknownNameError, match="not loaded: plugin 'bad'"):
+        host.task("nothing.couplet")
+    assert "grpo_bad" not in sys.modules
+
+
+NOT_MODULES = [
+    ("1 2 3", "the entry point '1 2 3' must name a module"),
+    ("json:dumps", "the entry point 'json:dumps' names a function, not a module"),
+    ("grpo_bad:load", "the entry point 'grpo_bad:load' names a function, not a module"),
+    ("grpo_bad:nothing", "failed to load: AttributeError"),
+]
+
+
+@pytest.mark.parametrize(("value", "message"), NOT_MODULES)
+def test_an_entry_point_names_a_module(site: Path, value: str, message: str) -> None:
+    install(site, "bad", TASKS)
+    (site / "grpo_bad-1.0.dist-info" / "entry_points.txt").write_text(f"[grpo]\nbad = {value}\n")
+
+    assert message in host_of(site).reports()[0].error
+
+
+@pytest.mark.parametrize("text", ["[grpo]\nno equals sign\n", "[other]\nalso none\n", "\x00[[[", "[grpo]\nrhyme"])
+def test_a_malformed_file_of_entry_points_harms_only_its_package(site: Path, text: str) -> None:
+    install(site, "rhyme", TASKS)
+    install(site, "bad", TASKS)
+    (site / "grpo_bad-1.0.dist-info" / "entry_points.txt").write_text(text)
+    (site / "grpo_binary-1.0.dist-info").mkdir()
+    (site / "grpo_binary-1.0.dist-info" / "entry_points.txt").write_bytes(b"[grpo]\n\xff = x\n")
+    host = PluginHost()
+
+    assert list(host.tasks("rhyme")) == ["rhyme.couplet", "rhyme.haiku"]
+    rows = [report for report in host.reports() if report.distribution == "grpo-bad 1.0"]
+    assert [row.error.partition(" (")[0] for row in rows] == (
+        ["package grpo-bad 1.0: its entry_points.txt cannot be read"] if "[grpo]" in text else []
+    )
+
+
+def test_prints_go_to_stderr(site: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    loud = "import os\nprint('one')\nos.system('echo two')\n"
+    install(site, "loud", f"{loud}{TASKS}".replace("    return [task", "    print('three')\n    return [task"))
+    host = host_of(site)
+    host.reports()
+    host.tasks("loud")
+
+    out, err = capfd.readouterr()
+    assert out == "" and err.split()[-3:] == ["one", "two", "three"]
+
+
+# What is remembered
+
+
+@pytest.fixture
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path_factory.mktemp("cache") / "new"
+    monkeypatch.setenv("GRPO_CACHE_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the plugins that were imported in another process."""
+    names: list[str] = []
+
+    def spy(asked: dict[str, object], timeout_s: float) -> dict[str, PluginFacts]:
+        names.extend(asked)
+        return probe(asked, timeout_s)  # type: ignore[arg-type] # handed on as it came
+
+    monkeypatch.setattr("grpo_core.plugin_probe.probe", spy)
+    return names
+
+
+def test_what_a_plugin_gives_is_remembered_until_it_changes(site: Path, cache: Path, looked_at: list[str]) -> None:
+    install(site, "rhyme", OTHERS + TASKS)
+    first = host_of(site).facts()
+    assert looked_at == ["rhyme"] and list(first["rhyme"].tasks) == ["rhyme.couplet", "rhyme.haiku"]
+    assert host_of(site).facts() == first and looked_at == ["rhyme"]
+
+    (site / "grpo_rhyme.py").write_text(HEAD + TASKS.replace("haiku", "sonnet"))
+    assert list(host_of(site).facts()["rhyme"].tasks) == ["rhyme.couplet", "rhyme.sonnet"]
+    (site / "grpo_rhyme-1.0.dist-info").rename(site / "grpo_rhyme-1.1.dist-info")
+    metadata_file = site / "grpo_rhyme-1.1.dist-info" / "METADATA"
+    metadata_file.write_text(metadata_file.read_text().replace("1.0", "1.1"))
+    host_of(site).facts()
+    assert looked_at == ["rhyme"] * 3
+
+
+def test_a_failure_is_listed_from_memory_and_tried_again_when_it_is_asked_for(
+    site: Path, cache: Path, looked_at: list[str]
+) -> None:
+    install(site, "bad", f"import os\nif not os.path.exists({str(site / 'licence')!r}):\n    os._exit(0)\n{TASKS}")
+    assert host_of(site).reports()[0].error == host_of(site).reports()[0].error != ""
+    assert looked_at == ["bad"]
+
+    (site / "licence").touch()
+    assert host_of(site).task("bad.couplet")
+    assert looked_at == ["bad", "bad"]
+    assert host_of(site).reports()[0].error == ""
+
+
+def test_a_failure_is_forgotten_after_a_while(
+    site: Path, cache: Path, looked_at: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(site, "bad", "raise ImportError('no')")
+    host_of(site).facts()
+    now = time.time()
+    monkeypatch.setattr("time.time", lambda: now + 3601)
+    host_of(site).facts()
+    assert looked_at == ["bad", "bad"]
+
+
+@pytest.mark.parametrize("entry", ["", "nope", "[]", "[" * 100_000, '{"format": 1, "plugins": []}', "null"])
+def test_a_damaged_memory_is_made_anew(site: Path, cache: Path, entry: str) -> None:
+    install(site, "rhyme", TASKS)
+    facts = host_of(site).facts()
+    (file,) = (cache / "plugins").iterdir()
+    file.write_text(entry)
+
+    assert host_of(site).facts() == facts
+    assert "rhyme" in json.loads(file.read_text())["plugins"]
+
+
+KEYS = st.sampled_from([*PluginFacts().to_json(), "name", "x"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda each: st.lists(each) | st.dictionaries(KEYS, each),
+)
+
+
+@given(VALUES, st.sampled_from(list(PluginFacts().to_json())))
+def test_facts_from_anybody_are_facts_or_refused(value: object, key: str) -> None:
+    for data in (value, PluginFacts().to_json() | {key: value}):
+        try:
+            facts = PluginFacts.from_json(data)
+        except ValueError:
+            continue
+        assert PluginFacts.from_json(json.loads(json.dumps(facts.to_json()))) == facts
+
+
+def test_a_forged_memory_runs_nothing(site: Path, cache: Path) -> None:
+    install(site, "rhyme", OTHERS)
+    host_of(site).facts()
+    (file,) = (cache / "plugins").iterdir()
+    file.write_text(file.read_text().replace("/somewhere", "/forged").replace("grpo_rhyme:k9", "antigravity:x"))
+    host = host_of(site)
+
+    assert host.models()["small"].path == "/forged", "it lists what it read"
+    model = host.model("small")
+    assert model is not None and model.path == "/somewhere", "it uses what the plugin says"
+    assert host.variant("kl", "k9") == "grpo_rhyme:k9"
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GRPO_CACHE_DIR", str(tmp_path / "file"))
+    install(site, "rhyme", TASKS)
+    install(site, "other", TASKS)
+    host = host_of(site)
+    host.facts(["rhyme"]), host.facts(["other"])
+
+    assert list(host.facts()["rhyme"].tasks) == ["rhyme.couplet", "rhyme.haiku"]
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "cannot be written (Not a directory)" in said and "GRPO_CACHE_DIR" in said
+
+
+@pytest.fixture
+def no_host() -> Iterator[None]:
+    """The process's own host is made anew, and forgotten."""
+    default_host.cache_clear()
+    yield
+    default_host.cache_clear()
+
+
+@pytest.mark.usefixtures("no_host")
+def test_a_worker_imports_the_plugin_of_its_task_alone(site: Path) -> None:
+    install(site, "rhyme", TASKS)
+    install(site, "other", "open(__file__ + '.imported', 'w')\n" + TASKS)
+    with Scorer("rhyme.couplet", workers=1) as scorer:
+        (score,) = scorer.score(["yes"], [Row(id="1", gold="yes")])
+
+    assert score.solved and not (site / "grpo_other.py.imported").exists()

@@ -174,14 +174,17 @@ def test_a_plugin_registers_a_variant(monkeypatch: pytest.MonkeyPatch, variants:
 
 def test_two_plugins_with_one_name_are_an_error(monkeypatch: pytest.MonkeyPatch, variants: ModuleType) -> None:
     plugin_giving(monkeypatch, one={"kl": {"x": "my_variants:spo"}}, two={"kl": {"x": "my_variants:strict"}})
-    with pytest.raises(PluginError, match="'x' is given by"):
-        registry.names("kl")
+    with pytest.raises(PluginError, match="kl 'x' is given by"):
+        registry.resolve("kl", "x")
+    assert "x" not in registry.names("kl") and "k3" in registry.names("kl"), "the others can be used"
 
 
 def test_a_plugin_cannot_replace_a_built_in_variant(monkeypatch: pytest.MonkeyPatch, variants: ModuleType) -> None:
     plugin_giving(monkeypatch, one={"kl": {"k3": "my_variants:spo"}})
-    with pytest.raises(PluginError, match=r"kl 'k3' is given by grpo_core\.algorithms\.kl:k3 and my_variants:spo"):
-        registry.names("kl")
+    assert registry.conflicts() == [
+        "kl 'k3' is given by grpo_core.algorithms.kl:k3 and my_variants:spo; rename or uninstall one."
+    ]
+    assert registry.resolve("kl", "k3") is not variants.spo
 
 
 def test_a_target_that_cannot_be_imported_names_itself(variants: ModuleType) -> None:

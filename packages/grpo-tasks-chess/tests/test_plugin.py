@@ -22,7 +22,7 @@ def test_the_tasks_are_found_by_name() -> None:
 
 def test_every_hook_leads_somewhere() -> None:
     host = default_host()
-    for target in (host.commands()["chess"], *host.diagnostics()["chess"].values()):
+    for target in (host.command("chess"), *host.facts()["chess"].diagnostics.values()):
         module, _, attribute = target.partition(":")
         assert callable(getattr(__import__(module, fromlist=[attribute]), attribute))
 

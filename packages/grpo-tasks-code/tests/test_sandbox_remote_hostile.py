@@ -459,6 +459,9 @@ def answering(respond: Callable[[socket.socket], None]) -> Iterator[HttpExecutor
             connection.recv(1 << 16)
             with suppress(OSError):  # the client left, as it should
                 respond(connection)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(1 << 16):  # a socket that is closed with something unread resets the connection
+                    pass
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -496,6 +499,13 @@ def test_seconds_that_are_none_say_nothing_of_the_program(change: dict[str, floa
     data = json.dumps(body).encode()
     with answering(lambda connection: connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n" + data)) as remote:
         assert remote.run("x").status == "sandbox_error"
+
+
+def test_a_program_that_is_cancelled_beforehand_is_not_sent(server: SandboxServer) -> None:
+    cancellation = Cancellation()
+    cancellation.cancel()
+    execution = HttpExecutor(server.address, TOKEN).run("wait", cancellation=cancellation)
+    assert execution.status == "sandbox_error" and "cancelled" in execution.stderr
 
 
 def test_what_a_server_says_is_one_line_of_text() -> None:

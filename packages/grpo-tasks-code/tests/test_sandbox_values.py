@@ -274,6 +274,8 @@ def test_nothing_is_built_that_was_not_sent() -> None:
         ["set", [["list", []]]],
         ["dict", [[["list", []], 1]]],
         ["range", ["1"]],
+        ["dict", [[["reference", []], None]]],
+        ["dict", [[["tuple", [["reference", []]]], None]]],
         ["float", "1.5"],
         ["timedelta", [1e300]],
         ["bytes", "zz"],

@@ -448,6 +448,10 @@ IN_PROSE = [
     ("42", "Either $41$ or $42$ of them", WRONG),
     ("So we add $6 + 7$. Final Answer: The final answer is $13$. I hope it is correct.", "13", CORRECT),
     ("So we add $6 + 7$. Final Answer: The final answer is $13$. I hope it is correct.", "7", WRONG),
+    (r"\begin{pmatrix}1 \\ 2\end{pmatrix}", "$\\begin{pmatrix}1 \\\\\n 2\\end{pmatrix}$", CORRECT),
+    ("4000", " 地块面积 = 72000 / 18 = 4000千克", CORRECT),
+    ("13/28", "计划的比例为13/28", CORRECT),
+    ("99", "**结论**：Haley总共有99颗弹珠。", CORRECT),
     ("-\\\frac{7}{4}x", "So it is $-\\\frac{7}{4}x$", CORRECT),  # a form feed: the same broken command
 ]
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -15,6 +18,7 @@ import orjson
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from grpo_core.errors import DataError, ExhaustedError, near_match
+from grpo_core.paths import kind_of, user_path
 from grpo_core.task.bound import first_problem
 from grpo_core.task.row import Row, Split, TaskConfig
 
@@ -24,6 +28,7 @@ MAX_LINE_BYTES = 16 * 2**20
 """A longer line is refused: a dataset is hostile until parsed."""
 
 _SPLIT_OF_TENTH: tuple[Split, ...] = ("train",) * 8 + ("validation", "test")
+_KEY_END = re.compile(rb'"[ \t]*:')
 _MAX_ATTEMPTS = 2_000
 """Draws per procedural row before its space counts as exhausted; a split holds a tenth of it at least."""
 
@@ -44,6 +49,9 @@ class DatasetConfig(TaskConfig):
             pairs = [pair.split(":") for pair in data["fields"].split(",")]
             if any(len(pair) != 2 or not all(pair) for pair in pairs):
                 raise ValueError("fields are ours:theirs, separated by commas, as in fields=question:problem")
+            names = [ours.strip() for ours, _ in pairs]
+            if repeated := next((name for name in names if names.count(name) > 1), ""):
+                raise ValueError(f"fields names {repeated!r} twice")
             return {**data, "fields": {ours.strip(): theirs.strip() for ours, theirs in pairs}}
         return data
 
@@ -154,6 +162,7 @@ def read_rows(
     if source is None:
         raise DataError("this task has no data of its own: give a local file with ?path=rows.jsonl.")
     presplit = source.startswith("hub:") or "{split}" in source
+    unknown = set(config.fields) - set(needed)  # until a record shows that the task reads them, too
     for where, record in read_records(source.replace("{split}", config.split), split=config.split):
         for name in needed:
             column = config.fields.get(name, name)
@@ -162,7 +171,15 @@ def read_rows(
                     f"{where}: no field {column!r}.{near_match(column, record)} It has: {', '.join(map(str, record))}. "
                     f"Say where it is with ?fields={name}:COLUMN."
                 )
-        mapped = {**record, **{ours: record[theirs] for ours, theirs in config.fields.items() if theirs in record}}
+        mapped = _Record(record)
+        for ours, theirs in config.fields.items():
+            if theirs in record:
+                mapped[ours] = record[theirs]
+            elif ours in unknown:
+                raise DataError(
+                    f"{where}: no field {theirs!r} for ?fields={ours}:{theirs}.{near_match(theirs, record)} It has: "
+                    f"{', '.join(map(str, record))}."
+                )
         try:
             row = make(mapped)
         except ValidationError as error:
@@ -171,8 +188,52 @@ def read_rows(
             # What int(record["n"]) or record["text"].strip() raises for a value of the wrong kind.
             reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
             raise DataError(f"{where}: {reason}") from None
+        if unknown := unknown - mapped.read if not mapped.is_read_whole else set():
+            name = min(unknown)
+            raise DataError(
+                f"?fields={name}:{config.fields[name]}: this task reads no field {name!r}."
+                f"{near_match(name, needed)} It reads: {', '.join(sorted({*needed, *mapped.read}))}."
+            )
         if presplit or split_of(content(row) if content else row.id) == config.split:
             yield row
+
+
+class _Record(dict[str, Any]):
+    """A record that knows which of its fields were asked for.
+
+    Attributes:
+        read: Those that were, by name.
+        is_read_whole: Whether all were, as by `Model(**record)`.
+    """
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        super().__init__(fields)
+        self.read: set[str] = set()
+        self.is_read_whole = False
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        self.read.add(str(name))
+        return super().__contains__(name)
+
+    def keys(self) -> Any:
+        self.is_read_whole = True
+        return super().keys()
+
+    def items(self) -> Any:
+        self.is_read_whole = True
+        return super().items()
+
+    def __iter__(self) -> Iterator[str]:
+        self.is_read_whole = True
+        return super().__iter__()
 
 
 def read_records(source: str, *, split: Split = "train") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -187,8 +248,11 @@ def read_records(source: str, *, split: Split = "train") -> Iterator[tuple[str, 
     if source.startswith("hub:"):
         yield from _hub_records(source.removeprefix("hub:"), split)
         return
-    path = Path(source).expanduser()
-    if not path.is_file():
+    path = user_path(source, "path")
+    kind = kind_of(path)
+    if kind and kind != "a file":
+        raise DataError(f"{source}: it is {kind}; rows are read from a file, several times and by several processes.")
+    if not kind:
         siblings = [str(path.parent / name) for name in _names_in(path.parent)]
         raise DataError(f"no file {source} (looked in {path.parent.resolve()}).{near_match(str(path), siblings)}")
     readers = {".jsonl": _jsonl_records, ".csv": _csv_records, ".parquet": _parquet_records}
@@ -219,15 +283,55 @@ def _jsonl_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 record = orjson.loads(line)
             except orjson.JSONDecodeError as error:
                 raise DataError(f"{where}: not JSON: {error}") from None
+            try:
+                repeated = _repeated_key(line, record)
+            except RecursionError:
+                raise DataError(f"{where}: nested too deeply.") from None
+            if repeated:
+                raise DataError(f"{where}: the key {repeated!r} is given twice.")
             if not isinstance(record, dict):
                 raise DataError(f"{where}: a {type(record).__name__} where an object {{…}} is wanted.")
             yield where, record
+
+
+def _repeated_key(line: bytes, record: Any) -> str:
+    """A key that an object of a JSON line repeats, of which orjson keeps the last; empty where none does.
+
+    Every key is followed by a colon, so a line with no more `":` than keys repeats none, and most lines are that: the
+    slower reader, which sees the pairs, reads only the others.
+    """
+    if len(_KEY_END.findall(line)) <= _count_keys(record):
+        return ""
+    repeated: list[str] = []
+
+    def see(pairs: list[tuple[str, Any]]) -> None:
+        repeated.extend(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+
+    json.loads(line, object_pairs_hook=see)
+    return repeated[0] if repeated else ""
+
+
+def _count_keys(value: Any) -> int:
+    total, inside = 0, [value]
+    for each in inside:  # grows while it is walked
+        if isinstance(each, dict):
+            total += len(each)
+            inside += each.values()
+        elif isinstance(each, list):
+            inside += each
+    return total
+
+
+def _refuse_repeated_columns(path: Path, names: Sequence[str]) -> None:
+    if repeated := next((name for name, count in Counter(names).items() if count > 1), None):
+        raise DataError(f"{path}: the column {repeated!r} is named twice.")
 
 
 def _csv_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     with path.open(encoding="utf-8-sig", newline="") as text:
         reader = csv.DictReader(text)
         try:
+            _refuse_repeated_columns(path, reader.fieldnames or ())
             for record in reader:
                 where = f"{path}:{reader.line_num}"
                 if None in record or None in record.values():
@@ -245,7 +349,9 @@ def _parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
     try:
         number = 0
-        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=1024):
+        file = pyarrow.parquet.ParquetFile(path)
+        _refuse_repeated_columns(path, file.schema_arrow.names)
+        for batch in file.iter_batches(batch_size=1024):
             for record in batch.to_pylist():
                 yield f"{path} row {number}", record
                 number += 1

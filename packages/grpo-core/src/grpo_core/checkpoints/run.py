@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from grpo_core.checkpoints.errors import CheckpointError
 from grpo_core.errors import near_match
+from grpo_core.paths import kind_of
 
 _CONFIG = "config.yaml"
 """The first file that a run writes."""
@@ -22,14 +24,17 @@ def check_run(path: Path) -> None:
     Raises:
         CheckpointError: there is no such folder, or it has no `config.yaml`.
     """
-    if is_run(path):
-        return
-    if not path.exists():
+    with suppress(OSError):
+        if is_run(path):
+            return
+    if (kind := kind_of(path)).startswith("out of reach"):
+        raise CheckpointError(f"no run {path!s:.80}: it is {kind}.")
+    if not kind:
         raise CheckpointError(f"no run {path}: there is no such folder.{_near_run(path)}")
     if inside := next((parent for parent in path.absolute().parents if is_run(parent)), None):
         raise CheckpointError(f"{path} is not a run folder but a part of one. Did you mean {str(inside)!r}?")
     if not path.is_dir():
-        raise CheckpointError(f"{path} is not a run folder: it is a file.")
+        raise CheckpointError(f"{path} is not a run folder: it is {kind}.")
     advice = ""
     if runs := _runs_in(path) or _runs_in(path / "training_runs"):
         many = "1 run" if len(runs) == 1 else f"{len(runs)} runs"

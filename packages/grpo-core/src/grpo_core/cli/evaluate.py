@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from grpo_core.cli.numbers import COUNT, SECONDS
 from grpo_core.cli.settings import only_results_on_stdout, read_settings
 from grpo_core.errors import ExitCode, UserError
+from grpo_core.paths import user_path
 
 if TYPE_CHECKING:
     from grpo_core.callbacks import Callback
@@ -49,11 +50,11 @@ _GIVEN = ("command line", "environment", ".env")
 @click.option("--steps", metavar="STEPS", help="Of a run: all (default), or some: 1,5,final.")
 @click.option("--eval-task", "eval_tasks", metavar="TASK", multiple=True, help="Of a run: on this task; repeatable.")
 @click.option("--no-base", is_flag=True, help="Of a run: leave out the model that it started from.")
-@click.option("--timeout-s", metavar="S", type=float, help="Of a run: seconds for one checkpoint (600).")
+@click.option("--timeout-s", metavar="S", type=SECONDS, help="Of a run: seconds for one checkpoint (600).")
 @click.option("--overwrite", is_flag=True, help="Evaluate again what has results; otherwise they are kept.")
 @click.option("--eval-dir", metavar="FOLDER", help="Write completions and tables here; of a run: eval_runs.")
 @click.option("--endpoint", metavar="URL", help="OpenAI-compatible endpoint that answers, as http://host:8000/v1.")
-@click.option("--concurrency", metavar="N", type=click.IntRange(min=1), help="Requests to it in flight (8).")
+@click.option("--concurrency", metavar="N", type=COUNT, help="Requests to it in flight (8).")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON, alone on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 def evaluate(overrides: tuple[str, ...], config_file: str | None, as_json: bool, quiet: bool, **given: Any) -> int:
@@ -153,7 +154,7 @@ def run_run_evaluation(
             if loaded.sources[f"eval.{name}"].kind in _GIVEN:
                 wanted[name] = getattr(config.eval, name)
         return runs.evaluate_run(
-            given["run_dir"],
+            user_path(given["run_dir"], "--run"),
             steps=given["steps"] or "all",
             task=",".join(given["eval_tasks"]) or runs.tasks_of(config),
             config=config,
@@ -219,7 +220,7 @@ def _evaluate_run(
         raise UserError("--run takes the configuration of the run; --config does not go with it.")
     if given["no_base"] and given["base"] is not None:
         raise UserError("--base and --no-base contradict each other.")
-    run_dir = Path(given["run_dir"])
+    run_dir = user_path(given["run_dir"], "--run")
     check_run(run_dir)
     loaded = read_settings(settings, overrides, str(run_dir / "config.yaml"))
     with _checkpoint_progress()(err(), quiet=quiet) as progress:

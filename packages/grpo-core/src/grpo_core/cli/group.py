@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from grpo_core.errors import PluginError, unknown_name
+from grpo_core.cli.text import visible
+from grpo_core.errors import PluginError, UnknownNameError, unknown_name
 from grpo_core.plugins import host
 
 if TYPE_CHECKING:
@@ -35,22 +36,18 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every command's name: ours first, then the plugins'."""
-        return [*COMMANDS, *_plugin_commands()[0]]
+        return [*COMMANDS, *_plugin_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command; None where there is none of that name.
 
         Raises:
-            PluginError: the command is a plugin's and is broken.
+            PluginError: the command is a plugin's and is broken, or two plugins give it.
         """
         if cmd_name in COMMANDS:
             return load_command(cmd_name)
-        targets, problem = _plugin_commands()
-        if cmd_name in targets:
-            return _load_of_plugin(targets[cmd_name])
-        if problem is not None:
-            raise problem
-        return None
+        target = host.default_host().command(cmd_name)
+        return None if target is None else _load_of_plugin(target)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -61,33 +58,40 @@ class LazyGroup(click.Group):
             UnknownNameError: there is none; says the near match.
         """
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            raise unknown_name("command", args[0], self.list_commands(ctx))
+            error = unknown_name("command", args[0], self.list_commands(ctx))
+            raise UnknownNameError(f"{error}{host.default_host().not_loaded()}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands' lines, importing none of them."""
-        targets, problem = _plugin_commands()
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_line) for name, (_, help_line) in COMMANDS.items()])
-        if targets:
+        if given := _plugin_commands():
             with formatter.section("Commands of plugins"):
-                formatter.write_dl([(name, f"From {target.partition(':')[0]}.") for name, target in targets.items()])
-        if problem is not None:
+                formatter.write_dl([(visible(name), visible(line)) for name, line in given.items()])
+        plugins = host.default_host()
+        problems = [
+            *command_clashes(),
+            *plugins.conflicts(),
+            *(report.error for report in plugins.reports() if report.error),
+        ]
+        for problem in problems:
             formatter.write_paragraph()
-            formatter.write_text(f"Not shown: {problem}")
+            formatter.write_text(f"Not shown: {visible(problem)}")
 
 
-def _plugin_commands() -> tuple[dict[str, str], PluginError | None]:
-    """The plugins' commands, and what is wrong with them."""
-    try:
-        given = host.default_host().commands()
-    except PluginError as error:
-        return {}, error
-    clashes = [f"{name} ({given[name]})" for name in given if name in COMMANDS]
-    problem = (
-        PluginError(f"a plugin's command has the name of a built-in one: {', '.join(clashes)}.") if clashes else None
-    )
-    return {name: target for name, target in sorted(given.items()) if name not in COMMANDS}, problem
+def _plugin_commands() -> dict[str, str]:
+    """The plugins' commands with their lines in the help."""
+    return {name: line for name, line in host.default_host().commands().items() if name not in COMMANDS}
+
+
+def command_clashes() -> list[str]:
+    """Commands of plugins that have the name of a built-in one, which is what runs."""
+    return [
+        f"a plugin's command has the name of a built-in one: {name}."
+        for name in host.default_host().commands()
+        if name in COMMANDS
+    ]
 
 
 def load_command(name: str) -> click.Command:
@@ -105,7 +109,7 @@ def _load_of_plugin(target: str) -> click.Command:
         hide_bars()
     try:
         command: object = host.resolve(target)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # the plugin's own module
         raise PluginError(f"the command at {target} cannot be imported: {error}") from error
     if not isinstance(command, click.Command):
         raise PluginError(f"{target} is a {type(command).__name__}; a plugin's command is a click command or group.")

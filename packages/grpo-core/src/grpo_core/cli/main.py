@@ -12,7 +12,8 @@ import click
 
 from grpo_core import __version__
 from grpo_core.cli.group import LazyGroup
-from grpo_core.errors import ExitCode, GrpoError
+from grpo_core.cli.streams import standard_streams
+from grpo_core.errors import ExitCode, GrpoError, UserError
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -45,9 +46,22 @@ def main_run(arguments: Sequence[str] | None = None) -> int:
 
 def run_command(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
     """Run a command; every error becomes lines on stderr and an exit code."""
+    with standard_streams() as stdout:
+        code = _run(command, arguments, name)
+        stdout.flush()
+        if stdout.problem:
+            said = _fail(
+                f"stdout cannot be written: {stdout.problem}. What should stand there is lost.", ExitCode.FAILED
+            )
+            return code or said
+        return code
+
+
+def _run(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
     try:
         load_dotenv(Path(".env"))
         words = sys.argv[1:] if arguments is None else list(arguments)
+        _refuse_empty(words)
         result = command.main(args=list(words), prog_name=name, standalone_mode=False, obj=words)
     except GrpoError as error:
         return _fail(str(error), error.exit_code)
@@ -62,6 +76,19 @@ def run_command(command: click.Command, arguments: Sequence[str] | None, name: s
     except Exception as error:  # the last place before a traceback: memory has advice, the rest is a bug
         return _unexpected(error)
     return result if isinstance(result, int) else ExitCode.DONE
+
+
+def _refuse_empty(words: Sequence[str]) -> None:
+    """Refuse an empty argument, which a variable without a value leaves: `--model "$MODEL"`.
+
+    Raises:
+        UserError: there is one; says which.
+    """
+    for before, word in zip(["", *words], words, strict=False):
+        option = before if not word and before.startswith("--") and "=" not in before else word.partition("=")[0]
+        if not word or (word.startswith("--") and word.endswith("=") and word.count("=") == 1):
+            what = f"{option} is empty" if option else "an argument is empty ('')"
+            raise UserError(f"{what}: give a value, or leave it out. Is a variable of the shell unset?")
 
 
 def load_dotenv(path: Path) -> None:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from grpo_core.cli.launch import is_rank, is_silent_rank, launch, words_of
+from grpo_core.cli.numbers import COUNT
 from grpo_core.cli.run import show_result
 from grpo_core.cli.settings import only_results_on_stdout
 from grpo_core.errors import ExitCode, UserError
+from grpo_core.paths import user_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +29,8 @@ Examples:
 @click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("run", metavar="RUN")
 @click.option("--from-step", default="latest", metavar="STEP", help="latest, final or a number; latest by default.")
-@click.option("--additional-steps", type=int, metavar="N", help="Exactly N steps more, in place of the planned end.")
-@click.option("--stop-after", type=int, metavar="N", help="Stop after N steps of this call, saved, as a signal would.")
+@click.option("--additional-steps", type=COUNT, metavar="N", help="Exactly N steps more, in place of the planned end.")
+@click.option("--stop-after", type=COUNT, metavar="N", help="Stop after N steps of this call, saved, as by a signal.")
 @click.option(
     "--allow", multiple=True, metavar="NAME", help="May differ: a setting, data, hardware, versions or conditions."
 )
@@ -51,12 +53,10 @@ def resume(
     a run that was stopped ends as it would have; one that was killed before its summary gets it. A changed setting or
     dataset is refused, unless --allow names it.
     """
-    from pathlib import Path
-
     from grpo_core.checkpoints import check_run
 
     which = _step(from_step)
-    check_run(Path(run))
+    check_run(user_path(run, "RUN"))
     if nproc is not None and not is_rank():
         return launch(nproc, ["resume", *words_of(click.get_current_context())])
     result = _resume(run, which, additional_steps, stop_after, allow, quiet=quiet or is_silent_rank())
@@ -81,13 +81,12 @@ def _resume(
     *,
     quiet: bool,
 ) -> RunResult:
-    from pathlib import Path
 
     from grpo_core.cli.progress import Progress
     from grpo_core.cli.text import err
     from grpo_core.config import load_config
 
-    config = load_config(config_file=Path(run) / "config.yaml", environ={}, dotenv_path=None).config
+    config = load_config(config_file=user_path(run, "RUN") / "config.yaml", environ={}, dotenv_path=None).config
     with Progress(err(), config, quiet=quiet) as progress:
         callbacks: tuple[Callback, ...] = (progress,)
         with only_results_on_stdout(callbacks):

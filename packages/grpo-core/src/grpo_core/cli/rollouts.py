@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from grpo_core.cli.numbers import COUNT
 from grpo_core.errors import UserError
+from grpo_core.paths import user_path
 
 if TYPE_CHECKING:
     from grpo_core.cli.rollout_selection import Judgement
@@ -36,9 +37,7 @@ MAX_STEP_DIGITS = 18
 @click.option("--solved", is_flag=True, help="Only what solved its row.")
 @click.option("--unsolved", is_flag=True, help="Only what was scored and did not.")
 @click.option("--abstained", is_flag=True, help="Only what could not be scored.")
-@click.option(
-    "--limit", default=10, show_default=True, type=click.IntRange(min=1), help="Completions, or groups with --group."
-)
+@click.option("--limit", default=10, show_default=True, type=COUNT, help="Completions, or groups with --group.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def rollouts(
     run: str,
@@ -62,7 +61,7 @@ def rollouts(
 
     if worst and best:
         raise UserError("--worst and --best exclude one another.")
-    folder = Path(run)
+    folder = user_path(run, "RUN")
     found = select(
         folder,
         Selection(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grpo_core.errors import UserError, near_match
+from grpo_core.paths import kind_of, user_path
 
 if TYPE_CHECKING:
     from grpo_core.tracking.runs import RunView, TaskResult
@@ -90,7 +91,7 @@ def show(run: str, metrics: tuple[str, ...], aliases: bool, as_json: bool) -> No
     from grpo_core.cli.text import print_json
     from grpo_core.tracking.runs import metric_named, read_run, series
 
-    view = read_run(Path(run))
+    view = read_run(user_path(run, "RUN"))
     drawn = [metric_named(name, view.metrics) for name in metrics] or PLOTTED
     history = series(view.path, drawn)
     if as_json:
@@ -110,7 +111,7 @@ def compare(paths: tuple[str, ...], as_json: bool) -> None:
 
     if len(paths) < MIN_COMPARED:
         raise UserError(f"grpo runs compare takes {MIN_COMPARED} runs or more; {len(paths)} given.")
-    views = [read_run(Path(path)) for path in paths]
+    views = [read_run(user_path(path, "RUN")) for path in paths]
     different = differences(views)
     if as_json:
         print_json({"settings": different, "runs": [facts_of(view) for view in views]})
@@ -206,9 +207,10 @@ def _folder(given: str | None) -> Path:
         from grpo_core.config import load_config
 
         return Path(load_config().config.output_dir)
-    if not Path(given).exists() and (hint := near_match(given, ("list", "show", "compare"))):
+    folder = user_path(given, "DIR")
+    if not kind_of(folder) and (hint := near_match(given, ("list", "show", "compare"))):
         raise UserError(f"no folder and no command {given!r}.{hint}")
-    return Path(given)
+    return folder
 
 
 def _progress(run: RunView) -> str:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core.errors import DataError, PluginError
+from grpo_core.errors import DataError
 
 if TYPE_CHECKING:
     from grpo_core.task.bound import BoundTask
-    from grpo_core.task.task import Task
 
 MAX_LINE_CHARS = 2000
 """Of a prompt on one line: a page of a terminal."""
@@ -36,8 +32,8 @@ def tasks(ctx: click.Context, as_json: bool) -> None:
             "plugin": report.name,
             "distribution": report.distribution,
             "default_model": task.default_model,
-            "description": describe(task),
-            "options": {option: default for option, (default, _) in options_of(task).items()},
+            "description": task.description,
+            "options": dict(task.options),
         }
         for report in reports
         for name, task in report.tasks.items()
@@ -53,12 +49,16 @@ def tasks(ctx: click.Context, as_json: bool) -> None:
         return
     listing = table("task", "from", "default model", "what")
     for row in found:
-        listing.add_row(row["name"], row["distribution"], row["default_model"] or "-", visible(row["description"]))
+        facts = (row["name"], row["distribution"], row["default_model"] or "-", row["description"])
+        listing.add_row(*map(visible, facts))
     for row in broken:
-        listing.add_row(row["plugin"], row["distribution"], "-", f"NOT LOADED: {visible(row['error'])}", style="red")
+        facts = (row["plugin"], row["distribution"], "-", f"NOT LOADED: {row['error']}")
+        listing.add_row(*map(visible, facts), style="red")
     for conflict in conflicts:
         listing.add_row("-", "several", "-", f"CONFLICT: {visible(conflict)}", style="red")
     print_out(listing if found or broken or conflicts else "No plugin is installed: pip install grpo-tasks-math.")
+    if broken:
+        click.echo("\ngrpo doctor looks once more at what is not loaded.")
     if found:
         click.echo("\ngrpo tasks show NAME: options and rewards.   grpo sample NAME: rows with gold and score.")
 
@@ -80,46 +80,17 @@ def show(name: str, as_json: bool) -> None:
 
 def _conflicts() -> list[str]:
     """Names that two packages give: models, algorithm variants and commands."""
+    from grpo_core.cli.group import command_clashes
     from grpo_core.plugins import variants as registry
-    from grpo_core.plugins.built_in import BUILT_IN
     from grpo_core.plugins.host import default_host
 
-    host = default_host()
-    questions: list[Callable[[], object]] = [host.models, host.commands]
-    questions += [partial(registry.names, kind) for kind in BUILT_IN]
-    problems = []
-    for ask in questions:
-        try:
-            ask()
-        except PluginError as problem:
-            problems.append(str(problem))
-    return problems
-
-
-def describe(task: Task) -> str:
-    """One line about a task: the first of the docstring of its loader, prompt or validator."""
-    for function in (task.load, task.prompt, task.validate):
-        if text := inspect.getdoc(function):
-            return text.splitlines()[0]
-    return ""
-
-
-def options_of(task: Task) -> dict[str, tuple[Any, str]]:
-    """A task's options: name -> (default, type in words)."""
-    from pydantic_core import PydanticUndefined
-
-    found: dict[str, tuple[Any, str]] = {}
-    for name, field in task.config.model_fields.items():
-        default = field.get_default(call_default_factory=True, validated_data={})
-        annotation = field.annotation
-        words = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
-        found[name] = (None if default is PydanticUndefined else default, words)
-    return found
+    return [*default_host().conflicts(), *registry.conflicts(), *command_clashes()]
 
 
 def facts_of(bound: BoundTask) -> dict[str, Any]:
     """Everything about a task that can be printed; where its data is missing, the reason stands in its place."""
     from grpo_core.plugins.host import default_host
+    from grpo_core.plugins.loading import describe, options_of
 
     plugin = bound.name.partition(".")[0]
     host = default_host()

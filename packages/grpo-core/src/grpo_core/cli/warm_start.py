@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grpo_core.cli.numbers import COUNT, RATE, SEED
 from grpo_core.cli.settings import only_results_on_stdout
+from grpo_core.paths import user_path_text
 from grpo_core.plugins.models import model_source
 
 if TYPE_CHECKING:
@@ -28,13 +30,11 @@ Examples:
 @click.option("--out", "folder", required=True, metavar="FOLDER", help="Receives the model; must be new or empty.")
 @click.option("--model", metavar="MODEL", help="What to start from.")
 @click.option("--preset", metavar="PRESET", help="Start from a new model of this shape: tiny or small.")
-@click.option(
-    "--vocab-size", type=click.IntRange(min=1), help="Of a new model: learn a tokenizer; else it reads bytes."
-)
+@click.option("--vocab-size", type=COUNT, help="Of a new model: learn a tokenizer; else it reads bytes.")
 @click.option("--tokenizer", metavar="MODEL", help="Of a new model: take the tokenizer of this model or folder.")
-@click.option("--max-steps", default=1000, type=click.IntRange(min=1), help="Optimizer steps.")
-@click.option("--batch-size", default=64, type=click.IntRange(min=1), help="Examples per step.")
-@click.option("--learning-rate", default=1e-3, type=click.FloatRange(min=0, min_open=True), help="Peak.")
+@click.option("--max-steps", default=1000, type=COUNT, help="Optimizer steps.")
+@click.option("--batch-size", default=64, type=COUNT, help="Examples per step.")
+@click.option("--learning-rate", default=1e-3, type=RATE, help="Peak.")
 @click.option(
     "--lr-scheduler",
     "lr_scheduler_type",
@@ -42,8 +42,8 @@ Examples:
     type=click.Choice(["cosine", "constant"]),
     help="After the warm-up: down to 0, or as it is.",
 )
-@click.option("--seed", default=0, type=click.IntRange(min=0), help="Of new weights, order and evaluation.")
-@click.option("--eval-size", default=512, type=click.IntRange(min=1), help="Held-out rows per task.")
+@click.option("--seed", default=0, type=SEED, help="Of new weights, order and evaluation.")
+@click.option("--eval-size", default=512, type=COUNT, help="Held-out rows per task.")
 @click.option(
     "--precision",
     default="float32",
@@ -65,6 +65,7 @@ def warm_start(folder: str, as_json: bool, quiet: bool, **options: Any) -> None:
     from grpo_core.cli.progress import Waiting
     from grpo_core.cli.text import err, print_json
 
+    folder = user_path_text(folder, "--out")
     with Waiting(err(), quiet=quiet) as progress:
         record = fine_tune(folder, (progress,), **options)
     if as_json:

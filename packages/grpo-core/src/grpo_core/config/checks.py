@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from grpo_core.config.models import CurriculumConfig, RunConfig, TrackingConfig
     from grpo_core.config.trainer import TrainerConfig
 
+MAX_WEIGHT = 1e6
+"""Sum of the shares of a curriculum's buckets, which are relative: more says nothing more."""
+
 EXCLUSIVE = (
     ("trainer.max_steps", "trainer.num_train_epochs"),
     ("trainer.warmup_steps", "trainer.warmup_ratio"),
@@ -147,11 +150,11 @@ def check_curriculum(curriculum: CurriculumConfig) -> None:
             f"curriculum.boundaries=[{low:g}, {high:g}]: they are pass rates with 0 <= first < second <= 1 "
             "(default [0.2, 0.8])."
         )
-    if min(curriculum.weights) < 0 or sum(curriculum.weights) <= 0:
+    if min(curriculum.weights) < 0 or not 0 < sum(curriculum.weights) <= MAX_WEIGHT:
         listed = ", ".join(f"{weight:g}" for weight in curriculum.weights)
         raise UserError(
             f"curriculum.weights=[{listed}]: shares of hard, normal and easy prompts, none below 0 and at least one "
-            "above it (default [1, 1, 1])."
+            f"above it, together at most {MAX_WEIGHT:g} (default [1, 1, 1])."
         )
 
 

@@ -197,12 +197,18 @@ def _limits(metadata: Iterable[Any]) -> str:
             case Gt(gt=bound):
                 words.append(f" above {bound}")
             case Le(le=bound):
-                words.append(f"{' and' if words else ''} at most {bound}")
+                words.append(f"{' and' if words else ''} at most {_plain(bound)}")
             case Lt(lt=bound):
                 words.append(f"{' and' if words else ''} below {bound}")
             case MinLen():
                 words.append(", not empty")
     return "".join(words)
+
+
+def _plain(bound: Any) -> str:
+    """A bound as it is read: 10^9, not 1000000000."""
+    digits = f"{bound:.0f}"
+    return f"10^{len(digits) - 1}" if bound >= 10_000 and not digits[1:].strip("0") and digits[0] == "1" else str(bound)
 
 
 def _or(words: Iterable[str]) -> str:

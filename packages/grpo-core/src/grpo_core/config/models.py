@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from grpo_core.config import checks
 from grpo_core.config.recipes import RECIPES
-from grpo_core.config.section import Section, allowed
+from grpo_core.config.section import COUNT, Section, allowed
 from grpo_core.config.trainer import TrainerConfig
+from grpo_core.paths import user_path_text
 from grpo_core.plugins.built_in import BUILT_IN
 from grpo_core.task.row import Split
 
@@ -23,24 +24,27 @@ class EvalConfig(Section):
     task: str | None = Field(
         None, min_length=1, description="Tasks evaluated beside the trained ones: math.gsm8k, or several with commas."
     )
-    size: int | None = Field(512, ge=1, description="Rows per task; null is all of the split.")
+    size: int | None = Field(512, ge=1, le=COUNT, description="Rows per task; null is all of the split.")
     split: Split = Field("test", description="Which split is held out.")
     subset_frac: float | None = Field(
         None, gt=0, le=1, description="Take this share of those rows, the same ones in every run; null takes all."
     )
-    n: int = Field(1, ge=1, description="Completions a row; from 2 on, pass@k is reported.")
-    temperature: float = Field(0.0, ge=0, description="0 is greedy; several completions a row need more.")
+    n: int = Field(1, ge=1, le=COUNT, description="Completions a row; from 2 on, pass@k is reported.")
+    temperature: float = Field(0.0, ge=0, le=100, description="0 is greedy; several completions a row need more.")
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling: keep the likeliest tokens of this mass.")
     at_start: bool = Field(True, description="Evaluate the starting model: the control of every claim.")
     interval_steps: int | None = Field(
-        None, ge=1, description="Evaluate every so many steps, too; null: only at the start and the end."
+        None, ge=1, le=COUNT, description="Evaluate every so many steps, too; null: only at the start and the end."
     )
     at_end: bool = Field(True, description="Evaluate the trained model on the same rows.")
     max_completion_length: int | None = Field(
-        None, ge=1, description="Longest completion, in tokens; null is trainer.max_completion_length."
+        None, ge=1, le=COUNT, description="Longest completion, in tokens; null is trainer.max_completion_length."
     )
     batch_size: int | None = Field(
-        None, ge=1, description="Rows answered at once; null is as many as the memory holds. It changes no number."
+        None,
+        ge=1,
+        le=COUNT,
+        description="Rows answered at once; null is as many as the memory holds. It changes no number.",
     )
     surprisal: bool = Field(True, description="Also measure surprisal and entropy per token, by one more forward pass.")
 
@@ -49,8 +53,8 @@ class LoraConfig(Section):
     """Low-rank adapters in place of a full fine-tune."""
 
     enabled: bool = Field(False, description="Train adapters only.")
-    r: int = Field(16, ge=1, description="Rank.")
-    alpha: int = Field(32, ge=1, description="Scale: the update is multiplied by alpha / r.")
+    r: int = Field(16, ge=1, le=COUNT, description="Rank.")
+    alpha: int = Field(32, ge=1, le=COUNT, description="Scale: the update is multiplied by alpha / r.")
     dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on the adapter's input.")
     target_modules: str | Annotated[tuple[str, ...], Field(strict=False)] = Field(
         "all-linear", description="Which layers: all-linear, or a list of module names."
@@ -64,11 +68,14 @@ class LoraConfig(Section):
 class ScoringConfig(Section):
     """The worker processes that score completions."""
 
-    workers: int | None = Field(None, ge=1, description="Processes; null is one per CPU of this process.")
+    workers: int | None = Field(None, ge=1, le=COUNT, description="Processes; null is one per CPU of this process.")
     timeout_s: float | None = Field(
-        None, gt=0, description="Seconds per completion from when its worker starts on it; null is the task's."
+        None,
+        gt=0,
+        le=86_400,
+        description="Seconds per completion from when its worker starts on it; null is the task's.",
     )
-    memory_mib: int = Field(4096, ge=64, description="Memory limit of one worker, in MiB of address space.")
+    memory_mib: int = Field(4096, ge=64, le=COUNT, description="Memory limit of one worker, in MiB of address space.")
     max_abstain_share: float = Field(
         0.5, ge=0, le=1, description="A batch with a larger share that could not be scored ends the run, exit code 3."
     )
@@ -88,8 +95,12 @@ class CurriculumConfig(Section):
     ladder_threshold: float = Field(
         0.9, gt=0, le=1, description="Held-out solved rate at which a ladder task advances to its next rung."
     )
-    ladder_eval_steps: int = Field(10, ge=1, description="Steps between held-out evaluations of a ladder's rung.")
-    ladder_eval_size: int = Field(64, ge=32, description="Held-out rows of the rung that such an evaluation takes.")
+    ladder_eval_steps: int = Field(
+        10, ge=1, le=COUNT, description="Steps between held-out evaluations of a ladder's rung."
+    )
+    ladder_eval_size: int = Field(
+        64, ge=32, le=COUNT, description="Held-out rows of the rung that such an evaluation takes."
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> CurriculumConfig:
@@ -132,7 +143,7 @@ class EngineConfig(Section):
     """The sampling engine."""
 
     max_batch_tokens: int = Field(
-        65536, ge=1, description="Cached tokens held at once while sampling; never changes what is sampled."
+        65536, ge=1, le=COUNT, description="Cached tokens held at once while sampling; never changes what is sampled."
     )
     gather_weights: bool = Field(
         False, description="Under trainer.sharding=full, hold the whole model while sampling: faster, if it fits."
@@ -178,6 +189,12 @@ class RunConfig(Section):
     curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig, description="Which prompts come next.")
     engine: EngineConfig = Field(default_factory=EngineConfig, description="The sampling engine.")
     tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="Trackers, and what the logs hold.")
+
+    @field_validator("output_dir", "adapter")
+    @classmethod
+    def _home(cls, given: str | None, info: ValidationInfo) -> str | None:
+        """`~` as no shell has expanded it: in a file, or after `--output-dir=`."""
+        return None if given is None else user_path_text(given, str(info.field_name))
 
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:

@@ -137,9 +137,10 @@ def task_for_model(task: str, model: str, host: PluginHost | None = None) -> tup
         UserError: no such model or task.
     """
     host = host or default_host()
-    if model_source(model, host).kind != "embedded":
+    embedded = host.model(model) if model_source(model, host).kind == "embedded" else None
+    if embedded is None:
         return task, ""
-    options = host.models()[model].task_options
+    options = embedded.task_options
     specs: list[str] = []
     added: dict[str, str] = {}
     for spec in parse_task_specs(task):
@@ -159,10 +160,11 @@ def profiles_of(model: str, host: PluginHost | None = None) -> tuple[Profile, ..
     Raises:
         UserError: there is no such model; says what there is and the near name.
     """
-    if model_source(model, host).kind != "embedded":
+    host = host or default_host()
+    embedded = host.model(model) if model_source(model, host).kind == "embedded" else None
+    if embedded is None or not embedded.defaults:
         return ()
-    defaults = (host or default_host()).models()[model].defaults
-    return (Profile(model, defaults, f"recommended for the embedded model {model}"),) if defaults else ()
+    return (Profile(model, embedded.defaults, f"recommended for the embedded model {model}"),)
 
 
 def _of_recipe(loaded: LoadedConfig, profiles: Iterable[Profile]) -> list[Choice]:

@@ -8,6 +8,9 @@ from pydantic import BaseModel, ConfigDict
 
 from grpo_core.plugins.built_in import BUILT_IN
 
+COUNT = 10**9
+"""Largest number of anything: it fits into every format and tensor, and nothing has so many."""
+
 Scalar = bool | int | float | str | None
 """What a variant's own argument may be; its function's annotation says which."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import typing
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +16,19 @@ import yaml
 from grpo_core.config import yaml_text
 from grpo_core.config.aliases import Alias, alias_of
 from grpo_core.config.keys import Key, choices, environment_name, find, keys, members, near, sections
-from grpo_core.config.layers import Layer, LoadedConfig, Source, build, with_recipe
+from grpo_core.config.layers import Layer, LoadedConfig, Source, build, shown, with_recipe
 from grpo_core.config.models import RunConfig
 from grpo_core.errors import UnknownNameError, UserError, near_match
+from grpo_core.paths import kind_of, user_path
 
 PREFIX = "GRPO_"
 
 RESERVED_ENVIRONMENT: Mapping[str, str] = {
-    "GRPO_CACHE_DIR": "Folder for what is computed once and kept.",
+    "GRPO_CACHE_DIR": "Folder for what can be made again: what plugins give; by default the platform's for caches.",
     "GRPO_CHESS_ENGINE": "UCI engine of the chess tasks.",
     "GRPO_DEBUG": "1 shows the traceback of an error.",
     "GRPO_KILLABLE_WORKER": "Set by a scoring worker for itself; not for users.",
-    "GRPO_LOG_DIR": "Folder for logs that belong to no run.",
+    "GRPO_LOG_DIR": "Folder that training_runs is made in, where nothing says output_dir.",
     "GRPO_PLUGINS": "Comma-separated names of the only plugins to load.",
     "GRPO_SANDBOX_ALLOW_WEAK": "1 lets the code tasks run programs with resource limits alone.",
     "GRPO_SANDBOX_LEVEL": "Level of the code tasks' sandbox (L3, L2, L1), in place of the best that withstands attack.",
@@ -87,7 +90,8 @@ def load_config(
     ]
     if config_file is not None:
         layers.append(_file_layer(Path(config_file)))
-    loaded = build([*with_recipe(layers), *(profile.layer() for profile in profiles)])
+    below = [*(profile.layer() for profile in profiles), _log_layer(os.environ if environ is None else environ)]
+    loaded = build([*with_recipe(layers), *below])
     _check_aliases(loaded)
     return loaded
 
@@ -110,18 +114,46 @@ def read_dotenv(path: Path | str | None) -> dict[str, str]:
     """The variables of a .env file; nothing if there is no such file.
 
     Raises:
-        UserError: it is not UTF-8 text.
+        UserError: it cannot be read, is not UTF-8 text, or has a line that is no NAME=value or repeats a name.
     """
     if path is None or not Path(path).is_file():
         return {}
-    from dotenv import dotenv_values
+    from dotenv.parser import parse_stream
 
+    found: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    # Not dotenv_values: it leaves out what it cannot parse, and of a repeated name takes the last value.
+    for binding in parse_stream(io.StringIO(_text_of(Path(path), str(path)))):
+        where, name = f"{path}:{binding.original.line}", binding.key
+        if binding.error:
+            raise UserError(f"{where}: not NAME=value: {shown(binding.original.string.strip())}")
+        if name is None:
+            continue  # a comment, or nothing
+        if binding.value is None or "\0" in binding.value:
+            raise UserError(f"{where}: {name} has no value: write {name}=value.")
+        if name in found:
+            raise UserError(f"{where}: {name} is given twice, first in line {lines[name]}.")
+        found[name], lines[name] = binding.value, binding.original.line
+    return found
+
+
+def _text_of(path: Path, name: str) -> str:
+    """The text of a configuration.
+
+    Raises:
+        UserError: it is too large, cannot be read, or is not UTF-8.
+    """
     try:
-        # Interpolation would make a value depend on the order and on the environment.
-        found = dotenv_values(path, interpolate=False)
+        with path.open("rb") as file:
+            content = file.read(yaml_text.MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"{name}: cannot be read: {error.strerror or error}.") from None
+    if len(content) > yaml_text.MAX_FILE_BYTES:
+        raise UserError(f"{name}: more than {yaml_text.MAX_FILE_BYTES} bytes: not a configuration.")
+    try:
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}).") from None
-    return {name: value or "" for name, value in found.items()}
+        raise UserError(f"{name}: not UTF-8 text ({error.reason} at byte {error.start}).") from None
 
 
 def _cli_layer(cli: Mapping[str, Any]) -> Layer:
@@ -135,6 +167,10 @@ def _cli_layer(cli: Mapping[str, Any]) -> Layer:
 def _environment_layer(variables: Mapping[str, str], kind: str) -> Layer:
     layer = Layer()
     for variable in sorted(variables):
+        if variable.upper() in _names() and not variable.startswith(PREFIX):
+            raise UnknownNameError(
+                f"{kind}: {variable} is written {variable.upper()}, in capitals. Rename or unset it."
+            )
         if not variable.startswith(PREFIX) or variable in RESERVED_ENVIRONMENT:
             continue
         name = variable.removeprefix(PREFIX).lower().replace("__", ".")
@@ -146,6 +182,21 @@ def _environment_layer(variables: Mapping[str, str], kind: str) -> Layer:
     return layer
 
 
+def _log_layer(variables: Mapping[str, str]) -> Layer:
+    """`output_dir` where nobody says it, as a cluster's job script moves it."""
+    layer = Layer()
+    if folder := variables.get("GRPO_LOG_DIR"):
+        runs = Path(folder).expanduser() / RunConfig.model_fields["output_dir"].default
+        layer.put("output_dir", str(runs), Source("environment", "GRPO_LOG_DIR"))
+    return layer
+
+
+@cache
+def _names() -> frozenset[str]:
+    """Every variable that means something."""
+    return frozenset([*RESERVED_ENVIRONMENT, *map(environment_name, keys())])
+
+
 class _Text(str):
     """A value as written on a command line or in a variable, to be read as what its setting holds."""
 
@@ -155,11 +206,11 @@ def _put(layer: Layer, name: str, value: Any, source: Source) -> None:
     where = "" if source.kind == "command line" else source.where
     alias = None if name in keys() else _alias(name, where)
     if alias is None:
-        layer.put(name, _typed(find(name, where), name, value) if isinstance(value, _Text) else value, source)
+        layer.put(name, _typed(find(name, where), name, value, where) if isinstance(value, _Text) else value, source)
         return
     if isinstance(value, _Text):
         translated = alias.values is not None or alias.convert is not None
-        value = yaml_text.parse_value(value) if translated else _typed(find(alias.key, where), alias.key, value)
+        value = yaml_text.parse_value(value) if translated else _typed(find(alias.key, where), alias.key, value, where)
     try:
         value = alias.value(value)
     except UserError as error:
@@ -191,10 +242,7 @@ def _alias(name: str, where: str) -> Alias | None:
 
 def _unknown_variable(variable: str, name: str, kind: str) -> UnknownNameError:
     likely = [environment_name(each) for each in near(name)]
-    if likely:
-        hint = f" Did you mean {' or '.join(repr(each) for each in likely)}?"
-    else:
-        hint = near_match(variable, [*RESERVED_ENVIRONMENT, *map(environment_name, keys())])
+    hint = f" Did you mean {' or '.join(map(repr, likely))}?" if likely else near_match(variable, _names())
     return UnknownNameError(
         f"{kind}: no setting {variable}.{hint} A setting is GRPO_SECTION__KEY (GRPO_TRAINER__BETA, GRPO_SEED); "
         f"reserved are {', '.join(RESERVED_ENVIRONMENT)}. Unset it, or correct it."
@@ -202,18 +250,13 @@ def _unknown_variable(variable: str, name: str, kind: str) -> UnknownNameError:
 
 
 def _file_layer(path: Path) -> Layer:
-    if not path.is_file():
+    path = user_path(str(path), "--config")
+    if (kind := kind_of(path)) != "a file":
         siblings = [str(each) for each in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-        what = "it is a folder" if path.is_dir() else "there is no such file"
+        what = f"it is {kind}; give a file" if kind else "there is no such file"
         raise UserError(f"--config {path}: {what}.{near_match(str(path), siblings)}")
-    if (size := path.stat().st_size) > yaml_text.MAX_FILE_BYTES:
-        raise UserError(f"--config {path}: {size} bytes; a configuration has at most {yaml_text.MAX_FILE_BYTES}.")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"--config {path}: not UTF-8 text ({error.reason} at byte {error.start}).") from None
     layer = Layer()
-    top = yaml_text.compose_file(text, str(path))
+    top = yaml_text.compose_file(_text_of(path, f"--config {path}"), str(path))
     if top is not None:
         _walk_file(top, "", str(path), layer)
     return layer
@@ -231,8 +274,16 @@ def _walk_file(mapping: yaml.MappingNode, prefix: str, path: str, layer: Layer) 
         _put(layer, name, yaml_text.value_of(node, path), Source("file", f"{path}:{line}"))
 
 
-def _typed(key: Key, name: str, text: str) -> Any:
-    """A value written as text: read as YAML, except where the key holds text."""
+def _typed(key: Key, name: str, text: str, where: str) -> Any:
+    """A value written as text: read as YAML, except where the key holds text.
+
+    Raises:
+        UserError: it is empty, as a variable without a value leaves it; null is written out.
+    """
+    if not text.strip():
+        null = ", or null" if key.is_nullable else ""
+        place = f"{where}: " if where else ""
+        raise UserError(f"{place}{name} is empty: give a value{null}, or leave it out. Default: {shown(key.default)}.")
     value = yaml_text.parse_value(text)
     if key.is_mapping and name != key.name:
         return value

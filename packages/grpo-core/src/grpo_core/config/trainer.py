@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from grpo_core.config import checks
-from grpo_core.config.section import Section, VariantArguments, allowed, variant, why
+from grpo_core.config.section import COUNT, Section, VariantArguments, allowed, variant, why
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +31,28 @@ class ChosenVariant:
 class RolloutSettings(Section):
     """What is sampled, and which of it is kept."""
 
-    num_generations: int = Field(8, ge=1, description="Completions G sampled per prompt: one group.")
+    num_generations: int = Field(8, ge=1, le=COUNT, description="Completions G sampled per prompt: one group.")
     prompts_per_step: int = Field(
-        8, ge=1, description="Prompts whose groups are generated at once, summed over all ranks."
+        8, ge=1, le=COUNT, description="Prompts whose groups are generated at once, summed over all ranks."
     )
-    max_prompt_length: int = Field(512, ge=1, description="Longest prompt, in tokens.")
+    max_prompt_length: int = Field(512, ge=1, le=COUNT, description="Longest prompt, in tokens.")
     overlong_prompts: Literal["drop", "truncate"] = Field(
         "drop", description="A longer prompt is dropped and counted, or loses its first tokens."
     )
     max_gold_length: int | None = Field(
-        None, ge=1, description="Rows with a longer gold, in tokens, are dropped and counted; null keeps all."
+        None, ge=1, le=COUNT, description="Rows with a longer gold, in tokens, are dropped and counted; null keeps all."
     )
     max_completion_length: int = Field(
         256,
         ge=1,
+        le=COUNT,
         description="Longest completion, in tokens; also the constant length in Dr. GRPO's denominator.",
         json_schema_extra=why("a completion of 0 tokens has nothing to score or train"),
     )
     temperature: float = Field(
         1.0,
         gt=0,
+        le=100,
         description="Sampling temperature; log-probs of trainer, old policy and reference use it too.",
         json_schema_extra=why(
             "greedy completions of one prompt are all equal, so every advantage is 0 (evaluation is greedy by "
@@ -58,22 +60,28 @@ class RolloutSettings(Section):
         ),
     )
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling: keep the likeliest tokens of this mass.")
-    top_k: int = Field(0, ge=0, description="Keep the k likeliest tokens; 0 keeps all.")
+    top_k: int = Field(0, ge=0, le=COUNT, description="Keep the k likeliest tokens; 0 keeps all.")
     min_p: float = Field(0.0, ge=0, lt=1, description="Drop tokens below this share of the likeliest one's mass.")
     mask_truncated_completions: bool = Field(
         False, description="Leave completions out of the loss that hit max_completion_length."
     )
     soft_overlong_buffer: int | None = Field(
-        None, ge=1, description="Last tokens of the limit in which the reward falls linearly by 1; null is off."
+        None,
+        ge=1,
+        le=COUNT,
+        description="Last tokens of the limit in which the reward falls linearly by 1; null is off.",
     )
     dynamic_sampling: bool = Field(
         False, description="Replace groups whose rewards hardly differ, so that every group of a batch can teach."
     )
     dynamic_sampling_attempts: int = Field(
-        10, ge=1, description="Times a batch's missing groups are drawn again; then it is taken as it is, and logged."
+        10,
+        ge=1,
+        le=COUNT,
+        description="Times a batch's missing groups are drawn again; then it is taken as it is, and logged.",
     )
     dynamic_sampling_min_std: float = Field(
-        0.0, ge=0, description="A group is kept if its rewards' standard deviation (ddof 0) is above this."
+        0.0, ge=0, le=1e6, description="A group is kept if its rewards' standard deviation (ddof 0) is above this."
     )
 
 
@@ -88,24 +96,33 @@ class LossSettings(Section):
     count_empty_rows: bool = Field(
         True, description="A completion without a token in the loss counts in the number of completions."
     )
-    epsilon: float = Field(0.2, gt=0, description="Clip of the probability ratio: not below 1 - epsilon.")
+    epsilon: float = Field(0.2, gt=0, le=1000, description="Clip of the probability ratio: not below 1 - epsilon.")
     epsilon_high: float | None = Field(
         None,
         gt=0,
+        le=1000,
         description="Clip of the ratio upwards: not above 1 + epsilon_high; null goes by the loss, for most epsilon.",
     )
-    num_iterations: int = Field(1, ge=1, description="Passes (mu) over each generated batch.")
+    num_iterations: int = Field(1, ge=1, le=COUNT, description="Passes (mu) over each generated batch.")
     steps_per_generation: int = Field(
-        1, ge=1, description="Optimizer steps that one generated batch is split into; divides prompts_per_step."
+        1,
+        ge=1,
+        le=COUNT,
+        description="Optimizer steps that one generated batch is split into; divides prompts_per_step.",
     )
     rollout_correction: Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = Field(
         "none", description="Weight of the sampler's mismatch with the trainer: truncated, or masked out of bounds."
     )
-    rollout_correction_max: float | None = Field(2.0, gt=0, description="Upper bound of that weight; null has none.")
-    rollout_correction_min: float | None = Field(None, gt=0, description="Lower bound of that weight; null has none.")
+    rollout_correction_max: float | None = Field(
+        2.0, gt=0, le=1e6, description="Upper bound of that weight; null has none."
+    )
+    rollout_correction_min: float | None = Field(
+        None, gt=0, le=1e6, description="Lower bound of that weight; null has none."
+    )
     off_policy_mask_threshold: float | None = Field(
         None,
         gt=0,
+        le=1e6,
         description="Leave out rows of negative advantage that the policy left by more nats per token; null is off.",
     )
     top_entropy_quantile: float = Field(
@@ -124,7 +141,7 @@ class AdvantageSettings(Section):
         None,
         description="Divide advantages by the rewards' deviation in the group or batch; null goes by the loss.",
     )
-    std_epsilon: float = Field(1e-4, gt=0, description="Added to that deviation.")
+    std_epsilon: float = Field(1e-4, gt=0, le=1, description="Added to that deviation.")
     std_ddof: int = Field(
         1,
         ge=0,
@@ -133,12 +150,15 @@ class AdvantageSettings(Section):
         json_schema_extra=allowed("0 (of the population) or 1 (Bessel's)"),
     )
     value_head: bool = Field(False, description="Train a value head on the policy's last hidden state.")
-    value_loss_coef: float = Field(0.1, ge=0, description="Weight of the value loss.")
+    value_loss_coef: float = Field(0.1, ge=0, le=1000, description="Weight of the value loss.")
     value_clip: float | None = Field(
-        0.2, gt=0, description="Values may move this far from the old ones before their loss is clipped; null is off."
+        0.2,
+        gt=0,
+        le=1e6,
+        description="Values may move this far from the old ones before their loss is clipped; null is off.",
     )
     value_learning_rate: float | None = Field(
-        None, ge=0, description="Peak learning rate of the value head; null is learning_rate."
+        None, ge=0, le=10, description="Peak learning rate of the value head; null is learning_rate."
     )
     use_gae: bool = Field(False, description="Advantages by GAE over the tokens of a completion; needs value_head.")
     gae_gamma: float = Field(1.0, ge=0, le=1, description="GAE's discount.")
@@ -150,7 +170,7 @@ class PenaltySettings(Section):
     """Distance from the starting policy, and entropy."""
 
     beta: float = Field(
-        0.0, ge=0, description="Weight of the KL penalty against the starting policy; 0 loads no reference."
+        0.0, ge=0, le=1000, description="Weight of the KL penalty against the starting policy; 0 loads no reference."
     )
     kl: str = Field("k3", description="Estimator of that KL.", json_schema_extra=variant("kl"))
     kl_args: VariantArguments = Field(default_factory=dict, description="Arguments of the KL estimator.")
@@ -162,8 +182,8 @@ class PenaltySettings(Section):
         "constant", description="How beta follows the measured KL.", json_schema_extra=variant("kl_controller")
     )
     kl_controller_args: VariantArguments = Field(default_factory=dict, description="Arguments of the KL controller.")
-    kl_warmup_steps: int = Field(0, ge=0, description="Optimizer steps in which beta rises linearly from 0.")
-    entropy_coef: float = Field(0.0, ge=0, description="Weight of the entropy bonus, of the full vocabulary.")
+    kl_warmup_steps: int = Field(0, ge=0, le=COUNT, description="Optimizer steps in which beta rises linearly from 0.")
+    entropy_coef: float = Field(0.0, ge=0, le=1000, description="Weight of the entropy bonus, of the full vocabulary.")
     entropy_controller: str = Field(
         "constant",
         description="How entropy_coef follows the measured entropy.",
@@ -177,42 +197,47 @@ class PenaltySettings(Section):
 class OptimizerSettings(Section):
     """AdamW, its schedule, when to stop, and how a step is cut into forward passes."""
 
-    learning_rate: float = Field(1e-6, ge=0, description="Peak learning rate of AdamW.")
+    learning_rate: float = Field(1e-6, ge=0, le=10, description="Peak learning rate of AdamW.")
     lr_scheduler_type: str = Field(
         "constant", description="Learning rate after warm-up.", json_schema_extra=variant("schedule")
     )
-    warmup_steps: int = Field(0, ge=0, description="Optimizer steps of linear warm-up.")
+    warmup_steps: int = Field(0, ge=0, le=COUNT, description="Optimizer steps of linear warm-up.")
     warmup_ratio: float | None = Field(
         None,
         ge=0,
         lt=1,
         description="Warm-up as a share of all steps, or of max_minutes alone; in place of warmup_steps.",
     )
-    weight_decay: float = Field(0.0, ge=0, description="AdamW's decoupled weight decay.")
+    weight_decay: float = Field(0.0, ge=0, le=100, description="AdamW's decoupled weight decay.")
     adam_beta1: float = Field(0.9, ge=0, lt=1, description="AdamW's decay of the gradient's mean.")
     adam_beta2: float = Field(0.999, ge=0, lt=1, description="AdamW's decay of the squared gradient's mean.")
-    adam_epsilon: float = Field(1e-8, gt=0, description="AdamW's term that keeps its denominator above 0.")
-    max_grad_norm: float = Field(1.0, gt=0, description="Global gradient norm is clipped to this.")
+    adam_epsilon: float = Field(1e-8, gt=0, le=1, description="AdamW's term that keeps its denominator above 0.")
+    max_grad_norm: float = Field(1.0, gt=0, le=1e9, description="Global gradient norm is clipped to this.")
     max_steps: int | None = Field(
-        None, ge=1, description="Steps, each one generated batch; in place of num_train_epochs."
+        None, ge=1, le=COUNT, description="Steps, each one generated batch; in place of num_train_epochs."
     )
     num_train_epochs: float | None = Field(
-        None, gt=0, description="Passes over the task's rows; null is 1, unless max_steps or max_minutes is given."
+        None,
+        gt=0,
+        le=1e6,
+        description="Passes over the task's rows; null is 1, unless max_steps or max_minutes is given.",
     )
     max_minutes: float | None = Field(
-        None, gt=0, description="Wall-clock limit, in minutes; the run then ends as at its last step."
+        None, gt=0, le=1e7, description="Wall-clock limit, in minutes; the run then ends as at its last step."
     )
     micro_batch_size: int | None = Field(
-        None, ge=1, description="Completions per forward pass; null fills each one up to micro_batch_tokens."
+        None, ge=1, le=COUNT, description="Completions per forward pass; null fills each one up to micro_batch_tokens."
     )
     micro_batch_prompts: int | None = Field(
         None,
         ge=1,
+        le=COUNT,
         description="Prompts with all their completions per forward pass, as drawn, in place of micro_batch_size.",
     )
     micro_batch_tokens: int = Field(
         8192,
         ge=1,
+        le=COUNT,
         description="Padded tokens per forward pass where neither of the two is given; a longer row goes alone.",
     )
     gradient_checkpointing: bool = Field(False, description="Recompute activations in the backward pass: less memory.")
@@ -226,10 +251,13 @@ class CheckpointSettings(Section):
     """What is saved on the way, and when a run stops before its end."""
 
     save_every: int | None = Field(
-        None, ge=1, description="Save a checkpoint every so many steps; null: only at the end."
+        None, ge=1, le=COUNT, description="Save a checkpoint every so many steps; null: only at the end."
     )
     keep_last: int | None = Field(
-        None, ge=1, description="Checkpoints kept, the newest ones; null keeps all. The last and the best always stay."
+        None,
+        ge=1,
+        le=COUNT,
+        description="Checkpoints kept, the newest ones; null keeps all. The last and the best always stay.",
     )
     keep_best: bool = Field(
         False,
@@ -238,29 +266,36 @@ class CheckpointSettings(Section):
     early_stop_patience: int | None = Field(
         None,
         ge=1,
+        le=COUNT,
         description="End the run after so many interval evaluations without a better solved rate; null: never.",
     )
     stop_after: int | None = Field(
-        None, ge=1, description="Stop after so many steps of this call, saved, as a signal would; grpo resume goes on."
+        None,
+        ge=1,
+        le=COUNT,
+        description="Stop after so many steps of this call, saved, as a signal would; grpo resume goes on.",
     )
 
 
 class ProbeSettings(Section):
     """What is logged and measured beside the training."""
 
-    logging_steps: int = Field(1, ge=1, description="Log every so many steps.")
-    log_completions: int = Field(3, ge=0, description="Completions of one prompt shown per logged step.")
+    logging_steps: int = Field(1, ge=1, le=COUNT, description="Log every so many steps.")
+    log_completions: int = Field(3, ge=0, le=COUNT, description="Completions of one prompt shown per logged step.")
     gradient_noise_scale: bool = Field(
         False, description="Measure the gradient noise scale from the step's own passes; needs micro_batch_prompts."
     )
     gns_probe_steps: int | None = Field(
-        None, ge=1, description="Measure it also from two batches of different size, every so many steps; null is off."
+        None,
+        ge=1,
+        le=COUNT,
+        description="Measure it also from two batches of different size, every so many steps; null is off.",
     )
     gns_probe_prompts: int = Field(
-        8, ge=1, description="Prompts in the smaller batch of that probe; the larger one is the step's."
+        8, ge=1, le=COUNT, description="Prompts in the smaller batch of that probe; the larger one is the step's."
     )
     entropy_probe_steps: int | None = Field(
-        None, ge=1, description="Predict the step's change of entropy every so many steps; null is off."
+        None, ge=1, le=COUNT, description="Predict the step's change of entropy every so many steps; null is off."
     )
 
 

@@ -1,4 +1,4 @@
-"""What is asked in a process that may be killed: torch, whose import may hang on a driver, and plugins."""
+"""What is asked in a process that may be killed: torch, whose import may hang on a driver, and plugins' diagnoses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from grpo_core.plugins.host import CORE, Diagnosis, PluginHost, resolve
+from grpo_core.plugins.host import Diagnosis, resolve
 from grpo_core.task.calling import where_raised
 
 MAX_ROWS = 50
@@ -26,8 +26,6 @@ def _answer(payload: bytes) -> bytes:
     match question["ask"]:
         case "torch":
             found: Any = [asdict(each) for each in torch_and_device(question["device"], question["precision"])]
-        case "plugin":
-            found = plugin(question["name"])
         case _:
             found = [asdict(each) for each in diagnosed(question["target"])]
     return json.dumps(found).encode()
@@ -60,22 +58,6 @@ def torch_and_device(device: str, precision: str) -> Iterable[Diagnosis]:
     hint = "; this torch is made for CUDA: is a driver installed (nvidia-smi)?" if is_idle else ""
     yield Diagnosis("device", "ok", f"{where}: {why}{hint}")
     yield Diagnosis("precision", "ok", choose_precision(precision, chosen)[2])
-
-
-def plugin(name: str) -> dict[str, Any]:
-    """What a plugin gives, in words, what is wrong with it, and what it wants to be asked."""
-    host = PluginHost(only=[name])
-    report = next(report for report in host.reports() if report.name == name)
-    if report.error:
-        return {"error": report.error, "gives": "", "diagnostics": {}}
-    models = set(host.models()) - (set() if name == CORE else set(PluginHost(only=[]).models()))
-    counts = {"task": len(report.tasks), "model": len(models)}
-    gives = [f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items() if count]
-    return {
-        "error": "",
-        "gives": ", ".join(gives) or "no tasks",
-        "diagnostics": host.diagnostics().get(name, {}),
-    }
 
 
 def diagnosed(target: str) -> Iterable[Diagnosis]:

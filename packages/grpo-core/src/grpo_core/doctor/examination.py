@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from grpo_core.config import load_config
 from grpo_core.doctor import machine
 from grpo_core.errors import GrpoError
 from grpo_core.killable import KillablePool, Outcome
-from grpo_core.plugins.host import Diagnosis, PluginHost, default_host
+from grpo_core.plugins.host import Diagnosis, PluginFacts, PluginHost, default_host
 
 PLUGIN_TIMEOUT_S = 20.0
 """Of loading a plugin, and of each thing that it has asked: longer is a hang, or a doctor that nobody waits for."""
@@ -73,18 +72,18 @@ def examine(
             return pool.submit(json.dumps(question).encode(), timeout_s)
 
         torch = ask(torch_timeout_s, ask="torch", device=settings["device"], precision=settings["precision"])
-        names = host.names
-        loading = {name: ask(plugin_timeout_s, ask="plugin", name=name) for name in names}
+        progress("looking at plugins", 0, 0)
+        plugins = host.facts(anew=True, timeout_s=plugin_timeout_s)
         progress("looking at torch", 0, 0)
         found += _torch(torch.result(), torch_timeout_s)
         found += machine.extras()
         findings = [Finding(OURS, diagnosis) for diagnosis in found]
         asked: list[tuple[str, str, Future[Outcome]]] = []
-        for done, (name, future) in enumerate(loading.items()):
-            progress("looking at plugins", done, len(names))
-            diagnosis, targets = _plugin(name, future.result(), plugin_timeout_s)
-            findings.append(Finding(host.distribution(name), diagnosis))
-            asked += [(name, target, ask(plugin_timeout_s, ask="", target=target)) for target in targets.values()]
+        for report in host.reports():
+            facts = plugins.get(report.name, PluginFacts(error=report.error))
+            findings.append(Finding(report.distribution, _plugin(report.name, facts)))
+            targets = () if facts.error else facts.diagnostics.values()
+            asked += [(report.name, target, ask(plugin_timeout_s, ask="", target=target)) for target in targets]
         for done, (name, target, future) in enumerate(asked):
             progress("asking plugins", done, len(asked))
             for diagnosis in _said(target, future.result(), plugin_timeout_s):
@@ -104,16 +103,12 @@ def _torch(outcome: Outcome, timeout_s: float) -> list[Diagnosis]:
     return [Diagnosis("torch", "fail", f"{_what_became(outcome, 'importing it', timeout_s)}: {why}")]
 
 
-def _plugin(name: str, outcome: Outcome, timeout_s: float) -> tuple[Diagnosis, Mapping[str, str]]:
-    """What is said of a plugin, and what it wants to be asked."""
-    label = f"plugin {name}"
-    if outcome.status != "ok":
-        text = f"{_what_became(outcome, 'loading it', timeout_s)}: {outcome.why}"
-        return Diagnosis(label, "fail", text), {}
-    found: dict[str, Any] = json.loads(outcome.value)
-    if found["error"]:
-        return Diagnosis(label, "fail", found["error"]), {}
-    return Diagnosis(label, "ok", found["gives"]), found["diagnostics"]
+def _plugin(name: str, facts: PluginFacts) -> Diagnosis:
+    if facts.error:
+        return Diagnosis(f"plugin {name}", "fail", facts.error)
+    counts = {"task": len(facts.tasks), "model": len(facts.models)}
+    gives = [f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items() if count]
+    return Diagnosis(f"plugin {name}", "ok", ", ".join(gives) or "no tasks")
 
 
 def _said(target: str, outcome: Outcome, timeout_s: float) -> Iterator[Diagnosis]:

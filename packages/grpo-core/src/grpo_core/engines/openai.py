@@ -235,8 +235,11 @@ class OpenAIEngine:
     async def _post(self, client: httpx2.AsyncClient, path: str, body: bytes, key: str) -> Answer:
         data = bytearray()
         async with client.stream("POST", self.base_url + path, content=body) as response:
-            status, coding = response.status_code, response.headers.get("Content-Encoding", "identity")
-            if coding.lower() != "identity":  # 64 KiB may unpack to gigabytes before its size could be checked
+            status, coding = response.status_code, response.headers.get("Content-Encoding", "").strip()
+            if coding.lower() not in (
+                "",
+                "identity",
+            ):  # 64 KiB may unpack to gigabytes before its size could be checked
                 return _failure(f"{self.base_url}: a reply in {_excerpt(coding, key)}, which was not asked for")
             async for chunk in response.aiter_raw():
                 data += chunk

@@ -21,6 +21,9 @@ GRACE_S = 1.0
 SPARE_AFTER_S = 0.25
 """From the first ready worker to the start of the spare: a pool that is used once, and briefly, goes without."""
 
+NEXT_SPARE_AFTER_S = 0.05
+"""From the end of a worker to the start of the next spare: first the one that took its place gets its work."""
+
 fork_lock = threading.Lock()
 """Held while a worker is started: a fork in between would copy descriptors that nobody knows yet into the child."""
 
@@ -147,6 +150,8 @@ class Crew:
         worker.kill()
         self._watch()
         self._dying.append(worker)
+        if self.spare_due < math.inf:
+            self.spare_due = time.monotonic() + NEXT_SPARE_AFTER_S
 
     def reap(self) -> None:
         """Collect the exit status of those that have ended, so that none stays a zombie."""

@@ -65,4 +65,7 @@ def refuse_in_worker(what: str) -> None:
     """
     refuse_at_import(what)
     if inside_worker():
-        raise UserError(f"{what} cannot run inside a process that scores completions; call it from your own process.")
+        raise UserError(
+            f"{what} cannot run inside a process that scores completions (BoundTask.score can); call it from your own "
+            "process."
+        )

@@ -141,7 +141,7 @@ def _end_all(worker: int) -> int:
             pass  # something detached that has ended while the worker lives
         if found[0] == worker:
             break
-    with contextlib.suppress(ChildProcessError):  # there is none left
+    with contextlib.suppress(OSError):  # there is none left, or no /proc to find them in
         while _kill_children():
             os.waitpid(-1, 0)  # what a killed one leaves behind is a child of this process from now on
     return found[1]

@@ -1,108 +1,46 @@
-"""Finding task plugins: hook specifications, loading one plugin at a time, and naming what is broken."""
+"""Finding plugins: which there are, what each gives, importing only those that are needed, naming what is broken."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
-from types import ModuleType
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import TypeVar
 
-import pluggy
-
-from grpo_core.errors import PluginError, UnknownNameError, UserError, near_match, unknown_name
-from grpo_core.task.game import Game, game_task
+from grpo_core.algorithms.variant import Variant
+from grpo_core.errors import PluginError, UnknownNameError, near_match, unknown_name
+from grpo_core.plugins.facts import EmbeddedModel, PluginFacts, TaskFacts
+from grpo_core.plugins.loading import GROUP, HOOK_NAMES, Diagnosis, Hooks, LoadedPlugin, Status, hookimpl, resolve
+from grpo_core.plugins.memory import PluginMemory, stamp_of
 from grpo_core.task.task import Task
 
-GROUP = "grpo"
-"""Entry-point group; the entry point's name is the plugin's name."""
+__all__ = [
+    "CORE",
+    "GROUP",
+    "HOOK_NAMES",
+    "Diagnosis",
+    "EmbeddedModel",
+    "Hooks",
+    "PluginFacts",
+    "PluginHost",
+    "PluginReport",
+    "Status",
+    "TaskFacts",
+    "default_host",
+    "hookimpl",
+    "resolve",
+]
 
-Collected = TypeVar("Collected")
-Wanted = TypeVar("Wanted")
+Given = TypeVar("Given")
 
 CORE = "core"
 """The plugin of grpo-core itself; no restriction excludes it, so `GRPO_PLUGINS=math` keeps the embedded model."""
 
-hookspec = pluggy.HookspecMarker(GROUP)
-hookimpl = pluggy.HookimplMarker(GROUP)
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddedModel:
-    """A model that ships inside a package.
-
-    Attributes:
-        name: What `--model` calls it.
-        path: Its folder: config, safetensors, tokenizer.
-        description: One line for `grpo models`.
-        defaults: Settings recommended for it: dotted key -> value (`{"trainer.learning_rate": 5e-5}`).
-        task_options: Options of tasks that it was made with (`{"style": "short"}`); a task that has such an option and
-            is not given it is run so, which is said.
-    """
-
-    name: str
-    path: str
-    description: str
-    defaults: Mapping[str, object] = field(default_factory=dict)
-    task_options: Mapping[str, str] = field(default_factory=dict)
-
-
-Status = Literal["ok", "warn", "fail"]
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """One line of `grpo doctor`.
-
-    Attributes:
-        name: What was looked at, as `sandbox`.
-        status: `ok`; `warn` where something is missing or slower than it could be; `fail` where something is broken.
-        text: What was found, and with `warn` or `fail` what to do.
-
-    Raises:
-        UserError: there is no such status.
-    """
-
-    name: str
-    status: Status
-    text: str
-
-    def __post_init__(self) -> None:
-        if self.status not in get_args(Status):
-            raise UserError(f"Diagnosis({self.name!r}, status={self.status!r}): must be {', '.join(get_args(Status))}.")
-
-
-class Hooks:
-    """What a plugin may contribute; each hook is optional, at least one must be there."""
-
-    @hookspec
-    def grpo_tasks(self) -> Iterable[Task]:  # type: ignore[empty-body] # a specification has no body
-        """The plugin's tasks."""
-
-    @hookspec
-    def grpo_games(self) -> Iterable[Game]:  # type: ignore[empty-body] # a specification has no body
-        """The plugin's turn-based games; each is also a task of its name."""
-
-    @hookspec
-    def grpo_models(self) -> Iterable[EmbeddedModel]:  # type: ignore[empty-body] # a specification has no body
-        """Models that ship with the plugin."""
-
-    @hookspec
-    def grpo_variants(self) -> Mapping[str, Mapping[str, str]]:  # type: ignore[empty-body] # a specification has no body
-        """Algorithm variants: kind (`advantage`, `loss`, …) -> name -> "module:function"."""
-
-    @hookspec
-    def grpo_commands(self) -> Mapping[str, str]:  # type: ignore[empty-body] # a specification has no body
-        """Commands of the plugin's own: name -> "module:click command", run as `grpo NAME …`."""
-
-    @hookspec
-    def grpo_diagnostics(self) -> Mapping[str, str]:  # type: ignore[empty-body] # a specification has no body
-        """What `grpo doctor` asks: name -> "module:function", a function of nothing -> iterable of `Diagnosis`."""
-
-
-HOOK_NAMES = tuple(name for name in vars(Hooks) if name.startswith("grpo_"))
+PROBE_TIMEOUT_S = 20.0
+"""Of importing a plugin to see what it gives: longer is a hang, or a plugin that nobody waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +56,15 @@ class PluginReport:
 
     name: str
     distribution: str
-    tasks: Mapping[str, Task]
+    tasks: Mapping[str, TaskFacts]
     error: str = ""
 
 
 class PluginHost:
-    """Loads plugins one by one, so that a broken one harms only who asks for it.
+    """Knows what every plugin gives, and imports one only to use it, so that a broken one harms only who asks for it.
+
+    A plugin is imported for the first time in a process that may be killed; what it gives is remembered until its
+    files change (`PluginMemory`). Only a plugin that came through that is imported here.
 
     Args:
         entry_points: What is installed; by default the environment's entry points of group `grpo`.
@@ -136,7 +77,7 @@ class PluginHost:
         if only is None and os.environ.get("GRPO_PLUGINS"):
             only = [name.strip() for name in os.environ["GRPO_PLUGINS"].split(",") if name.strip()]
         allowed = None if only is None else {*only, CORE}
-        found = tuple(metadata.entry_points(group=GROUP) if entry_points is None else entry_points)
+        found, self._unreadable = installed() if entry_points is None else (tuple(entry_points), ())
         self._claims: dict[str, dict[tuple[str, str], metadata.EntryPoint]] = {}
         for point in found:
             if allowed is None or point.name in allowed:
@@ -144,7 +85,10 @@ class PluginHost:
                 self._claims.setdefault(point.name, {}).setdefault((_distribution(point), point.value), point)
         if allowed is not None and (missing := allowed - {CORE} - set(self._claims)):
             raise unknown_name("plugin (from GRPO_PLUGINS)", sorted(missing)[0], {p.name for p in found})
-        self._managers: dict[str, pluggy.PluginManager | PluginError] = {}
+        self._loaded: dict[str, LoadedPlugin | PluginError] = {}
+        self._facts: dict[str, PluginFacts] = {}
+        self._fresh: set[str] = set()
+        self._memory = PluginMemory()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -154,6 +98,22 @@ class PluginHost:
     def distribution(self, plugin: str) -> str:
         """Name and version of the packages that declare `plugin`."""
         return " and ".join(sorted(distribution for distribution, _ in self._claims[plugin]))
+
+    def facts(
+        self, plugins: Iterable[str] | None = None, *, anew: bool = False, timeout_s: float | None = None
+    ) -> dict[str, PluginFacts]:
+        """What plugins give, or what is wrong with them, importing none of them here.
+
+        Args:
+            plugins: Which; by default all.
+            anew: Whether to look at them even where it is remembered; at most once in a process.
+            timeout_s: Of a plugin's import; by default `PROBE_TIMEOUT_S`.
+        """
+        asked = self.names if plugins is None else tuple(plugins)
+        unknown = [name for name in asked if name not in self._facts or (anew and name not in self._fresh)]
+        if unknown:
+            self._look(unknown, anew, timeout_s or PROBE_TIMEOUT_S)
+        return {name: self._facts[name] for name in asked}
 
     def task(self, full_name: str) -> Task:
         """Return the task `plugin.task`, importing only that plugin.
@@ -176,179 +136,221 @@ class PluginHost:
         Raises:
             PluginError: as for `task`.
         """
-        tasks: dict[str, Task] = {}
-        games = map(game_task, self._given_as(plugin, "grpo_games", Game))
-        for task in (*self._given_as(plugin, "grpo_tasks", Task), *games):
-            full_name = f"{plugin}.{task.name}"
-            if full_name in tasks:
-                raise PluginError(f"plugin {plugin!r} ({self.distribution(plugin)}) gives task {full_name!r} twice.")
-            tasks[full_name] = task
-        return tasks
-
-    def _given_as(self, plugin: str, hook: str, wanted: type[Wanted]) -> list[Wanted]:
-        given = self._given(plugin, hook, list)
-        for each in given:
-            if not isinstance(each, wanted):
-                raise PluginError(
-                    f"plugin {plugin!r} ({self.distribution(plugin)}): {hook}() gave a {type(each).__name__}, "
-                    f"it must give {wanted.__name__} objects."
-                )
-        return given
+        return self._load(plugin).tasks()
 
     def models(self) -> dict[str, EmbeddedModel]:
-        """Every embedded model of every plugin that loads, by name.
+        """Every embedded model that one plugin alone gives, by name; no plugin is imported."""
+        models = {model.name: model for facts in self.facts().values() for model in facts.models}
+        return {name: models[name] for name, givers in self._givers(_model_names).items() if len(givers) == 1}
+
+    def model(self, name: str) -> EmbeddedModel | None:
+        """An embedded model, from its plugin; None where there is none of that name.
 
         Raises:
-            PluginError: two plugins give a model of one name.
+            PluginError: two plugins give it, or its plugin is broken.
         """
-        models: dict[str, EmbeddedModel] = {}
-        owner: dict[str, str] = {}
-        for plugin, given in self._each("grpo_models", _models):
-            for model in given:
-                if model.name in models:
-                    raise PluginError(
-                        f"model {model.name!r} is given by {owner[model.name]} and {self.distribution(plugin)}."
-                    )
-                models[model.name], owner[model.name] = model, self.distribution(plugin)
-        return models
+        plugin = self._giver("model", name, _model_names)
+        return None if plugin is None else self._load(plugin).models().get(name)
 
-    def variants(self, kind: str) -> dict[str, str]:
-        """Every variant of a kind that plugins contribute: name -> "module:function"."""
-        given = self._each("grpo_variants", _variants)
-        return self._merge((plugin, variants.get(kind, {})) for plugin, variants in given)
+    def variants(self, kind: str) -> dict[str, Variant]:
+        """Every variant of a kind that one plugin alone gives, by name; no plugin is imported."""
+        given = [facts.variants.get(kind, {}) for facts in self.facts().values()]
+        found = {name: variant for variants in given for name, variant in variants.items()}
+        givers = self._givers(lambda facts: facts.variants.get(kind, ()))
+        return {name: found[name] for name, plugins in givers.items() if len(plugins) == 1}
+
+    def variant(self, kind: str, name: str) -> Variant | None:
+        """A variant, from its plugin; None where there is none of that name.
+
+        Raises:
+            PluginError: as for `model`.
+        """
+        plugin = self._giver(kind, name, lambda facts: facts.variants.get(kind, ()))
+        return None if plugin is None else self._load(plugin).variants().get(kind, {}).get(name)
 
     def commands(self) -> dict[str, str]:
-        """Every command group that plugins contribute: name -> "module:command"."""
-        return self._merge(self._each("grpo_commands", dict))
+        """Every command that one plugin alone gives: name -> its help line; no plugin is imported."""
+        lines = {name: line for facts in self.facts().values() for name, line in facts.commands.items()}
+        givers = self._givers(lambda facts: facts.commands)
+        return {
+            name: lines[name] or f"From {self.distribution(plugins[0])}."
+            for name, plugins in sorted(givers.items())
+            if len(plugins) == 1
+        }
 
-    def diagnostics(self) -> dict[str, dict[str, str]]:
-        """What plugins have `grpo doctor` ask: plugin -> name -> "module:function"."""
-        return {plugin: given for plugin, given in self._each("grpo_diagnostics", dict) if given}
+    def command(self, name: str) -> str | None:
+        """A command's "module:click command", from its plugin; None where there is none of that name.
+
+        Raises:
+            PluginError: as for `model`.
+        """
+        plugin = self._giver("command", name, lambda facts: facts.commands)
+        return None if plugin is None else self._load(plugin).commands().get(name)
+
+    def conflicts(self) -> list[str]:
+        """Names of models, commands and variants that several plugins give: none of them can be used."""
+        kinds = sorted({kind for facts in self.facts().values() for kind in facts.variants})
+        asked: list[tuple[str, Callable[[PluginFacts], Iterable[str]]]] = [
+            ("model", _model_names),
+            ("command", lambda facts: facts.commands),
+            *((kind, lambda facts, kind=kind: facts.variants.get(kind, ())) for kind in kinds),
+        ]
+        return [
+            self._conflict(what, name, plugins)
+            for what, given in asked
+            for name, plugins in self._givers(given).items()
+            if len(plugins) > 1
+        ]
 
     def reports(self) -> list[PluginReport]:
-        """Every installed plugin with its tasks or its error; never raises for a broken one."""
-        reports = []
-        for plugin in self.names:
-            tasks: dict[str, Task] = {}
-            error = ""
-            try:
-                tasks = self.tasks(plugin)
-                self._given(plugin, "grpo_models", _models)
-                self._given(plugin, "grpo_variants", _variants)
-                self._given(plugin, "grpo_commands", dict)
-                self._given(plugin, "grpo_diagnostics", dict)
-            except PluginError as problem:
-                error = str(problem)
-            reports.append(PluginReport(plugin, self.distribution(plugin), tasks, error))
-        return reports
+        """Every installed plugin with its tasks or its error; none is imported, none raises."""
+        reports = [
+            PluginReport(name, self.distribution(name), facts.tasks, facts.error)
+            for name, facts in self.facts().items()
+        ]
+        unreadable = [PluginReport(name, package, {}, error) for name, package, error in self._unreadable]
+        return sorted([*reports, *unreadable], key=lambda report: report.name)
 
-    def _merge(self, given: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, str]:
-        merged: dict[str, str] = {}
-        owner: dict[str, str] = {}
-        for plugin, mapping in given:
-            for name, target in mapping.items():
-                if name in merged:
-                    raise PluginError(
-                        f"{name!r} is given by {owner[name]} and {self.distribution(plugin)}; uninstall one."
-                    )
-                merged[name], owner[name] = target, self.distribution(plugin)
-        return merged
+    def not_loaded(self) -> str:
+        """Lines that name every broken plugin with the reason, for an error about a name that may be one of theirs."""
+        return "".join(f"\n  not loaded: {report.error}" for report in self.reports() if report.error)
 
-    def _each(self, hook: str, collect: Callable[[Any], Collected]) -> Iterator[tuple[str, Collected]]:
-        for plugin in self.names:
-            try:
-                given = self._given(plugin, hook, collect)
-            except PluginError:  # a row of `reports`; a broken plugin must not break the others
+    def _retry(self, plugins: Iterable[str]) -> None:
+        """Look once more at those that failed: what they missed may be there by now."""
+        self.facts([name for name, facts in self.facts(plugins).items() if facts.error], anew=True)
+
+    def _look(self, plugins: Iterable[str], anew: bool, timeout_s: float) -> None:
+        """Fill in the facts of some plugins."""
+        elsewhere: dict[str, tuple[metadata.EntryPoint, str]] = {}
+        stamps: dict[str, str] = {}
+        for name in plugins:
+            points = list(self._claims[name].values())
+            if name in self._loaded or _must_be_here(points):
+                self._facts[name] = self._own_facts(name)
                 continue
-            yield plugin, given
+            stamps[name] = stamp_of(points, self.distribution(name))
+            known = None if anew else self._memory.recall(name, stamps[name])
+            if known is not None:
+                self._facts[name] = known
+            else:
+                elsewhere[name] = (points[0], self._who(name))
+        if not elsewhere:
+            return
+        from grpo_core.plugins.probe import probe
 
-    def _given(self, plugin: str, hook: str, collect: Callable[[Any], Collected]) -> Collected:
-        caller = getattr(self._manager(plugin).hook, hook)
-        who = f"plugin {plugin!r} ({self.distribution(plugin)}): {hook}()"
-        if not caller.get_hookimpls():
-            return collect(())
+        found = probe(elsewhere, timeout_s)
+        self._facts |= found
+        self._fresh |= set(found)
+        self._memory.remember({name: (stamps[name], facts) for name, facts in found.items()})
+
+    def _own_facts(self, plugin: str) -> PluginFacts:
         try:
-            results = caller()
-            if results:
-                return collect(results[0])  # one plugin a manager, so one result; a generator runs here
-        except (Exception, SystemExit) as error:  # a plugin's own code ran: whatever it raised is that plugin's
-            raise PluginError(f"{who} raised {type(error).__name__}: {error}") from error
-        raise PluginError(f"{who} gave None; it must return what it contributes.")
+            return self._import(plugin).facts()
+        except PluginError as error:
+            return PluginFacts(error=str(error))
 
-    def _manager(self, plugin: str) -> pluggy.PluginManager:
-        if plugin not in self._managers:
+    def _load(self, plugin: str) -> LoadedPlugin:
+        """Import a plugin here, unless that would hang or end this process."""
+        if plugin not in self._loaded and not _must_be_here(self._claims[plugin].values()):
+            self._retry([plugin])
+            if self._facts[plugin].is_dangerous:
+                raise PluginError(self._facts[plugin].error)
+        return self._import(plugin)
+
+    def _import(self, plugin: str) -> LoadedPlugin:
+        if plugin not in self._loaded:
             try:
-                self._managers[plugin] = self._load(plugin)
+                if len(self._claims[plugin]) > 1:
+                    raise PluginError(f"{self._who(plugin)}: two packages claim this name; uninstall one.")
+                (point,) = self._claims[plugin].values()
+                self._loaded[plugin] = LoadedPlugin(point, self._who(plugin))
             except PluginError as error:
-                self._managers[plugin] = error
-        loaded = self._managers[plugin]
+                self._loaded[plugin] = error
+        loaded = self._loaded[plugin]
         if isinstance(loaded, PluginError):
             raise loaded
         return loaded
 
-    def _load(self, plugin: str) -> pluggy.PluginManager:
-        claims = self._claims[plugin]
-        who = f"plugin {plugin!r} ({self.distribution(plugin)})"
-        if len(claims) > 1:
-            raise PluginError(f"{who}: two packages claim this name; uninstall one.")
-        if not plugin.isidentifier():
-            raise PluginError(f"{who}: the entry point's name must be letters, digits and _ (users write name.task).")
-        (point,) = claims.values()
-        try:
-            module = point.load()
-        except (Exception, SystemExit) as error:  # a plugin's import may raise anything; it is reported by name
-            raise PluginError(f"{who} failed to load: {type(error).__name__}: {error}") from error
-        manager = pluggy.PluginManager(GROUP)
-        manager.add_hookspecs(Hooks)
-        try:
-            manager.register(module, name=plugin)
-        except pluggy.PluginValidationError as error:  # a hook that asks for arguments which do not exist
-            raise PluginError(f"{who}: {' '.join(str(error).split())}") from error
-        implemented = {hook.name for hook in manager.get_hookcallers(module) or []}
-        for name in sorted(implemented - set(HOOK_NAMES)):
-            raise PluginError(f"{who} implements {name!r}, which is no hook.{near_match(name, HOOK_NAMES)}")
-        if not implemented:
-            raise PluginError(
-                f"{who} contributes nothing: {point.value} has no function marked @hookimpl named "
-                f"{' or '.join(HOOK_NAMES)}.{_near_function(module)}"
-            )
-        for name in HOOK_NAMES:
-            if name not in implemented and callable(getattr(module, name, None)):
-                raise PluginError(f"{who}: {name}() is not marked; write @hookimpl above it.")
-        return manager
+    def _who(self, plugin: str) -> str:
+        return f"plugin {plugin!r} ({self.distribution(plugin)})"
+
+    def _givers(self, given: Callable[[PluginFacts], Iterable[str]]) -> dict[str, list[str]]:
+        """Name -> the plugins that give it."""
+        givers: dict[str, list[str]] = {}
+        for plugin, facts in self.facts().items():
+            for name in given(facts):
+                givers.setdefault(name, []).append(plugin)
+        return givers
+
+    def _giver(self, what: str, name: str, given: Callable[[PluginFacts], Iterable[str]]) -> str | None:
+        """The one plugin that gives a name; plugins that failed are looked at once more before there is none."""
+        plugins = self._givers(given).get(name, [])
+        if not plugins:
+            self._retry(self.names)
+            plugins = self._givers(given).get(name, [])
+        if len(plugins) > 1:
+            raise PluginError(self._conflict(what, name, plugins))
+        return plugins[0] if plugins else None
+
+    def _conflict(self, what: str, name: str, plugins: Iterable[str]) -> str:
+        owners = " and ".join(sorted(self.distribution(plugin) for plugin in plugins))
+        return f"{what} {name!r} is given by {owners}; uninstall one."
 
     def _unknown_task(self, full_name: str) -> UnknownNameError:
-        names: dict[str, str] = {}
-        broken = []
-        for report in self.reports():
-            names.update(dict.fromkeys(report.tasks, report.distribution))
-            if report.error:
-                broken.append(report.error)
+        self._retry(self.names)
         by_distribution: dict[str, list[str]] = {}
-        for name, distribution in sorted(names.items()):
-            by_distribution.setdefault(distribution, []).append(name)
-        listed = ", ".join(f"{', '.join(tasks)} ({dist})" for dist, tasks in by_distribution.items()) or "(none)"
-        trouble = "".join(f"\n  not loaded: {reason}" for reason in broken)
-        return UnknownNameError(f"no task {full_name!r}.{near_match(full_name, names)} Installed: {listed}{trouble}")
+        for report in self.reports():
+            if report.tasks:
+                by_distribution.setdefault(report.distribution, []).extend(report.tasks)
+        names = sorted(name for tasks in by_distribution.values() for name in tasks)
+        listed = ", ".join(f"{', '.join(sorted(tasks))} ({dist})" for dist, tasks in sorted(by_distribution.items()))
+        return UnknownNameError(
+            f"no task {full_name!r}.{near_match(full_name, names)} Installed: {listed or '(none)'}{self.not_loaded()}"
+        )
 
 
-def _models(given: Iterable[Any]) -> list[EmbeddedModel]:
-    models = list(given)
-    for model in models:
-        if not isinstance(model, EmbeddedModel):
-            raise TypeError(f"a {type(model).__name__} where an EmbeddedModel is wanted")
-    return models
+def installed() -> tuple[tuple[metadata.EntryPoint, ...], tuple[tuple[str, str, str], ...]]:
+    """The environment's entry points of group `grpo`.
+
+    Returns:
+        (entry points, packages whose entry_points.txt cannot be read: (name, name and version, error)).
+    """
+    points: list[metadata.EntryPoint] = []
+    unreadable: list[tuple[str, str, str]] = []
+    seen: set[str] = set()
+    for distribution in metadata.distributions():
+        try:
+            text = distribution.read_text("entry_points.txt") or ""
+        except (OSError, ValueError):  # unreadable, or no UTF-8: whose it is cannot be known, and it is no plugin
+            continue
+        if f"[{GROUP}]" not in text:
+            continue
+        name, version = str(distribution.metadata["Name"]), str(distribution.metadata["Version"])
+        normal = name.lower().replace("_", "-").replace(".", "-")
+        if normal in seen:  # the path has an older one further down, which Python does not see either
+            continue
+        seen.add(normal)
+        try:
+            points += distribution.entry_points.select(group=GROUP)
+        except Exception as error:  # Python reads the file without checking it
+            unreadable.append(
+                (name, f"{name} {version}", f"package {name} {version}: its entry_points.txt cannot be read ({error}).")
+            )
+    return tuple(points), tuple(unreadable)
 
 
-def _variants(given: Any) -> dict[str, dict[str, str]]:
-    return {kind: dict(names) for kind, names in dict(given).items()}
+def _must_be_here(points: Iterable[metadata.EntryPoint]) -> bool:
+    """Whether plugins are asked in this process: they are imported, cannot be, or this process may be killed itself."""
+    from grpo_core.killable import inside_worker
+
+    points = list(points)
+    module = points[0].value.partition(":")[0].strip()
+    is_sound = points[0].name.isidentifier() and metadata.EntryPoint.pattern.match(points[0].value) is not None
+    return len(points) > 1 or not is_sound or module in sys.modules or inside_worker()
 
 
-def _near_function(module: ModuleType) -> str:
-    for name, value in vars(module).items():
-        if callable(value) and (hint := near_match(name, HOOK_NAMES)):
-            return f" {name}() is not marked, or misspelt.{hint}"
-    return ""
+def _model_names(facts: PluginFacts) -> list[str]:
+    return [model.name for model in facts.models]
 
 
 def _distribution(point: metadata.EntryPoint) -> str:
@@ -359,11 +361,3 @@ def _distribution(point: metadata.EntryPoint) -> str:
 def default_host() -> PluginHost:
     """The host over what is installed, shared by the process."""
     return PluginHost()
-
-
-def resolve(target: str) -> Callable[..., Any]:
-    """Import what "module:name" names."""
-    import importlib
-
-    module, _, name = target.partition(":")
-    return cast("Callable[..., Any]", getattr(importlib.import_module(module), name))

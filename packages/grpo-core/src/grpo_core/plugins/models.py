@@ -52,17 +52,18 @@ def model_source(name: str, host: PluginHost | None = None) -> ModelSource:
                 f"--model {name}: {found}; a local model is a folder with config.json, weights and tokenizer."
             )
         return ModelSource("folder", name, str(path.resolve()), "a local folder")
-    embedded = (host or default_host()).models()
-    if name in embedded:
-        return ModelSource("embedded", name, embedded[name].path, embedded[name].description)
+    host = host or default_host()
+    if "/" not in name and (model := host.model(name)) is not None:
+        return ModelSource("embedded", name, model.path, model.description)
     if name.count("/") == 1 and all(name.split("/")):
         return ModelSource("hub", name, name, "a hub id")
     if path.is_dir():
         raise UserError(f"no model {name!r}, but there is a folder of that name: write ./{name}.")
+    embedded = host.models()
     raise UserError(
         f"no model {name!r}.{near_match(name, embedded)} Embedded: {', '.join(sorted(embedded)) or '(none)'}. "
         "A hub id has an owner (Qwen/Qwen2.5-0.5B-Instruct), a local folder begins with ./ or /, "
-        "a GGUF file ends in .gguf."
+        f"a GGUF file ends in .gguf.{host.not_loaded()}"
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
-from pathlib import Path
 
 from grpo_core.errors import GrpoError, UserError, near_match
-from grpo_core.task.calling import where_raised
+from grpo_core.paths import kind_of, user_path
+from grpo_core.task.calling import prints_to_stderr, where_raised
 from grpo_core.task.game import Game, game_task
 from grpo_core.task.task import Task
 
@@ -23,9 +23,10 @@ def task_from_file(name: str) -> tuple[Task, str]:
         UserError: there is no such file, it fails while it is imported, or it has no such task.
     """
     file, _, attribute = name.rpartition(":")
-    path = Path(file).resolve()
-    if not path.is_file():
-        raise UserError(f"task {name!r}: there is no file {file}.")
+    path = user_path(file, f"task {name!r}:").resolve()
+    if (kind := kind_of(path)) != "a file":
+        what = f"{file} is {kind}, not a file" if kind else f"there is no file {file}"
+        raise UserError(f"task {name!r}: {what}.")
     # A name that nothing else has: a file called random.py must not replace the module that everybody imports.
     module_name = f"grpo_task_file_{hashlib.blake2b(str(path).encode(), digest_size=6).hexdigest()}"
     module = sys.modules.get(module_name)
@@ -37,7 +38,7 @@ def task_from_file(name: str) -> tuple[Task, str]:
         module = importlib.util.module_from_spec(loader_spec)
         sys.modules[module_name] = module
         try:
-            with importing(path):
+            with importing(path), prints_to_stderr():
                 loader_spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:  # the user's own file may raise anything while it is imported
             del sys.modules[module_name]

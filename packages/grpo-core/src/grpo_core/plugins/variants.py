@@ -18,6 +18,10 @@ from grpo_core.algorithms.variant import FACTS, Variant
 from grpo_core.errors import PluginError, UserError, near_match, unknown_name
 from grpo_core.plugins import host
 from grpo_core.plugins.built_in import BUILT_IN as BUILT_IN
+from grpo_core.plugins.built_in import as_variant
+
+MAX_ARGUMENT = 1e18
+"""Largest size of a number among a variant's arguments: it fits into 64 bits, and its square into float32."""
 
 _PROVIDED: Mapping[str, frozenset[str]] = {
     "advantage": frozenset(
@@ -55,7 +59,7 @@ def register(kind: str, name: str, variant: Variant | str) -> None:
         UserError: the name is taken (both are named), or the target is not "module:function".
     """
     _check_kind(kind)
-    variant = _as_variant(variant)
+    variant = as_variant(variant)
     target = variant.target
     module, colon, function = target.partition(":")
     if not (colon and function.isidentifier() and all(part.isidentifier() for part in module.split("."))):
@@ -182,6 +186,10 @@ def validate_arguments(kind: str, name: str, given: Mapping[str, Any], section: 
         place = ".".join(str(part) for part in problem["loc"])
         shown = "nothing" if problem["type"] == "missing" else repr(problem["input"])
         raise UserError(f"{section}.{place}: {problem['msg']} (given {shown}), by the {kind} {name}.") from None
+    for key in given:
+        value = getattr(checked, key)
+        if isinstance(value, int | float) and abs(value) > MAX_ARGUMENT:
+            raise UserError(f"{section}.{key}: a number is at most {MAX_ARGUMENT:g} in size, by the {kind} {name}.")
     return {key: getattr(checked, key) for key in own}
 
 
@@ -191,36 +199,25 @@ def _check_kind(kind: str) -> None:
 
 
 def _known(kind: str) -> dict[str, Variant]:
-    """Every name of a kind, with plugins imported to ask them; built-in names never import one."""
-    known = dict(BUILT_IN[kind])
-    for source in (host.default_host().variants(kind), _registered.get(kind, {})):
-        for name, given in source.items():
-            variant = _as_variant(given)
-            if name in known and known[name].target != variant.target:
-                both = f"{known[name].target} and {variant.target}"
-                raise PluginError(f"{kind} {name!r} is given by {both}; rename or uninstall one.")
-            known[name] = variant
-    return known
+    """Every name of a kind, with its facts as far as they are known; no plugin is imported."""
+    return {**host.default_host().variants(kind), **_registered.get(kind, {}), **BUILT_IN[kind]}
 
 
-_PPO_CLIP_OF_0_1 = {
-    f"grpo_core.algorithms.losses:{name}": BUILT_IN["loss"][name]
-    for name in ("bnpo", "dapo", "dr_grpo", "grpo", "rloo")
-}
-"""Functions of version 0.1 that are rows over `ppo_clip` now; a plugin may have registered them under its own name."""
-
-
-def _as_variant(given: Variant | str) -> Variant:
-    if isinstance(given, Variant):
-        return given
-    return _PPO_CLIP_OF_0_1.get(given) or Variant(given)
+def conflicts() -> list[str]:
+    """Names that a plugin gives although they are taken; the plugin's is not used."""
+    return [
+        f"{kind} {name!r} is given by {known[name].target} and {variant.target}; rename or uninstall one."
+        for kind in BUILT_IN
+        for known in (_known(kind),)
+        for name, variant in host.default_host().variants(kind).items()
+        if known[name].target != variant.target
+    ]
 
 
 def _find(kind: str, name: str) -> Variant:
     _check_kind(kind)
-    if name in BUILT_IN[kind] and name not in _registered.get(kind, {}):
-        return BUILT_IN[kind][name]
-    known = _known(kind)
-    if name not in known:
-        raise unknown_name(kind, name, known)
-    return known[name]
+    variant = BUILT_IN[kind].get(name) or _registered.get(kind, {}).get(name)
+    variant = variant or host.default_host().variant(kind, name)
+    if variant is None:
+        raise unknown_name(kind, name, _known(kind))
+    return variant

@@ -13,7 +13,8 @@ from typing import Self
 from pydantic_core import PydanticSerializationError
 
 from grpo_core.errors import DataError, UserError
-from grpo_core.killable import KillablePool, Outcome, refuse_at_import
+from grpo_core.killable import KillablePool, Outcome
+from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.killable.pool import gather_all, wait_all
 from grpo_core.plugins.tasks import load_task
 from grpo_core.scoring.abstention import ScorerStats, check_abstentions, count_reasons
@@ -77,7 +78,7 @@ class Scorer:
         memory_mib: int | None = 4096,
         max_abstain_share: float | None = None,
     ) -> None:
-        refuse_at_import("Scorer()")
+        refuse_in_worker("Scorer()")
         self.task = load_task(task) if isinstance(task, str) else task
         self.timeout_s = self.task.task.timeout_s if timeout_s is None else timeout_s
         if not 0 < self.timeout_s < float("inf"):
@@ -227,7 +228,8 @@ class Scorer:
         if longest > MAX_TEXT_CHARS:
             why = f"text too long to be scored: {longest} characters; the limit is {MAX_TEXT_CHARS}"
             if self._fails_on_timeout and len(text) > MAX_TEXT_CHARS:
-                return self._pool.submit_as(self._out_of_time(row_json, why), self.timeout_s, self._to_score)
+                request = self._out_of_time(row_json, f"task {self.task.name}: {why}")
+                return self._pool.submit_as(request, self.timeout_s, self._to_score)
             refused: Future[Score] = Future()
             refused.set_result(self._counted(self._abstention(why, "infrastructure")))
             return refused
@@ -236,7 +238,7 @@ class Scorer:
     def _submit_request(self, request: bytes, row_json: str) -> Future[Score]:
         fallback = None
         if self._fails_on_timeout:
-            fallback = self._out_of_time(row_json, f"no answer within {self.timeout_s:g} s")
+            fallback = self._out_of_time(row_json, f"task {self.task.name}: no answer within {self.timeout_s:g} s")
         return self._pool.submit_as(request, self.timeout_s, self._to_score, fallback=fallback)
 
     @property
@@ -244,7 +246,7 @@ class Scorer:
         return self.task.task.on_timeout == "fail"
 
     def _out_of_time(self, row_json: str, why: str) -> bytes:
-        return OUT_OF_TIME + encode_request(f"task {self.task.name}: {why}", row_json, None)
+        return OUT_OF_TIME + encode_request(why, row_json, None)
 
     def _to_score(self, outcome: Outcome) -> Score:
         if outcome.value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -170,7 +171,7 @@ class BoundTask:
         """
         assert self.opponent is not None
         try:
-            return self._ask_opponent(call_by_name(self.task.validate, self._given(text, row), positional=2), row)
+            return self._ask_opponent(self._answer(text, row), row)
         except (Exception, SystemExit):  # untrusted text met the task's code; `score` meets it too and reports it
             return None
 
@@ -209,7 +210,7 @@ class BoundTask:
     def _score(self, text: str, row: Row, predictions: Sequence[str] | None) -> Score:
         who = "validate()"
         try:
-            answer = call_by_name(self.task.validate, self._given(text, row), positional=2)
+            answer = self._answer(text, row)
             if self.opponent is not None and not predictions:
                 who = "opponent prompt"  # its crash may be why there are no predictions
                 self._ask_opponent(answer, row)
@@ -239,13 +240,21 @@ class BoundTask:
             except (Exception, SystemExit) as error:  # as above
                 return _fault(f"reward {spec.name}()", error)
         try:
-            value = float(self.task.compose(self._reward_specs, parts, valid))
+            value = _number(self.task.compose(self._reward_specs, parts, valid), "a composed reward is a number")
             if not math.isfinite(value):
-                raise ValueError(f"composed to {value}")
+                raise _Returned(f"{value}; a composed reward is a finite number")
             solved = valid and self._is_solved({**given, "answer": answer, "parts": parts}, parts)
         except (Exception, SystemExit) as error:  # as above
             return _fault("compose/solved", error)
         return Score(value, parts, valid, solved, why or _one_line(self._shortfall(parts)))
+
+    def _answer(self, text: str, row: Row) -> Any:
+        """What the validator makes of a completion; it raises `Invalid` where that is nothing."""
+        answer = call_by_name(self.task.validate, self._given(text, row), positional=2)
+        if isinstance(answer, Invalid) or answer is Invalid:
+            raise _Returned("Invalid; what holds no answer is refused by raise Invalid(reason)")
+        _refuse_coroutine(answer)
+        return answer
 
     def _given(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> dict[str, Any]:
         given = {"text": text, "row": row, "config": self.config}
@@ -260,17 +269,24 @@ class BoundTask:
                 return 0.0
         if not valid and ("answer" in spec.arguments or "predictions" in spec.arguments):
             return 0.0
-        raw = float(spec.function(**{name: answer if name == "answer" else given[name] for name in spec.arguments}))
+        raw = _number(
+            spec.function(**{name: answer if name == "answer" else given[name] for name in spec.arguments}),
+            "a reward is a number",
+        )
         if not math.isfinite(raw):
-            raise ValueError(f"returned {raw}; a reward is a finite number")
+            raise _Returned(f"{raw}; a reward is a finite number")
         if not spec.is_fact and raw > spec.maximum + 1e-6 * max(1.0, abs(spec.maximum)):
-            raise ValueError(f"returned {raw}, above its maximum {spec.maximum}; state it: @reward(…, maximum={raw:g})")
+            raise _Returned(f"{raw}, above its maximum {spec.maximum}; state it: @reward(…, maximum={raw:g})")
         return raw
 
     def _is_solved(self, available: Mapping[str, Any], parts: Mapping[str, float]) -> bool:
         if self.task.solved is not None:
             customary = {name: available[name] for name in ("answer", "row", "text", "parts", "config")}
-            return bool(call_by_name(self.task.solved, customary, positional=2))
+            solved = call_by_name(self.task.solved, customary, positional=2)
+            _refuse_coroutine(solved)
+            if isinstance(solved, str):
+                raise _Returned(f"the text {solved[:40]!r}; solved is True or False")
+            return bool(solved)
         earned = [spec for spec in self._reward_specs if spec.is_criterion]
         return bool(earned) and all(spec.reached_by(parts[spec.name]) for spec in earned)
 
@@ -370,9 +386,13 @@ def bind_config(task: Task, name: str, spec: TaskSpec) -> TaskConfig:
                 f"Options: {', '.join(sorted(fields))}"
             )
     try:
-        return task.config.model_validate_strings(spec.options)
+        config = task.config.model_validate_strings(spec.options)
     except ValidationError as error:
         raise UserError(f"task {name!r}: {first_problem(error)}") from None
+    for option, value in config:
+        if isinstance(value, int) and value.bit_length() >= 64:
+            raise UserError(f"task {name!r}: option {option}: a whole number has at most 64 bits (given {value:.3e}).")
+    return config
 
 
 def first_problem(error: ValidationError) -> str:
@@ -409,11 +429,35 @@ def _one_line(text: str) -> str:
     return " ".join(text[: 4 * MAX_WHY_CHARS].split())[:MAX_WHY_CHARS]
 
 
+class _Returned(Exception):
+    """A function of the task returned what it must not; the message goes on after `returned`."""
+
+
+def _number(value: Any, rule: str) -> float:
+    """What a function returned, which may also be a number of numpy or torch; text is none, whatever it says."""
+    _refuse_coroutine(value)
+    if isinstance(value, str | bytes | bytearray):
+        raise _Returned(f"the text {value[:40]!r}; {rule}")
+    try:
+        return float(value)
+    except (TypeError, ValueError):  # ValueError: an array of several
+        kind = "None" if value is None else f"a {type(value).__name__}"
+        raise _Returned(f"{kind}; {rule}") from None
+
+
+def _refuse_coroutine(value: Any) -> None:
+    if inspect.iscoroutine(value):
+        value.close()  # nobody will await it
+        raise _Returned("a coroutine; it is called without await: write def in place of async def")
+
+
 def _fault(where: str, error: BaseException) -> Score:
     if isinstance(error, TimeoutError):
         return Score(None, why=_one_line(f"{where} ran out of time: {error}"), fault="timeout")
     if isinstance(error, InfrastructureError):
         return Score(None, why=_one_line(f"{where}: {error}"), fault="infrastructure")
+    if isinstance(error, _Returned):
+        return Score(None, why=_one_line(f"the task's {where} returned {error}"), fault="reward")
     return Score(
         None, why=_one_line(f"{where} raised {type(error).__name__} ({where_raised(error)}): {error}"), fault="reward"
     )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -82,3 +85,21 @@ def where_raised(error: BaseException, file: Path | None = None) -> str:
     held = [frame for frame in frames if not frame.filename.startswith("<")] or frames
     last = next((frame for frame in reversed(held) if frame.filename == str(file)), held[-1])
     return f"{Path(last.filename).name}:{last.lineno}"
+
+
+@contextmanager
+def prints_to_stderr() -> Iterator[None]:
+    """Send what a module prints meanwhile to stderr, also through programs that it starts: stdout is for results."""
+    with redirect_stdout(sys.stderr):
+        try:
+            stdout = os.dup(1)
+        except OSError:  # this process has none
+            yield
+            return
+        try:
+            with suppress(OSError):
+                os.dup2(2, 1)
+            yield
+        finally:
+            os.dup2(stdout, 1)
+            os.close(stdout)

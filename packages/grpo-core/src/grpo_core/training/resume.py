@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from grpo_core.config import RunConfig, flatten, load_config, resolve
 from grpo_core.config.layers import shown
 from grpo_core.errors import UserError
 from grpo_core.killable.importing import refuse_in_worker
+from grpo_core.paths import user_path
 from grpo_core.tracking.observe import Observers, observe
 from grpo_core.tracking.presence import working_in
 from grpo_core.tracking.runs import ENDLESS, has_ended
@@ -56,7 +58,7 @@ def resume(
             or something differs that is not allowed to.
     """
     refuse_in_worker("resume()")
-    path = Path(run_dir)
+    path = user_path(os.fspath(run_dir), "RUN")
     check_run(path)
     config = _config(path, stop_after)
     with ExitStack() as lock, ExitStack() as resources:  # unlocked when everything else is closed

@@ -1,7 +1,7 @@
 """Control groups (version 2) around servers, where this process may make them: a second wall for what a program uses.
 
 The limits of a process do not cover the memory that the kernel holds for it, nor how many processors its threads use at
-once; at level L1 they cover neither what several processes have together. A group does.
+once; at level L1, nor what several processes have together. A group does.
 
 A group that has processes of its own cannot divide its resources among groups beneath it. So groups are made where that
 is arranged already, or else where nothing but this process and its children are: they then move into a group beneath.
@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import threading
 import time
 from pathlib import Path
 
@@ -36,7 +35,6 @@ by; so many microseconds of so many."""
 HINT = "systemd-run --user --scope -p Delegate=yes grpo … gives it one"
 
 _numbers = itertools.count()
-_lock = threading.Lock()
 
 
 class NoCgroupError(Exception):
@@ -55,18 +53,17 @@ class Cgroup:
 
     def __init__(self) -> None:
         try:
-            with _lock:
-                self.path = _base() / f"{_PREFIX}-{os.getpid()}-{next(_numbers)}"
+            self.path = _base() / f"{_PREFIX}-{os.getpid()}-{next(_numbers)}"
             self.path.mkdir()
         except OSError as error:
-            raise NoCgroupError(f"{error.strerror}: {error.filename}") from None
+            raise NoCgroupError(str(error)) from None
         try:
             for name, value in LIMITS.items():
                 with contextlib.suppress(FileNotFoundError):  # a kernel without swap
                     _write(self.path / name, value)
         except OSError as error:
             self.close()
-            raise NoCgroupError(f"{error.strerror}: {error.filename}") from None
+            raise NoCgroupError(str(error)) from None
         self._memory_bytes = 0
 
     def limit_memory(self, memory_bytes: int) -> None:

@@ -44,14 +44,27 @@ _KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
 """Python itself may not start without."""
 
 _BOOTSTRAP = """
-import sys, types
+import sys, types, _imp
+from importlib.machinery import FileFinder, SourceFileLoader
+class Loader(SourceFileLoader):
+    def get_code(self, name):
+        code = super().get_code(name)
+        _imp._fix_co_filename(code, name)
+        return code
+def hook(folder):
+    if not folder.startswith(sys.argv[1]):
+        raise ImportError
+    return FileFinder(folder, (Loader, [".py"]))
+sys.path_hooks.insert(0, hook)
 for name, folder in (("grpo_tasks_code", sys.argv[1]), ("grpo_tasks_code.sandbox", sys.argv[1] + "/sandbox")):
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [folder]
+del folder
 from grpo_tasks_code.sandbox.inside import server
 server.main(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), *sys.argv[5:8])
 """
-"""Imports the folder `inside` without running the packages around it, which import what is not there."""
+"""Imports the folder `inside` without running the packages around it, which import what is not there, and under file
+names that are none: a program can look at the frames that called it."""
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 

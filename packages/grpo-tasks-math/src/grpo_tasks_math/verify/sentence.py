@@ -118,7 +118,7 @@ def _final_formula(text: str) -> Value | None:
     while len(spans) < MAX_TRIES and text.endswith(closing):
         end = len(text) - len(closing)
         start = text.rfind(opening, 0, end)
-        if start < 0 or (opening == "$" and "\n" in text[start:end]):
+        if start < 0 or (opening == "$" and "\n" in text[start:end] and "\\begin" not in text[start:end]):
             break
         spans.append(text[start + len(opening) : end])
         joint = _JOINED.search(text, max(0, start - 16), start)
@@ -152,9 +152,11 @@ _ROOT_OR_FRACTION = (
 _ELEMENT = (
     rf"\\?[$€£¥]?\s?(?:{_DIGITS}(?:\s?{_ROOT_OR_FRACTION})?|{_ROOT_OR_FRACTION})(?!st\b|nd\b|rd\b|th\b)(?:\s?\\?%)?"
 )
-# A minus is a sign where it touches the number or follows a word; a dash that begins a line is a bullet.
+# A minus is a sign where it touches the number or follows a word; a dash that begins a line is a bullet. Only Latin
+# letters make `x5` a name: Chinese has no spaces.
 _START = (
-    r"(?:(?<![\w^_.{\\)\]}%$+*/-])|(?<![\w^_.{\\)\]}%])(?:[-+](?=[$€£¥.\\0-9])|(?<=[^\s\w)\]}] )- ?|(?<=[A-Za-z] )- ?))"
+    r"(?:(?<![A-Za-z0-9^_.{\\)\]}%$+*/-])"
+    r"|(?<![A-Za-z0-9^_.{\\)\]}%])(?:[-+](?=[$€£¥.\\0-9])|(?<=[^\s\w)\]}] )- ?|(?<=[A-Za-z] )- ?))"
 )
 _JOIN = (
     r"(?:[ \t]{0,3}(?:[-+*/^]|\*\*)[ \t]{0,3}-?|[ \t]{1,3}"

@@ -94,7 +94,7 @@ def read_unit(tail: str, *, is_spaced: bool) -> str | None:
     if any(word.lower() in _NOT_A_UNIT or not _is_unit_word(word) for word in words):
         return None
     # `5abc` is a product of variables; `5apples` is a slip of the space bar.
-    if not is_spaced and words[0] not in CANONICAL and len(words[0]) <= 3:
+    if not is_spaced and words[0] not in CANONICAL and len(words[0]) <= 3 and words[0].isascii():
         return None
     # `10 feet tall` names the foot; `10 miles per hour` and `10 square feet` name something else.
     is_compound = suffix or "/" in tail or any(word.lower() in ("per", "square", "cubic", "sq", "cu") for word in words)
@@ -102,4 +102,4 @@ def read_unit(tail: str, *, is_spaced: bool) -> str | None:
 
 
 def _is_unit_word(word: str) -> bool:
-    return len(word) >= 3 or word in CANONICAL or word.lower() in _GLUE or word in _ABBREVIATIONS
+    return len(word) >= 3 or not word.isascii() or word in CANONICAL or word.lower() in _GLUE or word in _ABBREVIATIONS

@@ -44,8 +44,11 @@ def freshen(confinement: Confinement) -> None:
     sys.argv[:] = sys.orig_argv[:] = [FILE_NAME]
     if confinement.box is not None:
         sys.path.insert(0, home)
+    sys.path_hooks[:] = [hook for hook in sys.path_hooks if hook.__module__ != "__main__"]
     for name in [name for name in sys.modules if name.partition(".")[0] == _OWN_PACKAGE]:
         _kept.append(sys.modules.pop(name))
+        for attribute in ("__file__", "__cached__", "__loader__", "__path__", "__spec__"):
+            _kept[-1].__dict__.pop(attribute, None)
     for folder in [folder for folder in sys.path_importer_cache if not folder.startswith(tuple(sys.path))]:
         del sys.path_importer_cache[folder]
 

@@ -41,6 +41,7 @@ def main(control_fd: int, level: LevelName, parent: int, restricted_path: str, b
             with contextlib.suppress(OSError):  # it may be closed to us: the limits of each process hold in any case
                 Path(cgroup, "cgroup.procs").write_text("0", encoding="ascii")
         policy = _load(parent, restricted_path)
+        del parent, restricted_path, cgroup  # programs can look at this frame
         confinement = prepare(level, library.folders(), box)
         confinement.settle()
         program.freshen(confinement)

@@ -76,8 +76,15 @@ class ThreadBound:
         try:
             fcntl.ioctl(self.fd, _RECEIVE, question)
             number, thread, _ = _QUESTION.unpack(question)
-            is_fine = os.stat(f"/proc/{thread}/task").st_nlink - 2 < MAX_THREADS  # a link for each thread
-            answer = _ANSWER.pack(number, 0, 0, _GO_ON) if is_fine else _ANSWER.pack(number, 0, -errno.EAGAIN, 0)
-            fcntl.ioctl(self.fd, _SEND, answer)
-        except (FileNotFoundError, ProcessLookupError, InterruptedError):  # who asked has ended, or asks again
+            error, flags = (0, _GO_ON) if _threads_beside(thread) < MAX_THREADS else (-errno.EAGAIN, 0)
+            fcntl.ioctl(self.fd, _SEND, _ANSWER.pack(number, 0, error, flags))
+        except (FileNotFoundError, InterruptedError):  # who asked has ended, or asks again
             return
+
+
+def _threads_beside(thread: int) -> int:
+    """Of the process that a thread belongs to; as many as can be where it cannot be seen."""
+    try:
+        return os.stat(f"/proc/{thread}/task").st_nlink - 2  # a link for each thread
+    except OSError:
+        return MAX_THREADS

@@ -209,12 +209,13 @@ class _Decoder:
 
     Attributes:
         left: How many values it may still have.
+        is_key: Whether what comes is part of a dictionary's key.
     """
 
-    __slots__ = ("left",)
+    __slots__ = ("is_key", "left")
 
     def __init__(self) -> None:
-        self.left = MAX_VALUES
+        self.left, self.is_key = MAX_VALUES, False
 
     def make(self, data: Any, depth: int) -> Any:
         """The value at a depth within the whole."""
@@ -250,13 +251,18 @@ class _Decoder:
 
     def dict(self, content: list[Any], depth: int) -> dict[Any, Any]:
         """From pairs."""
-        pairs = []
-        for pair in content:
-            if not (isinstance(pair, list) and len(pair) == 2):
-                raise ValueError("not a plain value: not pairs")
-            pairs.append((self.make(pair[0], depth), self.make(pair[1], depth)))
-        _apart([key for key, _ in pairs])
-        return dict(pairs)
+        if not all(isinstance(pair, list) and len(pair) == 2 for pair in content):
+            raise ValueError("not a plain value: not pairs")
+        outer, self.is_key = self.is_key, True
+        keys = self.keys([key for key, _ in content], depth)
+        self.is_key = outer
+        return dict(zip(keys, [self.make(value, depth) for _, value in content], strict=True))
+
+    def reference(self, content: Any, depth: int) -> Reference:
+        """To what the sender has; no part of a key."""
+        if self.is_key:
+            raise ValueError("not a plain value: a reference in a key")
+        return Reference(content)
 
 
 def _collide(keys: Collection[Any]) -> bool:
@@ -322,6 +328,6 @@ _DECODERS: dict[str, tuple[type, Callable[[_Decoder, Any, int], Any]]] = {
     "array": (list, _array),
     "ellipsis": (type(None), lambda decoder, content, depth: ...),
     "iterator": (list, _iterator),
-    "reference": (object, lambda decoder, content, depth: Reference(content)),
+    "reference": (object, _Decoder.reference),
 }
 """The type of a tag's content, and what is made of it."""

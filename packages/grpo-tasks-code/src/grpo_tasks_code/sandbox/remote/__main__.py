@@ -48,6 +48,8 @@ def main() -> None:
                 )
             print(f"listening on {server.address}", file=sys.stderr)
             server.serve_forever()
+    except KeyboardInterrupt:
+        sys.exit(130)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -197,17 +197,21 @@ class HttpExecutor(Executor):
             "Content-Type": "application/json",
             "Authorization": f"Bearer {self._token}".encode(),
         }
-        opened: list[socket.socket] = []
+        opened: list[socket.socket] = []  # the connection forgets its own while an answer is read
+        is_unwanted = threading.Event()
 
         def hang_up() -> None:
+            is_unwanted.set()
             with contextlib.suppress(OSError):
-                for each in opened:  # of its own accord the connection forgets its socket while an answer is read
+                for each in opened:
                     each.shutdown(socket.SHUT_RDWR)
 
         with (cancellation or Cancellation()).ends(hang_up), _after(limit_s, hang_up) as is_over:
             try:
                 connection.connect()
                 opened.append(connection.sock)
+                if is_unwanted.is_set():  # since before there was a socket
+                    raise ConnectionAbortedError("it was cancelled")
                 connection.request("POST", f"{self._path}/{what}", json.dumps(request).encode(), headers)
                 answer = connection.getresponse()
                 data = answer.read(most_bytes + 1)

@@ -1,0 +1,146 @@
+"""What a plugin contributes, as plain data: it can be listed without importing the plugin. No pydantic, no pluggy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+from grpo_core.algorithms.variant import Variant
+
+Value = TypeVar("Value")
+
+MAX_TEXT_CHARS = 10_000
+"""Of a text in a memory that anybody may have written."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedModel:
+    """A model that ships inside a package.
+
+    Attributes:
+        name: What `--model` calls it.
+        path: Its folder: config, safetensors, tokenizer.
+        description: One line for `grpo models`.
+        defaults: Settings recommended for it: dotted key -> value (`{"trainer.learning_rate": 5e-5}`).
+        task_options: Options of tasks that it was made with (`{"style": "short"}`); a task that has such an option and
+            is not given it is run so, which is said.
+    """
+
+    name: str
+    path: str
+    description: str
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    task_options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """One task.
+
+    Attributes:
+        description: One line.
+        default_model: Model of a run that names none.
+        options: Option -> default, as JSON.
+    """
+
+    description: str
+    default_model: str | None
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginFacts:
+    """What one plugin gives, or what is wrong with it.
+
+    Attributes:
+        tasks: Full name -> task.
+        models: Embedded models.
+        variants: Kind -> name -> variant.
+        commands: Name -> help line.
+        diagnostics: Name -> "module:function".
+        error: Why it, or one of its hooks, cannot be used; empty where all is well.
+        is_dangerous: Importing it hangs, or ends or interrupts the process: it must not be imported here.
+    """
+
+    tasks: Mapping[str, TaskFacts] = field(default_factory=dict)
+    models: tuple[EmbeddedModel, ...] = ()
+    variants: Mapping[str, Mapping[str, Variant]] = field(default_factory=dict)
+    commands: Mapping[str, str] = field(default_factory=dict)
+    diagnostics: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""
+    is_dangerous: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> PluginFacts:
+        """Read what `to_json` made.
+
+        Raises:
+            ValueError: it is anything else.
+        """
+        if not isinstance(data, dict) or set(data) != set(cls.__dataclass_fields__):
+            raise ValueError("no facts of a plugin")
+        return cls(
+            tasks=_mapping(data["tasks"], _task),
+            models=tuple(map(_model, _list(data["models"]))),
+            variants=_mapping(data["variants"], lambda names: _mapping(names, _variant)),
+            commands=_mapping(data["commands"], _text),
+            diagnostics=_mapping(data["diagnostics"], _text),
+            error=_text(data["error"]),
+            is_dangerous=data["is_dangerous"] is True,
+        )
+
+
+def _task(data: Any) -> TaskFacts:
+    fields = _mapping(data, lambda value: value)
+    model = fields.get("default_model")
+    return TaskFacts(
+        _text(fields.get("description")), None if model is None else _text(model), _mapping(fields.get("options"), _any)
+    )
+
+
+def _model(data: Any) -> EmbeddedModel:
+    fields = _mapping(data, _any)
+    name, path, description = (_text(fields.get(key)) for key in ("name", "path", "description"))
+    options = _mapping(fields.get("task_options"), _text)
+    return EmbeddedModel(name, path, description, _mapping(fields.get("defaults"), _any), options)
+
+
+def _variant(data: Any) -> Variant:
+    given = _mapping(data, _any)
+    empty = Variant("")
+    if set(given) != set(Variant.__dataclass_fields__):
+        raise ValueError("no facts of a variant")
+    for name, value in given.items():
+        default = getattr(empty, name)
+        is_text = isinstance(default, str) or name in ("aggregation", "clips")
+        fits = isinstance(value, bool) if isinstance(default, bool) else isinstance(value, int | float)
+        if not (value is None and default is None) and not (is_text and _text(value) == value) and not fits:
+            raise ValueError(f"{value!r:.40} is no {name} of a variant")
+    return Variant(**given)
+
+
+def _any(value: Any) -> Any:
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > MAX_TEXT_CHARS:
+        raise ValueError(f"{value!r:.40} is no text")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{value!r:.40} is no list")
+    return value
+
+
+def _mapping(value: Any, read: Callable[[Any], Value]) -> dict[str, Value]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r:.40} is no object")
+    return {_text(key): read(each) for key, each in value.items()}

@@ -1,0 +1,303 @@
+"""One plugin: importing it, asking its hooks, and saying in one line what is wrong with it."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from types import ModuleType
+from typing import Any, Literal, TypeVar, get_args
+
+import pluggy
+
+from grpo_core.algorithms.variant import Variant
+from grpo_core.errors import PluginError, UserError, near_match
+from grpo_core.plugins.built_in import as_variant
+from grpo_core.plugins.facts import EmbeddedModel, PluginFacts, TaskFacts
+from grpo_core.task.calling import prints_to_stderr
+from grpo_core.task.game import Game, game_task
+from grpo_core.task.task import Task
+
+GROUP = "grpo"
+"""Entry-point group; the entry point's name is the plugin's name."""
+
+MAX_LINE_CHARS = 500
+"""Of a description or an error that a plugin gives."""
+
+Collected = TypeVar("Collected")
+Wanted = TypeVar("Wanted")
+
+hookspec = pluggy.HookspecMarker(GROUP)
+hookimpl = pluggy.HookimplMarker(GROUP)
+
+
+Status = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One line of `grpo doctor`.
+
+    Attributes:
+        name: What was looked at, as `sandbox`.
+        status: `ok`; `warn` where something is missing or slower than it could be; `fail` where something is broken.
+        text: What was found, and with `warn` or `fail` what to do.
+
+    Raises:
+        UserError: there is no such status.
+    """
+
+    name: str
+    status: Status
+    text: str
+
+    def __post_init__(self) -> None:
+        if self.status not in get_args(Status):
+            raise UserError(f"Diagnosis({self.name!r}, status={self.status!r}): must be {', '.join(get_args(Status))}.")
+
+
+class Hooks:
+    """What a plugin may contribute; each hook is optional, at least one must be there."""
+
+    @hookspec
+    def grpo_tasks(self) -> Iterable[Task]:  # type: ignore[empty-body] # a specification has no body
+        """The plugin's tasks."""
+
+    @hookspec
+    def grpo_games(self) -> Iterable[Game]:  # type: ignore[empty-body] # a specification has no body
+        """The plugin's turn-based games; each is also a task of its name."""
+
+    @hookspec
+    def grpo_models(self) -> Iterable[EmbeddedModel]:  # type: ignore[empty-body] # a specification has no body
+        """Models that ship with the plugin."""
+
+    @hookspec
+    def grpo_variants(self) -> Mapping[str, Mapping[str, Variant | str]]:  # type: ignore[empty-body] # a specification has no body
+        """Algorithm variants: kind (`advantage`, `loss`, …) -> name -> `Variant`, or "module:function"."""
+
+    @hookspec
+    def grpo_commands(self) -> Mapping[str, str]:  # type: ignore[empty-body] # a specification has no body
+        """Commands of the plugin's own: name -> "module:click command", run as `grpo NAME …`."""
+
+    @hookspec
+    def grpo_diagnostics(self) -> Mapping[str, str]:  # type: ignore[empty-body] # a specification has no body
+        """What `grpo doctor` asks: name -> "module:function", a function of nothing -> iterable of `Diagnosis`."""
+
+
+HOOK_NAMES = tuple(name for name in vars(Hooks) if name.startswith("grpo_"))
+
+
+class LoadedPlugin:
+    """An imported plugin; its hooks are asked when they are needed.
+
+    Args:
+        point: Its entry point.
+        who: How messages name it: `plugin 'chess' (grpo-tasks-chess 0.1.0)`.
+
+    Raises:
+        PluginError: it cannot be imported, or is no plugin; says why.
+    """
+
+    def __init__(self, point: metadata.EntryPoint, who: str) -> None:
+        self._name, self._who = point.name, who
+        if not point.name.isidentifier():
+            raise PluginError(f"{who}: the entry point's name must be letters, digits and _ (users write name.task).")
+        if metadata.EntryPoint.pattern.match(point.value) is None:
+            raise PluginError(f"{who}: the entry point {point.value!r:.80} must name a module.")
+        try:
+            with prints_to_stderr():
+                module = point.load()
+        except (Exception, SystemExit) as error:  # a plugin's import may raise anything; it is reported by name
+            raise PluginError(f"{who} failed to load: {_words(error)}") from error
+        if not isinstance(module, ModuleType):
+            raise PluginError(f"{who}: the entry point {point.value!r} names a {type(module).__name__}, not a module.")
+        self._manager = pluggy.PluginManager(GROUP)
+        self._manager.add_hookspecs(Hooks)
+        try:
+            self._manager.register(module, name=point.name)
+        except Exception as error:  # a hook that asks for arguments which do not exist, a __getattr__ that raises
+            raise PluginError(f"{who}: {' '.join(str(error).split())}") from error
+        self._check_hooks(module, point.value)
+
+    def _check_hooks(self, module: ModuleType, value: str) -> None:
+        implemented = {hook.name for hook in self._manager.get_hookcallers(module) or []}
+        for name in sorted(implemented - set(HOOK_NAMES)):
+            raise PluginError(f"{self._who} implements {name!r}, which is no hook.{near_match(name, HOOK_NAMES)}")
+        if not implemented:
+            raise PluginError(
+                f"{self._who} contributes nothing: {value} has no function marked @hookimpl named "
+                f"{' or '.join(HOOK_NAMES)}.{_near_function(module)}"
+            )
+        for name in HOOK_NAMES:
+            if name not in implemented and callable(getattr(module, name, None)):
+                raise PluginError(f"{self._who}: {name}() is not marked; write @hookimpl above it.")
+
+    def tasks(self) -> dict[str, Task]:
+        """Its tasks, and its games as tasks, by full name.
+
+        Raises:
+            PluginError: as for every method: the hook is broken; says how.
+        """
+        tasks: dict[str, Task] = {}
+        games = map(game_task, self._given_as("grpo_games", Game))
+        for task in (*self._given_as("grpo_tasks", Task), *games):
+            full_name = f"{self._name}.{task.name}"
+            if full_name in tasks:
+                raise PluginError(f"{self._who} gives task {full_name!r} twice.")
+            tasks[full_name] = task
+        return tasks
+
+    def models(self) -> dict[str, EmbeddedModel]:
+        """Its embedded models, by name."""
+        models: dict[str, EmbeddedModel] = {}
+        for model in self._given("grpo_models", _models):
+            if model.name in models:
+                raise PluginError(f"{self._who} gives model {model.name!r} twice.")
+            models[model.name] = model
+        return models
+
+    def variants(self) -> dict[str, dict[str, Variant]]:
+        """Its variants: kind -> name -> variant."""
+        return self._given("grpo_variants", _variants)
+
+    def commands(self) -> dict[str, str]:
+        """Its commands: name -> "module:click command"."""
+        return self._given("grpo_commands", _texts)
+
+    def diagnostics(self) -> dict[str, str]:
+        """What it has `grpo doctor` ask: name -> "module:function"."""
+        return self._given("grpo_diagnostics", _texts)
+
+    def facts(self) -> PluginFacts:
+        """Everything that it gives, as far as its hooks work; never raises a `PluginError`."""
+        errors: list[str] = []
+
+        def ask(hook: Callable[[], Collected], otherwise: Collected) -> Collected:
+            try:
+                return hook()
+            except PluginError as error:
+                errors.append(str(error))
+                return otherwise
+
+        facts = PluginFacts(
+            tasks=ask(lambda: {name: _facts_of(task) for name, task in self.tasks().items()}, {}),
+            models=ask(lambda: tuple(self.models().values()), ()),
+            variants=ask(self.variants, {}),
+            commands=ask(lambda: {name: _help_line(target) for name, target in self.commands().items()}, {}),
+            diagnostics=ask(self.diagnostics, {}),
+            error="",
+        )
+        # What was remembered and what was just found are the same: values that JSON lacks are text in both.
+        plain = json.loads(json.dumps(facts.to_json(), default=str))
+        return PluginFacts.from_json(plain | {"error": errors[0] if errors else ""})
+
+    def _given_as(self, hook: str, wanted: type[Wanted]) -> list[Wanted]:
+        given = self._given(hook, list)
+        for each in given:
+            if not isinstance(each, wanted):
+                raise PluginError(
+                    f"{self._who}: {hook}() gave a {type(each).__name__}, it must give {wanted.__name__} objects."
+                )
+        return given
+
+    def _given(self, hook: str, collect: Callable[[Any], Collected]) -> Collected:
+        caller = getattr(self._manager.hook, hook)
+        who = f"{self._who}: {hook}()"
+        if not caller.get_hookimpls():
+            return collect(())
+        try:
+            with prints_to_stderr():
+                results = caller()
+                if results:
+                    return collect(results[0])  # one plugin a manager, so one result; a generator runs here
+        except (Exception, SystemExit) as error:  # a plugin's own code ran: whatever it raised is that plugin's
+            raise PluginError(f"{who} raised {_words(error)}") from error
+        raise PluginError(f"{who} gave None; it must return what it contributes.")
+
+
+def describe(task: Task) -> str:
+    """One line about a task: the first of the docstring of its loader, prompt or validator."""
+    for function in (task.load, task.prompt, task.validate):
+        if text := inspect.getdoc(function):
+            return text.splitlines()[0][:MAX_LINE_CHARS]
+    return ""
+
+
+def options_of(task: Task) -> dict[str, tuple[Any, str]]:
+    """A task's options: name -> (default, type in words)."""
+    from pydantic_core import PydanticUndefined
+
+    found: dict[str, tuple[Any, str]] = {}
+    for name, field in task.config.model_fields.items():
+        default = field.get_default(call_default_factory=True, validated_data={})
+        annotation = field.annotation
+        words = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
+        found[name] = (None if default is PydanticUndefined else default, words)
+    return found
+
+
+def resolve(target: str) -> Callable[..., Any]:
+    """Import what "module:name" names."""
+    module, _, name = target.partition(":")
+    with prints_to_stderr():
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _facts_of(task: Task) -> TaskFacts:
+    options = {name: default for name, (default, _) in options_of(task).items()}
+    return TaskFacts(describe(task), task.default_model, options)
+
+
+def _help_line(target: str) -> str:
+    """A command's line for `grpo --help`; empty where it cannot be imported, which whoever runs it is told."""
+    import click
+
+    try:
+        command: object = resolve(target)
+    except (Exception, SystemExit):  # the plugin's own module
+        return ""
+    return command.get_short_help_str(limit=100) if isinstance(command, click.Command) else ""
+
+
+def _words(error: BaseException) -> str:
+    text = " ".join(str(error)[:MAX_LINE_CHARS].split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _models(given: Iterable[Any]) -> list[EmbeddedModel]:
+    models = list(given)
+    for model in models:
+        if not isinstance(model, EmbeddedModel):
+            raise TypeError(f"a {type(model).__name__} where an EmbeddedModel is wanted")
+    return models
+
+
+def _variants(given: Any) -> dict[str, dict[str, Variant]]:
+    return {
+        kind: {name: _variant(name, each) for name, each in dict(names).items()} for kind, names in dict(given).items()
+    }
+
+
+def _variant(name: Any, given: Any) -> Variant:
+    if not isinstance(name, str) or not isinstance(given, str | Variant):
+        raise TypeError(f'{name!r:.40}: {given!r:.40} where a name and a Variant or "module:function" are wanted')
+    return as_variant(given)
+
+
+def _texts(given: Any) -> dict[str, str]:
+    texts = dict(given)
+    for name, target in texts.items():
+        if not isinstance(name, str) or not isinstance(target, str):
+            raise TypeError(f'{name!r:.40}: {target!r:.40} where a name and "module:name" are wanted')
+    return texts
+
+
+def _near_function(module: ModuleType) -> str:
+    for name, value in vars(module).items():
+        if callable(value) and (hint := near_match(name, HOOK_NAMES)):
+            return f" {name}() is not marked, or misspelt.{hint}"
+    return ""

@@ -1,0 +1,60 @@
+"""Looking at plugins in processes that may be killed: what hangs, crashes or exits at import harms nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from importlib import metadata
+
+from grpo_core.errors import PluginError
+from grpo_core.killable import KillablePool, Outcome
+from grpo_core.plugins.facts import PluginFacts
+from grpo_core.plugins.loading import GROUP, LoadedPlugin
+
+AT_ONCE = 4
+"""Plugins looked at together: each is mostly an import."""
+
+
+def probe(asked: Mapping[str, tuple[metadata.EntryPoint, str]], timeout_s: float) -> dict[str, PluginFacts]:
+    """Import plugins elsewhere and say what each gives.
+
+    Args:
+        asked: Plugin -> (its entry point, how messages name it).
+        timeout_s: For each.
+    """
+    workers = min(len(asked), AT_ONCE)
+    with KillablePool("grpo_core.plugins.probe:make", workers=workers, memory_mib=None, name="plugins") as pool:
+        looking = {
+            name: pool.submit(json.dumps([point.name, point.value, who]).encode(), timeout_s)
+            for name, (point, who) in asked.items()
+        }
+        return {name: _found(looking[name].result(), who, timeout_s) for name, (_, who) in asked.items()}
+
+
+def _found(outcome: Outcome, who: str, timeout_s: float) -> PluginFacts:
+    match outcome.status:
+        case "ok":
+            return PluginFacts.from_json(json.loads(outcome.value))
+        case "timeout":
+            reason = f"it takes longer than {timeout_s:g} s and was ended"
+        case "crashed":
+            reason = f"it ends the process that imports it ({outcome.why})"
+        case "error":  # what only an interruption raises, and a user's own would look the same
+            reason = outcome.why
+        case _:
+            return PluginFacts(error=f"{who} could not be looked at: {outcome.why}")
+    return PluginFacts(error=f"{who} failed to load: {reason}", is_dangerous=True)
+
+
+def make() -> Callable[[bytes], bytes]:
+    """The handler of a worker: [plugin, entry point's value, how messages name it] -> its facts."""
+    return _facts
+
+
+def _facts(payload: bytes) -> bytes:
+    name, value, who = json.loads(payload)
+    try:
+        facts = LoadedPlugin(metadata.EntryPoint(name, value, GROUP), who).facts()
+    except PluginError as error:
+        facts = PluginFacts(error=str(error))
+    return json.dumps(facts.to_json()).encode()

@@ -1,0 +1,3 @@
+"""A plugin that interrupts the process that imports it."""
+
+raise KeyboardInterrupt

@@ -1,0 +1,178 @@
+"""What a long run leaves behind: `python tests/soak.py programs|completions COUNT` prints it as JSON.
+
+The descriptors, processes, mounts and resident memory of this process and all that it started are taken before the
+first item, after a tenth of them, at the end, and once everything is closed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import runpy
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from grpo_core import Scorer, load_task
+from grpo_tasks_code.sandbox import Sandbox
+
+CORPUS = Path(__file__).parents[1] / "packages/grpo-tasks-code/tests/sandbox_corpus"
+SETTLE_S = 20.0
+"""How long processes that were killed may take to be gone, and a spare to come."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What this process holds, with what it started.
+
+    Attributes:
+        descriptors: Open ones of this process.
+        processes: Those that it started, and what these started.
+        mounts: In its namespace.
+        rss_mib: Resident memory of all.
+    """
+
+    descriptors: int
+    processes: int
+    mounts: int
+    rss_mib: float
+
+    @classmethod
+    def now(cls) -> State:
+        me = psutil.Process()
+        started, rss = me.children(recursive=True), me.memory_info().rss
+        for process in started:
+            with suppress(psutil.NoSuchProcess):
+                rss += process.memory_info().rss
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").count("\n")
+        return cls(me.num_fds(), len(started), mounts, rss / (1 << 20))
+
+
+def settled() -> State:
+    """The state once nothing comes or goes any more."""
+    give_up, state, since = time.monotonic() + SETTLE_S, State.now(), time.monotonic()
+    while time.monotonic() < give_up and time.monotonic() - since < 2.0:
+        time.sleep(0.1)
+        now = State.now()
+        if (now.processes, now.descriptors) != (state.processes, state.descriptors):
+            since = time.monotonic()
+        state = now
+    return state
+
+
+def soak(count: int, items: Callable[[int, int], Counter[str]], close: Callable[[], None], first: State) -> None:
+    """Work through the items and print the states."""
+    outcomes = items(0, count // 10)
+    early = settled()
+    outcomes += items(count // 10, count)
+    late = settled()
+    close()
+    states = {"first": first, "early": early, "late": late, "closed": settled()}
+    report = {"count": count, "outcomes": outcomes, **{name: asdict(state) for name, state in states.items()}}
+    print(json.dumps(report))
+
+
+def programs(count: int) -> None:
+    """Programs of the corpus: nine ordinary ones for one attack, some of each against tests."""
+    corpus: dict[str, Any] = runpy.run_path(str(CORPUS / "run.py"))
+    corpus["isolate"]()  # from here on an attack that succeeds harms nobody
+    ordinary = list(corpus["load"]("programs").values())
+    attacks = list(corpus["load"]("attacks_files", "attacks_processes", "attacks_kernel", "attacks_resources").values())
+    hacks = [entry for entry in corpus["load"]("hacks").values() if "tests" not in entry]
+    first, workers = State.now(), os.cpu_count() or 1
+    sandbox = Sandbox(workers=workers)
+
+    def run(index: int) -> str:
+        choice = random.Random(index)
+        if choice.random() < 0.05:
+            entry = choice.choice(hacks)
+            result = sandbox.run_tests(entry["code"], corpus["ANSWER_TESTS"], 0.6, setup=entry.get("setup", ""))
+            return f"tests: {result.execution.status}"
+        entry = choice.choice(attacks if choice.random() < 0.1 else ordinary)
+        timeout_s = 0.3 if "while True" in entry["code"] else 10.0
+        return sandbox.run(entry["code"], entry.get("stdin", ""), timeout_s, memory_mib=256).status
+
+    def items(begin: int, end: int) -> Counter[str]:
+        with ThreadPoolExecutor(workers) as threads:
+            outcomes = Counter(threads.map(run, range(begin, end)))
+            # A server that was lost is replaced when it is needed: need them all, so that states can be compared.
+            list(threads.map(lambda _: sandbox.run("import time; time.sleep(1)"), range(workers)))
+            list(threads.map(lambda _: sandbox.run_tests(SLOW, corpus["ANSWER_TESTS"]), range(workers)))
+        return outcomes
+
+    soak(count, items, sandbox.close, first)
+
+
+SLOW = "import time\ndef answer(n):\n    time.sleep(0.5)\n    return 2 * n + 1"
+QUESTION = {"question": "What is 12 * 100?", "answer": "It is 12*100=<<12*100=1200>>1,200.\n#### 1,200"}
+SPECS = (
+    *("math.echo", "math.arithmetic", "math.word_problem", "math.countdown", "math.scheduling", "math.ladder?size=80"),
+    *("code.execution?timeout_s=0.5", "code.computed?timeout_s=0.5", "code.output_prediction"),
+)
+HOSTILE = (
+    "",
+    "\x00",
+    "\ud800",
+    "nan",
+    "(" * 10_000,
+    "1+" * 10_000,
+    "9" * 100_000,
+    " " * 1_000_000 + "4",
+    "x" * ((1 << 20) + 1),
+    r"\boxed{10^{10^{10}}}",
+    r"\boxed{" + "{" * 5_000 + "}" * 5_000 + "}",
+    r"\boxed{(((((1+1)^{99})!)^{99})!)^{99}}",
+    r"\boxed{\frac{1}{\frac{1}{\frac{1}{x}}}+\sin(x)^{12345}}",
+    "<schedule>" * 10_000,
+    "```python\nwhile True: pass\n```",
+    "```python\nbytearray(10**12)\n```",
+    "```python\nimport os\nos.fork()\n```",
+    "```python\nprint('x' * 10**8)\n```",
+    "```python\n" + "(" * 3_000 + "\n```",
+)
+
+
+def completions(count: int) -> None:
+    """Golds, other rows' golds and hostile text, through a Scorer for each task."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = Path(folder) / "rows.jsonl"
+        rows.write_text(json.dumps(QUESTION) + "\n", encoding="utf-8")
+        tasks = [load_task(spec) for spec in (*SPECS, f"math.gsm8k?path={rows}")]
+        held = [task.rows()[:64] for task in tasks]
+        first = State.now()
+        stack = ExitStack()
+        scorers = [stack.enter_context(Scorer(task, workers=1, timeout_s=3.0)) for task in tasks]
+        for scorer in scorers:
+            scorer.warm()
+
+        def items(begin: int, end: int) -> Counter[str]:
+            outcomes: Counter[str] = Counter()
+            batches: dict[int, list[tuple[str, Any]]] = {}
+            for index in range(begin, end):
+                choice = random.Random(index)
+                which = choice.randrange(len(tasks))
+                row, other = choice.choice(held[which]), choice.choice(held[which])
+                text = choice.choice([row.gold or "", other.gold or "", choice.choice(HOSTILE)])
+                batches.setdefault(which, []).append((text + " " * choice.randrange(3), row))
+            for which, batch in batches.items():
+                for score in scorers[which].score([text for text, _ in batch], [row for _, row in batch]):
+                    outcomes[score.fault or ("solved" if score.solved else "wrong")] += 1
+            for scorer, rows in zip(scorers, held, strict=True):  # what a worker starts for itself is there again
+                scorer.score([rows[0].gold or ""], rows[:1])
+            return outcomes
+
+        soak(count, items, stack.close, first)
+
+
+if __name__ == "__main__":
+    {"programs": programs, "completions": completions}[sys.argv[1]](int(sys.argv[2]))
