@@ -47,6 +47,8 @@ class Proxy:
     It has no comparison, no truth and no arithmetic, because those would be the program's to answer.
     """
 
+    __slots__ = ("__asker__", "__is_made__", "__kind__", "__target__")
+
     def __init__(self, asker: Asker, target: list[Any], kind: str, *, is_made: bool = False) -> None:
         for name, value in (("asker", asker), ("target", target), ("kind", kind), ("is_made", is_made)):
             object.__setattr__(self, f"__{name}__", value)
@@ -89,6 +91,27 @@ class Proxy:
         if isinstance(items, Proxy):
             self.__asker__.refuse(self, "a loop")
         return iter(items)
+
+    def __enter__(self) -> Any:
+        return self.__asker__.get(self, "__enter__")()
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        # It is not asked about an exception: it could swallow the test's assertion.
+        self.__asker__.get(self, "__exit__")(None, None, None)
+
+    def __copy__(self) -> Any:
+        return self.__asker__.call(Proxy(self.__asker__, ["library", "copy", "copy"], "function"), [self], {})
+
+    def __deepcopy__(self, memo: object) -> Any:
+        return self.__asker__.call(Proxy(self.__asker__, ["library", "copy", "deepcopy"], "function"), [self], {})
+
+
+def _asked(name: str) -> property:
+    return property(lambda self: self.__asker__.get(self, name))
+
+
+for _name in ("__doc__", "__module__"):  # every class has them, and the program's are meant
+    setattr(Proxy, _name, _asked(_name))
 
 
 def _refusal(operator: str) -> Any:
