@@ -6,12 +6,18 @@ import builtins
 import importlib
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NoReturn, Protocol
 
 EQUALITIES = frozenset({"equals", "equal", "eq", "is_equal", "isEqual"})
 """Methods that compare; no object of the program's is asked whether it is what it must be."""
 _PREDICATES = {
-    *(name for kind in (str, set) for name in dir(kind) if name.startswith(("is", "startswith", "endswith"))),
+    *(
+        name
+        for kind in (str, set, float, Decimal)
+        for name in dir(kind)
+        if name.startswith(("is", "startswith", "endswith"))
+    ),
     "count",
 }
 """Methods of plain data by which a test looks into it: what is returned in place of data is not asked either."""
