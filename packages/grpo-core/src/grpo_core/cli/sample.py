@@ -29,13 +29,16 @@ def sample(task: str, count: int, as_json: bool) -> None:
     from grpo_core.binding import bind
     from grpo_core.cli.progress import Waiting
     from grpo_core.cli.text import err, print_json, print_out
+    from grpo_core.evaluation.overlap import own_choices
     from grpo_core.mixture import task_labels
     from grpo_core.task_conditions import condition_choices
     from grpo_core.taskspec import parse_task_specs
 
     tasks = [bind(spec) for spec in parse_task_specs(task)]
     with Waiting(err()) as progress:
-        progress.on_choices(condition_choices(dict(zip(task_labels(tasks), tasks, strict=True))))
+        labelled = dict(zip(task_labels(tasks), tasks, strict=True))
+        overlaps = [choice for label, each in labelled.items() for choice in own_choices(label, each)]
+        progress.on_choices([*condition_choices(labelled), *overlaps])
     looked_at = [entry for bound in tasks for entry in _look(bound, count)]
     if as_json:
         print_json(looked_at)

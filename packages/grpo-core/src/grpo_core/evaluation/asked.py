@@ -9,7 +9,7 @@ from typing import Any
 
 from grpo_core.binding import BoundTask, bind
 from grpo_core.callbacks import Callback, Choice
-from grpo_core.config import ScoringConfig
+from grpo_core.config import LoraConfig, ScoringConfig
 from grpo_core.engines.native import MAX_BATCH_TOKENS
 from grpo_core.engines.openai import OpenAIEngine
 from grpo_core.episodes import game_opponent, needs_opponent
@@ -34,19 +34,21 @@ from grpo_core.taskspec import parse_task_specs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """How a model and the scorers are set up; nothing of it changes a number.
+    """How a model and the scorers are set up.
 
     Attributes:
         device: Where the model runs.
         precision: In which floating-point type.
         max_batch_tokens: Tokens held at once on a CPU.
         scoring: Of the workers.
+        lora: How the base is quantized, where the run's was.
     """
 
     device: str = "auto"
     precision: str = "auto"
     max_batch_tokens: int = MAX_BATCH_TOKENS
     scoring: ScoringConfig | None = field(default=None)
+    lora: LoraConfig | None = None
 
     def scorer(self, task: BoundTask) -> Scorer:
         """The workers of a task."""
@@ -116,7 +118,7 @@ def evaluate_model(
     from grpo_core.engines.native import NativeEngine
     from grpo_core.policy.load import load_policy
 
-    policy = load_policy(model, adapter=adapter, device=loading.device, precision=loading.precision)
+    policy = load_policy(model, adapter=adapter, lora=loading.lora, device=loading.device, precision=loading.precision)
     choices = [
         choice
         for label, asked in tasks.items()

@@ -132,6 +132,7 @@ def training_info(trainer: Trainer) -> dict[str, Any]:
             "local_rank": trainer.world.local_rank,
         },
         "hardware": hardware(trainer.policy.device),
+        "precision": trainer.policy.precision_name,
         "versions": versions(tasks_of(trainer.setup).values()),
         "conditions": conditions_of(trainer.setup),
     }

@@ -418,6 +418,8 @@ class Trainer:
         for label, results in self.evaluator.results.items():
             held = self.setup.held_out[label].task
             entry = tasks.setdefault(label, {"identity": held.identity, "conditions": dict(held.conditions)})
+            if (overlap := self.setup.held_out[label].overlap) is not None:
+                entry["also_trained"] = overlap.as_json()
             entry |= {phase: result for phase, result in results.items() if phase != "interval"}
         return {
             "tasks": tasks,
