@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -94,6 +94,16 @@ def test_a_task_without_a_split_is_not_compared_with_itself() -> None:
     one = task([("the only prompt", None)], exempt={"split": "there is one prompt"})
     assert TrainedProblems([one]).overlap(one, one.rows()) is None
     assert own_overlap(one) is None
+
+
+def test_a_task_without_training_rows_has_nothing_to_compare() -> None:
+    class TestSet(Config):
+        split: Literal["test"] = "test"  # type: ignore[assignment]
+
+    rows = [Problem(id="1", text="a")]
+    made = Task("one", lambda config: rows, lambda row: row.text, lambda text, row: text, (right,), config=TestSet,
+                row=Problem)  # fmt: skip
+    assert own_overlap(BoundTask(made, "t.one", TestSet(), TaskSpec("t.one"))) is None
 
 
 def test_some_are_counted_and_named() -> None:

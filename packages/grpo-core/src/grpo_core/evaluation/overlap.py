@@ -83,10 +83,9 @@ class TrainedProblems:
 
 def own_overlap(task: BoundTask) -> Overlap | None:
     """The test rows of a task that are among its training rows; None where it has not both, or they cannot be read."""
-    if task.config.split != "train":
-        task = task.with_options(split="train")
     try:
-        task.rows()
+        if task.config.split != "train":
+            task = task.with_options(split="train")
         held = held_out(task, size=None, split="test")
         return TrainedProblems([task]).overlap(held, held.rows())
     except UserError:  # no such split, no file, no network: the task says so itself where its rows are asked for
