@@ -83,6 +83,21 @@ def test_another_task_with_the_same_prompts() -> None:
     assert shared(task([("a", "1")]), task([("a", "1"), ("b", "1")], "t.two")) == {"t.two0": "t.one0"}
 
 
+def test_a_prompt_that_many_problems_share_does_not_name_one() -> None:
+    def guess(numbers: range) -> BoundTask:
+        rows = [Problem(id=f"{number}", text=str(number)) for number in numbers]
+        made = Task("guess", lambda config: rows, lambda row: "Guess: ", lambda text, row: text, (right,),
+                    config=Config, row=Problem)  # fmt: skip
+        return BoundTask(made, "t.guess", Config(), TaskSpec("t.guess"))
+
+    assert shared(guess(range(5)), guess(range(5, 9))) == {}
+    assert shared(guess(range(5)), guess(range(4, 9))) == {"4": "4"}
+
+
+def test_a_problem_that_is_trained_on_twice_is_found() -> None:
+    assert shared(task([("a", "1"), ("a", "1")]), task([("a", "1")])) == {"t.one0": "t.one0"}
+
+
 def test_several_trained_tasks() -> None:
     problems = TrainedProblems([task([("a", None)]), task([("b", None)], "t.two")])
     held = task([("a", None), ("b", None), ("c", None)], "t.three")

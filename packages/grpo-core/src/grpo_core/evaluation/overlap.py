@@ -45,7 +45,8 @@ class TrainedProblems:
 
     Two rows are the same problem if their prompts are equal but for Unicode composition and line ends; and also if they
     are equal but for whitespace and case, where their golds are equal or neither has one; without a gold, case counts.
-    Prompts of one task are compared under the options of the training, so that another template hides nothing.
+    Prompts of one task are compared under the options of the training, so that another template hides nothing. Where
+    training rows with different fields share a prompt, as where a number is to be guessed, the fields have to be equal.
 
     Args:
         tasks: On their training rows. Those whose episodes all begin alike, or which say that they have no split of
@@ -54,7 +55,7 @@ class TrainedProblems:
 
     def __init__(self, tasks: Sequence[BoundTask]) -> None:
         self._tasks = tasks
-        self._rows: list[dict[bytes, str] | None] = [None] * len(tasks)
+        self._known: list[dict[bytes, Row | dict[str, Row]] | None] = [None] * len(tasks)
 
     def overlap(self, held: BoundTask, rows: Sequence[Row]) -> Overlap | None:
         """The held-out rows among them; None where there is nothing to compare.
@@ -70,14 +71,16 @@ class TrainedProblems:
             if trained.task.game is not None or held.task.game is not None or (is_same and "split" in held.task.exempt):
                 continue
             compared = True
-            known = self._rows[place]
+            known = self._known[place]
             if known is None:
-                known = self._rows[place] = {key: row.id for row in trained.rows() for key in _keys(trained, row)}
+                known = self._known[place] = _by_problem(trained)
             asking = trained if is_same else held
             for row in rows:
-                found = next((known[key] for key in _keys(asking, row) if key in known), None)
-                if found is not None:
-                    pairs.setdefault(row.id, found)
+                for key in _keys(asking, row):
+                    found = known.get(key)
+                    same = found.get(_fields(row)) if isinstance(found, dict) else found
+                    if same is not None:
+                        pairs.setdefault(row.id, same.id)
         return Overlap(len(rows), pairs) if compared else None
 
 
@@ -117,6 +120,24 @@ def overlap_choices(label: str, held: BoundTask, overlap: Overlap | None) -> lis
 
 def _choice(label: str, overlap: Overlap) -> Choice:
     return Choice("held-out", f"{label}: not disjoint", f"{overlap}; what they show is memory")
+
+
+def _by_problem(task: BoundTask) -> dict[bytes, Row | dict[str, Row]]:
+    """A task's rows by each of their keys: the first one, or all by their fields where these differ."""
+    known: dict[bytes, Row | dict[str, Row]] = {}
+    for row in task.rows():
+        for key in _keys(task, row):
+            found = known.setdefault(key, row)
+            if isinstance(found, dict):
+                found.setdefault(_fields(row), row)
+            elif found is not row and _fields(found) != _fields(row):
+                known[key] = {_fields(found): found, _fields(row): row}
+    return known
+
+
+def _fields(row: Row) -> str:
+    """What a row holds beside its name."""
+    return row.model_dump_json(exclude={"id", "difficulty"})
 
 
 def _keys(task: BoundTask, row: Row) -> Iterator[bytes]:
