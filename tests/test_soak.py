@@ -30,6 +30,10 @@ def test_a_soak_leaves_nothing_behind(kind: str) -> None:
         assert late[held] == early[held], (held, report)
         assert closed[held] <= first[held] + (held == "descriptors"), (held, report)
     assert late["rss_mib"] <= MOST_GROWTH * early["rss_mib"], report
-    # The sandbox never fails, and no completion abstains: our tasks call what takes too long, or is too long, wrong.
-    abstained = {"sandbox_error"} if kind == "programs" else {"timeout", "reward", "infrastructure"}
-    assert not abstained & report["outcomes"].keys(), report
+    # Our tasks call what takes too long, or is too long, wrong. A program that a busy machine starves abstains.
+    abstained = sum(
+        report["outcomes"].get(name, 0) for name in ("timeout", "reward", "infrastructure", "sandbox_error")
+    )
+    if kind == "programs":
+        abstained -= report["outcomes"].get("timeout", 0)
+    assert abstained <= (COUNT / 100 if kind == "programs" else 0), report

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from typing import Any, Literal
 
 from grpo_core.checkpoints import CheckpointStore
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig, to_yaml
 
 TASKS = """
-from grpo_core import Invalid, Row, Task, reward
+from grpo_core import EvaluationDefaults, Invalid, Row, Task, reward
 
 class Letter(Row):
     letter: str
@@ -38,6 +40,9 @@ def graded(answer):
 
 letters = Task("letters", load, prompt, validate, (right,), max_completion_length=4, default_model="tiny")
 again = Task("again", load, prompt, validate, (right,), max_completion_length=4, default_model="tiny")
+wishful = Task("wishful", load, prompt, validate, (right,), max_completion_length=4, default_model="tiny",
+               evaluation=lambda config: EvaluationDefaults(size=3, split="validation", num_completions=2,
+                                                            temperature=0.5))
 several = Task("several", load, prompt, validate, (graded,), max_completion_length=4, default_model="tiny")
 """
 
@@ -66,10 +71,12 @@ for label, folder in job["folders"].items():
         writer.writerow(["row", "solved_rate", "reward"])
         for letter in "qrstuvwx":
             writer.writerow([letter, share, share])
-    deciding = {name: value for name, value in job["settings"].items() if name not in ("batch_size", "surprisal")}
-    summary = {"solved_rate": share, "ci_low": 0.0, "ci_high": 1.0, "n": 8, "completions_per_row": 8}
+    settings = job["settings"][label]
+    deciding = {name: value for name, value in settings.items() if name not in ("batch_size", "surprisal")}
+    summary = {"solved_rate": share, "ci_low": 0.0, "ci_high": 1.0, "n": 8, "completions_per_row": settings["n"]}
     meta = dict(run=job["run"], step=step, model=job["model"], adapter=job["adapter"], task=job["tasks"][label],
                 identity=json.loads(os.environ["FAKE_IDENTITIES"])[label], settings=deciding, summary=summary,
+                steps_done=job["steps_done"], precision=job["loading"]["precision"],
                 timing=dict(seconds=1.0, samples_per_s=64.0, tokens_per_s=128.0, peak_memory_mib=1.0), version=1)
     with open(folder + "/run_meta.json", "w") as file:
         json.dump(meta, file)
@@ -91,13 +98,19 @@ def make_run(folder: Path, steps: tuple[int, ...] = (2, 10), *, final: bool = Tr
     )
     (folder / "tasks.py").write_text(TASKS)
     (run / "config.yaml").write_text(to_yaml(config))
-    store = CheckpointStore(run)
     for step in (*steps, *(("final",) if final else ())):
-        with store.writing(step) as checkpoint:
-            (checkpoint / "model").mkdir()
-            name = "adapter_config.json" if adapter else "config.json"
-            (checkpoint / "model" / name).write_text("{}")
+        write_checkpoint(run, step, adapter=adapter)
     return run
+
+
+def write_checkpoint(run: Path, which: int | Literal["final"], *, adapter: bool = False, **info: Any) -> None:
+    """Write an empty checkpoint in place of one that is there; `info` is its training_info.json."""
+    with CheckpointStore(run).writing(which) as checkpoint:
+        (checkpoint / "model").mkdir()
+        name = "adapter_config.json" if adapter else "config.json"
+        (checkpoint / "model" / name).write_text("{}")
+        if info:
+            (checkpoint / "training_info.json").write_text(json.dumps(info))
 
 
 def fake_worker(folder: Path) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ class Case:
     tied: bool = False
     autocast: torch.dtype | None = None
     advantages: tuple[float, ...] | None = None
+    scale: float | None = None
 
 
 CASES = {
@@ -52,6 +53,7 @@ CASES = {
     "probes": Case({"gns_probe_steps": 1, "gns_probe_prompts": 2, "entropy_probe_steps": 1}),
     "bfloat16": Case(autocast=torch.bfloat16),
     "float16": Case(autocast=torch.float16),
+    "float16 that overflows": Case(autocast=torch.float16, scale=2.0**60),
 }
 
 
@@ -99,10 +101,14 @@ def batch_of(case: Case) -> TrainBatch:
 def updated(policy: Policy, case: Case, world: World) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
     """Metrics of a few updates; weights and optimizer after them."""
     updater = Updater(policy, trainer_of(case), STEPS, world=world)
+    if case.scale is not None:
+        updater.scaler.load_state_dict({**updater.scaler.state_dict(), "scale": case.scale})
     metrics = []
     for _ in range(STEPS):
         taken = updater.update(updater.passes.freeze(batch_of(case)))
         metrics.append({name: value for name, value in taken.items() if name != "update_s"})
+    scales = set(world.gather(str(updater.scaler.get_scale()).encode()))
+    assert len(scales) == 1, f"ranks scale differently: {scales}"
     state = {f"model.{name}": tensor for name, tensor in gathered_state(policy.model).items()}
     if policy.value_head is not None:
         state |= {f"value.{name}": tensor for name, tensor in gathered_state(policy.value_head).items()}

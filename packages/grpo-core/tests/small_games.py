@@ -78,5 +78,14 @@ def hint(text: str, row: Guess, turn: int) -> str | None:
     return None if answer == row.secret else f"\n{turn}: {'higher' if row.secret > answer else 'lower'}:"
 
 
-GUESS = Task("guess", guesses, lambda row: "guess:", guessed, [right], respond=hint, max_turns=3)
+GUESS = Task(
+    "guess",
+    guesses,
+    lambda row: "guess:",
+    guessed,
+    [right],
+    respond=hint,
+    max_turns=3,
+    exempt={"split": "there are ten digits"},
+)
 """Guess a digit, three times, with hints."""

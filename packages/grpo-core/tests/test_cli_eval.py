@@ -193,15 +193,22 @@ def test_a_run(run: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "+0.00" in lines[2]
     assert f"saved     eval_runs/{run.name}_tasks.letters" in captured.err
     assert "10        tasks.letters   solved 0.50 [0.00, 1.00]   +0.00 over base" in captured.err
-    settings = jobs(home)[0]["settings"]
-    assert (settings["n"], settings["temperature"], settings["batch_size"], settings["size"]) == (8, 0.7, 32, 8)
+    (settings,) = jobs(home)[0]["settings"].values()
+    assert (settings["n"], settings["temperature"], settings["batch_size"], settings["size"]) == (1, 0.0, None, 8)
+
+
+def test_several_completions_of_a_run_are_sampled(run: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(["eval", "--run", str(run), "--steps", "2", "--no-base", "--n", "4"]) == 0
+    assert jobs(home)[0]["settings"]["tasks.letters"]["temperature"] == 0.7
+    assert entry.main(["eval", "--run", str(run), "--steps", "2", "--n", "4", "--temperature", "0"]) == 2
+    assert "eval.n=4 at temperature 0" in capsys.readouterr().err
 
 
 def test_what_is_said_now_stands_above_the_runs_own(run: Path, home: Path) -> None:
     options = "--n 4 --temperature 1.0 --batch-size 5 --subset-frac 0.5 --no-base --eval-dir out eval.surprisal=false"
     assert entry.main(["eval", "--run", str(run), "--steps", "2", *options.split()]) == 0
     (job,) = jobs(home)
-    assert job["settings"] == {
+    assert job["settings"]["tasks.letters"] == {
         "size": 8, "split": "test", "subset_frac": 0.5, "n": 4, "temperature": 1.0, "top_p": 1.0,
         "max_completion_length": 8, "seed": 5, "batch_size": 5, "surprisal": False,
     }  # fmt: skip

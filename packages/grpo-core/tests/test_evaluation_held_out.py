@@ -172,7 +172,7 @@ def test_rows_that_are_trained_on_are_told(tmp_path: Path, resources: ExitStack)
     assert Lab(tmp_path, resources, size=8).choices == []
     (choice,) = Lab(tmp_path, resources, size=8, split="train").choices
     assert choice.what == "held-out"
-    assert "8 of 8 held-out prompts are also trained on" in choice.why
+    assert "8 of 8 held-out rows are trained on" in choice.why
 
 
 def test_fewer_rows_than_asked_are_told(tmp_path: Path, resources: ExitStack) -> None:

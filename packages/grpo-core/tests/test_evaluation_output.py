@@ -71,7 +71,7 @@ def write(folder: Path, found: Evaluation, step: str = "step_1") -> Path:
 
 
 def wanted(**changed: Any) -> dict[str, Any]:
-    own = {"task": "t.t?split=test", "identity": "abc", "conditions": {}, "model": "m"}
+    own = {"task": "t.t?split=test", "identity": "abc", "conditions": {}, "model": "m", "precision": "float32"}
     return {**SETTINGS.deciding(), **own, **changed}
 
 

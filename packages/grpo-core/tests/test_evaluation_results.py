@@ -115,7 +115,10 @@ def test_surprisal_is_over_completions_with_its_interval() -> None:
     assert found["surprisal"]["mean"] == 2
     assert found["surprisal"]["max"] == 4
     assert found["entropy"]["mean"] == 4
-    assert found["entropy"]["ci_low"] <= 4 <= found["entropy"]["ci_high"]
+    assert found["entropy"]["ci_low"] is None, "both rows have the same mean: nothing says how far others are from it"
+    other = [certain(1), certain(3), certain(2), certain(3)]
+    found = evaluation([score(True)] * 4, n=2, certainty=other).summary()
+    assert found["entropy"]["ci_low"] == 4 < found["entropy"]["mean"] == 4.5 < found["entropy"]["ci_high"] == 5
     assert "surprisal" not in evaluation([score(True)], n=1).summary()
 
 
@@ -152,7 +155,10 @@ def test_paired_delta_by_hand() -> None:
     assert found["delta_n"] == 3
     assert found["delta_ci_low"] <= found["delta"] <= found["delta_ci_high"]
     assert found["reward_delta"] == pytest.approx(1 / 6)
-    assert before.paired_delta(before)["delta"] == 0
+    same = before.paired_delta(before)
+    assert (same["delta"], same["reward_delta"]) == (0, 0)
+    assert same["delta_ci_low"] < -0.5 and same["delta_ci_high"] > 0.5, "three rows: never [0, 0]"
+    assert same["reward_delta_ci_low"] is same["reward_delta_ci_high"] is None, "a reward has no scale to go by"
 
 
 def test_pairs_go_by_row_and_leave_out_what_was_not_scored() -> None:

@@ -11,14 +11,17 @@ from typing import Any
 
 import pytest
 import yaml
-from evaluation_runs import fake_worker, make_run
+from evaluation_runs import fake_worker, make_run, write_checkpoint
 
 from grpo_core.callbacks import Callback
+from grpo_core.checkpoints import evaluation_dir
+from grpo_core.config import EvalConfig, LoraConfig, RunConfig, TrainerConfig, load_config, to_yaml
 from grpo_core.errors import UserError
 from grpo_core.evaluation.runs import RunEvaluation, evaluate_run
 from grpo_core.plugins.tasks import load_task
+from grpo_core.training.trainer import train
 
-SAMPLING = "temp0.7_p1.0_r8"
+SAMPLING = "temp0.0_p1.0_r1"
 
 
 class Watch(Callback):
@@ -48,6 +51,12 @@ class Lab:
         self.name = f"{self.run.name}_tasks.letters"
         monkeypatch.setenv("FAKE_LOG", str(self.log))
         self.identities({})
+
+    def reconfigure(self, leave_out: frozenset[str] = frozenset(), **changed: Any) -> None:
+        """Change the run's configuration."""
+        file = self.run / "config.yaml"
+        config = load_config({}, config_file=file, environ={}, dotenv_path=None).config
+        file.write_text(to_yaml(config.model_copy(update=changed), leave_out=leave_out))
 
     def identities(self, changed: Mapping[str, str]) -> None:
         own = {
@@ -90,16 +99,18 @@ def test_every_checkpoint_in_order_with_the_control_first(lab: Lab) -> None:
         "tiny", *(str(lab.run / "training_state" / f"step_{step}" / "model") for step in (2, 10, "final"))
     ]  # fmt: skip
     assert all(job["adapter"] is None for job in jobs)
-    assert jobs[0]["settings"] == {
-        "size": 8, "split": "test", "subset_frac": None, "n": 8, "temperature": 0.7, "top_p": 1.0,
-        "max_completion_length": 8, "seed": 5, "batch_size": 32, "surprisal": True,
-    }  # fmt: skip
+    assert jobs[0]["settings"]["tasks.letters"] == {
+        "size": 8, "split": "test", "subset_frac": None, "n": 1, "temperature": 0.0, "top_p": 1.0,
+        "max_completion_length": 8, "seed": 5, "batch_size": None, "surprisal": True,
+    }, "as the run's own evaluation"  # fmt: skip
     assert watch.results == [("base", "base"), ("interval", "step_2"), ("interval", "step_10"), ("final", "step_final")]
     assert watch.progress[0] == "base: evaluating letters 1/2"
     (results,) = found.results.values()
     assert list(results) == ["base", "step_2", "step_10", "step_final"]
     assert results["step_10"]["delta"] == 0.5, "0.75 over the base's 0.25 on every row"
-    assert (results["step_10"]["delta_ci_low"], results["step_10"]["delta_n"]) == (0.5, 8)
+    # Of rows that all differ by 0.5 nothing can be resampled; Tango's interval with 4 gained of 8 is [0.01, 0.78].
+    assert results["step_10"]["delta_ci_low"] == pytest.approx(0.0134, abs=1e-4)
+    assert results["step_10"]["delta_n"] == 8
     assert "delta" not in results["base"]
     assert (found.failures, found.kept, found.has_any) == ({}, [], True)
 
@@ -114,7 +125,7 @@ def test_the_files(lab: Lab) -> None:
     assert [line["step"] for line in lab.consolidated()] == ["base", "2", "final"]
     assert lab.consolidated()[1]["delta"] == "0.0"
     config = yaml.safe_load((folder / "eval_config.yaml").read_text())
-    assert (config["n"], config["temperature"], config["base"]) == (8, 0.7, "tiny")
+    assert (config["n"], config["temperature"], config["base"]) == (1, 0.0, "tiny")
     summary = json.loads((folder / "summary.json").read_text())
     entry = summary["tasks"]["tasks.letters"]
     assert entry["base"]["solved_rate"] == entry["final"]["solved_rate"] == 0.5
@@ -178,7 +189,7 @@ def test_results_of_another_evaluation_are_not_taken_for_it(lab: Lab) -> None:
 
     settings = EvaluationSettings(size=8, n=8, temperature=0.7, max_completion_length=8, seed=5)
     lab.evaluate("2", settings=settings)
-    lab.jobs()
+    assert lab.jobs()[0]["settings"]["tasks.letters"]["n"] == 8
     with pytest.raises(UserError, match=r"seed=5 there, 6 here.*--overwrite"):
         lab.evaluate("2", settings=replace(settings, seed=6))
     assert lab.jobs() == [], "nothing is started, nothing overwritten"
@@ -217,6 +228,95 @@ def test_another_task_and_several(lab: Lab) -> None:
     assert list(jobs[1]["tasks"]) == ["tasks.letters", "tasks.again"]
     assert list(found.results) == ["tasks.letters", "tasks.again"]
     assert (lab.out / f"{lab.run.name}_tasks.again" / "consolidated_metrics.csv").is_file()
+
+
+def test_the_run_decides_how_it_is_evaluated(lab: Lab) -> None:
+    held = EvalConfig(
+        size=6, split="validation", subset_frac=0.5, n=3, temperature=0.9, top_p=0.8, max_completion_length=5,
+        batch_size=2, surprisal=False, at_start=False, at_end=False, task=f"{lab.folder}/tasks.py:again",
+    )  # fmt: skip
+    lab.reconfigure(eval=held, precision="float64", seed=9)
+    tasks = {"tasks.letters": "letters", "tasks.again": "again"}
+    lab.identities({label: load_task(f"{lab.folder}/tasks.py:{name}?split=validation&size=6").identity
+                    for label, name in tasks.items()})  # fmt: skip
+    lab.evaluate("2")
+    _, job = lab.jobs()
+    assert set(job["settings"]) == set(tasks), "also tasks that the run itself did not evaluate in the end"
+    assert job["settings"]["tasks.letters"] == {
+        "size": 6, "split": "validation", "subset_frac": 0.5, "n": 3, "temperature": 0.9, "top_p": 0.8,
+        "max_completion_length": 5, "seed": 9, "batch_size": 2, "surprisal": False,
+    }  # fmt: skip
+    assert job["loading"]["precision"] == "float64"
+
+
+def test_each_task_is_evaluated_as_it_wishes(lab: Lab) -> None:
+    wishes = frozenset({"eval.size", "eval.split", "eval.n", "eval.temperature"})  # a run leaves them open, too
+    lab.reconfigure(wishes, eval=EvalConfig(task=f"{lab.folder}/tasks.py:wishful"))
+    lab.identities({"tasks.wishful": load_task(f"{lab.folder}/tasks.py:wishful?split=validation&size=3").identity})
+    lab.evaluate("2")
+    settings = lab.jobs()[0]["settings"]
+    assert [(each["size"], each["split"], each["n"]) for each in settings.values()] == [
+        (512, "test", 1), (3, "validation", 2),
+    ]  # fmt: skip
+
+
+def test_auto_is_the_precision_that_the_run_had(lab: Lab) -> None:
+    lab.evaluate("2", with_base=False)
+    assert lab.jobs()[0]["loading"]["precision"] == "auto", "an older checkpoint doesn't say"
+    write_checkpoint(lab.run, 2, step=2, precision="bfloat16")
+    lab.evaluate("2", with_base=False, overwrite=True)
+    assert lab.jobs()[0]["loading"]["precision"] == "bfloat16"
+
+
+def test_a_quantized_base_is_the_control_of_a_run_that_trained_on_it(tmp_path: Path, monkeypatch: Any) -> None:
+    lab = Lab(tmp_path, monkeypatch, adapter=True)
+    lab.reconfigure(lora=LoraConfig(enabled=True, quantization="nf4", double_quantization=False))
+    lab.evaluate("10")
+    for job in lab.jobs():
+        assert (job["loading"]["lora"]["quantization"], job["loading"]["lora"]["enabled"]) == ("nf4", False)
+        assert job["loading"]["lora"]["double_quantization"] is False
+    other = lab.folder / "other"
+    other.mkdir()
+    (other / "config.json").write_text("{}")
+    lab.evaluate("10", base=str(other))
+    assert lab.jobs()[0]["loading"]["lora"] is None, "another control is what it is"
+
+
+def test_everything_of_a_run_lies_in_one_place(lab: Lab, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    lab.monkeypatch.chdir(elsewhere)
+    found = lab.evaluate("2", output_dir=None)
+    (folder,) = found.folders.values()
+    assert folder == tmp_path / "eval_runs" / lab.name, "beside the folder of the runs, wherever it is asked from"
+    assert evaluation_dir(lab.run) == tmp_path / "eval_runs"
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_results_of_another_run_of_that_name_are_not_taken(lab: Lab) -> None:
+    lab.evaluate("2")
+    twin = lab.folder / "other_runs" / lab.run.name
+    shutil.copytree(lab.run, twin, symlinks=True)
+    with pytest.raises(UserError, match=r"run='.*training_runs.*' there, '.*other_runs.*' here"):
+        evaluate_run(twin, steps="2", output_dir=lab.out, worker=fake_worker(lab.folder))
+
+
+def test_a_run_that_was_moved_keeps_its_results(lab: Lab) -> None:
+    lab.evaluate("2", with_base=False)
+    moved = lab.folder / "moved" / lab.run.name
+    moved.parent.mkdir()
+    lab.run.rename(moved)
+    found = evaluate_run(moved, steps="2", with_base=False, output_dir=lab.out, worker=fake_worker(lab.folder))
+    assert found.kept == ["step_2"]
+
+
+@pytest.mark.parametrize("changed", [{"step": 4}, {"step": 2, "precision": "float64"}])
+def test_results_of_an_earlier_end_or_another_precision_are_not_taken(lab: Lab, changed: dict[str, Any]) -> None:
+    write_checkpoint(lab.run, "final", step=2, precision="float32")
+    lab.evaluate("final", with_base=False)
+    write_checkpoint(lab.run, "final", **{"step": 2, "precision": "float32", **changed})
+    with pytest.raises(UserError, match=r"(steps_done=2 there, 4 here|precision='float32' there, 'float64' here)"):
+        lab.evaluate("final", with_base=False)
 
 
 def test_an_adapter_goes_on_the_runs_own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,9 +367,6 @@ def test_what_is_asked_for_and_not_there(lab: Lab) -> None:
 @pytest.mark.slow
 def test_a_real_checkpoint(tmp_path: Path) -> None:
     # The real worker: a full model and an adapter, saved by a real run of two steps.
-    from grpo_core import train
-    from grpo_core.config import EvalConfig, LoraConfig, RunConfig, TrainerConfig
-
     make_run(tmp_path)
     for lora in (False, True):
         config = RunConfig(
@@ -292,4 +389,29 @@ def test_a_real_checkpoint(tmp_path: Path) -> None:
         for result in results.values():
             assert result["n"] == 8
             assert result["timing"]["tokens_per_s"] > 0
-            assert {"pass@1", "pass@8", "surprisal", "entropy", "by_difficulty"} <= set(result)
+            assert {"surprisal", "entropy", "by_difficulty"} <= set(result)
+
+
+def test_what_a_run_has_evaluated_itself_is_kept_and_found_again(tmp_path: Path) -> None:
+    # The same rows, sampling and weights: evaluating them again, with the real worker, gives the numbers of the run.
+    make_run(tmp_path)
+    config = RunConfig(
+        task=f"{tmp_path}/tasks.py:letters",
+        model="tiny",
+        device="cpu",
+        output_dir=str(tmp_path / "runs"),
+        trainer=TrainerConfig(prompts_per_step=2, num_generations=2, max_completion_length=8, max_steps=1),
+        eval=EvalConfig(size=4),
+    )
+    made = train(config)
+    watch = Watch()
+    kept = evaluate_run(made.run_dir, callbacks=(watch,))
+    assert kept.kept == ["base", "step_final"], watch.said
+    again = evaluate_run(made.run_dir, overwrite=True)
+    assert again.failures == {}
+    (entry,) = made.summary["tasks"].values()
+    for found in (kept, again):
+        (results,) = found.results.values()
+        for step, phase in (("base", "base"), ("step_final", "final")):
+            mine = {name: value for name, value in results[step].items() if name not in ("timing", "identity")}
+            assert mine == {name: value for name, value in entry[phase].items() if name in mine}

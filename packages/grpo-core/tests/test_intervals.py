@@ -1,8 +1,10 @@
 import math
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
-from grpo_core.evaluation.intervals import bootstrap_mean, wilson
+from grpo_core.evaluation.intervals import bootstrap_mean, rate_difference, rate_over_rows, tango, wilson
 
 
 def test_wilson_of_known_counts() -> None:
@@ -37,6 +39,64 @@ def test_bootstrap_is_the_same_for_the_same_seed() -> None:
     assert bootstrap_mean(values, seed=3) == bootstrap_mean(values, seed=3)
 
 
-def test_bootstrap_of_equal_values_is_a_point() -> None:
+def test_bootstrap_of_equal_values_knows_no_interval() -> None:
     interval = bootstrap_mean([0.2, 0.2, 0.2])
-    assert interval.low == interval.value == interval.high
+    assert interval.value == pytest.approx(0.2)
+    assert math.isnan(interval.low) and math.isnan(interval.high)
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "n", "confidence", "low", "high"),
+    [
+        (9, 3, 32, 0.95, -0.027, 0.390),  # Tango 1998, table II
+        (0, 1, 44, 0.90, -0.096, 0.037),  # the same: no row gained
+        (16, 8, 86, 0.95, -0.020, 0.207),  # Agresti and Min 2005
+        (1, 7, 21, 0.95, -0.517, -0.026),  # Bentur et al. 2009, in Fagerland, Lydersen and Laake 2014
+    ],
+)
+def test_tangos_interval_as_published(
+    gained: int, lost: int, n: int, confidence: float, low: float, high: float
+) -> None:
+    interval = tango(gained, lost, n, confidence=confidence)
+    assert interval.value == pytest.approx((gained - lost) / n)
+    assert (interval.low, interval.high) == (pytest.approx(low, abs=5e-4), pytest.approx(high, abs=5e-4))
+
+
+def test_no_row_that_differs_is_not_certain() -> None:
+    # With no gain and no loss: ±z² / (n + z²), 3.8415 / 13.8415.
+    interval = rate_difference([0.0] * 10)
+    assert (interval.value, interval.n) == (0.0, 10)
+    assert (interval.low, interval.high) == (pytest.approx(-0.2775, abs=1e-4), pytest.approx(0.2775, abs=1e-4))
+
+
+def test_rows_that_all_differ_alike_are_not_certain() -> None:
+    for share in (0.5, -0.125, 1.0):
+        interval = rate_difference([share] * 6)
+        assert -1 <= interval.low <= interval.value <= interval.high <= 1
+        assert interval.high - interval.low > 0.1
+    assert rate_over_rows([0.5] * 6) == wilson(3, 6)
+
+
+def test_differences_of_several_completions_are_bootstrapped() -> None:
+    differences = [0.25, -0.5, 0.0, 0.75, math.nan]
+    assert rate_difference(differences, seed=3) == bootstrap_mean(differences, seed=3)
+    assert math.isnan(rate_difference([math.nan]).value)
+
+
+@given(st.integers(1, 60), st.floats(0, 1), st.floats(0, 1))
+def test_laws_of_tangos_interval(n: int, share: float, changed: float) -> None:
+    gained, lost = round(n * changed * share), round(n * changed * (1 - share))
+    assume(gained + lost <= n)
+    interval, mirrored = tango(gained, lost, n), tango(lost, gained, n)
+    assert -1 <= interval.low <= interval.value <= interval.high <= 1
+    assert interval.high - interval.low > 0
+    assert (mirrored.low, mirrored.high) == (pytest.approx(-interval.high), pytest.approx(-interval.low))
+    # McNemar's test without correction: 0 is inside if and only if (b - c)² / (b + c) does not exceed z².
+    statistic = (gained - lost) ** 2 / (gained + lost) if gained + lost else 0.0
+    assume(abs(statistic - 1.959964**2) > 1e-3)
+    assert (interval.low <= 0 <= interval.high) == (statistic <= 1.959964**2)
+
+
+def test_tango_refuses_more_changes_than_rows() -> None:
+    with pytest.raises(ValueError, match="3 gained and 3 lost of 5"):
+        tango(3, 3, 5)

@@ -180,3 +180,8 @@ def test_a_real_run_whose_completions_never_end_is_warned_of(tmp_path: Path, mon
 def test_equal_rewards_say_nothing_where_no_group_is_compared() -> None:
     alike = [{"frac_reward_zero_std": 0.9}] * 5
     assert warnings(alike) and not warnings(alike, baseline="role", scale_rewards="none")
+
+
+def test_a_loss_scale_that_is_being_found_is_no_alarm() -> None:
+    assert not warnings([{"skipped_updates": count, "loss_scale": 2.0**10} for count in range(1, 4)])
+    assert warnings([{"skipped_updates": count, "loss_scale": 1.0} for count in range(1, 4)])

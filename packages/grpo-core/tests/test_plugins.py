@@ -516,3 +516,15 @@ def test_a_worker_imports_the_plugin_of_its_task_alone(site: Path) -> None:
         (score,) = scorer.score(["yes"], [Row(id="1", gold="yes")])
 
     assert score.solved and not (site / "grpo_other.py.imported").exists()
+
+
+def test_a_worker_that_looks_for_a_model_goes_by_what_is_remembered(
+    site: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(site, "rhyme", OTHERS)
+    install(site, "other", TASKS)
+    host_of(site).facts()
+    monkeypatch.setenv("GRPO_KILLABLE_WORKER", "1")
+
+    assert host_of(site).model("small") is not None
+    assert "grpo_rhyme" in sys.modules and "grpo_other" not in sys.modules

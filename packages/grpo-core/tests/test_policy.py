@@ -67,6 +67,37 @@ def test_auto_precision_on_a_cpu_is_float32_and_says_why() -> None:
     assert choose_precision("float64", device)[:2] == (torch.float64, None)
 
 
+@pytest.mark.parametrize(
+    ("capability", "autocast"),
+    [
+        ((6, 1), torch.float16),
+        ((7, 0), torch.float16),  # V100
+        ((7, 5), torch.float16),  # T4
+        ((8, 0), torch.bfloat16),  # A100
+        ((8, 9), torch.bfloat16),
+        ((9, 0), torch.bfloat16),
+        ((12, 0), torch.bfloat16),
+    ],
+)
+def test_auto_precision_goes_by_compute_capability(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], autocast: torch.dtype
+) -> None:
+    # Every CUDA device says that it supports bfloat16: what it can't compute, torch emulates.
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *_, **__: True)
+    asked = []
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: asked.append(device) or capability)
+    weights, chosen, why = choose_precision("auto", torch.device("cuda", 1))
+    assert (weights, chosen) == (torch.float32, autocast)
+    assert asked == [torch.device("cuda", 1)], "the device that is used, not the first one"
+    assert f"compute capability {capability[0]}.{capability[1]}" in why
+    assert ("scaled loss" in why) == (autocast is torch.float16)
+
+
+def test_auto_precision_on_rocm_is_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert choose_precision("auto", torch.device("cuda"))[1] is torch.bfloat16
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the device")
 def test_a_device_that_is_not_there_is_refused() -> None:
     with pytest.raises(UserError, match=r"device=cuda: torch .* it has cpu"):

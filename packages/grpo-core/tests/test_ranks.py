@@ -191,7 +191,7 @@ def differences(together: Path) -> dict[str, Any]:
     return found
 
 
-LESS_EXACT = ("bfloat16", "float16")
+LESS_EXACT = ("bfloat16", "float16", "float16 that overflows")
 
 
 def test_sharded_updates_are_those_of_the_whole_model(differences: dict[str, Any]) -> None:
@@ -230,6 +230,13 @@ def test_mixed_precision_is_close(differences: dict[str, Any], precision: str, t
     case = differences[precision]  # the first step: later ones amplify rounding through Adam
     for name in ("loss", "grad_norm", "entropy"):
         assert case["sharded"][0][name] == pytest.approx(case["whole"][0][name], rel=tolerance), name
+
+
+def test_an_overflow_on_any_rank_is_skipped_on_all(differences: dict[str, Any]) -> None:
+    case = differences["float16 that overflows"]
+    for steps in (case["sharded"], case["whole"]):
+        assert [step["loss_scale"] for step in steps] == [2.0**60, 2.0**59]
+    assert max(case["weights"].values()) == 0.0, "no step was taken"
 
 
 @pytest.mark.slow  # in shards it is the last job of `together`

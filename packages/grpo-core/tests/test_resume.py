@@ -73,6 +73,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "a game": {"baseline": "role", "turn_gamma": 0.9, "num_iterations": 2},
     "a game against its start": {"baseline": "role"},
     "three turns": {"beta": 0.1},
+    "float16": {"num_iterations": 2},
 }  # fmt: skip
 
 GAMES = Path(small_games.__file__).resolve()
@@ -94,6 +95,7 @@ def config(folder: Path, out: Path, variant: str, **trainer: Any) -> RunConfig:
         model=str(folder / "model"),
         output_dir=str(out),
         device="cpu",
+        precision="float16" if variant == "float16" else "auto",
         trainer=TrainerConfig(**options),
         lora=LoraConfig(enabled=variant.startswith("LoRA"), r=2, dropout=0.2 if "dropout" in variant else 0.0),
         curriculum=CurriculumConfig(enabled=variant == "curriculum"),

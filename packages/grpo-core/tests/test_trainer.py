@@ -53,7 +53,8 @@ def unpredicted(answer, predictions):
 def many(config) -> Iterable[Letter]:
     for index in range(80):
         gold = "x" * (1 + 2 * (index % 4 == 3))
-        yield Letter(id=f"{config.split}{index}", letter="x", gold=gold, difficulty=1.0 + index % 2)
+        name = f"{config.split}{index}"
+        yield Letter(id=name, letter=name, gold=gold, difficulty=1.0 + index % 2)
 
 @reward(1.0)
 def always(text):

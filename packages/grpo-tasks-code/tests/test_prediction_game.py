@@ -11,8 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core import Invalid, Score, load_task
+from grpo_core import Invalid, Score, Scorer, load_task
 from grpo_core.data import split_of
+from grpo_core.engines.base import SampleKey
+from grpo_core.policy.load import load_policy
+from grpo_core.rollouts.model_opponents import PolicyOpponent
+from grpo_core.rollouts.opponents import play_opponents
 from grpo_tasks_code.output_prediction import question
 from grpo_tasks_code.prediction_game.gates import MAX_CHARS, MODULES, check_source
 from grpo_tasks_code.prediction_game.predictions import predicted
@@ -20,6 +24,8 @@ from grpo_tasks_code.prediction_game.task import PredictionGameRow, content, met
 
 TASK = load_task("code.prediction_game?size=20&timeout_s=1")
 ROW = TASK.rows()[0]
+PATIENT = TASK.with_options(timeout_s=10, memory_mib=96)
+"""On a busy machine a second may pass before a program has used any of its time, and it abstains."""
 SIX = "```python\nprint(2 * 3)\n```"
 
 
@@ -104,18 +110,17 @@ LETTERS = ", ".join(map(repr, "abcdefgh"))
         f"print(ord(list({{{LETTERS}}})[0]))",
         f"print(ord({{{LETTERS}}}.pop()))",
         f"d = dict.fromkeys([{LETTERS}])\nprint(ord(list(d.keys() & d.keys())[0]))",
-        "s = {print, len, sum, max, min, abs, all, any, lambda: 0}\nprint([*s].index(len))",
         "def f(n):\n    global d\n    d = n\n    f(n + 1)\ntry:\n    f(0)\nexcept RecursionError:\n    print(d)",
         "def f(n):\n    global d\n    d = n\n    max([0], key=lambda _: f(n + 1))\n"
         "try:\n    f(0)\nexcept RecursionError:\n    print(d)",
         "x, n = [], 0\ntry:\n    while True:\n        x.append(bytes(10**6))\n        n += 1\n"
         "except MemoryError:\n    x = 0\n    print(n)",
     ],
-    ids=["aslr", "function", "object", "set", "pop", "view", "functions", "depth", "depth in C", "memory"],
+    ids=["aslr", "function", "object", "set", "pop", "view", "depth", "depth in C", "memory"],
 )
 def test_what_the_machine_decides_is_not_fair(program: str) -> None:
-    score = TASK.score(program, ROW, ())
-    assert (score.value, score.valid) == (-1.0, False)
+    score = PATIENT.score(program, ROW, ())
+    assert (score.value, score.valid) == (-1.0, False), score.why
     assert "not print the same on every machine" in score.why
 
 
@@ -196,6 +201,18 @@ def test_the_opponent_is_asked_as_in_output_prediction_without_the_prompt() -> N
     asked = TASK.opponent_prompt("Here you are:\n" + SIX, ROW)
     assert asked == question("print(2 * 3)")
     assert TASK.opponent_prompt("print(1", ROW) is None
+
+
+def test_a_program_that_its_opponent_cannot_read_is_not_fair_and_harms_no_other() -> None:
+    bytes_each = "\N{SNOWMAN}" * 170  # 510 tokens of code-tiny, whose context is 512
+    texts = [f"print(len('{bytes_each}'))", SIX]
+    with Scorer(TASK, workers=1) as scorer:
+        opponent = PolicyOpponent(load_policy("code-tiny"), frozen=False)
+        keys = [SampleKey(0, 1, "game", sample) for sample in range(2)]
+        too_long, six = play_opponents(scorer, texts, [ROW, ROW], opponent, keys=keys)
+    assert (too_long.value, too_long.valid, too_long.fault) == (-1.0, False, "")
+    assert "the opponent's context is 512" in too_long.why
+    assert six.valid
 
 
 def test_without_an_opponent_nothing_is_won() -> None:

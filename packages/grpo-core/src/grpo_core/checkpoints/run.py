@@ -12,10 +12,18 @@ from grpo_core.paths import kind_of
 _CONFIG = "config.yaml"
 """The first file that a run writes."""
 
+_EVALUATIONS = "eval_runs"
+"""Holds the evaluations of all runs of a folder."""
+
 
 def is_run(path: Path) -> bool:
     """Return whether `path` is the folder of a run."""
     return path.is_dir() and (path / _CONFIG).is_file()
+
+
+def evaluation_dir(run: Path) -> Path:
+    """Where evaluations of a run are written and looked for: `eval_runs`, beside the folder that holds the runs."""
+    return run.resolve().parent.parent / _EVALUATIONS
 
 
 def check_run(path: Path) -> None:

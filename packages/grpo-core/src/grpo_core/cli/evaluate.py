@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,8 +25,6 @@ Examples:
   grpo eval --run training_runs/run_2026-11-21_12-30-52 --steps all
   grpo eval --task math.gsm8k --endpoint http://localhost:8000/v1 --model NAME
 """
-
-EVAL_DIR = "eval_runs"
 
 _GIVEN = ("command line", "environment", ".env")
 """Kinds of source that mean that a user wants it now, where a run's config.yaml says what was wanted then."""
@@ -52,7 +51,7 @@ _GIVEN = ("command line", "environment", ".env")
 @click.option("--no-base", is_flag=True, help="Of a run: leave out the model that it started from.")
 @click.option("--timeout-s", metavar="S", type=SECONDS, help="Of a run: seconds for one checkpoint (600).")
 @click.option("--overwrite", is_flag=True, help="Evaluate again what has results; otherwise they are kept.")
-@click.option("--eval-dir", metavar="FOLDER", help="Write completions and tables here; of a run: eval_runs.")
+@click.option("--eval-dir", metavar="FOLDER", help="Write completions and tables here; of a run: its eval_runs.")
 @click.option("--endpoint", metavar="URL", help="OpenAI-compatible endpoint that answers, as http://host:8000/v1.")
 @click.option("--concurrency", metavar="N", type=COUNT, help="Requests to it in flight (8).")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON, alone on stdout.")
@@ -62,8 +61,9 @@ def evaluate(overrides: tuple[str, ...], config_file: str | None, as_json: bool,
 
     A task may wish for other rows or another sampling; what you give stands above that, and what is taken is shown.
 
-    With --run, every checkpoint of a run and the model that it started from, each in a process of its own: 8
-    completions a row at temperature 0.7, written to eval_runs/RUN_TASK. With --endpoint, whatever answers there.
+    With --run, every checkpoint of a run and the model that it started from, each in a process of its own, on the
+    rows and with the sampling of the run's own evaluations; results go to eval_runs/RUN_TASK, beside the folder of
+    the runs. With --endpoint, whatever answers there.
     """
     settings = {f"eval.{name}": given[name] for name in _EVAL_OPTIONS}
     settings |= {name: given[name] for name in ("task", "model", "adapter", "seed")}
@@ -145,23 +145,21 @@ def run_run_evaluation(
         callbacks: Told of what happens.
     """
     with only_results_on_stdout(callbacks):
-        from dataclasses import replace
-
         from grpo_core.evaluation import runs
+        from grpo_core.evaluation.plan import SEVERAL_TEMPERATURE
 
-        config, wanted = loaded.config, {}
-        for name in ("n", "temperature", "top_p", "batch_size", "subset_frac", "surprisal"):
-            if loaded.sources[f"eval.{name}"].kind in _GIVEN:
-                wanted[name] = getattr(config.eval, name)
+        config = loaded.config
+        if config.eval.n > 1 and config.eval.temperature == 0 and loaded.sources["eval.temperature"].kind not in _GIVEN:
+            sampled = config.eval.model_copy(update={"temperature": SEVERAL_TEMPERATURE})  # greedy ones would be equal
+            config = config.model_copy(update={"eval": sampled})
         return runs.evaluate_run(
             user_path(given["run_dir"], "--run"),
             steps=given["steps"] or "all",
-            task=",".join(given["eval_tasks"]) or runs.tasks_of(config),
+            task=",".join(given["eval_tasks"]) or None,
             config=config,
-            settings=replace(runs.run_settings(config), **wanted),
             base=given["base"],
             with_base=not given["no_base"],
-            output_dir=given["eval_dir"] or EVAL_DIR,
+            output_dir=given["eval_dir"],
             overwrite=given["overwrite"],
             timeout_s=runs.TIMEOUT_S if given["timeout_s"] is None else given["timeout_s"],
             callbacks=callbacks,
@@ -226,12 +224,18 @@ def _evaluate_run(
     with _checkpoint_progress()(err(), quiet=quiet) as progress:
         found = run_run_evaluation(loaded, given, (progress,))
         for folder in found.folders.values():
-            progress.say("saved", [str(folder)])
+            progress.say("saved", [_short(folder)])
     if as_json:
         print_json({"tasks": found.results, "failures": found.failures})
     else:
         _print_run(found)
     return ExitCode.DONE if found.has_any else ExitCode.FAILED
+
+
+def _short(folder: Path) -> str:
+    """A path as it is written from the working directory, where it lies below that."""
+    here = Path.cwd()
+    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
 
 def _checkpoint_progress() -> Any:

@@ -38,10 +38,8 @@ MAX_STEP_DIGITS = 18
 )
 @click.option(
     "--eval-dir",
-    default="eval_runs",
-    show_default=True,
     metavar="FOLDER",
-    help="Where grpo eval --run wrote results; they go into the card.",
+    help="Where grpo eval --run wrote results, which go into the card.  [default: the run's eval_runs]",
 )
 @click.option("--force", is_flag=True, help="Replace a folder, or add to a hub repository, that is not empty.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was published as JSON.")

@@ -28,6 +28,7 @@ def sample(task: str, count: int, as_json: bool) -> None:
     """Show rows of a task with prompt, gold and what the gold scores."""
     from grpo_core.cli.progress import Waiting
     from grpo_core.cli.text import err, print_json, print_out
+    from grpo_core.evaluation.overlap import own_choices
     from grpo_core.plugins.tasks import bind
     from grpo_core.prompts.mixture import task_labels
     from grpo_core.scoring.conditions import condition_choices
@@ -35,13 +36,15 @@ def sample(task: str, count: int, as_json: bool) -> None:
 
     tasks = [bind(spec) for spec in parse_task_specs(task)]
     with Waiting(err()) as progress:
-        progress.on_choices(condition_choices(dict(zip(task_labels(tasks), tasks, strict=True))))
+        labelled = dict(zip(task_labels(tasks), tasks, strict=True))
+        progress.on_choices(condition_choices(labelled))
     looked_at = [entry for bound in tasks for entry in _look(bound, count)]
     if as_json:
         print_json(looked_at)
-        return
-    for index, entry in enumerate(looked_at):
+    for index, entry in enumerate(() if as_json else looked_at):
         print_out(*([""] if index else []), _entry(entry))
+    with Waiting(err()) as progress:  # at the end: it reads all rows of two splits
+        progress.on_choices([choice for label, each in labelled.items() for choice in own_choices(label, each)])
 
 
 def _look(bound: BoundTask, count: int) -> Iterable[dict[str, Any]]:

@@ -89,6 +89,7 @@ def _conflicts() -> list[str]:
 
 def facts_of(bound: BoundTask) -> dict[str, Any]:
     """Everything about a task that can be printed; where its data is missing, the reason stands in its place."""
+    from grpo_core.evaluation.overlap import own_overlap
     from grpo_core.plugins.host import default_host
     from grpo_core.plugins.loading import describe, options_of
 
@@ -121,8 +122,11 @@ def facts_of(bound: BoundTask) -> dict[str, Any]:
         row = bound.rows()[0]
         facts |= {"identity": bound.identity, "rows": len(bound.rows()), "row": row.model_dump(mode="json")}
         facts["prompt"] = bound.prompt(row)
+        overlap = own_overlap(bound)
+        facts["also_trained"] = None if overlap is None else overlap.as_json()
     except DataError as missing:
         facts |= {"identity": None, "rows": None, "row": None, "prompt": None, "unavailable": str(missing)}
+        facts["also_trained"] = None
     return facts
 
 
@@ -155,6 +159,8 @@ def _print_facts(facts: dict[str, Any]) -> None:
     else:
         rows = f"{facts['rows']} rows of split {facts['options']['split']['value']}"
         rest.add_row("identity", f"{facts['identity']} ({rows})")
+        if overlap := facts["also_trained"]:
+            rest.add_row("test rows", f"{overlap['of']}, of which {overlap['n']} are training rows, too")
         rest.add_row("row", visible(orjson.dumps(facts["row"]).decode()))
         rest.add_row("prompt", readable(facts["prompt"]))
     heading = Text(f"{facts['name']}   {facts['distribution']}   task version {facts['version']}", style="bold")

@@ -180,7 +180,8 @@ class RunConfig(Section):
         json_schema_extra=allowed("auto, cpu, cuda, cuda:N or mps"),
     )
     precision: Literal["auto", "float32", "bfloat16", "float16", "float64"] = Field(
-        "auto", description="Floating-point type of the weights; auto goes by the device."
+        "auto",
+        description="Floating-point type; bfloat16 and float16 are mixed with float32. auto goes by the device.",
     )
     trainer: TrainerConfig = Field(default_factory=TrainerConfig, description="The algorithm and its optimizer.")
     eval: EvalConfig = Field(default_factory=EvalConfig, description="Held-out evaluation.")

@@ -124,9 +124,9 @@ def _own_metrics(
         if set(shares) <= {0.0, 1.0} and shares and math.isclose(value, sum(shares) / len(shares)):
             rate = rate_over_rows(shares)
             ends: Sequence[float | None] = (rate.low, rate.high)
-        elif known := [each[name] for each in drawn if name in each]:
+        elif len(set(known := [each[name] for each in drawn if name in each])) > 1:
             ends = [float(each) for each in np.quantile(known, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])]
-        else:
+        else:  # nothing to resample
             ends = (None, None)
         found |= {name: value, f"{name}_ci_low": ends[0], f"{name}_ci_high": ends[1]}
     return found

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from grpo_core.callbacks import Callback, Choice, EvalPhase
+from grpo_core.checkpoints import evaluation_dir
 from grpo_core.config import RunConfig
 from grpo_core.engines.base import Engine
 from grpo_core.engines.compatibility import max_context
@@ -18,10 +19,11 @@ from grpo_core.evaluation.conversations import matchups
 from grpo_core.evaluation.entry import add_report, entry_of
 from grpo_core.evaluation.evaluate import meta_of
 from grpo_core.evaluation.output import BASE, META, EvaluationFolder, read_meta, write_results
+from grpo_core.evaluation.overlap import Overlap, TrainedProblems, overlap_choices
 from grpo_core.evaluation.plan import EvaluationPlan, plan_of
 from grpo_core.evaluation.ranks import Alone, Ranks, evaluate_together
 from grpo_core.evaluation.results import Evaluation, RowRates
-from grpo_core.evaluation.rows import held_out, subset, trained_rows
+from grpo_core.evaluation.rows import held_out, subset
 from grpo_core.evaluation.sampling import EngineSampler
 from grpo_core.evaluation.setup import Loading, teller
 from grpo_core.plugins.tasks import bind
@@ -45,54 +47,63 @@ class HeldOutTask:
         task: On its held-out rows.
         plan: How it is evaluated, and when.
         rows: Those that are.
+        overlap: Which of them are problems that are also trained on; None where that cannot be said.
     """
 
     task: BoundTask
     plan: EvaluationPlan
     rows: Sequence[Row]
+    overlap: Overlap | None = None
 
 
 def held_out_tasks(
-    config: RunConfig, trained: Mapping[str, BoundTask], needed: Collection[str] = ()
+    config: RunConfig,
+    trained: Mapping[str, BoundTask],
+    needed: Collection[str] | None = (),
+    *,
+    others: str | None = None,
 ) -> tuple[dict[str, HeldOutTask], list[Choice]]:
     """The tasks that a run evaluates, on their held-out rows: the trained ones and those of `eval.task`.
+
+    Rows that are also trained on are counted and named.
 
     Args:
         config: Of the run.
         trained: The trained tasks, by label.
-        needed: Labels whose held-out rows something else than an evaluation asks for: a ladder's rungs.
+        needed: Labels whose held-out rows something else than an evaluation asks for: a ladder's rungs. None is all.
+        others: Spec of tasks to take in place of all these.
 
     Returns:
         (label -> task, what was chosen and what the user should know).
 
     Raises:
-        UserError: a task of `eval.task` does not exist.
+        UserError: a task of `eval.task` does not exist, or all of its held-out rows are trained on.
     """
     found, said = {}, []
-    wanted = {**trained, **_others(config, trained)}
+    problems = TrainedProblems([*trained.values()])
+    wanted = {**trained, **_others(config.eval.task, trained)} if others is None else _others(others, {})
     for label, task in [each for name, one in wanted.items() for each in matchups(name, one).items()]:
         plan, choices = plan_of(config, task)
         said += choices
-        if not plan.has_any and label not in needed:
+        if not plan.has_any and needed is not None and label not in needed:
             continue
         asked = plan.settings.size
         held = held_out(task, size=asked, split=plan.settings.split)
         there = len(held.rows())
         if asked is not None and there < asked:
             said.append(Choice("held-out", f"{label}: {there} rows", f"eval.size={asked}, and only {there} exist"))
-        found[label] = HeldOutTask(held, plan, subset(held.rows(), plan.settings.subset_frac))
-        known = sum(trained_rows(each, found[label].rows, held) for each in trained.values())
-        if known:
-            why = f"{known} of {len(found[label].rows)} held-out prompts are also trained on; what they show is memory"
-            said.append(Choice("held-out", f"{label}: not disjoint", why))
+        rows = subset(held.rows(), plan.settings.subset_frac)
+        overlap = problems.overlap(held, rows)
+        found[label] = HeldOutTask(held, plan, rows, overlap)
+        said += overlap_choices(label, held, overlap)
     return found, said
 
 
-def _others(config: RunConfig, trained: Mapping[str, BoundTask]) -> dict[str, BoundTask]:
-    """The tasks of `eval.task` that are not trained, by label."""
+def _others(evaluated: str | None, trained: Mapping[str, BoundTask]) -> dict[str, BoundTask]:
+    """The tasks of a spec that are not trained, by label."""
     specs = {task.spec for task in trained.values()}
     others: dict[str, BoundTask] = {}
-    for spec in parse_task_specs(config.eval.task) if config.eval.task else ():
+    for spec in parse_task_specs(evaluated) if evaluated else ():
         task = bind(spec)
         if task.spec in specs:
             continue
@@ -175,8 +186,8 @@ class HeldOutEvaluator:
         self._folders: dict[str, EvaluationFolder] = {}
         self._run = run
         if run is not None and self._ranks.is_main:
-            output_dir = evaluation_dir(config)
-            self._folders = {label: EvaluationFolder(output_dir, run.resolve().name, label) for label in tasks}
+            output_dir, name = evaluation_dir(run), run.resolve().name
+            self._folders = {label: EvaluationFolder(output_dir, name, label) for label in tasks}
 
     def due(self, phase: EvalPhase, step: int) -> list[str]:
         """The labels of the tasks that are evaluated now."""
@@ -289,6 +300,7 @@ class HeldOutEvaluator:
         target, run = folder.results(name, settings), str(self._run.resolve() if self._run else "")
         model = self._policy.source.name
         meta = meta_of(evaluation, held.task, settings, result, run=run, step=name, model=model, adapter=None)
+        meta = replace(meta, precision=self._policy.precision_name, steps_done=step)
         try:
             if (target / META).is_file() and read_meta(target).run != run:
                 raise UserError(f"{target} belongs to another run of this name; it is left as it is.")
@@ -308,8 +320,3 @@ class HeldOutEvaluator:
     def _warn(self, message: str) -> None:
         for callback in self._callbacks:
             callback.on_warning(message)
-
-
-def evaluation_dir(config: RunConfig) -> Path:
-    """Where evaluations of a run are written: `eval_runs`, beside the folder that holds the runs."""
-    return Path(config.output_dir).absolute().parent / "eval_runs"

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from grpo_core.callbacks import EvalPhase
-from grpo_core.checkpoints import read_json, write_json
+from grpo_core.checkpoints import is_run, read_json, write_json
 from grpo_core.checkpoints.files import put_in_place, remove, replace_file
 from grpo_core.config import yaml_text
 from grpo_core.errors import UserError
@@ -69,6 +69,8 @@ class Meta:
         summary: As in summary.json.
         timing: What it took.
         conditions: What on the machine the scores depended on.
+        precision: Floating-point type of the model's products; empty where it is not known.
+        steps_done: Training steps of the model; None where that is not known.
         version: Of the format.
     """
 
@@ -82,13 +84,21 @@ class Meta:
     summary: Mapping[str, Any]
     timing: Mapping[str, float]
     conditions: Mapping[str, str] = field(default_factory=dict)
+    precision: str = ""
+    steps_done: int | None = None
     version: int = EVALUATION_FORMAT_VERSION
 
     def differs_from(self, other: Mapping[str, Any]) -> str:
         """What is not the same as in another evaluation's facts, in words; empty where they can be compared."""
         mine = {**self.settings, "task": self.task, "identity": self.identity, "conditions": self.conditions}
+        if is_run(Path(self.run)):  # else it was moved
+            mine["run"] = str(Path(self.run).resolve())
         if self.step.startswith(BASE):
             mine["model"] = self.model
+        elif self.steps_done is not None:
+            mine["steps_done"] = self.steps_done
+        if self.precision and other["precision"]:
+            mine["precision"] = self.precision
         listed = [f"{name}={mine[name]!r} there, {other[name]!r} here" for name in mine if mine[name] != other[name]]
         return ", ".join(listed)
 
@@ -280,7 +290,7 @@ def check_kept(folder: Path, wanted: Mapping[str, Any]) -> bool:
 
     Args:
         folder: Of one checkpoint's results.
-        wanted: Settings, task and identity, and model, as `Meta.differs_from` compares them.
+        wanted: Facts of the evaluation, as `Meta.differs_from` compares them.
 
     Raises:
         UserError: it is of something else; nothing is overwritten.

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import IO, Any
 
-from grpo_core.callbacks import Callback
+from grpo_core.callbacks import Callback, Choice
 from grpo_core.evaluation.worker import Job
 
 WORKER = (sys.executable, "-m", "grpo_core.evaluation.worker")
@@ -34,6 +34,14 @@ class Tell:
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self.callbacks = callbacks
+        self._chosen: list[Choice] = []
+
+    def choices(self, choices: Sequence[Choice]) -> None:
+        """What was chosen; the same of every checkpoint, once."""
+        new = [choice for choice in choices if choice not in self._chosen]
+        self._chosen += new
+        for callback in self.callbacks if new else ():
+            callback.on_choices(new)
 
     def progress(self, step: str, what: str, done: int, total: int) -> None:
         """How far a checkpoint is."""
@@ -74,6 +82,8 @@ def run_worker(command: Sequence[str], job: Job, timeout_s: float, tell: Tell) -
                 if message is None:
                     return f"not finished within {timeout_s:g} s (--timeout-s)"
                 reason = message.get("error", reason)
+                if "choices" in message:
+                    tell.choices([Choice(**choice) for choice in message["choices"]])
                 if "progress" in message:
                     tell.progress(job.step, *message["progress"])
                 if "warning" in message:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from grpo_core.algorithms.diagnostics import pass_at_k
-from grpo_core.evaluation.intervals import Interval, bootstrap_mean, rate_over_rows
+from grpo_core.evaluation.intervals import Interval, bootstrap_mean, rate_difference, rate_over_rows
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
 from grpo_core.task.row import Row, Split
 from grpo_core.task.score import Score
@@ -105,7 +105,7 @@ class Evaluation:
         )
 
     def paired_delta(self, base: Evaluation | RowRates, *, seed: int = 0) -> dict[str, Any]:
-        """Difference over `base` on the same rows, with its bootstrap interval; see `RowRates.paired_delta`."""
+        """Difference over `base` on the same rows, with its interval; see `RowRates.paired_delta`."""
         return self.rates().paired_delta(base.rates() if isinstance(base, Evaluation) else base, seed=seed)
 
     def part_of(self, rows: Sequence[int]) -> Evaluation:
@@ -250,13 +250,14 @@ class RowRates:
         """Mean difference over `base`, row by row, of the solved rate (`delta`) and the reward (`reward_delta`).
 
         Returns:
-            Each with its bootstrap interval; `delta_n` rows that both have. None where there is no such row.
+            Each with its interval (`rate_difference`, `bootstrap_mean`); `delta_n` rows that both have. None where
+            there is no such row.
         """
         before = {row: index for index, row in enumerate(base.ids)}
         pairs = [(index, before[row]) for index, row in enumerate(self.ids) if row in before]
         solved = [_minus(self.solved[mine], base.solved[other]) for mine, other in pairs]
         reward = [_minus(self.reward[mine], base.reward[other]) for mine, other in pairs]
-        delta = bootstrap_mean(solved, seed=seed)
+        delta = rate_difference(solved, seed=seed)
         return {
             **_named("delta", delta),
             "delta_n": delta.n,

@@ -41,14 +41,3 @@ def subset(rows: Sequence[Row], share: float | None) -> list[Row]:
     count = max(1, math.floor(len(rows) * share))
     chosen = set(shuffled([row.id for row in rows], SUBSET_KEY)[:count])
     return [row for row in rows if row.id in chosen]
-
-
-def trained_rows(trained: BoundTask, rows: Sequence[Row], task: BoundTask) -> int:
-    """How many of the held-out `rows` have a prompt that is also trained on.
-
-    0 for different tasks, and for games, whose episodes all begin alike.
-    """
-    if trained.name != task.name or task.task.game is not None:
-        return 0
-    prompts = {repr(trained.prompt(row)) for row in trained.rows()}
-    return sum(repr(task.prompt(row)) in prompts for row in rows)

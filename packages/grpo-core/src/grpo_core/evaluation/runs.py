@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from grpo_core.callbacks import Callback
-from grpo_core.checkpoints import CheckpointError, CheckpointStore, check_run, read_json
-from grpo_core.config import RunConfig, load_config
+from grpo_core.callbacks import Callback, Choice
+from grpo_core.checkpoints import CheckpointError, CheckpointStore, check_run, evaluation_dir, read_json
+from grpo_core.config import RunConfig, ScoringConfig, load_config
+from grpo_core.config.resolution import task_for_model
 from grpo_core.errors import UserError
+from grpo_core.evaluation.held_out import held_out_tasks
 from grpo_core.evaluation.output import BASE, FINAL, EvaluationFolder, check_kept, phase_of, safe_name, step_order
 from grpo_core.evaluation.process import WORKER, Tell, run_worker
 from grpo_core.evaluation.settings import EvaluationSettings
@@ -20,12 +22,11 @@ from grpo_core.evaluation.setup import AskedTask, Loading, asked_tasks
 from grpo_core.evaluation.worker import Job
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.plugins.models import model_source
+from grpo_core.plugins.tasks import bind
+from grpo_core.policy.load import DTYPES
+from grpo_core.prompts.mixture import task_labels
+from grpo_core.scoring.conditions import condition_choices
 from grpo_core.task.spec import parse_task_specs
-
-RUN_N = 8
-RUN_TEMPERATURE = 0.7
-RUN_BATCH_SIZE = 32
-"""How the reference systems evaluate a run's checkpoints: 8 completions a row at temperature 0.7, 32 rows at once."""
 
 TIMEOUT_S = 600.0
 """A checkpoint's evaluation is killed after ten minutes, as in the reference systems."""
@@ -64,6 +65,11 @@ class _Checkpoint:
     adapter: str | None
     steps_done: int = 0
 
+    @property
+    def is_of_run(self) -> bool:
+        """Whether it is a checkpoint of the run or what it started from, and no other model."""
+        return self.name == BASE or not self.name.startswith(BASE)
+
 
 def evaluate_run(
     run_dir: Path | str,
@@ -75,24 +81,24 @@ def evaluate_run(
     loading: Loading | None = None,
     base: str | None = None,
     with_base: bool = True,
-    output_dir: Path | str = "eval_runs",
+    output_dir: Path | str | None = None,
     overwrite: bool = False,
     timeout_s: float = TIMEOUT_S,
     callbacks: Sequence[Callback] = (),
     worker: Sequence[str] = WORKER,
 ) -> RunEvaluation:
-    """Evaluate the checkpoints of a run, the starting model first, and write `eval_runs/RUN_TASK`.
+    """Evaluate the checkpoints of a run as the run evaluates, the starting model first.
 
     Args:
         run_dir: Folder of the run.
         steps: `all`, or some of them: `1,5,final`, `latest`.
         task: Spec of the tasks; by default those that the run evaluates.
-        config: Of the run; by default its config.yaml.
-        settings: By default 8 completions a row at temperature 0.7, on the rows that the run's own evaluation takes.
+        config: Of the run; by default its config.yaml. It says which rows are taken and how they are sampled.
+        settings: In place of what the configuration says, for every task.
         loading: How models and scorers are set up; by default as for the run.
         base: The control; by default the model that the run started from.
         with_base: Whether there is a control at all.
-        output_dir: Holds the results of all runs.
+        output_dir: Receives `RUN_TASK`; by default `eval_runs`, beside the folder that holds the run's.
         overwrite: Evaluate again what has a result.
         timeout_s: For one checkpoint, loading included.
         callbacks: Told of progress, of each result and each failure.
@@ -105,28 +111,22 @@ def evaluate_run(
     run_dir = Path(run_dir)
     check_run(run_dir)
     config = config or load_config({}, config_file=run_dir / "config.yaml", environ={}, dotenv_path=None).config
-    settings = settings or run_settings(config)
-    loading = loading or Loading(
-        device=config.device,
-        precision=config.precision,
-        max_batch_tokens=config.engine.max_batch_tokens,
-        scoring=config.scoring,
-    )
     if not timeout_s > 0:
         raise UserError(f"--timeout-s {timeout_s:g}: must be above 0 seconds.")
     chosen, failures = _checkpoints(run_dir, config, steps)
+    loading = loading or _loading(config, CheckpointStore(run_dir))
     control = None
     if with_base:
         chosen = [_control(config, base), *chosen]
         control = chosen[0].name
-    # Checkpoints are compared more thoroughly than a task may wish beside training, and all tasks alike.
-    tasks, choices = asked_tasks(task or tasks_of(config), asdict(settings), settings)
+    tasks, choices = _tasks(config, task, settings)
     for callback in callbacks:
         callback.on_choices(choices)
-    folders = {label: EvaluationFolder(Path(output_dir), run_dir.resolve().name, label) for label in tasks}
-    jobs, kept = _jobs(run_dir, chosen, tasks, folders, settings, loading, overwrite=overwrite)
+    output_dir = evaluation_dir(run_dir) if output_dir is None else Path(output_dir)
+    folders = {label: EvaluationFolder(output_dir, run_dir.resolve().name, label) for label in tasks}
+    jobs, kept = _jobs(run_dir, chosen, tasks, folders, loading, overwrite=overwrite)
     for label, folder in folders.items():
-        facts = {"run": str(run_dir), "task": tasks[label].task.spec, "steps": steps, **asdict(settings)}
+        facts = {"run": str(run_dir), "task": tasks[label].task.spec, "steps": steps, **asdict(tasks[label].settings)}
         folder.write_config({**facts, "base": chosen[0].model if with_base else None, "timeout_s": timeout_s})
     tell = Tell(callbacks)
     for name, why in failures.items():
@@ -140,15 +140,49 @@ def evaluate_run(
             failures[job.step] = why
             tell.warning(f"{job.step} failed: {why}")
         else:
-            _tell_results(callbacks, job, folders, settings, control)
+            _tell_results(callbacks, job, folders, tasks, control)
     names = {checkpoint.name for checkpoint in chosen}
     results = {}
     for label, folder in folders.items():
-        found = folder.consolidate(settings, control)
+        own = tasks[label].settings
+        found = folder.consolidate(own, control)
         results[label] = {step: found[step] for step in sorted(names & found.keys(), key=step_order)}
         seconds = round(time.monotonic() - started, 3)
-        folder.write_summary(_summary(run_dir, label, results[label], failures, settings, seconds))
+        folder.write_summary(_summary(run_dir, label, results[label], failures, own, seconds))
     return RunEvaluation(results, failures, kept, {label: folder.path for label, folder in folders.items()})
+
+
+def _tasks(
+    config: RunConfig, task: str | None, settings: EvaluationSettings | None
+) -> tuple[dict[str, AskedTask], list[Choice]]:
+    """What a run evaluates, or other tasks as it would: by label, on their held-out rows."""
+    if settings is not None:
+        return asked_tasks(task or tasks_of(config), asdict(settings), settings)
+    bound = [bind(spec) for spec in parse_task_specs(config.task)]
+    trained, why = dict(zip(task_labels(bound), bound, strict=True)), ""
+    if task is not None:
+        assert config.model is not None, "a run's configuration is resolved"
+        task, why = task_for_model(task, config.model)
+    held, choices = held_out_tasks(config, trained, needed=None, others=task)
+    if task is not None and why:
+        choices = [Choice("task", task, why), *choices]
+    choices = [*condition_choices({label: each.task for label, each in held.items()}), *choices]
+    return {label: AskedTask(each.task, each.plan.settings) for label, each in held.items()}, choices
+
+
+def _loading(config: RunConfig, store: CheckpointStore) -> Loading:
+    """As the run set up its model, in the precision that `auto` was there."""
+    precision = config.precision
+    if precision == "auto" and store.folder.is_dir():
+        recorded = (_info(path).get("precision") for path in store.folder.glob("step_*"))
+        precision = next((name for name in recorded if name in DTYPES), precision)
+    return Loading(
+        device=config.device,
+        precision=precision,
+        max_batch_tokens=config.engine.max_batch_tokens,
+        scoring=config.scoring,
+        lora=config.lora.model_copy(update={"enabled": False}) if config.lora.quantization else None,
+    )
 
 
 def tasks_of(config: RunConfig) -> str:
@@ -157,28 +191,15 @@ def tasks_of(config: RunConfig) -> str:
     return ",".join(dict.fromkeys(str(spec) for spec in specs))
 
 
-def run_settings(config: RunConfig) -> EvaluationSettings:
-    """How a run's checkpoints are evaluated when nobody says: 8 completions a row, on the run's own held-out rows."""
-    return EvaluationSettings(
-        size=config.eval.size,
-        split=config.eval.split,
-        n=RUN_N,
-        temperature=RUN_TEMPERATURE,
-        max_completion_length=config.eval.max_completion_length or config.trainer.max_completion_length,
-        seed=config.seed,
-        batch_size=RUN_BATCH_SIZE,
-    )
-
-
 def _tell_results(
     callbacks: Sequence[Callback],
     job: Job,
     folders: Mapping[str, EvaluationFolder],
-    settings: EvaluationSettings,
+    tasks: Mapping[str, AskedTask],
     control: str | None,
 ) -> None:
     for label in job.tasks:
-        found = folders[label].consolidate(settings, control)[job.step]
+        found = folders[label].consolidate(tasks[label].settings, control)[job.step]
         for callback in callbacks:
             callback.on_evaluation(label, phase_of(job.step), {**found, "checkpoint": job.step})
 
@@ -223,10 +244,17 @@ def _steps_done(folder: Path) -> int:
     match = _STEP_FOLDER.fullmatch(folder.name)
     if match and match[1] != "final":
         return int(match[1])
+    step = _info(folder).get("step")
+    return step if isinstance(step, int) else 0
+
+
+def _info(folder: Path) -> Mapping[str, Any]:
+    """What a checkpoint is of; empty where it doesn't say."""
     try:
-        return int(read_json(folder / "training_info.json", "training info")["step"])
-    except (UserError, KeyError, TypeError, ValueError):  # it only tells a task's report which step the end was
-        return 0
+        found = read_json(folder / "training_info.json", "training info")
+    except UserError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _named_like_steps(store: CheckpointStore) -> Iterator[str]:
@@ -256,21 +284,27 @@ def _jobs(
     chosen: Sequence[_Checkpoint],
     tasks: Mapping[str, AskedTask],
     folders: Mapping[str, EvaluationFolder],
-    settings: EvaluationSettings,
     loading: Loading,
     *,
     overwrite: bool,
 ) -> tuple[list[Job], list[str]]:
     """What is left to do, and which checkpoints need nothing more."""
-    assert loading.scoring is not None
-    facts = {"loading": {**asdict(replace(loading, scoring=None)), "scoring": loading.scoring.model_dump()}}
     jobs, kept = [], []
     for checkpoint in chosen:
         missing: dict[str, Path] = {}
         for label, task in ((label, asked.task) for label, asked in tasks.items()):
+            settings = tasks[label].settings
             folder = folders[label].results(checkpoint.name, settings)
-            own = {"task": task.spec, "identity": task.identity, "conditions": task.conditions}
-            wanted = {**settings.deciding(), **own, "model": checkpoint.model}
+            wanted = {
+                **settings.deciding(),
+                "task": task.spec,
+                "identity": task.identity,
+                "conditions": task.conditions,
+                "run": str(run_dir.resolve()),
+                "model": checkpoint.model,
+                "steps_done": checkpoint.steps_done,
+                "precision": "" if loading.precision == "auto" else loading.precision,
+            }
             if overwrite or not check_kept(folder, wanted):
                 missing[label] = folder.resolve()
         if not missing:
@@ -278,18 +312,25 @@ def _jobs(
             continue
         jobs.append(
             Job(
-                run=str(run_dir),
+                run=str(run_dir.resolve()),
                 step=checkpoint.name,
                 steps_done=checkpoint.steps_done,
                 model=checkpoint.model,
                 adapter=checkpoint.adapter,
                 tasks={label: tasks[label].task.spec for label in missing},
                 folders={label: str(folder) for label, folder in missing.items()},
-                settings=asdict(settings),
-                **facts,
+                settings={label: asdict(tasks[label].settings) for label in missing},
+                loading=_as_json(loading if checkpoint.is_of_run else replace(loading, lora=None)),
             )
         )
     return jobs, kept
+
+
+def _as_json(loading: Loading) -> dict[str, Any]:
+    """Its fields, with sections of the configuration as mappings."""
+    scoring = (loading.scoring or ScoringConfig()).model_dump()
+    lora = None if loading.lora is None else loading.lora.model_dump()
+    return {**asdict(replace(loading, scoring=None, lora=None)), "scoring": scoring, "lora": lora}
 
 
 def _summary(

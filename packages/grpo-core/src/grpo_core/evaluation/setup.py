@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from grpo_core.callbacks import Callback, Choice
-from grpo_core.config import ScoringConfig
+from grpo_core.config import LoraConfig, ScoringConfig
 from grpo_core.engines.native import MAX_BATCH_TOKENS
 from grpo_core.engines.openai import OpenAIEngine
 from grpo_core.errors import UserError
@@ -35,19 +35,21 @@ from grpo_core.task.spec import parse_task_specs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """How a model and the scorers are set up; nothing of it changes a number.
+    """How a model and the scorers are set up.
 
     Attributes:
         device: Where the model runs.
         precision: In which floating-point type.
         max_batch_tokens: Tokens held at once on a CPU.
         scoring: Of the workers.
+        lora: How the base is quantized, where the run's was.
     """
 
     device: str = "auto"
     precision: str = "auto"
     max_batch_tokens: int = MAX_BATCH_TOKENS
     scoring: ScoringConfig | None = field(default=None)
+    lora: LoraConfig | None = None
 
     def scorer(self, task: BoundTask) -> Scorer:
         """The workers of a task."""
@@ -117,7 +119,7 @@ def evaluate_model(
     from grpo_core.engines.native import NativeEngine
     from grpo_core.policy.load import load_policy
 
-    policy = load_policy(model, adapter=adapter, device=loading.device, precision=loading.precision)
+    policy = load_policy(model, adapter=adapter, lora=loading.lora, device=loading.device, precision=loading.precision)
     choices = [
         choice
         for label, asked in tasks.items()

@@ -1,7 +1,8 @@
 """One checkpoint's evaluation in a process of its own: `python -m grpo_core.evaluation.worker`, started by `runs`.
 
 The first line of its input is the job; the input stays open as long as whoever started it lives, and when it ends, so
-does the process. Its output is one JSON object a line: `progress`, `warning`, and at the end `error` or `done`.
+does the process. Its output is one JSON object a line: `choices`, `progress`, `warning`, and at the end `error` or
+`done`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from grpo_core.callbacks import Callback
-from grpo_core.config import ScoringConfig
+from grpo_core.callbacks import Callback, Choice
+from grpo_core.config import LoraConfig, ScoringConfig
 from grpo_core.errors import ExitCode, GrpoError
 
 
@@ -32,8 +33,8 @@ class Job:
         adapter: And to put on it.
         tasks: Label -> spec.
         folders: Label -> results folder to write.
-        settings: Of `EvaluationSettings`.
-        loading: Of `Loading`, the scoring as a mapping.
+        settings: Label -> fields of `EvaluationSettings`.
+        loading: Fields of `Loading`, sections of the configuration as mappings.
     """
 
     run: str
@@ -43,7 +44,7 @@ class Job:
     adapter: str | None
     tasks: Mapping[str, str]
     folders: Mapping[str, str]
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Mapping[str, Any]]
     loading: Mapping[str, Any]
 
 
@@ -52,6 +53,10 @@ class Reporter(Callback):
 
     def __init__(self, descriptor: int) -> None:
         self._file = os.fdopen(descriptor, "w", encoding="utf-8", buffering=1)
+
+    def on_choices(self, choices: Sequence[Choice]) -> None:
+        """Pass them on."""
+        self.say("choices", [asdict(choice) for choice in choices])
 
     def on_progress(self, what: str, done: int, total: int) -> None:
         """Pass it on."""
@@ -75,12 +80,21 @@ def evaluate_job(job: Job, callbacks: Sequence[Callback]) -> None:
     from grpo_core.evaluation.setup import AskedTask, Loading, evaluate_model, teller
     from grpo_core.plugins.tasks import load_task
 
-    settings = EvaluationSettings.from_json(job.settings)
-    loading = Loading(**{**job.loading, "scoring": ScoringConfig(**job.loading["scoring"])})
-    tasks = {label: AskedTask(load_task(spec), settings) for label, spec in job.tasks.items()}
+    lora = job.loading["lora"]
+    loading = Loading(
+        **{
+            **job.loading,
+            "scoring": ScoringConfig(**job.loading["scoring"]),
+            "lora": None if lora is None else LoraConfig(**lora),
+        }
+    )
+    tasks = {
+        label: AskedTask(load_task(spec), EvaluationSettings.from_json(job.settings[label]))
+        for label, spec in job.tasks.items()
+    }
     warn = teller(callbacks)
     for label, evaluation in evaluate_model(job.model, job.adapter, tasks, loading, callbacks).items():
-        task, folder = tasks[label].task, Path(job.folders[label])
+        task, settings, folder = tasks[label].task, tasks[label].settings, Path(job.folders[label])
         entry = entry_of(evaluation, task, seed=settings.seed, warn=warn)
         folder.parent.parent.mkdir(parents=True, exist_ok=True)
         add_report(
@@ -90,7 +104,8 @@ def evaluate_job(job: Job, callbacks: Sequence[Callback]) -> None:
         meta = meta_of(
             evaluation, task, settings, entry, run=job.run, step=job.step, model=job.model, adapter=job.adapter
         )
-        write_results(folder, evaluation, meta)
+        precision = "" if loading.precision == "auto" else loading.precision
+        write_results(folder, evaluation, replace(meta, precision=precision, steps_done=job.steps_done))
 
 
 def main() -> int:

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from grpo_core.algorithms.variant import Variant
 from grpo_core.errors import PluginError, UnknownNameError, near_match, unknown_name
+from grpo_core.killable.importing import inside_worker
 from grpo_core.plugins.facts import EmbeddedModel, PluginFacts, TaskFacts
 from grpo_core.plugins.loading import GROUP, HOOK_NAMES, Diagnosis, Hooks, LoadedPlugin, Status, hookimpl, resolve
 from grpo_core.plugins.memory import PluginMemory, stamp_of
@@ -232,6 +233,8 @@ class PluginHost:
             known = None if anew else self._memory.recall(name, stamps[name])
             if known is not None:
                 self._facts[name] = known
+            elif inside_worker():  # which may be killed itself
+                self._facts[name] = self._own_facts(name)
             else:
                 elsewhere[name] = (points[0], self._who(name))
         if not elsewhere:
@@ -251,7 +254,7 @@ class PluginHost:
 
     def _load(self, plugin: str) -> LoadedPlugin:
         """Import a plugin here, unless that would hang or end this process."""
-        if plugin not in self._loaded and not _must_be_here(self._claims[plugin].values()):
+        if not (plugin in self._loaded or _must_be_here(self._claims[plugin].values()) or inside_worker()):
             self._retry([plugin])
             if self._facts[plugin].is_dangerous:
                 raise PluginError(self._facts[plugin].error)
@@ -340,13 +343,11 @@ def installed() -> tuple[tuple[metadata.EntryPoint, ...], tuple[tuple[str, str, 
 
 
 def _must_be_here(points: Iterable[metadata.EntryPoint]) -> bool:
-    """Whether plugins are asked in this process: they are imported, cannot be, or this process may be killed itself."""
-    from grpo_core.killable import inside_worker
-
+    """Whether a plugin is asked in this process: it is imported already, or cannot be anywhere."""
     points = list(points)
     module = points[0].value.partition(":")[0].strip()
     is_sound = points[0].name.isidentifier() and metadata.EntryPoint.pattern.match(points[0].value) is not None
-    return len(points) > 1 or not is_sound or module in sys.modules or inside_worker()
+    return len(points) > 1 or not is_sound or module in sys.modules
 
 
 def _model_names(facts: PluginFacts) -> list[str]:

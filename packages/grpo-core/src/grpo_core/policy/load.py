@@ -62,20 +62,39 @@ def choose_device(device: str) -> tuple[torch.device, str]:
     return chosen, "asked for"
 
 
+BFLOAT16_CAPABILITY = (8, 0)
+"""CUDA compute capability from which bfloat16 is computed (Ampere); below, torch emulates it, slowly."""
+
+
 def choose_precision(precision: str, device: torch.device) -> tuple[torch.dtype, torch.dtype | None, str]:
-    """Resolve `auto`: bfloat16 mixed precision on an accelerator that has it, else float32.
+    """Resolve `auto`: on CUDA mixed precision in bfloat16, or float16 where that is emulated; else float32.
+
+    In float16 the loss is scaled, so that small gradients are not lost (`Updater`).
 
     Returns:
         (dtype of the weights, autocast dtype or None, the reason).
     """
     if precision == "auto":
-        if device.type == "cuda" and torch.cuda.is_bf16_supported():
-            return torch.float32, torch.bfloat16, "bfloat16 mixed precision, weights in float32: the accelerator has it"
+        if device.type == "cuda":
+            autocast, why = _mixed_precision(device)
+            return torch.float32, autocast, f"{why}: mixed precision, weights in float32"
         return torch.float32, None, f"float32: the safe choice on {device.type}"
     chosen = DTYPES[precision]
     if chosen in (torch.bfloat16, torch.float16):
         return torch.float32, chosen, f"{precision} mixed precision, weights in float32: asked for"
     return chosen, None, f"{precision}: asked for"
+
+
+def _mixed_precision(device: torch.device) -> tuple[torch.dtype, str]:
+    """What a CUDA device computes fast, and the reason."""
+    if torch.version.hip is not None:  # whose capability numbers are others; every GPU that ROCm supports has bfloat16
+        return torch.bfloat16, "bfloat16: a ROCm device has it"
+    capability = torch.cuda.get_device_capability(device)
+    shown = f"compute capability {capability[0]}.{capability[1]}"
+    needed = f"{BFLOAT16_CAPABILITY[0]}.{BFLOAT16_CAPABILITY[1]}"
+    if capability >= BFLOAT16_CAPABILITY:
+        return torch.bfloat16, f"bfloat16, which {shown} has"
+    return torch.float16, f"float16 with a scaled loss, because {shown} is below {needed} and would emulate bfloat16"
 
 
 def load_policy(

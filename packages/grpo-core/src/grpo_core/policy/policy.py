@@ -86,6 +86,11 @@ class Policy:
         """The dtype of per-token sums: float64 where the device has it."""
         return torch.float32 if self.device.type == "mps" else torch.float64
 
+    @property
+    def precision_name(self) -> str:
+        """Floating-point type of the model's products, as `precision` names it."""
+        return str(self.autocast or self.model.dtype).removeprefix("torch.")
+
     def parameters(self) -> list[torch.nn.Parameter]:
         """The parameters of the model that are trained, without the value head's."""
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]

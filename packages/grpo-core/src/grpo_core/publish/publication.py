@@ -75,7 +75,7 @@ def publish(
     force: bool = False,
     license: str | None = None,
     datasets: Sequence[str] = (),
-    eval_dir: Path | str = "eval_runs",
+    eval_dir: Path | str | None = None,
     api: HfApi | None = None,
 ) -> Published:
     """Write a checkpoint's model as a folder that transformers loads, with a model card, and upload it if asked to.
@@ -89,7 +89,8 @@ def publish(
         force: Replace a folder that is not empty; add a commit to a repository that is not.
         license: Of the published model; by default the base's, where it is known.
         datasets: Hub ids of the data, beside those that the tasks' specs name.
-        eval_dir: Where `grpo eval --run` wrote what it measured, which goes into the card; it need not exist.
+        eval_dir: Where `grpo eval --run` wrote what it measured, which goes into the card; by default where it does
+            for this run. It need not exist.
         api: The hub's client.
 
     Raises:
@@ -98,7 +99,7 @@ def publish(
     """
     place = parse_target(target, Path(run_dir))
     check_target(place, Path(run_dir), force=force)
-    source = read_source(Path(run_dir), step, Path(eval_dir))
+    source = read_source(Path(run_dir), step, None if eval_dir is None else Path(eval_dir))
     form = choose_form(source, merge)
     if form == "adapter" and place.repo_id is not None and (source.base is None or source.base.kind == "folder"):
         raise UserError(

@@ -8,7 +8,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any, Literal
 
-from grpo_core.checkpoints import CheckpointStore, Step, check_run, read_json
+from grpo_core.checkpoints import CheckpointStore, Step, check_run, evaluation_dir, read_json
 from grpo_core.config import RunConfig, load_config
 from grpo_core.errors import UserError
 from grpo_core.plugins.models import ADAPTER_FILE, ModelSource, base_model, model_source
@@ -16,6 +16,9 @@ from grpo_core.tracking.jsonl import read_jsonl
 
 MODEL_FOLDER = "model"
 """Of a checkpoint: the model, or the adapter, with its tokenizer."""
+
+_TELLING = ("split", "temperature", "completions_per_row", "n", "solved_rate", "mean_reward")
+"""Numbers that are equal in two accounts of one evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,10 @@ class Evaluated:
     task: str
     base: Mapping[str, Any]
     this: Mapping[str, Any]
+
+    def repeats(self, other: Evaluated) -> bool:
+        """Whether the other says the same: `grpo eval --run` keeps what a run has evaluated itself."""
+        return self.task == other.task and all(self.this.get(name) == other.this.get(name) for name in _TELLING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +90,17 @@ class Source:
             Evaluated(label, entry.get("base") or {}, (entry.get("final") or {}) if is_last else {})
             for label, entry in tasks.items()
         ]
-        return [each for each in (*own, *self.evaluations) if each.base or each.this]
+        later = [each for each in self.evaluations if not any(each.repeats(other) for other in own)]
+        return [each for each in (*own, *later) if each.base or each.this]
 
 
-def read_source(run_dir: Path, step: Step | Literal["latest"], eval_dir: Path) -> Source:
+def read_source(run_dir: Path, step: Step | Literal["latest"], eval_dir: Path | None = None) -> Source:
     """Read and verify a checkpoint.
 
     Args:
         run_dir: The run's folder.
         step: Which checkpoint.
-        eval_dir: Where `grpo eval --run` wrote what it measured, if it did.
+        eval_dir: Where `grpo eval --run` wrote what it measured, if it did; by default `eval_runs` of the run.
 
     Raises:
         UserError: not a run, no such checkpoint, or a damaged one.
@@ -121,7 +129,7 @@ def read_source(run_dir: Path, step: Step | Literal["latest"], eval_dir: Path) -
         reference=_json_if_there(run_dir / "reference" / "reference.json", "the run's reference"),
         metrics=_metrics(run_dir / "logs" / "train_log.jsonl", number),
         is_adapter=(checkpoint / MODEL_FOLDER / ADAPTER_FILE).is_file(),
-        evaluations=_evaluations(eval_dir, run_dir.resolve().name, checkpoint.name),
+        evaluations=_evaluations(eval_dir or evaluation_dir(run_dir), run_dir.resolve().name, checkpoint.name),
     )
 
 

@@ -40,6 +40,9 @@ SOLVED = 0.9
 EASY, HARD = 0.8, 0.2
 """Solved rates that say why groups are all equal; those of `curriculum.boundaries`."""
 
+UNSCALED = 1.0
+"""A loss scale above it is still being found, and steps that overflow are skipped to find it."""
+
 STARTING_STEPS = 3
 """Steps whose mean is what the run began with."""
 
@@ -110,7 +113,7 @@ def rules(config: RunConfig, kl_target: float, *, skipped: float = 0.0) -> list[
     trainer = config.trainer
     compares = registry.get("advantage", trainer.baseline).needs_group  # else it learns from more than its group
     return [
-        Rule(("skipped_updates",), _grows(skipped), 1, lambda value, _: _skipped(value, config)),
+        Rule(("skipped_updates",), _is_skipping(skipped), 1, lambda value, _: _skipped(value, config)),
         Rule(("abstained",), lambda value, _: value > 0, 1, _abstained),
         Rule(("grad_norm",), lambda value, _: value == 0, 3, lambda _, metrics: _no_gradient(metrics, trainer)),
         Rule(
@@ -165,6 +168,12 @@ def _grows(before: float) -> Callable[[float, Metrics], bool]:
         return value > previous
 
     return is_unhealthy
+
+
+def _is_skipping(before: float) -> Callable[[float, Metrics], bool]:
+    """Whether steps are skipped otherwise than to find the scale of a loss in float16."""
+    grows = _grows(before)
+    return lambda value, metrics: grows(value, metrics) and metrics.get("loss_scale", 0.0) <= UNSCALED
 
 
 def _collapses() -> Callable[[float, Metrics], bool]:

@@ -127,6 +127,12 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("grad_norm", "global norm before clipping", "around or below `trainer.max_grad_norm`", _UPDATE),
     Metric("learning_rate", "after warm-up and schedule", "as planned", _UPDATE),
     Metric("skipped_updates", "optimizer steps skipped so far, because loss or gradient was not finite", "0", _UPDATE),
+    Metric(
+        "loss_scale",
+        "factor of the loss in float16, taken out of the gradients again; halved by each step that overflows",
+        "settles after a few skipped steps",
+        _UPDATE,
+    ),
     Metric("ratio_mean", "mean of ρ", "1 exactly on policy; 0.9 to 1.1 otherwise", _RATIO),
     Metric("ratio_std", "standard deviation of ρ", "0 on policy; below 0.3 otherwise", _RATIO),
     Metric("ratio_median", "median of ρ", "1 on policy; near 1 otherwise", _RATIO),

@@ -48,6 +48,12 @@ class Gradients(Protocol):
     def gradient(self, part: TrainBatch, coefficients: Weights) -> None:
         """Add the gradient of some weighted rows to parameters without one."""
 
+    def backward(self, loss: Tensor) -> None:
+        """Add a loss's gradient to the parameters', scaled where the loss is."""
+
+    def unscale(self) -> None:
+        """Take the scale out of gradients that no optimizer step follows."""
+
 
 class Probes:
     """The probes of a run.
@@ -150,8 +156,9 @@ class Probes:
                     states = policy.states(rows.input_ids, rows.prompt_lens, rows.completion_lens, micro.packs)
                     logp, _ = states.logprobs(temperature=self.updater.config.temperature)
                 sums = masked_sum(logp.to(policy.wide), rows.mask, dim=1)
-                (rows.advantages * sums).sum().backward()
+                self.updater.backward((rows.advantages * sums).sum())
         self.updater.world.sum_gradients(self.updater.parameters)
+        self.updater.unscale()
 
     def _adam_averages(self) -> list[Tensor]:
         """Adam's bias-corrected second moments v̂; ones for a parameter that never had a gradient."""

@@ -132,6 +132,8 @@ class Report:
         for label, results in evaluations.results.items():
             held = setup.held_out[label].task
             entry = tasks.setdefault(label, {"identity": held.identity, "conditions": dict(held.conditions)})
+            if (overlap := setup.held_out[label].overlap) is not None:
+                entry["also_trained"] = overlap.as_json()
             entry |= {phase: result for phase, result in results.items() if phase != "interval"}
         summary = {
             "tasks": tasks,

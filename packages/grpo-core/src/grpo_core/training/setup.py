@@ -187,6 +187,7 @@ def _policy(config: RunConfig, checkpoint: Path | None, world: World) -> Policy:
         precision=config.precision,
         stays_in_host_memory=is_sharded,
     )
+    _check_precision(policy, world)
     if checkpoint is not None:  # the folder of the weights says nothing: name the model that the run started from
         first = policy.choices[0]
         shown = first.value.replace(f"{model} (", f"{config.model} (", 1)
@@ -208,6 +209,17 @@ def _policy(config: RunConfig, checkpoint: Path | None, world: World) -> Policy:
         why = "trainer.sharding=full: a layer is whole only while it runs"
         policy.choices.append(Choice("sharding", f"1 / {world.size} of the weights in each process", why))
     return policy
+
+
+def _check_precision(policy: Policy, world: World) -> None:
+    """Check that all ranks compute alike: each chooses by its own device, and gradients are summed."""
+    chosen = [name.decode() for name in world.gather(policy.precision_name.encode())]
+    if len(set(chosen)) > 1:
+        listed = ", ".join(f"rank {rank} {name}" for rank, name in enumerate(chosen))
+        common = "float16" if "float16" in chosen else "float32"
+        raise UserError(
+            f"precision=auto is another one on each kind of device: {listed}. Set one for all: precision={common}."
+        )
 
 
 def _check_turns(trainer: TrainerConfig, tasks: Sequence[BoundTask]) -> None:

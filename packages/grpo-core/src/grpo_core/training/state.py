@@ -129,6 +129,7 @@ class RunState:
                 "local_rank": self.world.local_rank,
             },
             "hardware": hardware(setup.policy.device),
+            "precision": setup.policy.precision_name,
             "versions": versions(tasks_of(setup).values()),
             "conditions": conditions_of(setup),
         }

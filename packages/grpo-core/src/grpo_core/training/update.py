@@ -29,6 +29,9 @@ from grpo_core.training.world import World
 MAX_SKIPPED_IN_A_ROW = 10
 """Optimizer steps skipped one after another before the run fails: the weights are then beyond repair."""
 
+SMALLEST_LOSS_SCALE = 1.0
+"""In float16 a gradient that overflows halves the scale of the loss: only from here on it is not the scale's doing."""
+
 
 class Updater:
     """Turns batches into optimizer steps.
@@ -50,6 +53,8 @@ class Updater:
         optimizer: AdamW.
         schedule: Of the learning rate.
         updates: Optimizer steps taken so far.
+        scaler: Scales the loss in float16, where small gradients would be 0: up after 2,000 good steps, down after each
+            that overflows, which is skipped.
         skipped: Optimizer steps skipped because loss or gradient was not finite.
     """
 
@@ -139,7 +144,7 @@ class Updater:
                     if self.policy.shards is None:  # else the others count on this rank in their backward pass
                         break
                 with noise.measuring():
-                    self.scaler.scale(loss).backward()
+                    self.backward(loss)
         learning_rate = self.learning_rate
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * self._factor
@@ -161,10 +166,14 @@ class Updater:
             "grad_norm": grad_norm,
             "learning_rate": learning_rate,
         }
+        if self.scaler.is_enabled():
+            metrics["loss_scale"] = scale
         if self.config.beta:
             metrics["kl_coef"] = coefficients.beta
         if self.config.entropy_coef:
             metrics["entropy_coef"] = coefficients.entropy
+        if not finite:  # a skipped step has no numbers where they are not finite: a checkpoint could not hold them
+            metrics = {name: value for name, value in metrics.items() if math.isfinite(value)}
         return metrics
 
     @property
@@ -199,8 +208,20 @@ class Updater:
         with self.policy.in_step():
             for micro in self.passes.micro_batches(chosen):
                 rows = chosen.rows(micro.rows).to(self.policy.device)
-                self._objective(rows, micro.packs, coefficients, UpdateStatistics()).backward()
+                self.backward(self._objective(rows, micro.packs, coefficients, UpdateStatistics()))
         self.world.sum_gradients(self.parameters)
+        self.unscale()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add a loss's gradient to the parameters', scaled where the loss is."""
+        self.scaler.scale(loss).backward()
+
+    def unscale(self) -> None:
+        """Take the scale out of gradients that no optimizer step follows."""
+        scale = self.scaler.get_scale()
+        for parameter in self.parameters if self.scaler.is_enabled() else ():
+            if parameter.grad is not None:
+                parameter.grad /= scale
 
     def _with_gradient(self, part: TrainBatch, coefficients: Weights) -> TrainBatch:
         # A row without advantage has no gradient, unless a penalty has: it is skipped in compute, not in denominators.
@@ -212,15 +233,19 @@ class Updater:
 
     def _apply(self, finite: bool) -> tuple[float, bool]:
         """Take the optimizer step, unless something is not finite: (gradient norm before clipping, whether taken)."""
-        grad_norm = 0.0
-        if any(parameter.grad is not None for parameter in self.parameters):
+        grad_norm, scale = 0.0, self.scaler.get_scale()
+        if not finite:  # the loss itself: its gradients say nothing about the scale
+            grad_norm = math.nan
+        elif any(parameter.grad is not None for parameter in self.parameters):
             self.scaler.unscale_(self.optimizer)
             grad_norm = clipped(self.parameters, self.config.max_grad_norm)
-            finite = finite and math.isfinite(grad_norm)
+            finite = math.isfinite(grad_norm)
             if finite:
                 self.scaler.step(self.optimizer)
             self.scaler.update()
-        self._skipped_in_a_row = 0 if finite else self._skipped_in_a_row + 1
+        is_too_large = self.scaler.get_scale() < scale and scale > SMALLEST_LOSS_SCALE
+        if not is_too_large:
+            self._skipped_in_a_row = 0 if finite else self._skipped_in_a_row + 1
         self.skipped += not finite
         self.optimizer.zero_grad(set_to_none=True)
         self.updates += 1

@@ -27,7 +27,7 @@ def rewritten(
         programs: Names that are the program's.
         exceptions: Of those, what the tests use as exceptions.
     """
-    rewriter = _Rewriter(programs - exceptions, answers(around, programs))
+    rewriter = _Rewriter(programs - exceptions - names.given(tree), answers(around, programs))
     return ast.unparse(ast.fix_missing_locations(rewriter.visit(tree)))
 
 
@@ -39,6 +39,16 @@ class _Rewriter(ast.NodeTransformer):
         if isinstance(node.ctx, ast.Load) and node.id in self._programs:
             return _call(VALUE, ast.Constant(node.id))
         return node
+
+    def _visit_scope(self, node: ast.AST) -> ast.AST:
+        """A function or comprehension, whose own variables may have a name that is the program's elsewhere."""
+        programs, self._programs = self._programs, self._programs - names.bound(node)
+        visited = self.generic_visit(node)
+        self._programs = programs
+        return visited
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = _visit_scope
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _visit_scope
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         node.value = self._subject(node.value)

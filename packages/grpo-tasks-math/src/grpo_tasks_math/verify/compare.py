@@ -169,7 +169,9 @@ def _symbols(value: Value) -> str:
 def _items(gold: Items, answer: Items, equality: Equality) -> bool | None:
     if gold.is_ordered or answer.is_ordered:
         # A bare `1, 2` may stand for (1, 2) in the same order, but a set does not, nor [1, 2) for (1, 2).
-        if gold.brackets and answer.brackets and gold.brackets != answer.brackets:
+        brackets = {gold.brackets, answer.brackets}
+        # Braces without a backslash, invisible in LaTeX, may stand for (1, 2) too.
+        if len(brackets) > 1 and "" not in brackets and brackets != {"{", "()"}:
             return False
         if len(gold.items) != len(answer.items):
             return False

@@ -226,8 +226,7 @@ def _items(text: str, brackets: str, pieces: list[str], depth: int) -> Items | N
 
 def _unwrap(text: str) -> tuple[str, str] | None:
     r"""Split `(…)`, `[…)`, `\{…\}` or `\langle…\rangle` into brackets and inside, when one pair encloses all."""
-    # Braces without a backslash are invisible in LaTeX.
-    for opening, closing, kind in (("\\{", "\\}", "{}"), ("\\langle", "\\rangle", "()"), ("{", "}", "")):
+    for opening, closing, kind in (("\\{", "\\}", "{}"), ("\\langle", "\\rangle", "()"), ("{", "}", "{")):
         if text.startswith(opening) and text.endswith(closing):
             inner = text[len(opening) : -len(closing)]
             return (kind, inner) if _is_balanced(inner) else None

@@ -98,7 +98,7 @@ class Session:
         if is_in_place:
             self._mutations.apply(own)
         kind, name = function.__target__[:2]
-        if isinstance(result, Proxy) and kind == "name":
+        if isinstance(result, Proxy) and kind != "object":
             if name in self._class_names:
                 # Two objects of the test's that are one there are one here.
                 return self._made.setdefault(result.__target__[1], result.as_made())

@@ -6,12 +6,18 @@ import builtins
 import importlib
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NoReturn, Protocol
 
 EQUALITIES = frozenset({"equals", "equal", "eq", "is_equal", "isEqual"})
 """Methods that compare; no object of the program's is asked whether it is what it must be."""
 _PREDICATES = {
-    *(name for kind in (str, set) for name in dir(kind) if name.startswith(("is", "startswith", "endswith"))),
+    *(
+        name
+        for kind in (str, set, float, Decimal)
+        for name in dir(kind)
+        if name.startswith(("is", "startswith", "endswith"))
+    ),
     "count",
 }
 """Methods of plain data by which a test looks into it: what is returned in place of data is not asked either."""
@@ -46,6 +52,8 @@ class Proxy:
 
     It has no comparison, no truth and no arithmetic, because those would be the program's to answer.
     """
+
+    __slots__ = ("__asker__", "__is_made__", "__kind__", "__target__")
 
     def __init__(self, asker: Asker, target: list[Any], kind: str, *, is_made: bool = False) -> None:
         for name, value in (("asker", asker), ("target", target), ("kind", kind), ("is_made", is_made)):
@@ -89,6 +97,27 @@ class Proxy:
         if isinstance(items, Proxy):
             self.__asker__.refuse(self, "a loop")
         return iter(items)
+
+    def __enter__(self) -> Any:
+        return self.__asker__.get(self, "__enter__")()
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        # It is not asked about an exception: it could swallow the test's assertion.
+        self.__asker__.get(self, "__exit__")(None, None, None)
+
+    def __copy__(self) -> Any:
+        return self.__asker__.call(Proxy(self.__asker__, ["library", "copy", "copy"], "function"), [self], {})
+
+    def __deepcopy__(self, memo: object) -> Any:
+        return self.__asker__.call(Proxy(self.__asker__, ["library", "copy", "deepcopy"], "function"), [self], {})
+
+
+def _asked(name: str) -> property:
+    return property(lambda self: self.__asker__.get(self, name))
+
+
+for _name in ("__doc__", "__module__"):  # every class has them, and the program's are meant
+    setattr(Proxy, _name, _asked(_name))
 
 
 def _refusal(operator: str) -> Any:
