@@ -20,7 +20,7 @@ from grpo_core.task.calling import call_by_name, where_raised
 from grpo_core.task.composition import RewardSpec
 from grpo_core.task.evaluation import EvaluationDefaults
 from grpo_core.task.game import Move
-from grpo_core.task.identity import meaning_of
+from grpo_core.task.identity import hashed, meaning_of, sources_of_0_1
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.row import Message, Prompt, Row, TaskConfig
 from grpo_core.task.score import Invalid, Score
@@ -349,23 +349,31 @@ class BoundTask:
 
     @cached_property
     def identity(self) -> str:
-        """Hash of the spec, version, rows, prompts and the source of all that decides a score: 16 hex digits.
+        """Hash of the spec, version, rows, prompts and the meaning of all that decides a score: 16 hex digits.
 
         What those functions call elsewhere is not seen; `Task.version` says that it changed.
         """
-        digest = hashlib.blake2b(digest_size=8)
         task = self.task
-        facts = [
-            self.name,
-            task.version,
-            self.config.model_dump_json(),
-            *(f"{spec.name} {spec.weight} {spec.needs} {spec.maximum}" for spec in self._reward_specs),
-            *map(meaning_of, (task.prompt, task.validate, *(spec.function for spec in self._reward_specs))),
-            *map(meaning_of, (task.compose, task.solved, self.opponent)),
-            *([meaning_of(task.respond), str(task.max_turns)] if task.respond is not None else ()),
-        ]
-        for fact in facts:
-            digest.update(hashlib.blake2b(fact.encode("utf-8", "surrogatepass")).digest())
+        rewards = (spec.function for spec in self._reward_specs)
+        parts = (task.prompt, task.validate, *rewards, task.compose, task.solved, self.opponent)
+        meanings = [meaning_of(part) for part in parts]
+        if task.respond is not None:
+            meanings += [meaning_of(task.respond), str(task.max_turns)]
+        return self._identity(b"".join(map(hashed, meanings)))
+
+    def is_identified_by(self, identity: str) -> bool:
+        """Whether an identity is this task's, now or in version 0.1, whose hash went by the text of the functions."""
+        if identity == self.identity:
+            return True
+        sources = sources_of_0_1(self.name)
+        return bool(sources) and identity == self._identity(sources)
+
+    def _identity(self, functions: bytes) -> str:
+        digest = hashlib.blake2b(digest_size=8)
+        digest.update(b"".join(map(hashed, (self.name, self.task.version, self.config.model_dump_json()))))
+        for spec in self._reward_specs:
+            digest.update(hashed(f"{spec.name} {spec.weight} {spec.needs} {spec.maximum}"))
+        digest.update(functions)
         for row in self._rows:
             digest.update(row.model_dump_json().encode())
             digest.update(orjson.dumps(self.prompt(row)))

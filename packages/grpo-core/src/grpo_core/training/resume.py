@@ -80,7 +80,12 @@ def resume(
         if shared:  # the launcher gives each of several processes one thread, and sums round differently anyway
             machine["threads"] = then["threads"] = 0
         rows, used = {"training rows": data_hash(setup.rows)}, tasks_of(setup).values()
-        _check_same(allow, "data", setup.identities, info["identities"], "rows or rewards of a task changed")
+        tasks = {task.spec: task for task in setup.mixture.tasks.values()}
+        stored = {
+            spec: setup.identities[spec] if spec in tasks and tasks[spec].is_identified_by(identity) else identity
+            for spec, identity in info["identities"].items()
+        }
+        _check_same(allow, "data", setup.identities, stored, "rows or rewards of a task changed")
         _check_same(allow, "data", rows, {"training rows": info["data_hash"]}, "other rows are left for the training")
         _check_same(allow, "hardware", machine, then, "numbers may differ in their last bits here")
         _check_same(allow, "versions", versions(used), info["versions"], "numbers may differ with other packages")
