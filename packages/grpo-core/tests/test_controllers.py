@@ -111,11 +111,6 @@ def test_a_quantity_that_can_be_negative_drives_nothing(controller: object, meas
         controller(0.02, [0.1, measured])
 
 
-@pytest.mark.parametrize("controller", CONTROLLERS)
-def test_controllers_say_what_they_are(controller: object) -> None:
-    assert getattr(controller, "formula", None) and getattr(controller, "source", None)
-
-
 @pytest.mark.parametrize("options", [{"minimum": 0.5, "maximum": 0.1}, {"minimum": -1.0}, {"target": 0.0}])
 def test_options_that_make_no_sense_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(UserError, match=r"minimum=.* and maximum=|target=0\.0 must be above 0"):
