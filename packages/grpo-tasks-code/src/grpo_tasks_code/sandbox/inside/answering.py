@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from grpo_tasks_code.sandbox.inside.passing import Passing, compiled
@@ -28,6 +28,7 @@ def answer(code: types.CodeType, namespace: dict[str, Any], channel: Channel) ->
         ["call", id, target, values, keywords]        a function; the last values have these keywords
         ["get", id, target, name]                     an attribute
         ["set", id, target, name, values]             likewise
+        ["take", id, target, count]                   items of an iterator, and whether there are no more
         ["value", id, name]                           a global name
         ["returned", id, values]                      of a function of the test's that the program called,
         ["failed", id, exception, text]               or what it raised
@@ -77,6 +78,7 @@ class Answers:
         self._passing.classes = {name: namespace[name] for name in classes if isinstance(namespace.get(name), type)}
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
+        self._raised: dict[int, BaseException] = {}
         self._last = 0
 
     def respond(self, question: list[Any]) -> None:
@@ -128,18 +130,37 @@ class Answers:
         """A global name's."""
         return self._give([self._resolve(["name", name])])
 
+    def take(self, target: list[Any], count: int) -> Any:
+        """The next items of an iterator, and whether it has ended; what it raises, it raises after those before."""
+        iterator = self._resolve(target)
+        items: list[Any] = []
+        if id(iterator) in self._raised:
+            raise self._raised.pop(id(iterator))
+        try:
+            while len(items) < count:
+                items.append(next(iterator))
+        except StopIteration:
+            return self._give([items, True])
+        except BaseException as error:  # whatever it is, the test gets it
+            if not items:
+                raise
+            self._raised[id(iterator)] = error
+        return self._give([items, False])
+
     def _give(self, values: Sequence[Any]) -> Any:
-        return self._passing.pack(values, otherwise=_Whole)
+        return self._passing.pack([_Items(each) if isinstance(each, Iterator) else each for each in values], _Whole)
 
     def _refer(self, value: Any) -> Any:
         if isinstance(value, Callback):
             return ["function", value._number]
-        if isinstance(value, _Whole):
+        kind = "iterator" if isinstance(value, _Items) else "object"
+        if isinstance(value, (_Whole, _Items)):
             value = value.value
         if id(value) not in self._numbers:
             self._numbers[id(value)] = len(self._objects)
             self._objects.append(value)
-        return ["object", self._numbers[id(value)], type(value).__name__[:MAX_TEXT]]
+        name = [type(value).__name__[:MAX_TEXT]] if kind == "object" else []
+        return [kind, self._numbers[id(value)], *name]
 
     def _resolve(self, content: Any) -> Any:
         match content:
@@ -163,7 +184,16 @@ class _Whole:
         self.value = value
 
 
+class _Items:
+    """An iterator, which the test takes items of when it wants them."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
 def _is_as_before(argument: Any, data: Any) -> bool:
+    if isinstance(argument, Iterator):  # it may be endless, and no test looks at what is left of it
+        return True
     try:
         return bool(encode(argument) == data)
     except NotPlainError:
