@@ -25,7 +25,8 @@ def answer(code: types.CodeType, namespace: dict[str, Any], channel: Channel) ->
     """Run set-up, say "prepared", run the program, say "ready", and answer until nobody asks any more.
 
         ["begin", source, classes]                    set-up that the program may see, and what of it travels by value
-        ["call", id, target, values, keywords]        a function; the last values have these keywords
+        ["call", id, target, values, keywords, …]     a function; the last values have these keywords; whether what
+                                                      it makes stays here, even if it inherits from plain data
         ["get", id, target, name]                     an attribute
         ["set", id, target, name, values]             likewise
         ["take", id, target, count]                   items of an iterator, and whether there are no more
@@ -108,14 +109,15 @@ class Answers:
             self.respond(message)
         raise SystemExit
 
-    def call(self, target: list[Any], values: Any, keywords: list[str]) -> Any:
+    def call(self, target: list[Any], values: Any, keywords: list[str], is_object: bool = False) -> Any:
         """What a function returns, and its arguments afterwards: a test may look at what it did to them."""
         given = self._passing.unpack(values)
         before = values[0]
         split = len(given) - len(keywords)
-        result = self._resolve(target)(*given[:split], **dict(zip(keywords, given[split:], strict=True)))
+        function = self._resolve(target)
+        result = function(*given[:split], **dict(zip(keywords, given[split:], strict=True)))
         after = [None if _is_as_before(each, data) else each for each, data in zip(given, before, strict=True)]
-        return self._give([result, *after])
+        return self._give([_Whole(result) if is_object and type(result) is function else result, *after])
 
     def get(self, target: list[Any], name: str) -> Any:
         """An attribute."""

@@ -42,6 +42,7 @@ class Session:
     Args:
         channel: To that process.
         classes: Names of the candidate that the tests use as classes.
+        objects: Of those, what makes objects that are no data, even if their class inherits from `list`.
 
     Attributes:
         namespace: What the test's names mean.
@@ -49,8 +50,8 @@ class Session:
         has_answer: Whether the candidate has answered anything: what fails from then on may be its doing.
     """
 
-    def __init__(self, channel: Channel, classes: Sequence[str]) -> None:
-        self._channel, self._class_names = channel, frozenset(classes)
+    def __init__(self, channel: Channel, classes: Sequence[str], objects: Sequence[str]) -> None:
+        self._channel, self._class_names, self._object_names = channel, frozenset(classes), frozenset(objects)
         self._passing = Passing(self._refer, self._resolve)
         self._mutations = Mutations()
         self._looks = Looks()
@@ -95,13 +96,15 @@ class Session:
         """What a function of the candidate returns."""
         self._use(function)
         own = [*arguments, *keywords.values()]
-        result, *after = self._ask(["call", function.__target__, self._pack(map(self._own, own)), list(keywords)])
+        kind, name = function.__target__[:2]
+        is_object = kind == "name" and name in self._object_names
+        question = ["call", function.__target__, self._pack(map(self._own, own)), list(keywords), is_object]
+        result, *after = self._ask(question)
         for argument, content in zip(own, after, strict=False):
             if not isinstance(argument, Proxy):
                 self._mutations.note(argument, content)
         if is_in_place:
             self._mutations.apply(own)
-        kind, name = function.__target__[:2]
         if isinstance(result, Proxy) and kind != "object":
             if name in self._class_names:
                 # Two objects of the test's that are one there are one here.
@@ -266,18 +269,18 @@ class Session:
 def judge(channel: Channel) -> int:
     """Run the tests that arrive and send a verdict for each.
 
-    ["begin", set-up, names, classes, exceptions, shared classes, [[index, source], …]]; per test then
+    ["begin", set-up, names, classes, objects, exceptions, shared classes, [[index, source], …]]; per test then
     ["test", index], questions ["ask", question], and ["verdict", status, reason]; each is answered, so that its clock
     is the asker's. The set-up runs anew for each test: none finds what another, or the program, made of its values.
     """
     begin = channel.receive()
     if begin is None:
         return 0
-    _, setup, names, classes, exceptions, shared, tests = begin
+    _, setup, names, classes, objects, exceptions, shared, tests = begin
     for index, source in tests:
         channel.send(["test", index])
         channel.receive()
-        session = Session(channel, classes)
+        session = Session(channel, classes, objects)
         session.namespace |= {name: Proxy(session, ["name", name], name) for name in names}
         session.namespace |= {name: type(name, (Exception,), {}) for name in exceptions}
         channel.send(["verdict", *_verdict(setup, source, shared, session)])
