@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import grpo_tasks_code
-from grpo_tasks_code.sandbox import Sandbox
+from grpo_tasks_code.sandbox import Sandbox, arguments
 from grpo_tasks_code.sandbox.inside import kernel, users
 from grpo_tasks_code.sandbox.inside.syscalls import required
 
@@ -41,6 +41,8 @@ SECRET = "5d41402abc4b2a76"
 SHORT_S, LONG_S = 0.6, 30.0
 """Limits of attacks that are to run out of time, and of the others, which a busy machine may slow down."""
 OVERHEAD_S = 3.0
+PATIENCE_S = 60.0
+"""A machine that is busy with other tests delays a verdict, and does not change it."""
 MEMORY_MIB = 256
 INTERPRETER_MIB = 150
 """Memory of a program's process beyond what it was allowed: Python, and what was preloaded."""
@@ -285,6 +287,7 @@ def run_programs(level: str, leaks: Leaks) -> int:
 
 def main() -> None:
     kind, level = sys.argv[1:3]
+    arguments.PATIENCE_S = PATIENCE_S
     is_isolated = isolate()
     leaks = Leaks()
     runs = {"attacks": run_attacks, "hacks": run_hacks, "tested": run_tested, "programs": run_programs}

@@ -75,7 +75,8 @@ class Plan:
         setup: All of it, as a judge runs it before each test.
         names: What set-up and tests take from the program.
         classes: Of those, what makes objects, by how it is used.
-        exceptions: Of those, what is expected to be raised.
+        objects: Of the classes, those whose objects are used as no data is, even if they inherit from data.
+        exceptions: Of the names, what is expected to be raised.
         tests: In the order given.
     """
 
@@ -84,6 +85,7 @@ class Plan:
     setup: str
     names: tuple[str, ...]
     classes: tuple[str, ...]
+    objects: tuple[str, ...]
     exceptions: tuple[str, ...]
     tests: tuple[Way, ...]
 
@@ -136,6 +138,7 @@ def _plan_of(tests: tuple[str, ...], setup: str, entry_point: str | None) -> Pla
         "\n".join([*imports, rewriting.rewritten(shared, [shared], programs, exceptions)]),
         tuple(sorted(programs)),
         tuple(sorted(classes)),
+        tuple(sorted(classes & refusing.objects_of([shared, *trees], programs, classes))),
         tuple(sorted(exceptions)),
         ways,
     )

@@ -95,7 +95,7 @@ class Examination:
         """
         judge = Job(server, b"", b"", JUDGE, mode=wire.JUDGE, most_cpu_s=JUDGE.timeout_s * len(tests))
         plan = self._plan
-        names = [list(each) for each in (plan.names, plan.classes, plan.exceptions, plan.shared)]
+        names = [list(each) for each in (plan.names, plan.classes, plan.objects, plan.exceptions, plan.shared)]
         judge.send(["begin", plan.setup, *names, [list(test) for test in tests]])
         current: int | None = None
         while (message := judge.receive()) is not None:

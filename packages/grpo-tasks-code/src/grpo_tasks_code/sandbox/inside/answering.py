@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from grpo_tasks_code.sandbox.inside.passing import Passing, compiled
@@ -25,9 +25,11 @@ def answer(code: types.CodeType, namespace: dict[str, Any], channel: Channel) ->
     """Run set-up, say "prepared", run the program, say "ready", and answer until nobody asks any more.
 
         ["begin", source, classes]                    set-up that the program may see, and what of it travels by value
-        ["call", id, target, values, keywords]        a function; the last values have these keywords
+        ["call", id, target, values, keywords, …]     a function; the last values have these keywords; whether what
+                                                      it makes stays here, even if it inherits from plain data
         ["get", id, target, name]                     an attribute
         ["set", id, target, name, values]             likewise
+        ["take", id, target, count]                   items of an iterator, and whether there are no more
         ["value", id, name]                           a global name
         ["returned", id, values]                      of a function of the test's that the program called,
         ["failed", id, exception, text]               or what it raised
@@ -77,6 +79,7 @@ class Answers:
         self._passing.classes = {name: namespace[name] for name in classes if isinstance(namespace.get(name), type)}
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
+        self._raised: dict[int, BaseException] = {}
         self._last = 0
 
     def respond(self, question: list[Any]) -> None:
@@ -106,14 +109,15 @@ class Answers:
             self.respond(message)
         raise SystemExit
 
-    def call(self, target: list[Any], values: Any, keywords: list[str]) -> Any:
+    def call(self, target: list[Any], values: Any, keywords: list[str], is_object: bool = False) -> Any:
         """What a function returns, and its arguments afterwards: a test may look at what it did to them."""
         given = self._passing.unpack(values)
         before = values[0]
         split = len(given) - len(keywords)
-        result = self._resolve(target)(*given[:split], **dict(zip(keywords, given[split:], strict=True)))
+        function = self._resolve(target)
+        result = function(*given[:split], **dict(zip(keywords, given[split:], strict=True)))
         after = [None if _is_as_before(each, data) else each for each, data in zip(given, before, strict=True)]
-        return self._give([result, *after])
+        return self._give([_Whole(result) if is_object and type(result) is function else result, *after])
 
     def get(self, target: list[Any], name: str) -> Any:
         """An attribute."""
@@ -128,18 +132,37 @@ class Answers:
         """A global name's."""
         return self._give([self._resolve(["name", name])])
 
+    def take(self, target: list[Any], count: int) -> Any:
+        """The next items of an iterator, and whether it has ended; what it raises, it raises after those before."""
+        iterator = self._resolve(target)
+        items: list[Any] = []
+        if id(iterator) in self._raised:
+            raise self._raised.pop(id(iterator))
+        try:
+            while len(items) < count:
+                items.append(next(iterator))
+        except StopIteration:
+            return self._give([items, True])
+        except BaseException as error:  # whatever it is, the test gets it
+            if not items:
+                raise
+            self._raised[id(iterator)] = error
+        return self._give([items, False])
+
     def _give(self, values: Sequence[Any]) -> Any:
-        return self._passing.pack(values, otherwise=_Whole)
+        return self._passing.pack([_Items(each) if isinstance(each, Iterator) else each for each in values], _Whole)
 
     def _refer(self, value: Any) -> Any:
         if isinstance(value, Callback):
             return ["function", value._number]
-        if isinstance(value, _Whole):
+        kind = "iterator" if isinstance(value, _Items) else "object"
+        if isinstance(value, (_Whole, _Items)):
             value = value.value
         if id(value) not in self._numbers:
             self._numbers[id(value)] = len(self._objects)
             self._objects.append(value)
-        return ["object", self._numbers[id(value)], type(value).__name__[:MAX_TEXT]]
+        name = [type(value).__name__[:MAX_TEXT]] if kind == "object" else []
+        return [kind, self._numbers[id(value)], *name]
 
     def _resolve(self, content: Any) -> Any:
         match content:
@@ -163,7 +186,16 @@ class _Whole:
         self.value = value
 
 
+class _Items:
+    """An iterator, which the test takes items of when it wants them."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
 def _is_as_before(argument: Any, data: Any) -> bool:
+    if isinstance(argument, Iterator):  # it may be endless, and no test looks at what is left of it
+        return True
     try:
         return bool(encode(argument) == data)
     except NotPlainError:

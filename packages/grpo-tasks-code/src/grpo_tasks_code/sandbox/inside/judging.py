@@ -7,20 +7,24 @@ this process's own, and what an answer must be never leaves it.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, NoReturn
 
+from grpo_tasks_code.sandbox.inside.looks import Looks
 from grpo_tasks_code.sandbox.inside.mutations import Mutations
 from grpo_tasks_code.sandbox.inside.passing import Passing, compiled
 from grpo_tasks_code.sandbox.inside.proxies import Proxy, exception_of, is_raised, reference_to_library
-from grpo_tasks_code.sandbox.inside.values import NotPlainError
+from grpo_tasks_code.sandbox.inside.values import MAX_ITEMS, NotPlainError
 from grpo_tasks_code.sandbox.inside.wire import Channel
 
 VALUE, IN_PLACE, BEGIN, END = "__value__", "__in_place__", "__begin__", "__end__"
 """What prepared tests call: see `rewriting`."""
 _MODULE_NAME = "tests"
+_MOST_AT_ONCE = 64
+"""Items of an iterator that are asked for before the test wants them."""
 MAX_TEXT = 300
 """Of why a test failed."""
 
@@ -38,6 +42,7 @@ class Session:
     Args:
         channel: To that process.
         classes: Names of the candidate that the tests use as classes.
+        objects: Of those, what makes objects that are no data, even if their class inherits from `list`.
 
     Attributes:
         namespace: What the test's names mean.
@@ -45,11 +50,13 @@ class Session:
         has_answer: Whether the candidate has answered anything: what fails from then on may be its doing.
     """
 
-    def __init__(self, channel: Channel, classes: Sequence[str]) -> None:
-        self._channel, self._class_names = channel, frozenset(classes)
+    def __init__(self, channel: Channel, classes: Sequence[str], objects: Sequence[str]) -> None:
+        self._channel, self._class_names, self._object_names = channel, frozenset(classes), frozenset(objects)
         self._passing = Passing(self._refer, self._resolve)
         self._mutations = Mutations()
+        self._looks = Looks()
         self._functions: list[Any] = []
+        self._iterators: dict[int, tuple[Generator[Any], list[Any]]] = {}
         self._made: dict[int, Proxy] = {}
         self._unused: dict[int, Proxy] = {}
         self.undecidable: Undecidable | None = None
@@ -89,27 +96,39 @@ class Session:
         """What a function of the candidate returns."""
         self._use(function)
         own = [*arguments, *keywords.values()]
-        result, *after = self._ask(
-            ["call", function.__target__, self._pack(map(self._mutations.current, own)), list(keywords)]
-        )
+        kind, name = function.__target__[:2]
+        is_object = kind == "name" and name in self._object_names
+        question = ["call", function.__target__, self._pack(map(self._own, own)), list(keywords), is_object]
+        result, *after = self._ask(question)
         for argument, content in zip(own, after, strict=False):
             if not isinstance(argument, Proxy):
                 self._mutations.note(argument, content)
         if is_in_place:
             self._mutations.apply(own)
-        kind, name = function.__target__[:2]
         if isinstance(result, Proxy) and kind != "object":
             if name in self._class_names:
                 # Two objects of the test's that are one there are one here.
                 return self._made.setdefault(result.__target__[1], result.as_made())
             if not is_in_place:
                 self._unused[id(result)] = result
+            self._looks.watch(result.__target__[1])
         return result
 
     def get(self, subject: Proxy, name: str) -> Any:
         """An attribute of the candidate's."""
-        self._use(subject)
+        self._use(subject, name)
         return self._ask(["get", subject.__target__, name])[0]
+
+    def look(self, subject: Proxy, name: str, key: Any = None) -> Any:
+        """What an object says that it holds: its length, its items, one of them."""
+
+        def ask() -> Any:
+            method = self._ask(["get", subject.__target__, name])[0]
+            return method() if key is None else method(key)
+
+        self._unused.pop(id(subject), None)
+        is_answer = subject.__target__[0] == "object" and not subject.__is_made__
+        return self._looks.look(subject.__target__[1], name, key, ask) if is_answer else ask()
 
     def set(self, subject: Proxy, name: str, value: Any) -> None:
         """Set an attribute of the candidate's."""
@@ -125,6 +144,8 @@ class Session:
         """At a test's end: what a function returned without being data must have been asked for some."""
         for answer in self._unused.values():
             self.refuse(answer)
+        if self._looks.lies:
+            self.stop("failed", "the answer is an object, not plain data, and the test needs data")
 
     def refuse(self, answer: Proxy, what: str = "") -> NoReturn:
         """Decide the test: the candidate would be its own judge."""
@@ -133,8 +154,11 @@ class Session:
 
     # The conversation
 
-    def _use(self, subject: Proxy) -> None:
+    def _use(self, subject: Proxy, name: str = "") -> None:
         self._unused.pop(id(subject), None)
+        kind, number = subject.__target__[:2]
+        if kind == "object":
+            self._looks.use(number, name)
 
     def _refer(self, value: Any) -> Any:
         """What the candidate is told of a value that is not plain data."""
@@ -154,7 +178,35 @@ class Session:
                 return Proxy(self, ["object", number], kind[:MAX_TEXT])
             case ["function", int(number)] if 0 <= number < len(self._functions):
                 return self._functions[number]
+            case ["iterator", int(number)]:
+                target = ["object", number]
+                iterator = self._items(target)
+                self._iterators[id(iterator)] = iterator, target
+                return iterator
         raise ValueError("a reference to nothing")
+
+    def _items(self, target: list[Any]) -> Generator[Any]:
+        """Of an iterator, which may be endless, and slow: only as many as the test wants, or not many more."""
+        left, count = MAX_ITEMS, 1
+        while True:
+            match self._ask(["take", target, count]):
+                case [list(items), bool(is_over)] if len(items) <= count:
+                    pass
+                case _:
+                    self.stop("failed", "it answers with no items")
+            yield from items[:left]
+            left, count = left - len(items), min(2 * count, _MOST_AT_ONCE)
+            if left < 0:
+                raise ValueError(f"the test wants more than {MAX_ITEMS} items of an iterator")
+            if is_over:
+                return
+
+    def _own(self, argument: Any) -> Any:
+        """An argument; an iterator of the candidate's that was not begun here is handed back as it is."""
+        iterator, target = self._iterators.get(id(argument), (None, []))
+        if iterator is not None and inspect.getgeneratorstate(iterator) == inspect.GEN_CREATED:
+            return Proxy(self, target, "iterator")
+        return self._mutations.current(argument)
 
     def _pack(self, values: Any) -> Any:
         try:
@@ -217,18 +269,18 @@ class Session:
 def judge(channel: Channel) -> int:
     """Run the tests that arrive and send a verdict for each.
 
-    ["begin", set-up, names, classes, exceptions, shared classes, [[index, source], …]]; per test then
+    ["begin", set-up, names, classes, objects, exceptions, shared classes, [[index, source], …]]; per test then
     ["test", index], questions ["ask", question], and ["verdict", status, reason]; each is answered, so that its clock
     is the asker's. The set-up runs anew for each test: none finds what another, or the program, made of its values.
     """
     begin = channel.receive()
     if begin is None:
         return 0
-    _, setup, names, classes, exceptions, shared, tests = begin
+    _, setup, names, classes, objects, exceptions, shared, tests = begin
     for index, source in tests:
         channel.send(["test", index])
         channel.receive()
-        session = Session(channel, classes)
+        session = Session(channel, classes, objects)
         session.namespace |= {name: Proxy(session, ["name", name], name) for name in names}
         session.namespace |= {name: type(name, (Exception,), {}) for name in exceptions}
         channel.send(["verdict", *_verdict(setup, source, shared, session)])

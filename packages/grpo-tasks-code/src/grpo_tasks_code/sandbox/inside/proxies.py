@@ -16,9 +16,10 @@ _PREDICATES = {
         name
         for kind in (str, set, float, Decimal)
         for name in dir(kind)
-        if name.startswith(("is", "startswith", "endswith"))
+        if name.startswith(("is", "startswith", "endswith", "compare"))
     ),
-    "count",
+    *("count", "difference", "partition", "removeprefix", "removesuffix", "rfind", "rindex", "rpartition"),
+    *("same_quantum", "symmetric_difference"),
 }
 """Methods of plain data by which a test looks into it: what is returned in place of data is not asked either."""
 
@@ -42,6 +43,9 @@ class Asker(Protocol):
 
     def set(self, subject: Proxy, name: str, value: Any) -> None:
         """Set an attribute."""
+
+    def look(self, subject: Proxy, name: str, key: Any = None) -> Any:
+        """What an object says that it holds."""
 
     def refuse(self, answer: Proxy, what: str = "") -> NoReturn:
         """Decide the test."""
@@ -78,10 +82,13 @@ class Proxy:
         return self.__asker__.call(self, arguments, keywords)
 
     def __len__(self) -> int:
-        return int(self.__asker__.get(self, "__len__")())
+        try:
+            return int(self.__asker__.look(self, "__len__"))
+        except AttributeError as error:  # Python's list() asks too, and understands this
+            raise TypeError(str(error)) from None
 
     def __getitem__(self, key: Any) -> Any:
-        return self.__asker__.get(self, "__getitem__")(key)
+        return self.__asker__.look(self, "__getitem__", key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.__asker__.get(self, "__setitem__")(key, value)
@@ -93,7 +100,7 @@ class Proxy:
         return str(self.__asker__.get(self, "__repr__")())
 
     def __iter__(self) -> Iterator[Any]:
-        items = self.__asker__.get(self, "__iter__")()
+        items = self.__asker__.look(self, "__iter__")
         if isinstance(items, Proxy):
             self.__asker__.refuse(self, "a loop")
         return iter(items)
