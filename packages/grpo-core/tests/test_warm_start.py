@@ -102,6 +102,11 @@ def test_what_to_start_from_must_be_said_once(tasks: Path, tmp_path: Path) -> No
             warm_start(f"{tasks}:letters", tmp_path / "out", **options)
 
 
+def test_a_file_where_the_folder_should_be_is_left_alone(tasks: Path) -> None:
+    with pytest.raises(UserError, match="it is no folder"):
+        warm_start(f"{tasks}:letters", tasks, preset="tiny")
+
+
 def test_a_folder_with_something_in_it_is_left_alone(tasks: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not empty"):
         warm_start(f"{tasks}:letters", tmp_path, preset="tiny")

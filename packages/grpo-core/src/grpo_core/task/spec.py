@@ -69,8 +69,8 @@ def _parse_one(text: str) -> TaskSpec:
     match = _FILE.fullmatch(text) or _NAMED.fullmatch(text)
     if match is None:
         raise UserError(
-            f"task spec {text!r} cannot be read. Write plugin.task, plugin.task:weight or "
-            "plugin.task?option=value&option=value, several separated by commas."
+            f"task spec {text!r} cannot be read. Write plugin.task or ./file.py:task, with :weight or "
+            "?option=value&option=value behind it, several separated by commas."
         )
     weight = 1.0
     if match["weight"] is not None:

@@ -85,6 +85,19 @@ def warm_start(
             is taken, or rows have no gold.
     """
     refuse_in_worker("warm_start()")
+    if (model is None) == (preset is None):
+        raise UserError("give what to start from: --model NAME, or --preset tiny for a new model; not both.")
+    if model is not None and (vocab_size, tokenizer) != (None, None):
+        raise UserError(f"--model {model} has its tokenizer: --vocab-size and --tokenizer are for a --preset.")
+    if vocab_size is not None and tokenizer is not None:
+        raise UserError("give --vocab-size, to learn a tokenizer, or --tokenizer, to take one; not both.")
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--out {out}: it is no folder; choose another name.")
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"--out {out}: the folder is not empty; choose another.")
+    if model is not None:
+        model_source(model)
     try:
         from trl import SFTConfig, SFTTrainer
     except ImportError:
@@ -93,17 +106,6 @@ def warm_start(
     import torch
     from transformers import PrinterCallback, TrainerCallback
 
-    if (model is None) == (preset is None):
-        raise UserError("give what to start from: --model NAME, or --preset tiny for a new model; not both.")
-    if model is not None and (vocab_size, tokenizer) != (None, None):
-        raise UserError(f"--model {model} has its tokenizer: --vocab-size and --tokenizer are for a --preset.")
-    if vocab_size is not None and tokenizer is not None:
-        raise UserError("give --vocab-size, to learn a tokenizer, or --tokenizer, to take one; not both.")
-    folder = Path(out)
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"--out {out}: the folder is not empty; choose another.")
-    if model is not None:
-        model_source(model)
     # A task that cannot be evaluated is refused before it is trained on for an hour.
     asked_tasks(task, {}, EvaluationSettings(size=eval_size, seed=seed))
     examples = _examples(task, max_steps * batch_size)
