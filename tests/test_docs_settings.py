@@ -63,8 +63,8 @@ def options() -> frozenset[str]:
     """Of every command of ours, also of plugins, and of what `python FILE` and `python -m` run here."""
     host = default_host()
     commands = [load_command(name) for name in COMMANDS]
-    for target in host.commands().values():
-        module, _, name = target.partition(":")
+    for plugin_command in host.commands():
+        module, _, name = (host.command(plugin_command) or "").partition(":")
         commands.append(getattr(__import__(module, fromlist=[name]), name))
     found = {"--help", "--version"}
     for script in (*ROOT.glob("benchmarks/*.py"), *ROOT.glob("packages/*/src/**/__main__.py")):

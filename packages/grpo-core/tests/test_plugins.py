@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core import Row, Scorer, load_task
+from grpo_core import Row, Scorer, Variant, load_task
 from grpo_core.errors import PluginError, UnknownNameError
 from grpo_core.plugins.facts import PluginFacts
 from grpo_core.plugins.host import EmbeddedModel, PluginHost, default_host, resolve
@@ -257,7 +257,7 @@ def test_models_variants_and_commands(site: Path) -> None:
     host = host_of(site)
 
     assert host.models() == {"small": EmbeddedModel("small", "/somewhere", "a model")}
-    assert host.variants("kl") == {"k9": "grpo_rhyme:k9"} and host.variants("loss") == {}
+    assert host.variants("kl") == {"k9": Variant("grpo_rhyme:k9")} and host.variants("loss") == {}
     assert host.commands() == {"rhyme": "From grpo-rhyme 1.0."}
     assert "grpo_rhyme" not in sys.modules, "listing imports nothing"
 
@@ -265,7 +265,8 @@ def test_models_variants_and_commands(site: Path) -> None:
     assert host.model("small") == EmbeddedModel("small", "/somewhere", "a model")
     assert host.model("other") is host.command("other") is host.variant("kl", "other") is None
     assert host.tasks("rhyme") == {}
-    assert resolve(host.variant("kl", "k9"))() == 9
+    variant = host.variant("kl", "k9")
+    assert variant is not None and resolve(variant.target)() == 9
 
 
 def test_one_name_from_two_plugins_names_both_and_harms_no_other_name(site: Path) -> None:
@@ -323,7 +324,7 @@ HARMFUL = {
 def test_what_hangs_or_ends_a_process_is_not_imported_here(
     site: Path, monkeypatch: pytest.MonkeyPatch, source: str, reason: str
 ) -> None:
-    monkeypatch.setattr("grpo_core.plugins.PROBE_TIMEOUT_S", 3.0)
+    monkeypatch.setattr("grpo_core.plugins.host.PROBE_TIMEOUT_S", 3.0)
     install(site, "bad", source)
     install(site, "rhyme", TASKS)
     host = host_of(site)
@@ -401,7 +402,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.extend(asked)
         return probe(asked, timeout_s)  # type: ignore[arg-type] # handed on as it came
 
-    monkeypatch.setattr("grpo_core.plugin_probe.probe", spy)
+    monkeypatch.setattr("grpo_core.plugins.probe.probe", spy)
     return names
 
 
@@ -482,7 +483,7 @@ def test_a_forged_memory_runs_nothing(site: Path, cache: Path) -> None:
     assert host.models()["small"].path == "/forged", "it lists what it read"
     model = host.model("small")
     assert model is not None and model.path == "/somewhere", "it uses what the plugin says"
-    assert host.variant("kl", "k9") == "grpo_rhyme:k9"
+    assert host.variant("kl", "k9") == Variant("grpo_rhyme:k9")
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(

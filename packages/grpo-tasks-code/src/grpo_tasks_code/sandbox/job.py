@@ -20,6 +20,8 @@ from grpo_tasks_code.sandbox.process import ServerProcess
 
 SETUP_TIMEOUT_S = 60.0
 """From the request to the first sign of the program, some milliseconds on an idle machine; more is a broken sandbox."""
+RECHECK_S = 0.05
+"""Given to a program that waits for a processor when its time is over, until the kernel has counted the wait."""
 DEATH_TIMEOUT_S = 10.0
 """From the order to kill to the notice of death, likewise."""
 CHANNEL_TIMEOUT_S = 5.0
@@ -279,7 +281,10 @@ class Job:
     def _run_out_of_time(self) -> None:
         """End the program, unless its time passed while others had the processor: that is given back, up to a point."""
         spent_s, limit_s = self._clock.spent_s, self._limits.timeout_s
-        left_s = limit_s - self._server.scheduling().own_s(spent_s)
+        scheduling = self._server.scheduling()
+        left_s = limit_s - scheduling.own_s(spent_s)
+        if left_s <= 0 and scheduling.is_ready and scheduling.cpu_s < limit_s:
+            left_s = RECHECK_S  # it waits for a processor, and the kernel counts a wait when it is over
         if left_s <= 0:
             self.kill("timeout")
         elif spent_s < patience_s(limit_s):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
-_PARENT, _USER_TICKS, _SYSTEM_TICKS = 1, 11, 12
+_STATE, _PARENT, _USER_TICKS, _SYSTEM_TICKS = 0, 1, 11, 12
 """Fields of /proc/PID/stat, counted from the one behind the name."""
 
 
@@ -22,11 +22,14 @@ class Scheduling:
 
     Attributes:
         cpu_s: Processor seconds of all its threads.
-        delay_s: Seconds that one of its threads waited for a processor; of the one that waited longest.
+        delay_s: Seconds that one of its threads waited for a processor, the one that waited longest; without a wait
+            that goes on.
+        is_ready: Whether it runs, or waits for a processor.
     """
 
     cpu_s: float = 0.0
     delay_s: float = 0.0
+    is_ready: bool = False
 
     def own_s(self, clock_s: float) -> float:
         """Of seconds by the clock, those that were the process's own: it ran, or slept.
@@ -47,7 +50,7 @@ def scheduling_of(pid: int) -> Scheduling:
     except (OSError, LookupError, ValueError):
         return Scheduling()
     ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
-    return Scheduling(ticks / os.sysconf("SC_CLK_TCK"), max(delays_ns, default=0) / 1e9)
+    return Scheduling(ticks / os.sysconf("SC_CLK_TCK"), max(delays_ns, default=0) / 1e9, fields[_STATE] == "R")
 
 
 def descendant(pid: int, generations: int) -> int | None:
