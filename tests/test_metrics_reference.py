@@ -47,16 +47,20 @@ RUNS: dict[str, dict[str, Any]] = {
         "off_policy_mask_threshold": 1.0,
         "top_entropy_quantile": 0.5,
     },
+    "a scaled loss": {"precision": "float16"},
     "self-play": {"task": f"{GAME}?style=short&size=16", "baseline": "role", "scale_rewards": "none"},
 }
 
 
-def metrics_of(folder: Path, task: str = f"{TASK}?size=16", **options: Any) -> dict[str, float]:
+def metrics_of(
+    folder: Path, task: str = f"{TASK}?size=16", precision: Any = "auto", **options: Any
+) -> dict[str, float]:
     """What two steps log, with placeholders for what the task names, and without a game's own metrics."""
     config = RunConfig(
         task=task,
         model="tiny",
         output_dir=str(folder),
+        precision=precision,
         trainer=TrainerConfig(
             prompts_per_step=2, num_generations=4, max_completion_length=8, max_steps=2, learning_rate=1e-4, **options
         ),

@@ -285,16 +285,16 @@ def main() -> None:
     prints = _divert_prints()
     begin = time.perf_counter()
     try:
-        handle = _load(setup["target"], setup["args"])
-    except BaseException as error:  # an import may raise anything; it is the reason that there is no worker
-        _write(channel, BROKEN, time.perf_counter() - begin, describe(error).encode("utf-8", "backslashreplace"))
-        return
-    _silence_descriptors()
-    limit = _MemoryLimit(setup["memory_mib"])
-    _write(channel, READY, time.perf_counter() - begin, b"")
-    try:
+        try:
+            handle = _load(setup["target"], setup["args"])
+        except BaseException as error:  # an import may raise anything; it is the reason that there is no worker
+            _write(channel, BROKEN, time.perf_counter() - begin, describe(error).encode("utf-8", "backslashreplace"))
+            return
+        _silence_descriptors()
+        limit = _MemoryLimit(setup["memory_mib"])
+        _write(channel, READY, time.perf_counter() - begin, b"")
         _serve(channel, reader, handle, prints, limit)
-    except ConnectionError:  # the parent went away while an answer was on its way
+    except ConnectionError:  # the parent has gone away: while this worker started, or while an answer was on its way
         return
 
 
