@@ -239,12 +239,13 @@ class PluginHost:
                 elsewhere[name] = (points[0], self._who(name))
         if not elsewhere:
             return
-        from grpo_core.plugins.probe import probe
+        from grpo_core.plugins.probe import UNSEEN, probe
 
         found = probe(elsewhere, timeout_s)
         self._facts |= found
         self._fresh |= set(found)
-        self._memory.remember({name: (stamps[name], facts) for name, facts in found.items()})
+        seen = {name: facts for name, facts in found.items() if UNSEEN not in facts.error}
+        self._memory.remember({name: (stamps[name], facts) for name, facts in seen.items()})
 
     def _own_facts(self, plugin: str) -> PluginFacts:
         try:

@@ -31,6 +31,10 @@ def probe(asked: Mapping[str, tuple[metadata.EntryPoint, str]], timeout_s: float
         return {name: _found(looking[name].result(), who, timeout_s) for name, (_, who) in asked.items()}
 
 
+UNSEEN = "could not be looked at"
+"""In the error of a plugin whose process did not come about: nothing is known of it, and nothing is remembered."""
+
+
 def _found(outcome: Outcome, who: str, timeout_s: float) -> PluginFacts:
     match outcome.status:
         case "ok":
@@ -42,7 +46,7 @@ def _found(outcome: Outcome, who: str, timeout_s: float) -> PluginFacts:
         case "error":  # what only an interruption raises, and a user's own would look the same
             reason = outcome.why
         case _:
-            return PluginFacts(error=f"{who} could not be looked at: {outcome.why}")
+            return PluginFacts(error=f"{who} {UNSEEN}: {outcome.why}")
     return PluginFacts(error=f"{who} failed to load: {reason}", is_dangerous=True)
 
 
