@@ -144,9 +144,9 @@ def test_two_packages_that_claim_one_plugin_are_both_named(install: Any, site: P
     before = set(site.iterdir())
     install("tests/plugins/claims_good")
     points = [point for found in metadata.distributions(path=[str(site)]) for point in found.entry_points]
+    report = next(report for report in PluginHost(points, only=["good"]).reports())
     for path in set(site.iterdir()) - before:  # the other tests' environment has one of the two
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    report = next(report for report in PluginHost(points, only=["good"]).reports())
 
     assert report.error == (
         "plugin 'good' (grpo-plugin-claims-good 1.0 and grpo-plugin-good 1.0): "
