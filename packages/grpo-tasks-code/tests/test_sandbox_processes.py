@@ -142,7 +142,7 @@ class Counted:
 
 def test_time_that_others_took_is_given_back(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(monkeypatch, 0.0, 30.0)
-    execution = sandbox.run("import time; time.sleep(0.8); print(1)", timeout_s=0.4)
+    execution = sandbox.run("import time; time.sleep(0.6); print(1)", timeout_s=0.4)
     assert (execution.status, execution.stdout, len(counted.programs)) == ("ok", "1\n", 1)
 
 
