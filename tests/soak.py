@@ -97,10 +97,16 @@ def programs(count: int) -> None:
         if choice.random() < 0.05:
             entry = choice.choice(hacks)
             result = sandbox.run_tests(entry["code"], corpus["ANSWER_TESTS"], 0.6, setup=entry.get("setup", ""))
+            if "sandbox_error" in result.statuses:
+                print(f"{index}: {result.reasons} of {entry['code']!r:.200}", file=sys.stderr)
+                return "sandbox_error"
             return f"tests: {result.execution.status}"
         entry = choice.choice(attacks if choice.random() < 0.1 else ordinary)
         timeout_s = 0.3 if "while True" in entry["code"] else 10.0
-        return sandbox.run(entry["code"], entry.get("stdin", ""), timeout_s, memory_mib=256).status
+        execution = sandbox.run(entry["code"], entry.get("stdin", ""), timeout_s, memory_mib=256)
+        if execution.status == "sandbox_error":
+            print(f"{index}: {execution.stderr!r} of {entry['code']!r:.200}", file=sys.stderr)
+        return execution.status
 
     def items(begin: int, end: int) -> Counter[str]:
         with ThreadPoolExecutor(workers) as threads:

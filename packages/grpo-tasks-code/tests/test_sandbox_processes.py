@@ -26,6 +26,7 @@ import grpo_tasks_code
 from grpo_core import InfrastructureError, KillablePool
 from grpo_tasks_code import sandboxed
 from grpo_tasks_code.sandbox import Execution, Sandbox, SandboxUnavailableError, job
+from grpo_tasks_code.sandbox.execution import Status
 from grpo_tasks_code.sandbox.scheduling import Scheduling
 
 SLOW_MACHINE_S = 60.0
@@ -154,6 +155,32 @@ def test_a_starved_program_is_run_twice(sandbox: Sandbox, monkeypatch: pytest.Mo
     assert len(counted.programs) == 2
     with pytest.raises(InfrastructureError, match="too busy"):
         sandboxed._check(execution)
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "def f(n):\n    while True: pass"])
+@pytest.mark.parametrize("test", ["assert f(1) == 1", "assert f(1) >= 1"])
+def test_a_starved_program_under_test_is_run_twice(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, code: str, test: str
+) -> None:
+    monkeypatch.setattr("grpo_tasks_code.sandbox.arguments.PATIENCE_S", 0.0)
+    counted = Counted(monkeypatch, 0.0, 900.0)
+    result = sandbox.run_tests(code, [test], timeout_s=0.2)
+    assert result.statuses == ["sandbox_error"] and "the machine is too busy" in result.reasons[0]
+    assert len(counted.programs) == 2
+
+
+def test_an_end_that_a_busy_server_tells_late_is_no_timeout(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert prints_one(sandbox)
+    kill = job.Job.kill
+
+    def late(self: job.Job, why: Status) -> None:
+        time.sleep(1.0)  # the server has seen its end by then, and its word lies unread
+        kill(self, why)
+
+    monkeypatch.setattr(job.Job, "kill", late)
+    assert sandbox.run("import time; time.sleep(0.4); print(1)", timeout_s=0.2).status == "ok"
+    computes = "import time\nwhile time.process_time() < 0.8: pass"
+    assert sandbox.run(computes, timeout_s=0.2).status == "timeout"
 
 
 def test_threads_that_keep_one_another_waiting_use_up_the_programs_time(

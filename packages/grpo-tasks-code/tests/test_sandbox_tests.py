@@ -236,6 +236,11 @@ def test_the_time_is_for_all_tests_together(sandbox: Sandbox) -> None:
     assert result.execution.wall_s < 10
 
 
+def test_loading_takes_of_the_time_too(sandbox: Sandbox) -> None:
+    result = sandbox.run_tests("import time\ntime.sleep(900)", ["assert f(1) == 1"], 0.5)
+    assert list(result.statuses) == ["timeout"]
+
+
 def test_the_time_of_judging_is_not_the_programs(sandbox: Sandbox) -> None:
     test = "import time\nfor n in range(3):\n    time.sleep(0.3)\n    assert f(n) == n"
     assert sandbox.run_tests("def f(n): return n", [test], 0.7).passed == 1

@@ -17,6 +17,7 @@ from grpo_tasks_code.sandbox.execution import Execution, Status
 from grpo_tasks_code.sandbox.inside import wire
 from grpo_tasks_code.sandbox.pipes import OutputPipe, StatusPipe, memory_file
 from grpo_tasks_code.sandbox.process import ServerProcess
+from grpo_tasks_code.sandbox.scheduling import delay_of_this_thread_s
 
 SETUP_TIMEOUT_S = 60.0
 """From the request to the first sign of the program, some milliseconds on an idle machine; more is a broken sandbox."""
@@ -30,11 +31,12 @@ _READ_BYTES = 1 << 16
 
 
 class Clock:
-    """Seconds that a program has been waited for."""
+    """Seconds that a program has been waited for, without those that who waits was kept from looking."""
 
     def __init__(self) -> None:
         self._before_s = 0.0
         self._since: float | None = None
+        self._delay_s = delay_of_this_thread_s()
 
     @property
     def is_running(self) -> bool:
@@ -44,11 +46,18 @@ class Clock:
     @property
     def spent_s(self) -> float:
         """So far."""
-        return self._before_s + (0.0 if self._since is None else time.monotonic() - self._since)
+        if self._since is None:
+            return self._before_s
+        late_s = delay_of_this_thread_s() - self._delay_s
+        return self._before_s + max(0.0, time.monotonic() - self._since - late_s)
 
-    def start(self, at: float) -> None:
-        """Go on, from a moment of the monotonic clock."""
-        self._before_s, self._since = self.spent_s, at
+    def start(self) -> None:
+        """Go on."""
+        self._since, self._delay_s = time.monotonic(), delay_of_this_thread_s()
+
+    def start_at(self, moment: float) -> None:
+        """Begin with a moment of the monotonic clock since it was made."""
+        self._since = moment
 
     def stop(self) -> None:
         """Stand still."""
@@ -140,7 +149,7 @@ class Job:
             BusyError: the machine hardly let the program run; it may be tried again too.
         """
         self._server.is_lost = self._reply is None
-        if self._is_starved:
+        if self._is_starved and not self._has_ended_by_itself:
             raise BusyError(
                 f"the machine is too busy: in {self._clock.spent_s:.1f} s the program could not use its "
                 f"{self._limits.timeout_s:g} s; have fewer workers"
@@ -164,6 +173,7 @@ class Job:
 
     def receive(self) -> Any:
         """The program's next message; None when there is none: it ended, ran out of time, or sent no message."""
+        self._await(True)
         while (message := self._take_message()) is None and self._channel is not None and not self.is_over:
             self._pump()
         self._await(False)
@@ -173,13 +183,19 @@ class Job:
         """Give the program its whole time again; it is not waited for at this moment."""
         self._clock, self._allowed_s = Clock(), self._limits.timeout_s
 
-    def _take_message(self) -> Any:
+    @property
+    def _has_message(self) -> bool:
+        """Whether a message has come whole, or one that is too long for that."""
         if len(self._inbox) < wire.LENGTH.size:
+            return False
+        (length,) = wire.LENGTH.unpack_from(self._inbox)
+        return bool(length > wire.MAX_FRAME_BYTES) or len(self._inbox) >= wire.LENGTH.size + length
+
+    def _take_message(self) -> Any:
+        if not self._has_message:
             return None
         (length,) = wire.LENGTH.unpack_from(self._inbox)
         end = wire.LENGTH.size + length
-        if length <= wire.MAX_FRAME_BYTES and len(self._inbox) < end:
-            return None
         data = bytes(self._inbox[wire.LENGTH.size : end])
         del self._inbox[:end]
         try:
@@ -212,10 +228,8 @@ class Job:
         status, stderr = self._verdict(), self._stderr.text
         if status == "sandbox_error":
             stderr = f"{stderr.rstrip()}\n{self._fault}".strip() or "the program was not started"
-        cpu_s = 0.0
-        if self._reply is not None and self._status.has_started:
-            cpu_s = max(0.0, self._reply.cpu_s - self._status.started[1])
-        return Execution(status, self._stdout.text, stderr, cpu_s, self._clock.spent_s, self._server.level)
+        spent_s = self._clock.spent_s
+        return Execution(status, self._stdout.text, stderr, self._spent_cpu_s, spent_s, self._server.level)
 
     def kill(self, why: Status) -> None:
         """End the program, with a status; the first one counts."""
@@ -235,7 +249,7 @@ class Job:
         if not is_awaited:
             self._clock.stop()
         elif self._is_begun and not self._clock.is_running:
-            self._clock.start(time.monotonic())
+            self._clock.start()
 
     def _begin(self) -> None:
         """Start the clock if the program has begun; the first wait, for its first sign, is never interrupted."""
@@ -243,7 +257,7 @@ class Job:
             self._status.look()
             if self._status.has_started:
                 self._is_begun = True
-                self._clock.start(self._status.started[0])
+                self._clock.start_at(self._status.started[0])
 
     def _pump(self) -> None:
         """Wait for something to happen, and attend to it."""
@@ -266,8 +280,8 @@ class Job:
                     self.kill("output_limit")
             elif self._channel is not None:
                 self._read_channel(self._channel)
-        # Only after a look: this process may have been kept from running itself, and the program be over for long.
-        if patience_s <= 0 and not self.is_over:
+        # Only after a look: this process may have been kept from running itself, and the program be done for long.
+        if patience_s <= 0 and not self.is_over and not self._has_message:
             self._run_out()
 
     def _run_out(self) -> None:
@@ -282,8 +296,9 @@ class Job:
         """End the program, unless its time passed while others had the processor: that is given back, up to a point."""
         spent_s, limit_s = self._clock.spent_s, self._limits.timeout_s
         scheduling = self._server.scheduling()
-        left_s = limit_s - scheduling.own_s(spent_s)
-        if left_s <= 0 and scheduling.is_ready and scheduling.cpu_s < limit_s:
+        cpu_s = scheduling.cpu_s - self._status.started[1]
+        left_s = limit_s - max(0.0, cpu_s, spent_s - scheduling.delay_s)
+        if left_s <= 0 and scheduling.is_ready and cpu_s < limit_s:
             left_s = RECHECK_S  # it waits for a processor, and the kernel counts a wait when it is over
         if left_s <= 0:
             self.kill("timeout")
@@ -302,10 +317,26 @@ class Job:
         if not data or len(self._inbox) > wire.LENGTH.size + wire.MAX_FRAME_BYTES:
             self._hang_up()
 
+    @property
+    def _has_ended_by_itself(self) -> bool:
+        """Whether the order to kill it for its time found it at its end, of which a busy machine tells late."""
+        reply = self._reply
+        if reply is None or not (self._why == "timeout" or self._is_starved):
+            return False
+        is_killed = os.WIFSIGNALED(reply.status) and os.WTERMSIG(reply.status) == signal.SIGKILL
+        return not is_killed and self._spent_cpu_s <= self._limits.timeout_s
+
+    @property
+    def _spent_cpu_s(self) -> float:
+        """Processor seconds of the program, once it has ended."""
+        if self._reply is None or not self._status.has_started:
+            return 0.0
+        return max(0.0, self._reply.cpu_s - self._status.started[1])
+
     def _verdict(self) -> Status:
         if self._stdout.is_over_limit or self._stderr.is_over_limit:
             return "output_limit"
-        if self._why is not None:
+        if self._why is not None and not self._has_ended_by_itself:
             return self._why
         if self._reply is None or not self._status.has_started:
             return "sandbox_error"

@@ -31,13 +31,6 @@ class Scheduling:
     delay_s: float = 0.0
     is_ready: bool = False
 
-    def own_s(self, clock_s: float) -> float:
-        """Of seconds by the clock, those that were the process's own: it ran, or slept.
-
-        Threads that keep one another waiting add up on the processor.
-        """
-        return max(0.0, self.cpu_s, clock_s - self.delay_s)
-
 
 def scheduling_of(pid: int) -> Scheduling:
     """What the kernel has counted for a process; nothing where it does not tell, or the process has ended."""
@@ -51,6 +44,14 @@ def scheduling_of(pid: int) -> Scheduling:
         return Scheduling()
     ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
     return Scheduling(ticks / os.sysconf("SC_CLK_TCK"), max(delays_ns, default=0) / 1e9, fields[_STATE] == "R")
+
+
+def delay_of_this_thread_s() -> float:
+    """Seconds that the calling thread was ready to run, since it began, and another had the processor."""
+    try:
+        return int((_PROC / "thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, LookupError, ValueError):
+        return 0.0
 
 
 def descendant(pid: int, generations: int) -> int | None:
