@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from grpo_core.config import CurriculumConfig, RunConfig, TrainerConfig, flatten
-from grpo_core.config.checks import divisors
 from grpo_core.config.keys import choices, environment_name, find, keys, known_as, members, near, sections
+from grpo_core.config.trainer import divisors
 from grpo_core.errors import UnknownNameError
 
 
@@ -25,7 +25,6 @@ def test_the_defaults_are_the_vetted_recipe() -> None:
     assert (trainer.num_generations, trainer.max_prompt_length, trainer.max_completion_length) == (8, 512, 256)
     assert (trainer.temperature, trainer.epsilon, trainer.num_iterations, trainer.beta) == (1.0, 0.2, 1, 0.0)
     assert (trainer.loss_type, trainer.baseline, trainer.scale_rewards) == ("dr_grpo", "group_mean", None)
-    assert trainer.upper_epsilon == 0.2
     assert trainer.rows_per_step == 8 * 8
 
 
@@ -68,7 +67,7 @@ def test_a_batch_that_does_not_divide_is_refused_with_the_arithmetic() -> None:
 
 def test_values_that_contradict_one_another_are_refused() -> None:
     assert "trainer.epsilon_high=0.1 is below trainer.epsilon=0.2" in refusal(epsilon_high=0.1)
-    assert TrainerConfig(epsilon_high=0.2).upper_epsilon == 0.2
+    assert TrainerConfig(epsilon_high=0.2).epsilon_high == 0.2
     assert "both say when to stop" in refusal(max_steps=3, num_train_epochs=1.0)
     assert "Give one" in refusal(warmup_steps=3, warmup_ratio=0.1)
     assert "256 - 300 = -44" in refusal(soft_overlong_buffer=300)

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from grpo_core.config.aliases import ALIASES
 from grpo_core.config.models import RunConfig
-from grpo_core.config.section import VariantArguments
+from grpo_core.config.section import VariantArguments, either
 from grpo_core.errors import UnknownNameError
 
 _ELSEWHERE = {
@@ -177,7 +177,7 @@ def _allowed(field: FieldInfo) -> str:
     said: list[str] = []
     for each in members(field.annotation):
         if typing.get_origin(each) is Literal:
-            said.append(_or(typing.get_args(each)))
+            said.append(either(typing.get_args(each)))
         elif typing.get_origin(each) is tuple:
             arguments = typing.get_args(each)
             one = {float: "numbers", str: "names"}[arguments[0]]
@@ -211,18 +211,13 @@ def _plain(bound: Any) -> str:
     return f"10^{len(digits) - 1}" if bound >= 10_000 and not digits[1:].strip("0") and digits[0] == "1" else str(bound)
 
 
-def _or(words: Iterable[str]) -> str:
-    listed = list(words)
-    return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} or {listed[-1]}"
-
-
 def _last(name: str) -> str:
     return name.rpartition(".")[2]
 
 
 def _hint(names: Iterable[str]) -> str:
-    listed = [repr(name) for name in names]
-    return f" Did you mean {_or(listed)}?" if listed else ""
+    quoted = [repr(name) for name in names]
+    return f" Did you mean {either(quoted)}?" if quoted else ""
 
 
 def _available(name: str) -> str:

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from grpo_core.config.checks import EXCLUSIVE
 from grpo_core.config.keys import Key, choices, find, keys
 from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import recipe
+from grpo_core.config.trainer import EXCLUSIVE
 from grpo_core.errors import GrpoError, UserError, near_match
 
 SourceKind = Literal["command line", "environment", ".env", "file", "recipe", "profile", "python", "chosen", "default"]
@@ -173,11 +173,14 @@ def shown(value: Any) -> str:
 def _merge(layers: Sequence[Layer]) -> Layer:
     merged = Layer()
     for layer in layers:
-        silenced = {
-            other for pair in EXCLUSIVE for name, other in (pair, pair[::-1]) if merged.values.get(name) is not None
+        overruled = {
+            f"trainer.{other}"
+            for first, second, _ in EXCLUSIVE
+            for name, other in ((first, second), (second, first))
+            if merged.values.get(f"trainer.{name}") is not None
         }
         for name, value in layer.values.items():
-            if name not in merged.values and name not in silenced:
+            if name not in merged.values and name not in overruled:
                 merged.values[name], merged.sources[name] = value, layer.sources[name]
     return merged
 

@@ -9,13 +9,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from grpo_core.config import checks
 from grpo_core.config.recipes import RECIPES
 from grpo_core.config.section import COUNT, Section, allowed
 from grpo_core.config.trainer import TrainerConfig
+from grpo_core.errors import UserError
 from grpo_core.paths import user_path_text
+from grpo_core.plugins import variants as registry
 from grpo_core.plugins.built_in import BUILT_IN
 from grpo_core.task.row import Split
+
+MAX_WEIGHT = 1e6
+"""Largest sum of the curriculum's weights, which are relative."""
 
 
 class EvalConfig(Section):
@@ -104,7 +108,18 @@ class CurriculumConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> CurriculumConfig:
-        checks.check_curriculum(self)
+        low, high = self.boundaries
+        if not 0 <= low < high <= 1:
+            raise UserError(
+                f"curriculum.boundaries=[{low:g}, {high:g}]: they are pass rates with 0 <= first < second <= 1 "
+                "(default [0.2, 0.8])."
+            )
+        if min(self.weights) < 0 or not 0 < sum(self.weights) <= MAX_WEIGHT:
+            listed = ", ".join(f"{weight:g}" for weight in self.weights)
+            raise UserError(
+                f"curriculum.weights=[{listed}]: shares of hard, normal and easy prompts, none below 0 and at least "
+                f"one above it, together at most {MAX_WEIGHT:g} (default [1, 1, 1])."
+            )
         return self
 
 
@@ -133,10 +148,14 @@ class TrackingConfig(Section):
         """`tensorboard,wandb` as on a command line."""
         return tuple(word.strip() for word in given.split(",") if word.strip()) if isinstance(given, str) else given
 
-    @model_validator(mode="after")
-    def _consistent(self) -> TrackingConfig:
-        checks.check_tracking(self)
-        return self
+    @field_validator("trackers")
+    @classmethod
+    def _known(cls, trackers: tuple[str, ...]) -> tuple[str, ...]:
+        for name in trackers:
+            registry.check("tracker", name)
+            if trackers.count(name) > 1:
+                raise UserError(f"tracking.trackers: {name} is given twice.")
+        return trackers
 
 
 class EngineConfig(Section):
@@ -198,6 +217,40 @@ class RunConfig(Section):
         return None if given is None else user_path_text(given, str(info.field_name))
 
     @model_validator(mode="after")
-    def _consistent(self) -> RunConfig:
-        checks.check_run(self)
+    def _evaluated(self) -> RunConfig:
+        if self.eval.interval_steps is None:
+            for name in ("keep_best", "early_stop_patience"):
+                if value := getattr(self.trainer, name):
+                    raise UserError(
+                        f"trainer.{name}={str(value).lower()} goes by the held-out rate during training, and nothing "
+                        "is evaluated then. Set eval.interval_steps, as in 20."
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _quantizable(self) -> RunConfig:
+        kind = self.lora.quantization
+        if kind is None:
+            return self
+        if not self.lora.enabled and self.adapter is None:
+            raise UserError(
+                f"lora.quantization={kind} freezes the model in 4 bits, and nothing would be trained. Set "
+                "lora.enabled=true, or leave it out."
+            )
+        if self.trainer.sharding == "full":
+            raise UserError(
+                f"lora.quantization={kind} with trainer.sharding=full: FSDP2 shards and gathers plain floating-point "
+                "weights, not packed ones. Use trainer.sharding=none: a base in 4 bits is an eighth of float32, and "
+                "each process holds it whole; or leave lora.quantization out."
+            )
+        if self.precision == "float64":
+            raise UserError(
+                f"lora.quantization={kind} with precision=float64: bitsandbytes computes with 4-bit weights in "
+                "float32, bfloat16 or float16. Use one of these."
+            )
+        if self.model is not None and self.model.endswith(".gguf"):
+            raise UserError(
+                f"lora.quantization={kind}: --model {self.model} is quantized in its own way, to which this cannot be "
+                "added. Give the model that it was made of, or leave lora.quantization out."
+            )
         return self

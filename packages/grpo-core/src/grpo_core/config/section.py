@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -31,6 +32,12 @@ def why(reason: str) -> dict[str, Any]:
 def allowed(words: str) -> dict[str, Any]:
     """What a value may be, where its type does not say it."""
     return {"allowed": words}
+
+
+def either(alternatives: Iterable[object]) -> str:
+    """Alternatives as a sentence lists them: `1, 2 or 4`."""
+    *others, last = map(str, alternatives)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def variant(kind: str) -> dict[str, Any]:

@@ -1,14 +1,38 @@
-"""The section `trainer`: the algorithm and its optimizer, by theme; every key is flat under `trainer.`."""
+"""The section `trainer`: the algorithm and its optimizer, with the checks between its values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from grpo_core.config import checks
-from grpo_core.config.section import COUNT, Section, VariantArguments, allowed, variant, why
+from grpo_core.config.section import VariantArguments, either
+from grpo_core.config.trainer_settings import (
+    AdvantageSettings,
+    CheckpointSettings,
+    LossSettings,
+    OptimizerSettings,
+    PenaltySettings,
+    ProbeSettings,
+    RolloutSettings,
+)
+from grpo_core.errors import UserError
+from grpo_core.plugins import variants as registry
+
+EXCLUSIVE = (
+    ("max_steps", "num_train_epochs", "when to stop"),
+    ("warmup_steps", "warmup_ratio", "how long the warm-up is"),
+    ("micro_batch_size", "micro_batch_prompts", "how large a forward pass is"),
+)
+"""Pairs of keys of which only one may be given, and what both say; where sources differ, the higher one wins."""
+
+_SETTING_OF_ARGUMENT = {
+    ("loss", "epsilon"): "trainer.epsilon",
+    ("loss", "epsilon_high"): "trainer.epsilon_high",
+    ("value", "gamma"): "trainer.gae_gamma",
+    ("value", "lam"): "trainer.gae_lambda",
+}
+"""Arguments that have a setting of their own: (kind or name of the variant, argument) -> setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,277 +52,6 @@ class ChosenVariant:
     section: str
 
 
-class RolloutSettings(Section):
-    """What is sampled, and which of it is kept."""
-
-    num_generations: int = Field(8, ge=1, le=COUNT, description="Completions G sampled per prompt: one group.")
-    prompts_per_step: int = Field(
-        8, ge=1, le=COUNT, description="Prompts whose groups are generated at once, summed over all ranks."
-    )
-    max_prompt_length: int = Field(512, ge=1, le=COUNT, description="Longest prompt, in tokens.")
-    overlong_prompts: Literal["drop", "truncate"] = Field(
-        "drop", description="A longer prompt is dropped and counted, or loses its first tokens."
-    )
-    max_gold_length: int | None = Field(
-        None, ge=1, le=COUNT, description="Rows with a longer gold, in tokens, are dropped and counted; null keeps all."
-    )
-    max_completion_length: int = Field(
-        256,
-        ge=1,
-        le=COUNT,
-        description="Longest completion, in tokens; also the constant length in Dr. GRPO's denominator.",
-        json_schema_extra=why("a completion of 0 tokens has nothing to score or train"),
-    )
-    temperature: float = Field(
-        1.0,
-        gt=0,
-        le=100,
-        description="Sampling temperature; log-probs of trainer, old policy and reference use it too.",
-        json_schema_extra=why(
-            "greedy completions of one prompt are all equal, so every advantage is 0 (evaluation is greedy by "
-            "eval.temperature)"
-        ),
-    )
-    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling: keep the likeliest tokens of this mass.")
-    top_k: int = Field(0, ge=0, le=COUNT, description="Keep the k likeliest tokens; 0 keeps all.")
-    min_p: float = Field(0.0, ge=0, lt=1, description="Drop tokens below this share of the likeliest one's mass.")
-    mask_truncated_completions: bool = Field(
-        False, description="Leave completions out of the loss that hit max_completion_length."
-    )
-    soft_overlong_buffer: int | None = Field(
-        None,
-        ge=1,
-        le=COUNT,
-        description="Last tokens of the limit in which the reward falls linearly by 1; null is off.",
-    )
-    dynamic_sampling: bool = Field(
-        False, description="Replace groups whose rewards hardly differ, so that every group of a batch can teach."
-    )
-    dynamic_sampling_attempts: int = Field(
-        10,
-        ge=1,
-        le=COUNT,
-        description="Times a batch's missing groups are drawn again; then it is taken as it is, and logged.",
-    )
-    dynamic_sampling_min_std: float = Field(
-        0.0, ge=0, le=1e6, description="A group is kept if its rewards' standard deviation (ddof 0) is above this."
-    )
-
-
-class LossSettings(Section):
-    """The objective per token and what it is divided by."""
-
-    loss_type: str = Field("dr_grpo", description="Loss.", json_schema_extra=variant("loss"))
-    loss_args: VariantArguments = Field(default_factory=dict, description="Arguments of the loss.")
-    aggregation: Literal["constant", "token_mean", "sequence_mean", "sequence_sum", "group_max", "token_sum"] | None = (
-        Field(None, description="What the sum over tokens is divided by; null goes by the loss.")
-    )
-    count_empty_rows: bool = Field(
-        True, description="A completion without a token in the loss counts in the number of completions."
-    )
-    epsilon: float = Field(0.2, gt=0, le=1000, description="Clip of the probability ratio: not below 1 - epsilon.")
-    epsilon_high: float | None = Field(
-        None,
-        gt=0,
-        le=1000,
-        description="Clip of the ratio upwards: not above 1 + epsilon_high; null goes by the loss, for most epsilon.",
-    )
-    num_iterations: int = Field(1, ge=1, le=COUNT, description="Passes (mu) over each generated batch.")
-    steps_per_generation: int = Field(
-        1,
-        ge=1,
-        le=COUNT,
-        description="Optimizer steps that one generated batch is split into; divides prompts_per_step.",
-    )
-    rollout_correction: Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = Field(
-        "none", description="Weight of the sampler's mismatch with the trainer: truncated, or masked out of bounds."
-    )
-    rollout_correction_max: float | None = Field(
-        2.0, gt=0, le=1e6, description="Upper bound of that weight; null has none."
-    )
-    rollout_correction_min: float | None = Field(
-        None, gt=0, le=1e6, description="Lower bound of that weight; null has none."
-    )
-    off_policy_mask_threshold: float | None = Field(
-        None,
-        gt=0,
-        le=1e6,
-        description="Leave out rows of negative advantage that the policy left by more nats per token; null is off.",
-    )
-    top_entropy_quantile: float = Field(
-        1.0, gt=0, le=1, description="Share of tokens, those of highest entropy, that the policy loss takes."
-    )
-
-
-class AdvantageSettings(Section):
-    """What a reward is compared with, and the value head that may do so."""
-
-    baseline: str = Field(
-        "group_mean", description="What a reward is compared with.", json_schema_extra=variant("advantage")
-    )
-    advantage_args: VariantArguments = Field(default_factory=dict, description="Arguments of the baseline.")
-    scale_rewards: Literal["none", "group", "batch"] | None = Field(
-        None,
-        description="Divide advantages by the rewards' deviation in the group or batch; null goes by the loss.",
-    )
-    std_epsilon: float = Field(1e-4, gt=0, le=1, description="Added to that deviation.")
-    std_ddof: int = Field(
-        1,
-        ge=0,
-        le=1,
-        description="Degrees of freedom that the deviation gives up.",
-        json_schema_extra=allowed("0 (of the population) or 1 (Bessel's)"),
-    )
-    value_head: bool = Field(False, description="Train a value head on the policy's last hidden state.")
-    value_loss_coef: float = Field(0.1, ge=0, le=1000, description="Weight of the value loss.")
-    value_clip: float | None = Field(
-        0.2,
-        gt=0,
-        le=1e6,
-        description="Values may move this far from the old ones before their loss is clipped; null is off.",
-    )
-    value_learning_rate: float | None = Field(
-        None, ge=0, le=10, description="Peak learning rate of the value head; null is learning_rate."
-    )
-    use_gae: bool = Field(False, description="Advantages by GAE over the tokens of a completion; needs value_head.")
-    gae_gamma: float = Field(1.0, ge=0, le=1, description="GAE's discount.")
-    turn_gamma: float = Field(1.0, ge=0, le=1, description="Discount of a return per trained turn that comes later.")
-    gae_lambda: float = Field(0.95, ge=0, le=1, description="GAE's weight of long returns: 1 is the whole return.")
-
-
-class PenaltySettings(Section):
-    """Distance from the starting policy, and entropy."""
-
-    beta: float = Field(
-        0.0, ge=0, le=1000, description="Weight of the KL penalty against the starting policy; 0 loads no reference."
-    )
-    kl: str = Field("k3", description="Estimator of that KL.", json_schema_extra=variant("kl"))
-    kl_args: VariantArguments = Field(default_factory=dict, description="Arguments of the KL estimator.")
-    kl_placement: Literal["ratio_loss", "loss", "reward"] = Field(
-        "ratio_loss", description="In the loss times the probability ratio, in the loss as it is, or off each reward."
-    )
-    kl_metric: bool = Field(False, description="Measure the KL at beta 0 too; loads the reference.")
-    kl_controller: str = Field(
-        "constant", description="How beta follows the measured KL.", json_schema_extra=variant("kl_controller")
-    )
-    kl_controller_args: VariantArguments = Field(default_factory=dict, description="Arguments of the KL controller.")
-    kl_warmup_steps: int = Field(0, ge=0, le=COUNT, description="Optimizer steps in which beta rises linearly from 0.")
-    entropy_coef: float = Field(0.0, ge=0, le=1000, description="Weight of the entropy bonus, of the full vocabulary.")
-    entropy_controller: str = Field(
-        "constant",
-        description="How entropy_coef follows the measured entropy.",
-        json_schema_extra=variant("entropy_controller"),
-    )
-    entropy_controller_args: VariantArguments = Field(
-        default_factory=dict, description="Arguments of the entropy controller."
-    )
-
-
-class OptimizerSettings(Section):
-    """AdamW, its schedule, when to stop, and how a step is cut into forward passes."""
-
-    learning_rate: float = Field(1e-6, ge=0, le=10, description="Peak learning rate of AdamW.")
-    lr_scheduler_type: str = Field(
-        "constant", description="Learning rate after warm-up.", json_schema_extra=variant("schedule")
-    )
-    warmup_steps: int = Field(0, ge=0, le=COUNT, description="Optimizer steps of linear warm-up.")
-    warmup_ratio: float | None = Field(
-        None,
-        ge=0,
-        lt=1,
-        description="Warm-up as a share of all steps, or of max_minutes alone; in place of warmup_steps.",
-    )
-    weight_decay: float = Field(0.0, ge=0, le=100, description="AdamW's decoupled weight decay.")
-    adam_beta1: float = Field(0.9, ge=0, lt=1, description="AdamW's decay of the gradient's mean.")
-    adam_beta2: float = Field(0.999, ge=0, lt=1, description="AdamW's decay of the squared gradient's mean.")
-    adam_epsilon: float = Field(1e-8, gt=0, le=1, description="AdamW's term that keeps its denominator above 0.")
-    max_grad_norm: float = Field(1.0, gt=0, le=1e9, description="Global gradient norm is clipped to this.")
-    max_steps: int | None = Field(
-        None, ge=1, le=COUNT, description="Steps, each one generated batch; in place of num_train_epochs."
-    )
-    num_train_epochs: float | None = Field(
-        None,
-        gt=0,
-        le=1e6,
-        description="Passes over the task's rows; null is 1, unless max_steps or max_minutes is given.",
-    )
-    max_minutes: float | None = Field(
-        None, gt=0, le=1e7, description="Wall-clock limit, in minutes; the run then ends as at its last step."
-    )
-    micro_batch_size: int | None = Field(
-        None, ge=1, le=COUNT, description="Completions per forward pass; null fills each one up to micro_batch_tokens."
-    )
-    micro_batch_prompts: int | None = Field(
-        None,
-        ge=1,
-        le=COUNT,
-        description="Prompts with all their completions per forward pass, as drawn, in place of micro_batch_size.",
-    )
-    micro_batch_tokens: int = Field(
-        8192,
-        ge=1,
-        le=COUNT,
-        description="Padded tokens per forward pass where neither of the two is given; a longer row goes alone.",
-    )
-    gradient_checkpointing: bool = Field(False, description="Recompute activations in the backward pass: less memory.")
-    sharding: Literal["none", "full"] = Field(
-        "none",
-        description="Of several processes, each holds the whole model, or a part of weights, gradients and optimizer.",
-    )
-
-
-class CheckpointSettings(Section):
-    """What is saved on the way, and when a run stops before its end."""
-
-    save_every: int | None = Field(
-        None, ge=1, le=COUNT, description="Save a checkpoint every so many steps; null: only at the end."
-    )
-    keep_last: int | None = Field(
-        None,
-        ge=1,
-        le=COUNT,
-        description="Checkpoints kept, the newest ones; null keeps all. The last and the best always stay.",
-    )
-    keep_best: bool = Field(
-        False,
-        description="Save, and never prune, the step with the best held-out solved rate; needs eval.interval_steps.",
-    )
-    early_stop_patience: int | None = Field(
-        None,
-        ge=1,
-        le=COUNT,
-        description="End the run after so many interval evaluations without a better solved rate; null: never.",
-    )
-    stop_after: int | None = Field(
-        None,
-        ge=1,
-        le=COUNT,
-        description="Stop after so many steps of this call, saved, as a signal would; grpo resume goes on.",
-    )
-
-
-class ProbeSettings(Section):
-    """What is logged and measured beside the training."""
-
-    logging_steps: int = Field(1, ge=1, le=COUNT, description="Log every so many steps.")
-    log_completions: int = Field(3, ge=0, le=COUNT, description="Completions of one prompt shown per logged step.")
-    gradient_noise_scale: bool = Field(
-        False, description="Measure the gradient noise scale from the step's own passes; needs micro_batch_prompts."
-    )
-    gns_probe_steps: int | None = Field(
-        None,
-        ge=1,
-        le=COUNT,
-        description="Measure it also from two batches of different size, every so many steps; null is off.",
-    )
-    gns_probe_prompts: int = Field(
-        8, ge=1, le=COUNT, description="Prompts in the smaller batch of that probe; the larger one is the step's."
-    )
-    entropy_probe_steps: int | None = Field(
-        None, ge=1, le=COUNT, description="Predict the step's change of entropy every so many steps; null is off."
-    )
-
-
 class TrainerConfig(
     ProbeSettings,
     CheckpointSettings,
@@ -309,11 +62,6 @@ class TrainerConfig(
     RolloutSettings,
 ):
     """The algorithm and its optimizer."""
-
-    @property
-    def upper_epsilon(self) -> float:
-        """`epsilon_high`, which is `epsilon` where it is null."""
-        return self.epsilon if self.epsilon_high is None else self.epsilon_high
 
     @property
     def rows_per_step(self) -> int:
@@ -344,5 +92,182 @@ class TrainerConfig(
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainerConfig:
-        checks.check_trainer(self)
+        _check(self)
         return self
+
+
+def _check(trainer: TrainerConfig) -> None:
+    _check_variants(trainer)
+    for first, second, what in EXCLUSIVE:
+        if getattr(trainer, first) and getattr(trainer, second) is not None:
+            raise UserError(
+                f"trainer.{first}={getattr(trainer, first)} and trainer.{second}={getattr(trainer, second):g} are both "
+                f"given and both say {what}. Give one."
+            )
+    _check_group(trainer)
+    _check_batch(trainer)
+    _check_value_head(trainer)
+    _check_kl(trainer)
+    _check_correction(trainer)
+    if trainer.sharding == "full" and trainer.gradient_noise_scale:
+        raise UserError(
+            "trainer.gradient_noise_scale=true with trainer.sharding=full: it compares the gradients of micro-batches, "
+            "and sharded ranks sum theirs before any of them is whole. Use trainer.gns_probe_steps, which measures it "
+            "from two batches, or sharding=none."
+        )
+    if trainer.epsilon_high is not None and trainer.epsilon_high < trainer.epsilon:
+        raise UserError(
+            f"trainer.epsilon_high={trainer.epsilon_high:g} is below trainer.epsilon={trainer.epsilon:g}: the ratio's "
+            f"upper bound 1 + epsilon_high must leave at least as much room as the lower one. Use {trainer.epsilon:g} "
+            "or more, or leave it out."
+        )
+    buffer, longest = trainer.soft_overlong_buffer, trainer.max_completion_length
+    if buffer is not None and buffer >= longest:
+        raise UserError(
+            f"trainer.soft_overlong_buffer={buffer} must be below trainer.max_completion_length={longest}: the penalty "
+            f"starts at {longest} - {buffer} = {longest - buffer} tokens."
+        )
+
+
+def _check_variants(trainer: TrainerConfig) -> None:
+    for chosen in trainer.variants:
+        registry.check(chosen.kind, chosen.name)
+        for argument in chosen.arguments:
+            owners = ((chosen.kind, argument), (chosen.name, argument))
+            if setting := next((_SETTING_OF_ARGUMENT[owner] for owner in owners if owner in _SETTING_OF_ARGUMENT), ""):
+                raise UserError(f"{chosen.section}.{argument} is the setting {setting}: write {setting}=… .")
+    if trainer.scale_rewards in ("group", "batch") and registry.get("advantage", trainer.baseline).scales_itself:
+        raise UserError(
+            f"trainer.scale_rewards={trainer.scale_rewards}: the baseline {trainer.baseline} has a normalisation of "
+            "its own, and would be divided twice. Use scale_rewards=none."
+        )
+
+
+def _check_group(trainer: TrainerConfig) -> None:
+    if trainer.dynamic_sampling_min_std and not trainer.dynamic_sampling:
+        raise UserError(
+            f"trainer.dynamic_sampling_min_std={trainer.dynamic_sampling_min_std:g} has no effect: "
+            "trainer.dynamic_sampling=false keeps every group. Set trainer.dynamic_sampling=true, or leave it out."
+        )
+    if trainer.num_generations > 1:
+        return
+    if registry.get("advantage", trainer.baseline).needs_group:
+        free = ", ".join(registry.group_free_baselines())
+        raise UserError(
+            f"trainer.num_generations=1: the baseline {trainer.baseline} needs a group; alone, every advantage is 0. "
+            f"Use 2 or more (default 8), or a baseline that needs none: {free}."
+        )
+    if trainer.scale_rewards == "group":
+        raise UserError(
+            "trainer.num_generations=1: trainer.scale_rewards=group divides by the standard deviation of one reward, "
+            "which is 0. Use 2 or more, or scale_rewards=none or batch."
+        )
+    if trainer.dynamic_sampling:
+        raise UserError(
+            "trainer.num_generations=1: trainer.dynamic_sampling=true keeps the groups whose rewards differ, and one "
+            "reward never does. Use 2 or more, or dynamic_sampling=false."
+        )
+
+
+def _check_value_head(trainer: TrainerConfig) -> None:
+    if not trainer.value_head:
+        if trainer.use_gae:
+            raise UserError(
+                "trainer.use_gae=true needs trainer.value_head=true: GAE is made of the values that a trained head "
+                "gives each token of a completion; rewards of other completions are no values. Set value_head=true and "
+                "baseline=value, or use_gae=false."
+            )
+        if trainer.baseline == "value":
+            raise UserError(
+                "trainer.baseline=value needs trainer.value_head=true: the values are those of a trained head. Set it, "
+                "or take another baseline, as group_mean."
+            )
+        return
+    if trainer.use_gae and trainer.baseline != "value":
+        raise UserError(
+            f"trainer.use_gae=true makes advantages of the value head's values, trainer.baseline={trainer.baseline} of "
+            "other completions' rewards; only one of them can be. Set baseline=value, or use_gae=false."
+        )
+    if trainer.baseline == "value" and not trainer.value_loss_coef:
+        raise UserError(
+            "trainer.value_loss_coef=0: the value head would never learn, and trainer.baseline=value would compare "
+            "rewards with noise. Use a weight above 0 (default 0.1)."
+        )
+
+
+def _check_kl(trainer: TrainerConfig) -> None:
+    if not trainer.beta:
+        if trainer.kl_controller != "constant":
+            raise UserError(
+                f"trainer.kl_controller={trainer.kl_controller} has nothing to steer at trainer.beta=0: no reference "
+                "is loaded, so no KL is measured. Set beta to where it starts, as 0.02, or kl_controller=constant."
+            )
+        if trainer.kl_warmup_steps:
+            raise UserError(
+                f"trainer.kl_warmup_steps={trainer.kl_warmup_steps} leads up to trainer.beta=0. Set beta to what the "
+                "warm-up ends at, or leave it out."
+            )
+    elif trainer.kl == "k1" and trainer.kl_placement == "loss":
+        raise UserError(
+            "trainer.kl=k1 with trainer.kl_placement=loss: the expected gradient of log pi - log pi_ref is 0 for every "
+            "policy, so it would only add noise. Use kl_placement=ratio_loss or reward, or kl=k2, k3 or full."
+        )
+
+
+def _check_correction(trainer: TrainerConfig) -> None:
+    mode, low, high = trainer.rollout_correction, trainer.rollout_correction_min, trainer.rollout_correction_max
+    if mode == "none":
+        if low is not None:
+            raise UserError(
+                f"trainer.rollout_correction_min={low:g} has no effect: trainer.rollout_correction=none weighs "
+                "nothing. Set a correction, as token_mask, or leave it out."
+            )
+        return
+    if low is None and high is None:
+        raise UserError(
+            f"trainer.rollout_correction={mode} has no bound: trainer.rollout_correction_max and "
+            "trainer.rollout_correction_min are both null. Give one (default max 2)."
+        )
+    if low is not None and high is not None and low >= high:
+        raise UserError(
+            f"trainer.rollout_correction_min={low:g} must be below trainer.rollout_correction_max={high:g}: they are "
+            "the bounds of one weight."
+        )
+
+
+def _check_batch(trainer: TrainerConfig) -> None:
+    prompts, steps = trainer.prompts_per_step, trainer.steps_per_generation
+    if prompts % steps:
+        raise UserError(
+            f"trainer.prompts_per_step={prompts} cannot be split into trainer.steps_per_generation={steps} equal "
+            f"optimizer steps: {prompts} / {steps} = {prompts / steps:.4g}. steps_per_generation may be "
+            f"{either(divisors(prompts))}."
+        )
+    size, rows = trainer.micro_batch_size, trainer.rows_per_step
+    share = f" / {steps} steps" if steps > 1 else ""
+    if size is not None and rows % size:
+        raise UserError(
+            f"trainer.micro_batch_size={size} does not divide the batch: {prompts} prompts x "
+            f"{trainer.num_generations} generations{share} = {rows} completions, {rows} / {size} = {rows / size:.4g}. "
+            f"Use {either(divisors(rows))}, or leave it out to pack by micro_batch_tokens."
+        )
+    size, prompts = trainer.micro_batch_prompts, trainer.prompts_per_optimizer_step
+    if size is not None and prompts % size:
+        taken = f"{trainer.prompts_per_step} prompts{share} = {prompts}, " if steps > 1 else ""
+        raise UserError(
+            f"trainer.micro_batch_prompts={size} does not divide the prompts of an optimizer step: {taken}{prompts} / "
+            f"{size} = {prompts / size:.4g}. Use {either(divisors(prompts))}, or leave it out to pack by "
+            "micro_batch_tokens."
+        )
+    probed = trainer.gns_probe_prompts
+    if trainer.gns_probe_steps is not None and probed >= prompts:
+        raise UserError(
+            f"trainer.gns_probe_prompts={probed} must be below the prompts of an optimizer step, {prompts}: the noise "
+            "scale comes from two batches of different size."
+        )
+
+
+def divisors(number: int) -> list[int]:
+    """Divisors of `number`, ascending."""
+    small = [candidate for candidate in range(1, int(number**0.5) + 1) if number % candidate == 0]
+    return sorted({*small, *(number // candidate for candidate in small)})

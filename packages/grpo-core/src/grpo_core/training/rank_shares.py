@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from grpo_core.callbacks import Choice
 from grpo_core.config import TrainerConfig
-from grpo_core.config.checks import divisors, listed
+from grpo_core.config.section import either
+from grpo_core.config.trainer import divisors
 from grpo_core.errors import UserError
 from grpo_core.training.world import World
 
@@ -26,7 +27,7 @@ def check_shares(trainer: TrainerConfig, world: World) -> None:
         of = f"{trainer.prompts_per_step} prompts_per_step / {steps} steps_per_generation = " if steps > 1 else ""
         raise UserError(
             f"{ranks} ranks cannot share the {prompts} prompts of an optimizer step: {of}{prompts} / {ranks} = "
-            f"{prompts / ranks:.4g}. Use {listed(_at_most(divisors(prompts), ranks))} of them, or let "
+            f"{prompts / ranks:.4g}. Use {either(_at_most(divisors(prompts), ranks))} of them, or let "
             f"trainer.prompts_per_step / steps_per_generation be a multiple of {ranks}."
         )
     own = prompts // ranks
@@ -35,14 +36,14 @@ def check_shares(trainer: TrainerConfig, world: World) -> None:
         raise UserError(
             f"trainer.micro_batch_prompts={per_pass} does not divide a rank's prompts of an optimizer step: "
             f"{prompts} / {ranks} ranks = {own}, {own} / {per_pass} = {own / per_pass:.4g}. "
-            f"Use {listed(divisors(own))}."
+            f"Use {either(divisors(own))}."
         )
     size, rows = trainer.micro_batch_size, trainer.rows_per_step // ranks
     if size is not None and rows % size:
         raise UserError(
             f"trainer.micro_batch_size={size} does not divide a rank's completions of an optimizer step: {prompts} "
             f"prompts x {trainer.num_generations} generations / {ranks} ranks = {rows}, {rows} / {size} = "
-            f"{rows / size:.4g}. Use {listed(divisors(rows))}, or leave it out to pack by micro_batch_tokens."
+            f"{rows / size:.4g}. Use {either(divisors(rows))}, or leave it out to pack by micro_batch_tokens."
         )
 
 
