@@ -29,6 +29,8 @@ from grpo_tasks_code.sandbox import Sandbox
 CORPUS = Path(__file__).parents[1] / "packages/grpo-tasks-code/tests/sandbox_corpus"
 SETTLE_S = 20.0
 """How long processes that were killed may take to be gone, and a spare to come."""
+BATCH = 100
+"""Items that are there at once."""
 
 
 @dataclass(frozen=True)
@@ -40,22 +42,25 @@ class State:
         processes: Those that it started, and what these started.
         mounts: In its namespace.
         rss_mib: Resident memory of all.
+        own_rss_mib: Of this process alone.
     """
 
     descriptors: int
     processes: int
     mounts: int
     rss_mib: float
+    own_rss_mib: float
 
     @classmethod
     def now(cls) -> State:
         me = psutil.Process()
-        started, rss = me.children(recursive=True), me.memory_info().rss
+        started, own_rss = me.children(recursive=True), me.memory_info().rss
+        rss = own_rss
         for process in started:
             with suppress(psutil.NoSuchProcess):
                 rss += process.memory_info().rss
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").count("\n")
-        return cls(me.num_fds(), len(started), mounts, rss / (1 << 20))
+        return cls(me.num_fds(), len(started), mounts, rss / (1 << 20), own_rss / (1 << 20))
 
 
 def settled() -> State:
@@ -71,10 +76,13 @@ def settled() -> State:
 
 
 def soak(count: int, items: Callable[[int, int], Counter[str]], close: Callable[[], None], first: State) -> None:
-    """Work through the items and print the states."""
-    outcomes = items(0, count // 10)
-    early = settled()
-    outcomes += items(count // 10, count)
+    """Work through the items, a batch at a time as training does, and print the states."""
+    outcomes: Counter[str] = Counter()
+    early = first
+    for begin in range(0, count, BATCH):
+        outcomes += items(begin, min(begin + BATCH, count))
+        if early is first and begin + BATCH >= count // 10:
+            early = settled()
     late = settled()
     close()
     states = {"first": first, "early": early, "late": late, "closed": settled()}
@@ -112,14 +120,14 @@ def programs(count: int) -> None:
         with ThreadPoolExecutor(workers) as threads:
             outcomes = Counter(threads.map(run, range(begin, end)))
             # A server that was lost is replaced when it is needed: need them all, so that states can be compared.
-            list(threads.map(lambda _: sandbox.run("import time; time.sleep(1)"), range(workers)))
-            list(threads.map(lambda _: sandbox.run_tests(SLOW, corpus["ANSWER_TESTS"]), range(workers)))
+            list(threads.map(lambda _: sandbox.run("import time; time.sleep(0.2)"), range(workers)))
+            list(threads.map(lambda _: sandbox.run_tests(SLOW, corpus["ANSWER_TESTS"][:1]), range(workers)))
         return outcomes
 
     soak(count, items, sandbox.close, first)
 
 
-SLOW = "import time\ndef answer(n):\n    time.sleep(0.5)\n    return 2 * n + 1"
+SLOW = "import time\ndef answer(n):\n    time.sleep(0.2)\n    return 2 * n + 1"
 QUESTION = {"question": "What is 12 * 100?", "answer": "It is 12*100=<<12*100=1200>>1,200.\n#### 1,200"}
 SPECS = (
     *("math.echo", "math.arithmetic", "math.word_problem", "math.countdown", "math.scheduling", "math.ladder?size=80"),
