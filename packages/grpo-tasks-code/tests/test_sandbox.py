@@ -284,8 +284,8 @@ def test_the_weak_level_is_refused_to_root(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_level_that_does_not_withstand_attack_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    from grpo_tasks_code.sandbox import levels
     from grpo_tasks_code.sandbox.errors import ServerError
+    from grpo_tasks_code.sandbox.host import levels
 
     def falls(server: object) -> None:
         raise ServerError("attacks of its own succeed: reads_host_file")
@@ -299,9 +299,9 @@ def test_a_level_that_does_not_withstand_attack_is_not_used(monkeypatch: pytest.
 
 
 def test_the_self_attack_sees_what_a_level_lets_through(tmp_path: object) -> None:
-    from grpo_tasks_code.sandbox.attack import withstands
     from grpo_tasks_code.sandbox.errors import ServerError
-    from grpo_tasks_code.sandbox.process import ServerProcess
+    from grpo_tasks_code.sandbox.host.attack import withstands
+    from grpo_tasks_code.sandbox.host.process import ServerProcess
 
     server = ServerProcess("L1")  # which lets almost everything through
     try:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from grpo_tasks_code.sandbox import cgroups
-from grpo_tasks_code.sandbox.cgroups import Cgroup, NoCgroupError
+from grpo_tasks_code.sandbox.host import cgroups
+from grpo_tasks_code.sandbox.host.cgroups import Cgroup, NoCgroupError
 
 ROOT = Path("/sys/fs/cgroup")
 
@@ -20,7 +20,8 @@ from pathlib import Path
 import psutil
 group = Path(sys.argv[1])
 (group / "cgroup.procs").write_text("0")
-from grpo_tasks_code.sandbox import Sandbox, cgroups
+from grpo_tasks_code.sandbox import Sandbox
+from grpo_tasks_code.sandbox.host import cgroups
 assert "limit memory" in cgroups.description(), cgroups.description()
 with Sandbox(sys.argv[2], workers=1) as sandbox:
     print(sandbox.run("print(1)", timeout_s=60, memory_mib=300).stdout, end="")

@@ -57,7 +57,7 @@ BROKEN = """
 import runpy, shutil, sys
 from pathlib import Path
 import grpo_tasks_code
-from grpo_tasks_code.sandbox import levels, process
+from grpo_tasks_code.sandbox.host import levels, process
 
 copy = Path(sys.argv[1], "grpo_tasks_code")
 shutil.copytree(Path(grpo_tasks_code.__file__).parent, copy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_core import UserError
-from grpo_tasks_code.sandbox.plan import Judged, Pair, plan_of
+from grpo_tasks_code.sandbox.host.plan import Judged, Pair, plan_of
 
 
 def way_of(test: str, setup: str = "") -> tuple[Pair, ...] | Judged:

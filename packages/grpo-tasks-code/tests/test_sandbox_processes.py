@@ -25,9 +25,10 @@ import grpo_core
 import grpo_tasks_code
 from grpo_core import InfrastructureError, KillablePool
 from grpo_tasks_code import sandboxed
-from grpo_tasks_code.sandbox import Execution, Sandbox, SandboxUnavailableError, job
+from grpo_tasks_code.sandbox import Execution, Sandbox, SandboxUnavailableError
 from grpo_tasks_code.sandbox.execution import Status
-from grpo_tasks_code.sandbox.scheduling import Scheduling
+from grpo_tasks_code.sandbox.host import job
+from grpo_tasks_code.sandbox.host.scheduling import Scheduling
 
 SLOW_MACHINE_S = 60.0
 LEVELS = ("L3", "L2")
@@ -134,7 +135,7 @@ class Counted:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cpu_s: float, delay_s: float) -> None:
         self.programs: set[int] = set()
         self._found = Scheduling(cpu_s, delay_s)
-        monkeypatch.setattr("grpo_tasks_code.sandbox.process.scheduling_of", self)
+        monkeypatch.setattr("grpo_tasks_code.sandbox.host.process.scheduling_of", self)
 
     def __call__(self, pid: int) -> Scheduling:
         self.programs.add(pid)

@@ -19,8 +19,8 @@ from grpo_tasks_code.sandbox.arguments import (
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
 from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, Status, TestResult, TestStatus
 from grpo_tasks_code.sandbox.executor import Executor
-from grpo_tasks_code.sandbox.local import Sandbox
-from grpo_tasks_code.sandbox.plan import plan_of
+from grpo_tasks_code.sandbox.host.local import Sandbox
+from grpo_tasks_code.sandbox.host.plan import plan_of
 
 __all__ = [
     "Execution",

@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator
 
 from grpo_core import Diagnosis
-from grpo_tasks_code.sandbox import cgroups, default_executor
+from grpo_tasks_code.sandbox import default_executor
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
+from grpo_tasks_code.sandbox.host import cgroups
 
 _TIMED_PROGRAMS = 20
 """Enough for a median that says something, in a fifth of a second."""

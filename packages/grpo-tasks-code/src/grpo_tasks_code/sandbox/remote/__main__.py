@@ -9,7 +9,7 @@ from pathlib import Path
 
 from grpo_core import UserError
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
-from grpo_tasks_code.sandbox.local import Sandbox
+from grpo_tasks_code.sandbox.host.local import Sandbox
 from grpo_tasks_code.sandbox.remote.client import TOKEN_VARIABLE
 
 

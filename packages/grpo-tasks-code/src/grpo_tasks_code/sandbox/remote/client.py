@@ -32,8 +32,8 @@ from grpo_tasks_code.sandbox.arguments import (
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
 from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, Status, TestResult, TestStatus
 from grpo_tasks_code.sandbox.executor import Cancellation, Executor
-from grpo_tasks_code.sandbox.plan import plan_of
-from grpo_tasks_code.sandbox.testing import undecided
+from grpo_tasks_code.sandbox.host.plan import plan_of
+from grpo_tasks_code.sandbox.host.testing import undecided
 
 URL_VARIABLE, TOKEN_VARIABLE = "GRPO_SANDBOX_URL", "GRPO_SANDBOX_TOKEN"
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
 
-from grpo_tasks_code.sandbox.cgroups import Cgroup, NoCgroupError
 from grpo_tasks_code.sandbox.errors import ServerError
+from grpo_tasks_code.sandbox.host.cgroups import Cgroup, NoCgroupError
+from grpo_tasks_code.sandbox.host.scheduling import Scheduling, descendant, scheduling_of
 from grpo_tasks_code.sandbox.inside import wire
 from grpo_tasks_code.sandbox.inside.confinement import LevelName
-from grpo_tasks_code.sandbox.scheduling import Scheduling, descendant, scheduling_of
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ server.main(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), *sys.argv[5:8])
 """Imports the folder `inside` without running the packages around it, which import what is not there, and under file
 names that are none: a program can look at the frames that called it."""
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+_PACKAGE = Path(__file__).resolve().parents[2]
 
 
 class ServerProcess:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 
-from grpo_tasks_code.sandbox import names
+from grpo_tasks_code.sandbox.host import names
 from grpo_tasks_code.sandbox.inside.judging import BEGIN, END, IN_PLACE, VALUE
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from grpo_tasks_code.sandbox.execution import Execution, TestStatus
-from grpo_tasks_code.sandbox.job import Job
+from grpo_tasks_code.sandbox.host.job import Job
 
 _NONCE_BITS = 62
 """Of a question's number. A program cannot foresee it, so what it wrote before a question is no answer to it."""

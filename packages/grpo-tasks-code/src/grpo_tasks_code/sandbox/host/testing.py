@@ -8,14 +8,14 @@ from contextlib import AbstractContextManager
 from typing import Protocol, get_args
 
 from grpo_tasks_code.sandbox.arguments import Limits
-from grpo_tasks_code.sandbox.candidate import Candidate, verdict_without_answer
 from grpo_tasks_code.sandbox.errors import ServerError
 from grpo_tasks_code.sandbox.execution import Execution, TestResult, TestStatus, readable
+from grpo_tasks_code.sandbox.host.candidate import Candidate, verdict_without_answer
+from grpo_tasks_code.sandbox.host.job import Job
+from grpo_tasks_code.sandbox.host.plan import Judged, Pair, Plan
+from grpo_tasks_code.sandbox.host.process import ServerProcess
 from grpo_tasks_code.sandbox.inside import wire
 from grpo_tasks_code.sandbox.inside.values import decode
-from grpo_tasks_code.sandbox.job import Job
-from grpo_tasks_code.sandbox.plan import Judged, Pair, Plan
-from grpo_tasks_code.sandbox.process import ServerProcess
 
 JUDGE = Limits(timeout_s=10.0, memory_mib=1024, output_bytes=1 << 16)
 """Of a judge, for each test and without what the program computes: a thousand times what an honest test takes."""

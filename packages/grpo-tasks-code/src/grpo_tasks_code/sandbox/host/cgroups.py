@@ -15,7 +15,7 @@ import os
 import time
 from pathlib import Path
 
-from grpo_tasks_code.sandbox.scheduling import parents
+from grpo_tasks_code.sandbox.host.scheduling import parents
 
 CONTROLLERS = ("memory", "pids", "cpu")
 LEADER = "grpo-leader"

@@ -7,8 +7,8 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
+from grpo_tasks_code.sandbox.host.process import ServerProcess
 from grpo_tasks_code.sandbox.inside.confinement import LevelName
-from grpo_tasks_code.sandbox.process import ServerProcess
 
 
 class ServerPool:

@@ -14,10 +14,10 @@ from typing import Any
 from grpo_tasks_code.sandbox.arguments import Limits, patience_s
 from grpo_tasks_code.sandbox.errors import BusyError, ServerError
 from grpo_tasks_code.sandbox.execution import Execution, Status
+from grpo_tasks_code.sandbox.host.pipes import OutputPipe, StatusPipe, memory_file
+from grpo_tasks_code.sandbox.host.process import ServerProcess
+from grpo_tasks_code.sandbox.host.scheduling import delay_of_this_thread_s
 from grpo_tasks_code.sandbox.inside import wire
-from grpo_tasks_code.sandbox.pipes import OutputPipe, StatusPipe, memory_file
-from grpo_tasks_code.sandbox.process import ServerProcess
-from grpo_tasks_code.sandbox.scheduling import delay_of_this_thread_s
 
 SETUP_TIMEOUT_S = 60.0
 """From the request to the first sign of the program, some milliseconds on an idle machine; more is a broken sandbox."""

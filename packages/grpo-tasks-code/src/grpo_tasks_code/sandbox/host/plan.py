@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from grpo_core import UserError
-from grpo_tasks_code.sandbox import names, refusing, rewriting
+from grpo_tasks_code.sandbox.host import names, refusing, rewriting
 from grpo_tasks_code.sandbox.inside.passing import Parcel
 from grpo_tasks_code.sandbox.inside.values import NotPlainError, encode
 

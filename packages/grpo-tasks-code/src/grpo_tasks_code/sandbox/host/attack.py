@@ -12,8 +12,8 @@ from pathlib import Path
 
 from grpo_tasks_code.sandbox.arguments import Limits
 from grpo_tasks_code.sandbox.errors import ServerError
-from grpo_tasks_code.sandbox.job import Job
-from grpo_tasks_code.sandbox.process import ServerProcess
+from grpo_tasks_code.sandbox.host.job import Job
+from grpo_tasks_code.sandbox.host.process import ServerProcess
 
 _LIMITS = Limits(timeout_s=20.0, memory_mib=256, output_bytes=1 << 16)
 """Far more time than it takes, since it runs while everything else starts."""

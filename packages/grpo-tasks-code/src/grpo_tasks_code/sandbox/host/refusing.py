@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from grpo_tasks_code.sandbox import names
+from grpo_tasks_code.sandbox.host import names
 from grpo_tasks_code.sandbox.inside.proxies import EQUALITIES
 
 _PLAIN_ATTRIBUTES = frozenset(

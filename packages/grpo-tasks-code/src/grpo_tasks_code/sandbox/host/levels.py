@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import get_args
 
 from grpo_core import UserError
-from grpo_tasks_code.sandbox.attack import withstands
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError, ServerError
 from grpo_tasks_code.sandbox.execution import Level
+from grpo_tasks_code.sandbox.host.attack import withstands
+from grpo_tasks_code.sandbox.host.process import ServerProcess
 from grpo_tasks_code.sandbox.inside.confinement import LevelName
-from grpo_tasks_code.sandbox.process import ServerProcess
 
 LEVEL_VARIABLE = "GRPO_SANDBOX_LEVEL"
 ALLOW_WEAK_VARIABLE = "GRPO_SANDBOX_ALLOW_WEAK"

@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from grpo_core import inside_worker, refuse_at_import
-from grpo_tasks_code.sandbox import levels, process
 from grpo_tasks_code.sandbox.arguments import (
     DEFAULT_MEMORY_MIB,
     DEFAULT_OUTPUT_BYTES,
@@ -29,10 +28,11 @@ from grpo_tasks_code.sandbox.arguments import (
 from grpo_tasks_code.sandbox.errors import BusyError, ServerError
 from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, Status, TestResult
 from grpo_tasks_code.sandbox.executor import Cancellation, Executor
-from grpo_tasks_code.sandbox.job import Job
-from grpo_tasks_code.sandbox.plan import plan_of
-from grpo_tasks_code.sandbox.pool import ServerPool
-from grpo_tasks_code.sandbox.testing import MAX_ATTEMPTS, Examination, undecided
+from grpo_tasks_code.sandbox.host import levels, process
+from grpo_tasks_code.sandbox.host.job import Job
+from grpo_tasks_code.sandbox.host.plan import plan_of
+from grpo_tasks_code.sandbox.host.pool import ServerPool
+from grpo_tasks_code.sandbox.host.testing import MAX_ATTEMPTS, Examination, undecided
 
 T = TypeVar("T")
 
