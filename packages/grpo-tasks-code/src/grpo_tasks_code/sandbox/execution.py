@@ -98,3 +98,8 @@ def readable(text: str) -> str:
     A program's words can move a cursor, rename a terminal, or hold a lone surrogate, which no stream encodes.
     """
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def all_text(values: Sequence[object]) -> bool:
+    """Whether all values are strings."""
+    return all(isinstance(value, str) for value in values)

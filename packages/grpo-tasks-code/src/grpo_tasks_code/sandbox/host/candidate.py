@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from grpo_tasks_code.sandbox.execution import Execution, TestStatus
+from grpo_tasks_code.sandbox.execution import Execution, TestStatus, all_text
 from grpo_tasks_code.sandbox.host.job import Job
 
 _NONCE_BITS = 62
@@ -54,10 +54,10 @@ class Candidate:
         match reply:
             case [int(answered), "value", [list(), list()]] if answered == number:
                 return list(reply[1:])
-            case [int(answered), "raised", list(classes), str()] if answered == number and are_names(classes):
+            case [int(answered), "raised", list(classes), str()] if answered == number and all_text(classes):
                 return list(reply[1:])
             case [int(answered), "callback", int(), [list(), list()], list(names)] if answered == number:
-                if are_names(names):
+                if all_text(names):
                     return list(reply[1:])
         if reply is not None:  # it writes on the channel itself, and no longer in step
             self.job.kill("runtime_error")
@@ -68,11 +68,6 @@ class Candidate:
         if self._execution is None:
             self._execution = self.job.finish()
         return self._execution
-
-
-def are_names(values: Sequence[object]) -> bool:
-    """Whether all are strings."""
-    return all(isinstance(value, str) for value in values)
 
 
 def verdict_without_answer(execution: Execution) -> tuple[TestStatus, str]:

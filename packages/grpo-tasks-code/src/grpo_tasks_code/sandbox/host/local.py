@@ -5,34 +5,19 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable
 from typing import Self, TypeVar
 
 from grpo_core import inside_worker, refuse_at_import
-from grpo_tasks_code.sandbox.arguments import (
-    DEFAULT_MEMORY_MIB,
-    DEFAULT_OUTPUT_BYTES,
-    DEFAULT_TESTS_TIMEOUT_S,
-    DEFAULT_TIMEOUT_S,
-    MAX_MACHINE_STATE,
-    MAX_WORKERS,
-    RUNS_OF_A_STARVED_PROGRAM,
-    Limits,
-    check_policy,
-    check_whole,
-    program_bytes,
-    refusal_of,
-    stdin_bytes,
-)
+from grpo_tasks_code.sandbox.arguments import MAX_WORKERS, RUNS_OF_A_STARVED_PROGRAM, check_whole
 from grpo_tasks_code.sandbox.errors import BusyError, ServerError
-from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, Status, TestResult
-from grpo_tasks_code.sandbox.executor import Cancellation, Executor
+from grpo_tasks_code.sandbox.execution import Execution, Level, TestResult
+from grpo_tasks_code.sandbox.executor import Cancellation
 from grpo_tasks_code.sandbox.host import levels, process
+from grpo_tasks_code.sandbox.host.checked import CheckedExecutor, Script, TestedProgram
 from grpo_tasks_code.sandbox.host.job import Job
-from grpo_tasks_code.sandbox.host.plan import plan_of
 from grpo_tasks_code.sandbox.host.pool import ServerPool
-from grpo_tasks_code.sandbox.host.testing import MAX_ATTEMPTS, Examination, undecided
+from grpo_tasks_code.sandbox.host.testing import MAX_ATTEMPTS, Examination
 
 T = TypeVar("T")
 
@@ -40,7 +25,7 @@ MAX_DEFAULT_WORKERS = 16
 """Beyond this the memory of servers costs more than running programs in parallel gains."""
 
 
-class Sandbox(Executor):
+class Sandbox(CheckedExecutor):
     """Runs programs at one level of isolation, several at a time, for any number of threads.
 
     The level is chosen, and servers are started, when they are first needed. Waiting for a free server counts against
@@ -81,61 +66,22 @@ class Sandbox(Executor):
                 self._pools["plain"].add(server)
             return self._level
 
-    def run(
-        self,
-        code: str,
-        stdin: str = "",
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        memory_mib: int = DEFAULT_MEMORY_MIB,
-        *,
-        policy: Policy | None = None,
-        output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
-        machine_state: int = 0,
-        cancellation: Cancellation | None = None,
-    ) -> Execution:
-        """Run a program as a script and wait for its end; see `Executor.run`."""
-        limits = Limits(timeout_s, memory_mib, output_limit_bytes)
-        check_policy(policy)
-        check_whole("machine_state", machine_state, 0, MAX_MACHINE_STATE)
-        program, given = program_bytes(code), stdin_bytes(stdin)
-        pool = self._pool("plain" if policy is None else policy, machine_state)
-        if refusal := refusal_of(program):
-            return self._not_run("denied", refusal)
+    def _run(self, script: Script, cancellation: Cancellation) -> Execution:
+        pool = self._pool("plain" if script.policy is None else script.policy, script.machine_state)
 
         def attempt() -> Execution:
             with pool.server() as server:
-                job = Job(server, program, given, limits, is_restricted=policy is not None)
-                with (cancellation or Cancellation()).ends(job.cancel):
+                job = Job(server, script.program, script.stdin, script.limits, is_restricted=script.policy is not None)
+                with cancellation.ends(job.cancel):
                     execution = job.finish()
                 job.check_server()
                 return execution
 
-        try:
-            return _persist(attempt)
-        except ServerError as error:
-            return self._not_run("sandbox_error", str(error))
+        return _persist(attempt)
 
-    def run_tests(
-        self,
-        code: str,
-        tests: Sequence[str],
-        timeout_s: float = DEFAULT_TESTS_TIMEOUT_S,
-        *,
-        setup: str = "",
-        entry_point: str | None = None,
-        memory_mib: int = DEFAULT_MEMORY_MIB,
-    ) -> TestResult:
-        """Run a program against tests that it never sees; see `Executor.run_tests`."""
-        limits = Limits(timeout_s, memory_mib)
-        plan = plan_of(tests, setup, entry_point)
-        program = program_bytes(code)
+    def _run_tests(self, program: TestedProgram) -> TestResult:
         servers, judges = self._pool("plain"), self._pool("judge")
-        if refusal := refusal_of(program):
-            return undecided(len(tests), self._not_run("denied", refusal))
-        try:
-            return _persist(lambda: Examination(plan, servers, judges).run(program, limits))
-        except ServerError as error:
-            return undecided(len(tests), self._not_run("sandbox_error", str(error)))
+        return _persist(lambda: Examination(program.plan, servers, judges).run(program.program, program.limits))
 
     def reserve(self, workers: int) -> None:
         """Have as many servers as that, if it has fewer."""
@@ -144,8 +90,9 @@ class Sandbox(Executor):
             for pool in self._pools.values():
                 pool.grow(self.workers)
 
-    def _not_run(self, status: Status, why: str) -> Execution:
-        return Execution(status, "", why, 0.0, 0.0, self.level.name)
+    @property
+    def _level_name(self) -> str:
+        return self.level.name
 
     def _pool(self, kind: str, machine_state: int = 0) -> ServerPool:
         """Servers for `plain` programs, for those under a policy, or for judges; started as they are needed."""
@@ -170,9 +117,7 @@ class Sandbox(Executor):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def abandon(self) -> None:

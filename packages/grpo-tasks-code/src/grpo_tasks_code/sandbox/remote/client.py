@@ -8,32 +8,18 @@ import json
 import math
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from http import HTTPStatus
 from typing import Any, TypeVar, cast, get_args
 from urllib.parse import quote, urlsplit
 
 from grpo_core import UserError
-from grpo_tasks_code.sandbox.arguments import (
-    DEFAULT_MEMORY_MIB,
-    DEFAULT_OUTPUT_BYTES,
-    DEFAULT_TESTS_TIMEOUT_S,
-    DEFAULT_TIMEOUT_S,
-    MAX_MACHINE_STATE,
-    MAX_WORKERS,
-    Limits,
-    check_policy,
-    check_whole,
-    program_bytes,
-    refusal_of,
-    stdin_bytes,
-)
-from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
-from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, Status, TestResult, TestStatus
-from grpo_tasks_code.sandbox.executor import Cancellation, Executor
-from grpo_tasks_code.sandbox.host.plan import plan_of
-from grpo_tasks_code.sandbox.host.testing import undecided
+from grpo_tasks_code.sandbox.arguments import DEFAULT_OUTPUT_BYTES, MAX_WORKERS, check_whole
+from grpo_tasks_code.sandbox.errors import SandboxUnavailableError, ServerError
+from grpo_tasks_code.sandbox.execution import Execution, Level, Status, TestResult, TestStatus, all_text
+from grpo_tasks_code.sandbox.executor import Cancellation
+from grpo_tasks_code.sandbox.host.checked import CheckedExecutor, Script, TestedProgram
 
 URL_VARIABLE, TOKEN_VARIABLE = "GRPO_SANDBOX_URL", "GRPO_SANDBOX_TOKEN"
 
@@ -55,7 +41,7 @@ class BadAnswerError(ValueError):
 _FAILURES = (OSError, http.client.HTTPException, BadAnswerError, UnicodeError)  # the last is a host that is no name
 
 
-class HttpExecutor(Executor):
+class HttpExecutor(CheckedExecutor):
     """A sandbox that `serve` offers elsewhere.
 
     Args:
@@ -95,7 +81,7 @@ class HttpExecutor(Executor):
             SandboxUnavailableError: it cannot be reached, or refuses.
         """
         try:
-            found = _made(Level, self._ask("level", {}, timeout_s=0.0, most_bytes=_ROOM_BYTES))
+            found = _made(Level, self._ask("level", {}, 0.0, _ROOM_BYTES))
         except _FAILURES as error:
             raise SandboxUnavailableError(
                 f"no sandbox at {self._host}: {_describe(error)}. Start one there with "
@@ -104,81 +90,56 @@ class HttpExecutor(Executor):
         guarantee = f"the provider's; it says {found.name} {found.title}: {found.guarantee}"
         return Level("remote", self._host, guarantee, f"its address was given; there: {found.reason}")
 
-    def run(
-        self,
-        code: str,
-        stdin: str = "",
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        memory_mib: int = DEFAULT_MEMORY_MIB,
-        *,
-        policy: Policy | None = None,
-        output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
-        machine_state: int = 0,
-        cancellation: Cancellation | None = None,
-    ) -> Execution:
-        """Run a program there; see `Executor.run`. Cancelling stops waiting; there the program goes on to its limit."""
-        Limits(timeout_s, memory_mib, output_limit_bytes)
-        check_policy(policy)
-        check_whole("machine_state", machine_state, 0, MAX_MACHINE_STATE)
-        stdin_bytes(stdin)
-        if refusal := refusal_of(program_bytes(code)):
-            return Execution("denied", "", refusal, 0.0, 0.0, "remote")
-        request = {
-            "code": code,
-            "stdin": stdin,
-            "timeout_s": timeout_s,
-            "memory_mib": memory_mib,
-            "policy": policy,
-            "output_limit_bytes": output_limit_bytes,
-            "machine_state": machine_state,
-        }
-        most_bytes = 2 * BYTES_PER_CHARACTER * output_limit_bytes + _ROOM_BYTES
-        try:
-            answer = self._ask("run", request, timeout_s=timeout_s, most_bytes=most_bytes, cancellation=cancellation)
-            return _made(Execution, answer)
-        except _FAILURES as error:
-            return self._failed(error)
+    @property
+    def _level_name(self) -> str:
+        return "remote"
 
-    def run_tests(
-        self,
-        code: str,
-        tests: Sequence[str],
-        timeout_s: float = DEFAULT_TESTS_TIMEOUT_S,
-        *,
-        setup: str = "",
-        entry_point: str | None = None,
-        memory_mib: int = DEFAULT_MEMORY_MIB,
-    ) -> TestResult:
-        """Run a program against tests there; see `Executor.run_tests`."""
-        Limits(timeout_s, memory_mib)
-        plan_of(tests, setup, entry_point)
-        if refusal := refusal_of(program_bytes(code)):
-            return undecided(len(tests), Execution("denied", "", refusal, 0.0, 0.0, "remote"))
+    def _run(self, script: Script, cancellation: Cancellation) -> Execution:
+        """Run a script there. Cancelling stops waiting for it; on the server it goes on to its limit."""
+        limits = script.limits
         request = {
-            "code": code,
-            "tests": list(tests),
-            "timeout_s": timeout_s,
-            "setup": setup,
-            "entry_point": entry_point,
-            "memory_mib": memory_mib,
+            "code": _text_of(script.program),
+            "stdin": _text_of(script.stdin),
+            "timeout_s": limits.timeout_s,
+            "memory_mib": limits.memory_mib,
+            "policy": script.policy,
+            "output_limit_bytes": limits.output_bytes,
+            "machine_state": script.machine_state,
+        }
+        most_bytes = 2 * BYTES_PER_CHARACTER * limits.output_bytes + _ROOM_BYTES
+        with self._failures():
+            answer = self._ask("run", request, limits.timeout_s, most_bytes, cancellation)
+            return _made(Execution, answer)
+
+    def _run_tests(self, program: TestedProgram) -> TestResult:
+        limits, tests = program.limits, program.tests
+        request = {
+            "code": _text_of(program.program),
+            "tests": tests,
+            "timeout_s": limits.timeout_s,
+            "setup": program.setup,
+            "entry_point": program.entry_point,
+            "memory_mib": limits.memory_mib,
         }
         most_bytes = 2 * BYTES_PER_CHARACTER * DEFAULT_OUTPUT_BYTES + _ROOM_BYTES * (1 + len(tests) // 1000)
-        try:
-            result = _made(TestResult, self._ask("run_tests", request, timeout_s=timeout_s, most_bytes=most_bytes))
+        with self._failures():
+            result = _made(TestResult, self._ask("run_tests", request, limits.timeout_s, most_bytes))
             if not len(tests) == result.total == len(result.per_test) == len(result.statuses) == len(result.reasons):
                 raise BadAnswerError("it does not have one verdict for each test")
-        except _FAILURES as error:
-            return undecided(len(tests), self._failed(error))
-        return result
+            return result
 
-    def _failed(self, error: Exception) -> Execution:
-        return Execution("sandbox_error", "", f"the sandbox at {self._host}: {_describe(error)}", 0.0, 0.0, "remote")
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Raise what the server or the network fails at as a `ServerError`."""
+        try:
+            yield
+        except _FAILURES as error:
+            raise ServerError(f"the sandbox at {self._host}: {_describe(error)}") from None
 
     def _ask(
         self,
         what: str,
         request: Mapping[str, Any],
-        *,
         timeout_s: float,
         most_bytes: int,
         cancellation: Cancellation | None = None,
@@ -287,9 +248,8 @@ def _made(kind: type[T], data: Any) -> T:
     return kind(**data)
 
 
-def all_text(values: Sequence[object]) -> bool:
-    """Whether all are strings."""
-    return all(isinstance(value, str) for value in values)
+def _text_of(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
 
 
 def _describe(error: Exception) -> str:
