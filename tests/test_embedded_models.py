@@ -9,7 +9,8 @@ import pytest
 
 from grpo_core import load_task
 from grpo_core.config import RunConfig, resolve
-from grpo_core.plugins.host import EmbeddedModel, default_host
+from grpo_core.plugins.facts import EmbeddedModel
+from grpo_core.plugins.host import default_host
 from grpo_core.training.warm_start import RECORD
 
 HOST = default_host()

@@ -60,6 +60,22 @@ def test_importing_and_scoring_every_procedural_task_is_free_of_torch() -> None:
     assert int(scored) >= 3 * 9 and imported == []
 
 
+HELP = """
+import sys
+from grpo_core.cli.main import main
+code = main(["--help"])
+print(code, *sorted(set(sys.modules) & {"pydantic", "pluggy", "torch", "rich"}), file=sys.stderr)
+"""
+
+
+def test_help_comes_from_the_remembered_list_of_plugins() -> None:
+    assert python("-c", HELP).returncode == 0  # remembers it, where nobody has
+    done = python("-c", HELP)
+
+    assert "warm-start" in done.stdout and "chess" in done.stdout
+    assert done.stderr == "0\n"
+
+
 def test_public_names_that_cost_an_import_are_loaded_when_touched() -> None:
     done = python("-c", EVERY_NAME)
 

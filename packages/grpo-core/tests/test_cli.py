@@ -15,7 +15,9 @@ import pytest
 from grpo_core.cli import main as entry
 from grpo_core.cli.group import COMMANDS
 from grpo_core.errors import AbstentionLimitError, NonFiniteError, UserError
-from grpo_core.plugins.host import EmbeddedModel, default_host, hookimpl
+from grpo_core.plugins.facts import EmbeddedModel
+from grpo_core.plugins.hooks import hookimpl
+from grpo_core.plugins.host import default_host
 
 COUPLET = """
 from collections.abc import Iterable

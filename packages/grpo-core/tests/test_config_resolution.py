@@ -12,7 +12,9 @@ from grpo_core import Row, Task, reward
 from grpo_core.config import RunConfig, TrainerConfig, choose_model, load_config, resolve, to_yaml
 from grpo_core.errors import UnknownNameError, UserError
 from grpo_core.plugins import variants as registry
-from grpo_core.plugins.host import EmbeddedModel, PluginHost, hookimpl
+from grpo_core.plugins.facts import EmbeddedModel
+from grpo_core.plugins.hooks import hookimpl
+from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.models import model_source
 
 

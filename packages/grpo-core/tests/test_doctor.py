@@ -13,7 +13,8 @@ from grpo_core.cli.main import main
 from grpo_core.doctor import examination, machine
 from grpo_core.doctor.asked import diagnosed, torch_and_device
 from grpo_core.doctor.examination import Finding, examine
-from grpo_core.plugins.host import Diagnosis, PluginHost, default_host
+from grpo_core.plugins.facts import Diagnosis
+from grpo_core.plugins.host import PluginHost, default_host
 
 PLUGIN = """
 import os, time

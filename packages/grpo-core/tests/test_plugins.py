@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from grpo_core import Row, Scorer, Variant, load_task
 from grpo_core.errors import PluginError, UnknownNameError
-from grpo_core.plugins.facts import PluginFacts
-from grpo_core.plugins.host import EmbeddedModel, PluginHost, default_host, resolve
+from grpo_core.plugins.facts import EmbeddedModel, PluginFacts
+from grpo_core.plugins.host import PluginHost, default_host
+from grpo_core.plugins.loading import resolve
 from grpo_core.plugins.probe import probe
 
 HEAD = """

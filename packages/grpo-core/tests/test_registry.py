@@ -13,7 +13,8 @@ import pytest
 from grpo_core.algorithms.variant import Variant
 from grpo_core.errors import PluginError, UnknownNameError, UserError
 from grpo_core.plugins import variants as registry
-from grpo_core.plugins.host import PluginHost, default_host, hookimpl
+from grpo_core.plugins.hooks import hookimpl
+from grpo_core.plugins.host import PluginHost, default_host
 
 SOURCE = """
 def spo(rewards, groups, *, alpha: float = 0.1, levels: int = 3, mode: str = "a"): return rewards

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from grpo_core.evaluation.completer import Completer
     from grpo_core.evaluation.evaluate import evaluate
     from grpo_core.killable import KillablePool, Outcome, inside_worker, refuse_at_import
-    from grpo_core.plugins.host import Diagnosis, EmbeddedModel, hookimpl
+    from grpo_core.plugins.facts import Diagnosis, EmbeddedModel
+    from grpo_core.plugins.hooks import hookimpl
     from grpo_core.plugins.tasks import load_task
     from grpo_core.scoring import Scorer
     from grpo_core.task.bound import BoundTask
@@ -37,8 +38,8 @@ moved.install()
 _MODULE_OF = {
     "BoundTask": "task.bound",
     "Completer": "evaluation.completer",
-    "Diagnosis": "plugins.host",
-    "EmbeddedModel": "plugins.host",
+    "Diagnosis": "plugins.facts",
+    "EmbeddedModel": "plugins.facts",
     "EvaluationDefaults": "task.evaluation",
     "EvaluationRecord": "task.evaluation",
     "EvaluationReport": "task.evaluation",
@@ -61,7 +62,7 @@ _MODULE_OF = {
     "Variant": "algorithms.variant",
     "evaluate": "evaluation.evaluate",
     "graduated": "task.composition",
-    "hookimpl": "plugins.host",
+    "hookimpl": "plugins.hooks",
     "inside_worker": "killable",
     "ladder": "task.composition",
     "load_task": "plugins.tasks",

@@ -108,7 +108,9 @@ def _load_of_plugin(target: str) -> click.Command:
 
         hide_bars()
     try:
-        command: object = host.resolve(target)
+        from grpo_core.plugins.loading import resolve  # pydantic, as above
+
+        command: object = resolve(target)
     except Exception as error:  # the plugin's own module
         raise PluginError(f"the command at {target} cannot be imported: {error}") from error
     if not isinstance(command, click.Command):

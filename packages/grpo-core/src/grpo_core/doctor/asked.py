@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from grpo_core.plugins.host import Diagnosis, resolve
+from grpo_core.plugins.facts import Diagnosis
+from grpo_core.plugins.loading import resolve
 from grpo_core.task.calling import where_raised
 
 MAX_ROWS = 50

@@ -12,7 +12,8 @@ from grpo_core.config import load_config
 from grpo_core.doctor import machine
 from grpo_core.errors import GrpoError
 from grpo_core.killable import KillablePool, Outcome
-from grpo_core.plugins.host import Diagnosis, PluginFacts, PluginHost, default_host
+from grpo_core.plugins.facts import Diagnosis, PluginFacts
+from grpo_core.plugins.host import PluginHost, default_host
 
 PLUGIN_TIMEOUT_S = 20.0
 """Of loading a plugin, and of each thing that it has asked: longer is a hang, or a doctor that nobody waits for."""

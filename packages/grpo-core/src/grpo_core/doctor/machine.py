@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from grpo_core.killable.pool import usable_cores
-from grpo_core.plugins.host import Diagnosis, Status
+from grpo_core.plugins.facts import Diagnosis, Status
 
 DISTRIBUTION = "grpo-core"
 

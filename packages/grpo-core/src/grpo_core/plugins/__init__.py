@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from grpo_core.plugins.facts import EmbeddedModel
+    from grpo_core.plugins.facts import Diagnosis, EmbeddedModel
+    from grpo_core.plugins.hooks import hookimpl
     from grpo_core.plugins.host import PluginHost, default_host
-    from grpo_core.plugins.loading import Diagnosis, hookimpl
+
+_MODULE_OF = {  # imported when they are used: plugins are listed without pluggy
+    "Diagnosis": "facts",
+    "EmbeddedModel": "facts",
+    "PluginHost": "host",
+    "default_host": "host",
+    "hookimpl": "hooks",
+}
 
 __all__ = ["Diagnosis", "EmbeddedModel", "PluginHost", "default_host", "hookimpl"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from grpo_core.plugins import host  # not before it is needed: the list of plugins is read without pluggy
-
-    return getattr(host, name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

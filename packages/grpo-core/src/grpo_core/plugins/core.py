@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grpo_core.plugins.host import EmbeddedModel, hookimpl
+from grpo_core.plugins.facts import EmbeddedModel
+from grpo_core.plugins.hooks import hookimpl
 
 
 @hookimpl

@@ -4,14 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from grpo_core.algorithms.variant import Variant
+from grpo_core.errors import UserError
 
 Value = TypeVar("Value")
 
+GROUP = "grpo"
+"""Entry-point group; the entry point's name is the plugin's name."""
+
 MAX_TEXT_CHARS = 10_000
 """Of a text in a memory that anybody may have written."""
+
+Status = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One line of `grpo doctor`.
+
+    Attributes:
+        name: What was looked at, as `sandbox`.
+        status: `ok`; `warn` where something is missing or slower than it could be; `fail` where something is broken.
+        text: What was found, and with `warn` or `fail` what to do.
+
+    Raises:
+        UserError: there is no such status.
+    """
+
+    name: str
+    status: Status
+    text: str
+
+    def __post_init__(self) -> None:
+        if self.status not in get_args(Status):
+            raise UserError(f"Diagnosis({self.name!r}, status={self.status!r}): must be {', '.join(get_args(Status))}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,34 +8,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 from grpo_core.algorithms.variant import Variant
 from grpo_core.errors import PluginError, UnknownNameError, near_match, unknown_name
-from grpo_core.killable.importing import inside_worker
-from grpo_core.plugins.facts import EmbeddedModel, PluginFacts, TaskFacts
-from grpo_core.plugins.loading import GROUP, HOOK_NAMES, Diagnosis, Hooks, LoadedPlugin, Status, hookimpl, resolve
+from grpo_core.plugins.facts import GROUP, EmbeddedModel, PluginFacts, TaskFacts
 from grpo_core.plugins.memory import PluginMemory, stamp_of
-from grpo_core.task.task import Task
 
-__all__ = [
-    "CORE",
-    "GROUP",
-    "HOOK_NAMES",
-    "Diagnosis",
-    "EmbeddedModel",
-    "Hooks",
-    "PluginFacts",
-    "PluginHost",
-    "PluginReport",
-    "Status",
-    "TaskFacts",
-    "default_host",
-    "hookimpl",
-    "resolve",
-]
-
-Given = TypeVar("Given")
+if TYPE_CHECKING:  # pydantic and pluggy, which `grpo --help` does without
+    from grpo_core.plugins.loading import LoadedPlugin
+    from grpo_core.task.task import Task
 
 CORE = "core"
 """The plugin of grpo-core itself; no restriction excludes it, so `GRPO_PLUGINS=math` keeps the embedded model."""
@@ -233,7 +215,7 @@ class PluginHost:
             known = None if anew else self._memory.recall(name, stamps[name])
             if known is not None:
                 self._facts[name] = known
-            elif inside_worker():  # which may be killed itself
+            elif _is_inside_worker():  # which may be killed itself
                 self._facts[name] = self._own_facts(name)
             else:
                 elsewhere[name] = (points[0], self._who(name))
@@ -255,7 +237,7 @@ class PluginHost:
 
     def _load(self, plugin: str) -> LoadedPlugin:
         """Import a plugin here, unless that would hang or end this process."""
-        if not (plugin in self._loaded or _must_be_here(self._claims[plugin].values()) or inside_worker()):
+        if not (plugin in self._loaded or _must_be_here(self._claims[plugin].values()) or _is_inside_worker()):
             self._retry([plugin])
             if self._facts[plugin].is_dangerous:
                 raise PluginError(self._facts[plugin].error)
@@ -267,6 +249,8 @@ class PluginHost:
                 if len(self._claims[plugin]) > 1:
                     raise PluginError(f"{self._who(plugin)}: two packages claim this name; uninstall one.")
                 (point,) = self._claims[plugin].values()
+                from grpo_core.plugins.loading import LoadedPlugin
+
                 self._loaded[plugin] = LoadedPlugin(point, self._who(plugin))
             except PluginError as error:
                 self._loaded[plugin] = error
@@ -349,6 +333,12 @@ def _must_be_here(points: Iterable[metadata.EntryPoint]) -> bool:
     module = points[0].value.partition(":")[0].strip()
     is_sound = points[0].name.isidentifier() and metadata.EntryPoint.pattern.match(points[0].value) is not None
     return len(points) > 1 or not is_sound or module in sys.modules
+
+
+def _is_inside_worker() -> bool:
+    from grpo_core.killable.importing import inside_worker
+
+    return inside_worker()
 
 
 def _model_names(facts: PluginFacts) -> list[str]:

@@ -5,89 +5,27 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from importlib import metadata
 from types import ModuleType
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar
 
 import pluggy
 
 from grpo_core.algorithms.variant import Variant
-from grpo_core.errors import PluginError, UserError, near_match
+from grpo_core.errors import PluginError, near_match
 from grpo_core.plugins.built_in import as_variant
-from grpo_core.plugins.facts import EmbeddedModel, PluginFacts, TaskFacts
+from grpo_core.plugins.facts import GROUP, EmbeddedModel, PluginFacts, TaskFacts
+from grpo_core.plugins.hooks import HOOK_NAMES, Hooks
 from grpo_core.task.calling import prints_to_stderr
 from grpo_core.task.game import Game, game_task
 from grpo_core.task.task import Task
-
-GROUP = "grpo"
-"""Entry-point group; the entry point's name is the plugin's name."""
 
 MAX_LINE_CHARS = 500
 """Of a description or an error that a plugin gives."""
 
 Collected = TypeVar("Collected")
 Wanted = TypeVar("Wanted")
-
-hookspec = pluggy.HookspecMarker(GROUP)
-hookimpl = pluggy.HookimplMarker(GROUP)
-
-
-Status = Literal["ok", "warn", "fail"]
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """One line of `grpo doctor`.
-
-    Attributes:
-        name: What was looked at, as `sandbox`.
-        status: `ok`; `warn` where something is missing or slower than it could be; `fail` where something is broken.
-        text: What was found, and with `warn` or `fail` what to do.
-
-    Raises:
-        UserError: there is no such status.
-    """
-
-    name: str
-    status: Status
-    text: str
-
-    def __post_init__(self) -> None:
-        if self.status not in get_args(Status):
-            raise UserError(f"Diagnosis({self.name!r}, status={self.status!r}): must be {', '.join(get_args(Status))}.")
-
-
-class Hooks:
-    """What a plugin may contribute; each hook is optional, at least one must be there."""
-
-    @hookspec
-    def grpo_tasks(self) -> Iterable[Task]:  # type: ignore[empty-body] # a specification has no body
-        """The plugin's tasks."""
-
-    @hookspec
-    def grpo_games(self) -> Iterable[Game]:  # type: ignore[empty-body] # a specification has no body
-        """The plugin's turn-based games; each is also a task of its name."""
-
-    @hookspec
-    def grpo_models(self) -> Iterable[EmbeddedModel]:  # type: ignore[empty-body] # a specification has no body
-        """Models that ship with the plugin."""
-
-    @hookspec
-    def grpo_variants(self) -> Mapping[str, Mapping[str, Variant | str]]:  # type: ignore[empty-body] # a specification has no body
-        """Algorithm variants: kind (`advantage`, `loss`, …) -> name -> `Variant`, or "module:function"."""
-
-    @hookspec
-    def grpo_commands(self) -> Mapping[str, str]:  # type: ignore[empty-body] # a specification has no body
-        """Commands of the plugin's own: name -> "module:click command", run as `grpo NAME …`."""
-
-    @hookspec
-    def grpo_diagnostics(self) -> Mapping[str, str]:  # type: ignore[empty-body] # a specification has no body
-        """What `grpo doctor` asks: name -> "module:function", a function of nothing -> iterable of `Diagnosis`."""
-
-
-HOOK_NAMES = tuple(name for name in vars(Hooks) if name.startswith("grpo_"))
 
 
 class LoadedPlugin:

@@ -8,8 +8,8 @@ from importlib import metadata
 
 from grpo_core.errors import PluginError
 from grpo_core.killable import KillablePool, Outcome
-from grpo_core.plugins.facts import PluginFacts
-from grpo_core.plugins.loading import GROUP, LoadedPlugin
+from grpo_core.plugins.facts import GROUP, PluginFacts
+from grpo_core.plugins.loading import LoadedPlugin
 
 AT_ONCE = 4
 """Plugins looked at together: each is mostly an import."""

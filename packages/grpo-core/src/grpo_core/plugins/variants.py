@@ -16,7 +16,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 from grpo_core.algorithms.variant import FACTS, Variant
 from grpo_core.errors import PluginError, UserError, near_match, unknown_name
-from grpo_core.plugins import host
+from grpo_core.plugins import host, loading
 from grpo_core.plugins.built_in import BUILT_IN as BUILT_IN
 from grpo_core.plugins.built_in import as_variant
 
@@ -113,7 +113,7 @@ def resolve(kind: str, name: str) -> Callable[..., Any]:
     """
     variant = _find(kind, name)
     try:
-        function = host.resolve(variant.target)
+        function = loading.resolve(variant.target)
     except (ImportError, AttributeError) as error:
         raise PluginError(f"{kind} {name!r}: cannot import {variant.target}: {error}") from error
     if not variant.presets:

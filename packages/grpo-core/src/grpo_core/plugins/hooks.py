@@ -1,0 +1,51 @@
+"""The hooks of a plugin: what the functions that it marks with `hookimpl` may return."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pluggy
+
+from grpo_core.plugins.facts import GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from grpo_core.algorithms.variant import Variant
+    from grpo_core.plugins.facts import EmbeddedModel
+    from grpo_core.task.game import Game
+    from grpo_core.task.task import Task
+
+hookspec = pluggy.HookspecMarker(GROUP)
+hookimpl = pluggy.HookimplMarker(GROUP)
+
+
+class Hooks:
+    """What a plugin may contribute; each hook is optional, at least one must be there."""
+
+    @hookspec
+    def grpo_tasks(self) -> Iterable[Task]:  # type: ignore[empty-body] # a specification has no body
+        """The plugin's tasks."""
+
+    @hookspec
+    def grpo_games(self) -> Iterable[Game]:  # type: ignore[empty-body] # a specification has no body
+        """The plugin's turn-based games; each is also a task of its name."""
+
+    @hookspec
+    def grpo_models(self) -> Iterable[EmbeddedModel]:  # type: ignore[empty-body] # a specification has no body
+        """Models that ship with the plugin."""
+
+    @hookspec
+    def grpo_variants(self) -> Mapping[str, Mapping[str, Variant | str]]:  # type: ignore[empty-body] # a specification has no body
+        """Algorithm variants: kind (`advantage`, `loss`, …) -> name -> `Variant`, or "module:function"."""
+
+    @hookspec
+    def grpo_commands(self) -> Mapping[str, str]:  # type: ignore[empty-body] # a specification has no body
+        """Commands of the plugin's own: name -> "module:click command", run as `grpo NAME …`."""
+
+    @hookspec
+    def grpo_diagnostics(self) -> Mapping[str, str]:  # type: ignore[empty-body] # a specification has no body
+        """What `grpo doctor` asks: name -> "module:function", a function of nothing -> iterable of `Diagnosis`."""
+
+
+HOOK_NAMES = tuple(name for name in vars(Hooks) if name.startswith("grpo_"))
