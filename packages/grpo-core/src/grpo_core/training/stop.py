@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from queue import SimpleQueue
 from types import FrameType
 
 from grpo_core.config import TrainerConfig
@@ -17,16 +18,21 @@ HANGUP = getattr(signal, "SIGHUP", None)
 
 
 @contextmanager
-def stop_on_signal(stop: threading.Event, say: Callable[[str], None], *, may_insist: bool = True) -> Iterator[None]:
-    """Set `stop` on the first SIGINT, SIGTERM or SIGHUP within the block; a second one raises KeyboardInterrupt.
+def stop_on_signal(
+    request: Callable[[], None], say: Callable[[str], None], *, may_insist: bool = True
+) -> Iterator[None]:
+    """Call `request` on the first SIGINT, SIGTERM or SIGHUP within the block; a second one raises KeyboardInterrupt.
 
     SIGHUP only ever asks: a terminal that closes sends it twice, from the shell and from the kernel. Where it is
     ignored, as under nohup, it stays so. Outside the main thread nothing is installed, because Python delivers signals
     there only.
 
+    A signal may fall into anything, another signal's handler too. So a handler takes no lock, neither to print nor to
+    start a thread or set an event.
+
     Args:
-        stop: Asked between completions; the run then ends, saved.
-        say: Told what happens, in a thread of its own: a signal may fall into the middle of what is being printed.
+        request: Asks for the stop; the run then ends, saved. It must take no lock.
+        say: Told what happens, in a thread of its own.
         may_insist: Whether a second signal ends the block at once. Not in one of several ranks: its launcher passes on
             the Ctrl-C that the terminal sent it already.
     """
@@ -34,12 +40,17 @@ def stop_on_signal(stop: threading.Event, say: Callable[[str], None], *, may_ins
         yield
         return
     message = "stopping: the run is saved first" + ("; once more to stop at once" if may_insist else "")
-    speaker = threading.Thread(target=say, args=(message,), daemon=True)
+    messages: SimpleQueue[str | None] = SimpleQueue()  # its `put` is made for signal handlers
+    speaker = threading.Thread(target=_say_first, args=(messages, say), daemon=True)
+    speaker.start()
+    is_asked = False
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if speaker.ident is None:
-            stop.set()
-            speaker.start()
+        nonlocal is_asked
+        if not is_asked:
+            is_asked = True
+            request()
+            messages.put(message)
         elif may_insist and number != HANGUP:
             raise KeyboardInterrupt
 
@@ -50,10 +61,17 @@ def stop_on_signal(stop: threading.Event, say: Callable[[str], None], *, may_ins
     try:
         yield
     finally:
+        may_insist = False  # the block ends already
         for each, handler in previous.items():
             signal.signal(each, handler)
-        if speaker.ident is not None:
-            speaker.join()
+        messages.put(None)
+        speaker.join()
+
+
+def _say_first(messages: SimpleQueue[str | None], say: Callable[[str], None]) -> None:
+    message = messages.get()
+    if message is not None:
+        say(message)
 
 
 def reason_to_end(config: TrainerConfig, *, seconds: float, waited: int) -> str:
@@ -83,6 +101,7 @@ class StopSwitch:
 
     Attributes:
         is_over: Whether a limit has ended the run, as planned.
+        requested: Whether this process was asked to stop.
     """
 
     def __init__(
@@ -96,27 +115,22 @@ class StopSwitch:
     ) -> None:
         self._config, self._world, self._clock, self._warn = config, world, clock, warn
         self._has_limits = has_limits
-        self._event = threading.Event()
+        self.requested = False  # no threading.Event: a signal handler may take no lock
         self._last_step: int | None = None
         self.is_over = False
 
     def listen(self) -> AbstractContextManager[None]:
         """Take signals as requests to stop, within a block."""
-        return stop_on_signal(self._event, self._warn, may_insist=self._world.size == 1)
+        return stop_on_signal(self.request, self._warn, may_insist=self._world.size == 1)
 
     def count_from(self, step: int) -> None:
         """Take the step that `trainer.stop_after` counts from."""
         after = self._config.stop_after
         self._last_step = None if after is None else step + after
 
-    @property
-    def requested(self) -> bool:
-        """Whether this process was asked to stop."""
-        return self._event.is_set()
-
     def request(self) -> None:
         """Ask for a stop."""
-        self._event.set()
+        self.requested = True
 
     def agreed(self) -> bool:
         """Whether any rank was asked to stop: all stop together."""
