@@ -50,6 +50,8 @@ def verbs(argument: str) -> dict[str, object]:
         "exit": lambda: sys.exit(argument),
         "wrong": lambda: None,
         "spin": spin,
+        "compute": lambda: compute(float(argument)),
+        "started_compute": lambda: started_compute(float(argument)),
         "regex": lambda: re.match(r"(a+)+$", "a" * 64 + "b"),
         "power": lambda: pow(3, 10**9),
         "fork": lambda: os.fork() and "parent",
@@ -81,6 +83,19 @@ def verbs(argument: str) -> dict[str, object]:
 def spin() -> None:
     while True:
         pass
+
+
+def compute(seconds: float) -> None:
+    """Take so many seconds of processor time, however long that takes."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def started_compute(seconds: float) -> None:
+    """Wait for a process that computes."""
+    program = f"import time\nwhile time.thread_time() < {seconds}: pass"
+    subprocess.run([sys.executable, "-S", "-c", program], check=True)
 
 
 def late_bomb() -> None:
@@ -118,6 +133,11 @@ def run(payload: bytes) -> bytes:
 
 
 def make(*_arguments: object):
+    return run
+
+
+def make_on_one_processor():
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     return run
 
 

@@ -273,6 +273,21 @@ def test_a_worker_dies_with_its_keeper() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="keepers are Linux's")
+@pytest.mark.parametrize("verb", ["escape", "escape_spin"])
+def test_what_a_worker_started_ends_though_its_keeper_was_killed(verb: str, tmp_path: Path) -> None:
+    log = tmp_path / "pids"
+    with pool() as workers:
+        worker = pid_of(workers)
+        workers.submit(f"{verb}:{log}".encode(), ENOUGH_S)
+        escaped = noted(log, 2)
+        keeper = psutil.Process(worker).parent()
+        assert keeper is not None
+        keeper.kill()
+        assert eventually(lambda: not any(map(is_running, [worker, *escaped])))
+    assert eventually(lambda: not any(map(is_running, noted(log, 2))))  # of the second attempt too, where there is one
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="keepers are Linux's")
 def test_what_detached_processes_leave_is_collected_while_their_worker_lives() -> None:
     with pool() as workers:
         keeper = psutil.Process(pid_of(workers)).parent()

@@ -122,10 +122,9 @@ class Crew:
             self._wanted = min(self._size, len(self.workers))
             self._next_start = time.monotonic() + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(pauses, 16))
 
-    def is_ready(self, worker: WorkerProcess) -> None:
-        """Note that a worker has loaded the target."""
-        worker.is_ready = True
-        worker.restart_clock()
+    def is_ready(self, worker: WorkerProcess, pid: int) -> None:
+        """Note that a worker has loaded the target, and its process."""
+        worker.loaded(pid)
         self.spare_due = min(self.spare_due, time.monotonic() + SPARE_AFTER_S)
 
     def proved_useful(self) -> None:

@@ -284,7 +284,7 @@ class Dispatcher:
 
     def _accept(self, crew: Crew, worker: WorkerProcess, answer: Answer) -> None:
         if answer.kind == program.READY:
-            crew.is_ready(worker)
+            crew.is_ready(worker, int(answer.value))
             return
         if answer.kind == program.BROKEN:
             crew.retire(worker)
@@ -312,6 +312,8 @@ class Dispatcher:
             self._next_check = now + LIVENESS_TICK_S
         for worker in list(crew.workers):
             is_overdue = now >= worker.deadline
+            if check_liveness and now - worker.since >= LIVENESS_TICK_S:
+                worker.look()
             has_exited = check_liveness and worker.deadline != math.inf and worker.has_exited()
             if not (is_overdue or has_exited):
                 continue
@@ -322,18 +324,27 @@ class Dispatcher:
             if has_exited:
                 self._died(crew, worker)
             elif now >= worker.deadline:
-                self._overdue(crew, worker, now - worker.since)
+                self._overdue(crew, worker, now)
 
-    def _overdue(self, crew: Crew, worker: WorkerProcess, seconds: float) -> None:
+    def _overdue(self, crew: Crew, worker: WorkerProcess, now: float) -> None:
+        seconds = now - worker.since
         if not worker.is_ready:
             crew.retire(worker)
             crew.start_failed(f"the target was not loaded after {seconds:.3g} s")
             return
+        has_had_its_time = worker.extend_deadline(now)
+        if now < worker.deadline:
+            return
         item = worker.held.popleft()
-        outcome = Outcome("timeout", why=f"no answer within {item.timeout_s:g} s", seconds=seconds)
-        self._counts["timeouts"] += 1
         self._took(seconds)
-        self._quarantine.admit(item.payload, item.timeout_s, outcome)
+        if has_had_its_time:
+            outcome = Outcome("timeout", why=f"no answer within {item.timeout_s:g} s", seconds=seconds)
+            self._counts["timeouts"] += 1
+            self._quarantine.admit(item.payload, item.timeout_s, outcome)
+        else:
+            why = f"the machine is too busy: after {seconds:.3g} s it had not had a processor for {item.timeout_s:g} s"
+            outcome = Outcome("unavailable", why=why, seconds=seconds)
+            self._counts["unavailable"] += 1
         self._retire(crew, worker)
         self._settle(item, outcome)
 
@@ -350,6 +361,7 @@ class Dispatcher:
         suspect = worker.held.popleft() if worker.held else None
         self._retire(crew, worker)
         how = worker.cause_of_death()
+        worker.kill_orphans()
         if suspect is None:
             crew.start_failed(f"a worker {how} {'while idle' if worker.is_ready else 'while it loaded the target'}")
         elif not suspect.has_killed:

@@ -35,7 +35,7 @@ def inside_worker() -> bool:
 
     It has a deadline already. With workers of its own, waiting for them would count against that deadline.
     """
-    return os.environ.get(IN_WORKER_VARIABLE) == "1"
+    return bool(os.environ.get(IN_WORKER_VARIABLE))
 
 
 def refuse_at_import(what: str) -> None:

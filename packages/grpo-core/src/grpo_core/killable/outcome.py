@@ -12,7 +12,8 @@ class Outcome:
 
     Attributes:
         status: `ok`, or `error` (the handler raised), `timeout` (killed at its deadline), `crashed` (it killed its
-            worker twice), `unavailable` (no worker could be started, or the pool was closed).
+            worker twice), `unavailable` (no worker could be started, the machine was too busy to tell, or the
+            pool was closed).
         value: What the handler returned; empty unless `ok`, or `timeout` with a fallback that it answered.
         why: One line; empty when `ok`.
         seconds: How long the handler ran; 0 where it did not run.
@@ -33,7 +34,7 @@ class PoolStats:
         timeouts: Payloads killed at their deadline.
         crashes: Payloads that killed their worker twice.
         quarantined: Payloads answered without running, because the same bytes timed out or crashed before.
-        unavailable: Payloads that found no worker.
+        unavailable: Payloads that found no worker, or whose worker found no processor.
         restarts: Workers that were replaced.
     """
 

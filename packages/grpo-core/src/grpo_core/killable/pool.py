@@ -38,10 +38,12 @@ class KillablePool:
     when they are first needed, in a session of their own, and die with this process. The pool works from any thread,
     from asyncio and in forked children, where it starts workers of its own.
 
-    The time of a payload runs while a worker works on it, never while it waits or while a worker starts. At its end
-    the worker is killed, with every process that a handler started in it, also in a session of its own; on macOS, only
-    those in its process group. A payload that timed out or crashed is remembered, and the same bytes get the same
-    outcome at once. What a handler prints goes to this process's stderr, up to 4 KiB per payload.
+    The time of a payload runs while a worker works on it, never while it waits or while a worker starts. On Linux, what
+    the worker then waits for a processor does not count either, up to three times the limit and 10 s in all: after that
+    the payload is `unavailable`, since nothing is known of it. When its time is over the worker is killed, with every
+    process that a handler started in it, also in a session of its own; on macOS, only those in its process group. A
+    payload that timed out or crashed is remembered, and the same bytes get the same outcome at once. What a handler
+    prints goes to this process's stderr, up to 4 KiB per payload.
 
     One worker more than may be busy waits as a spare with the target loaded, so that the next payload need not wait for
     the successor of a killed one. It costs the memory of one worker that has only loaded the target (`math.arithmetic`:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -16,7 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from grpo_core.killable import worker as program
+from grpo_core.killable.orphans import kill_orphans
 from grpo_core.killable.outcome import Outcome
+from grpo_core.killable.scheduling import Waits, patience_s
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 
@@ -114,6 +117,8 @@ class WorkerProcess:
         self.is_ready = False
         self._outbox = bytearray()
         self._inbox = bytearray()
+        self._waits: Waits | None = None
+        self._mark = secrets.token_hex(16)
         self.channel, theirs = socket.socketpair()
         try:
             self._process = subprocess.Popen(
@@ -122,7 +127,7 @@ class WorkerProcess:
                 stdout=subprocess.DEVNULL,
                 cwd=launch.cwd,
                 # One thread per worker: a numerical library's pool in each of them would fight over the same cores.
-                env={"OMP_NUM_THREADS": "1", **os.environ, program.IN_WORKER_VARIABLE: "1"},
+                env={"OMP_NUM_THREADS": "1", **os.environ, program.IN_WORKER_VARIABLE: self._mark},
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,  # Ctrl-C is for the trainer, and a kill takes what the target started
             )
@@ -160,10 +165,41 @@ class WorkerProcess:
             self.restart_clock()
         self._send(item.payload)
 
+    def loaded(self, pid: int) -> None:
+        """Note that the target is loaded.
+
+        Args:
+            pid: The worker, a child of its keeper.
+        """
+        self.is_ready = True
+        self._waits = Waits(pid)
+        self.restart_clock()
+
     def restart_clock(self) -> None:
         """Begin the first held item's time, or none."""
         self.since = time.monotonic()
-        self.deadline = self.since + self.held[0].timeout_s if self.held else math.inf
+        self.deadline = math.inf
+        if self.held and self._waits is not None:
+            self.deadline = self.since + self.held[0].timeout_s
+            self._waits.begin()
+
+    def look(self) -> None:
+        """Note, while it works for long, what its processes have waited for so far."""
+        if self.held and self._waits is not None:
+            self._waits.look()
+
+    def extend_deadline(self, now: float) -> bool:
+        """Give back the time that the worker waited for a processor, up to a point.
+
+        Returns:
+            Whether the handler has had its time; if not, and the deadline has passed, it waited for the most of it.
+        """
+        if not self.held or self._waits is None:
+            return True
+        limit_s = self.held[0].timeout_s
+        left_s = self._waits.left_s(limit_s, now - self.since)
+        self.deadline = max(self.deadline, min(now + left_s, self.since + patience_s(limit_s)))
+        return left_s <= 0
 
     def _send(self, payload: bytes) -> None:
         header = program.REQUEST.pack(len(payload))
@@ -221,12 +257,22 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End it with what it started, and close its socket; `has_exited` reaps it."""
-        self.channel.close()
+        self._close()
         if program.HAS_KEEPER:
             self._process.terminate()  # the keeper kills the worker and all that it leaves behind
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS says EPERM for a group of zombies
             os.killpg(self.group, signal.SIGKILL)
+
+    def _close(self) -> None:
+        self.channel.close()
+        if self._waits is not None:
+            self._waits.close()
+
+    def kill_orphans(self) -> None:
+        """End what the worker started, where its keeper was killed and could not."""
+        if program.HAS_KEEPER and self._process.returncode == -signal.SIGKILL:
+            kill_orphans(f"{program.IN_WORKER_VARIABLE}={self._mark}")
 
     def cause_of_death(self) -> str:
         """How the killed or dead process ended."""
@@ -251,5 +297,5 @@ class WorkerProcess:
 
     def abandon(self) -> None:
         """Forget it in a forked child: it is the parent's."""
-        self.channel.close()
+        self._close()
         self._process.returncode = 0  # not our child: nothing to wait for

@@ -4,7 +4,8 @@ It is started by its path and imports only the standard library, so that it need
 first frame) and starts in tens of milliseconds.
 
     parent -> worker   length | bytes                     the first: JSON of the set-up; then payloads
-    worker -> parent   kind, seconds, length | bytes      READY or BROKEN once; then one answer per payload, in order
+    worker -> parent   kind, seconds, length | bytes      READY (its process id) or BROKEN once; then one answer per
+                                                          payload, in order
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ MAX_PRINT_BYTES = 4096
 """What one payload may print, so that a print in a hot loop does not fill the disk under a log."""
 
 IN_WORKER_VARIABLE = "GRPO_KILLABLE_WORKER"
-"""Set to 1 in the environment of workers and of what they start."""
+"""Set in the environment of workers and of what they start, to what no other worker has."""
 
 MEMORY_CHECK_EVERY = 16
 """Payloads between two looks at the memory in use, which cost 3 µs each."""
@@ -292,7 +293,7 @@ def main() -> None:
             return
         _silence_descriptors()
         limit = _MemoryLimit(setup["memory_mib"])
-        _write(channel, READY, time.perf_counter() - begin, b"")
+        _write(channel, READY, time.perf_counter() - begin, str(os.getpid()).encode())
         _serve(channel, reader, handle, prints, limit)
     except ConnectionError:  # the parent has gone away: while this worker started, or while an answer was on its way
         return

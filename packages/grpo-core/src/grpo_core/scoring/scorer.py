@@ -61,7 +61,8 @@ class Scorer:
     Args:
         task: A task or its spec.
         workers: Processes; by default one per usable core, at most 16.
-        timeout_s: Limit per completion, from when its worker begins; by default the task's own.
+        timeout_s: Limit per completion, from when its worker begins and without what it waits for a processor (Linux);
+            by default the task's own.
         memory_mib: Address space one completion may take (Linux); None is no limit.
         max_abstain_share: If given, `score` and `ascore` raise when a larger share of their batch abstains.
 
