@@ -11,7 +11,7 @@ import pytest
 import torch
 from evaluation_runs import TASKS
 
-from grpo_core.callbacks import Callback
+from grpo_core.callbacks import Callback, Callbacks
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
 from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
@@ -64,7 +64,7 @@ class Lab:
             NativeEngine(self.policy.model, self.policy.tokenizer),
             self.tasks,
             self._resources,
-            **{"callbacks": (self.watch,), **options},
+            **{"callbacks": Callbacks([self.watch]), **options},
         )
 
     def change(self) -> None:

@@ -88,14 +88,12 @@ def a_run(folder: Path, config: RunConfig, steps: Sequence[Mapping[str, float]],
     (folder / "logs").mkdir(exist_ok=True)
     with ExitStack() as resources:
         observed = observe(config, [ears], resources)
-        for callback in observed.callbacks:
-            callback.on_run_start(RunInfo(folder, {"math.a": (8, 4)}, [Choice("device", "cpu", "")], len(steps)))
+        callbacks = observed.callbacks
+        callbacks.on_run_start(RunInfo(folder, {"math.a": (8, 4)}, [Choice("device", "cpu", "")], len(steps)))
         for step, metrics in enumerate(steps, start=1):
-            for callback in observed.callbacks:
-                callback.on_step(StepRecord(step, metrics, (SAMPLE,)))
-        for callback in observed.callbacks:
-            callback.on_evaluation("math.a", "final", RESULT)
-            callback.on_run_end({"interrupted": False}, folder)
+            callbacks.on_step(StepRecord(step, metrics, (SAMPLE,)))
+        callbacks.on_evaluation("math.a", "final", RESULT)
+        callbacks.on_run_end({"interrupted": False}, folder)
 
 
 def test_a_tasks_own_number_is_not_replaced_by_a_reference_name() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -94,3 +94,64 @@ class Callback:
 
     def on_run_end(self, summary: Mapping[str, Any], run_dir: Path) -> None:
         """The run is saved; `summary` is what summary.json holds."""
+
+
+class Callbacks(Callback):
+    """Several callbacks as one, each notified in turn.
+
+    Args:
+        callbacks: The callbacks.
+
+    Attributes:
+        warned: What `warn_once` has warned of: (kind of warning, what it is about).
+    """
+
+    def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
+        self._callbacks = list(callbacks)
+        self.warned: set[tuple[str, str]] = set()
+
+    def add(self, *callbacks: Callback) -> None:
+        """Notify these too, after the others."""
+        self._callbacks += callbacks
+
+    def warn_once(self, message: str, *, kind: str = "", about: str | None = None) -> None:
+        """Warn, unless there was a warning of this kind about the same thing, by default with the same message."""
+        key = (kind, message if about is None else about)
+        if key not in self.warned:
+            self.warned.add(key)
+            self.on_warning(message)
+
+    def on_run_start(self, info: RunInfo) -> None:
+        """Notify every callback."""
+        for callback in self._callbacks:
+            callback.on_run_start(info)
+
+    def on_choices(self, choices: Sequence[Choice]) -> None:
+        """Notify every callback."""
+        for callback in self._callbacks:
+            callback.on_choices(choices)
+
+    def on_progress(self, what: str, done: int, total: int) -> None:
+        """Notify every callback."""
+        for callback in self._callbacks:
+            callback.on_progress(what, done, total)
+
+    def on_evaluation(self, task: str, phase: EvalPhase, result: Mapping[str, Any]) -> None:
+        """Notify every callback."""
+        for callback in self._callbacks:
+            callback.on_evaluation(task, phase, result)
+
+    def on_step(self, record: StepRecord) -> None:
+        """Notify every callback."""
+        for callback in self._callbacks:
+            callback.on_step(record)
+
+    def on_warning(self, message: str) -> None:
+        """Notify every callback."""
+        for callback in self._callbacks:
+            callback.on_warning(message)
+
+    def on_run_end(self, summary: Mapping[str, Any], run_dir: Path) -> None:
+        """Notify every callback."""
+        for callback in self._callbacks:
+            callback.on_run_end(summary, run_dir)

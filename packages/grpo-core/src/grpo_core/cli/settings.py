@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from grpo_core.callbacks import Callback
+from grpo_core.callbacks import Callback, Callbacks
 from grpo_core.config import LoadedConfig, load_config
 from grpo_core.errors import UserError
 
@@ -57,8 +57,7 @@ def only_results_on_stdout(callbacks: Iterable[Callback] = ()) -> Iterator[None]
         callbacks: Told that these imports, which take seconds, have begun.
     """
     is_watched = sys.stderr.isatty()  # asked before a live line stands in for it
-    for callback in callbacks:
-        callback.on_progress("importing torch, loading the model", 0, 0)
+    Callbacks(callbacks).on_progress("importing torch, loading the model", 0, 0)
     if is_watched:
         from huggingface_hub import utils as hub
         from transformers.utils import logging

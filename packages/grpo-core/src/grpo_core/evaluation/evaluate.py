@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from grpo_core.callbacks import Callback, Choice
+from grpo_core.callbacks import Callback, Callbacks, Choice
 from grpo_core.config import ScoringConfig
 from grpo_core.config.resolution import task_for_model
 from grpo_core.engines.native import MAX_BATCH_TOKENS
@@ -20,7 +20,7 @@ from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.rows import held_out
 from grpo_core.evaluation.sampling import EndpointSampler
 from grpo_core.evaluation.settings import OPEN, EvaluationSettings, Open
-from grpo_core.evaluation.setup import AskedTask, Loading, asked_tasks, evaluate_model, evaluate_with, teller
+from grpo_core.evaluation.setup import AskedTask, Loading, asked_tasks, evaluate_model, evaluate_with
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.plugins.models import model_source
 from grpo_core.task.bound import BoundTask
@@ -85,7 +85,7 @@ def evaluate(
         concurrency: Requests to it in flight.
         output_dir: Receives `MODEL_TASK/` with every completion and the tables; None writes nothing.
         overwrite: Replace what is there of an earlier evaluation.
-        callbacks: Told of what was chosen, of progress and of each result.
+        callbacks: Notified of what was chosen, of progress and of each result.
 
     Returns:
         Task name -> the numbers of `summary.json`; with a base, the base's own under `base`.
@@ -142,6 +142,7 @@ def evaluate_as(
         callbacks: As there.
     """
     refuse_in_worker("evaluate()")
+    everybody = Callbacks(callbacks)
     if endpoint is not None and (base is not None or adapter is not None):
         raise UserError("--endpoint takes neither --base nor --adapter: serve the other model and evaluate it, too.")
     for name in () if endpoint is not None else (model, *([base] if base is not None else [])):
@@ -150,23 +151,21 @@ def evaluate_as(
     if endpoint is None:
         task, why = task_for_model(task, model)
     tasks, choices = asked_tasks(task, given, ours)
-    for callback in callbacks:
-        callback.on_choices([*([Choice("task", task, why)] if why else []), *choices])
+    everybody.on_choices([*([Choice("task", task, why)] if why else []), *choices])
     folders = {} if output_dir is None else _new_folders(Path(output_dir), model, tasks, overwrite=overwrite)
     controls: dict[str, Evaluation] = {}
     if endpoint is not None:
         sampler = EndpointSampler(OpenAIEngine(endpoint, model, concurrency=concurrency))
-        found = evaluate_with(sampler, tasks, loading, callbacks)
+        found = evaluate_with(sampler, tasks, loading, everybody)
     else:
         if base is not None:
-            controls = evaluate_model(base, None, tasks, loading, callbacks)
-        found = evaluate_model(model, adapter, tasks, loading, callbacks)
+            controls = evaluate_model(base, None, tasks, loading, everybody)
+        found = evaluate_model(model, adapter, tasks, loading, everybody)
     results = {}
     for label, evaluation in found.items():
         named = {ALONE: (model, adapter, evaluation), BASE: (base, None, controls.get(label))}
-        results[label] = _concluded(label, tasks[label], named, folders.get(label), callbacks)
-        for callback in callbacks:
-            callback.on_evaluation(label, "base", results[label])
+        results[label] = _concluded(label, tasks[label], named, folders.get(label), everybody)
+        everybody.on_evaluation(label, "base", results[label])
     return results
 
 
@@ -175,12 +174,12 @@ def _concluded(
     asked: AskedTask,
     evaluations: Mapping[str, tuple[str | None, str | None, Evaluation | None]],
     folder: EvaluationFolder | None,
-    callbacks: Sequence[Callback],
+    callbacks: Callbacks,
 ) -> dict[str, Any]:
     """The result of one task with its control's, written where there is a folder."""
     (_, _, evaluation), (_, _, control) = evaluations[ALONE], evaluations[BASE]
     assert evaluation is not None, "the model itself was evaluated"
-    warn, seed = teller(callbacks), asked.settings.seed
+    warn, seed = callbacks.warn_once, asked.settings.seed
     entry = entry_of(evaluation, asked.task, seed=seed, warn=warn)
     if folder is not None:
         folder.path.mkdir(parents=True, exist_ok=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from grpo_core.callbacks import Callback, Choice, EvalPhase
+from grpo_core.callbacks import Callbacks, Choice, EvalPhase
 from grpo_core.checkpoints import evaluation_dir
 from grpo_core.config import RunConfig
 from grpo_core.engines.base import Engine
@@ -25,7 +26,7 @@ from grpo_core.evaluation.ranks import Alone, Ranks, evaluate_together
 from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.rows import held_out, subset
 from grpo_core.evaluation.sampling import EngineSampler
-from grpo_core.evaluation.setup import Loading, teller
+from grpo_core.evaluation.setup import Loading
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.episodes import needs_opponent
@@ -132,9 +133,8 @@ class HeldOutEvaluator:
         opponents: Likewise.
         run: Folder of the run; None writes no files.
         ranks: Who evaluates together.
-        callbacks: Told of progress, results and warnings.
+        callbacks: Notified of progress, results and warnings.
         names: Who logs what.
-        warn_once: Told what is wrong with a task's own numbers; by default the callbacks are, the same thing once.
         should_stop: Asked after every completion.
 
     Attributes:
@@ -153,16 +153,16 @@ class HeldOutEvaluator:
         opponents: Mapping[str, OpponentSampler] | None = None,
         run: Path | None = None,
         ranks: Ranks | None = None,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Callbacks | None = None,
         names: MetricNames | None = None,
-        warn_once: Callable[[str], None] | None = None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.results: dict[str, dict[str, dict[str, Any]]] = {label: {} for label in tasks}
-        self._seed, self._policy, self._tasks, self._callbacks = config.seed, policy, tasks, callbacks
+        self._seed, self._policy, self._tasks = config.seed, policy, tasks
+        self._callbacks = callbacks or Callbacks()
         self._ranks, self._names = ranks or Alone(), names or MetricNames()
         self._should_stop = should_stop
-        self._warn_once = warn_once or teller(callbacks)
+        self._warn_once = partial(self._callbacks.warn_once, kind="metrics")
         self._base: dict[str, RowRates] = {}
         self._newest: dict[tuple[str, int], Evaluation] = {}  # the end may fall on an interval: no need to do it twice
         loading = Loading(scoring=config.scoring)
@@ -181,7 +181,7 @@ class HeldOutEvaluator:
             tokens_at_once=config.engine.max_batch_tokens,
             prompts_at_once=config.eval.batch_size,
             max_context=max_context(policy.model),
-            warn=self._warn,
+            warn=self._callbacks.on_warning,
         )
         self._folders: dict[str, EvaluationFolder] = {}
         self._run = run
@@ -237,11 +237,12 @@ class HeldOutEvaluator:
                 )  # fmt: skip
             self.results[label][phase] = result
             for reason, count in unscored(evaluation).items():
-                self._warn(f"{label}: {count} of {len(evaluation.scores)} completions were not scored: {reason}")
+                self._callbacks.on_warning(
+                    f"{label}: {count} of {len(evaluation.scores)} completions were not scored: {reason}"
+                )
             self._write(label, held, phase, step, evaluation, result)
             metrics |= evaluation_metrics(label, {**result, "timing": evaluation.timing()})
-            for callback in self._callbacks:
-                callback.on_evaluation(label, phase, result)
+            self._callbacks.on_evaluation(label, phase, result)
         return metrics
 
     def evaluate_rows(self, label: str, rows: Sequence[Row], what: str) -> Evaluation:
@@ -269,9 +270,9 @@ class HeldOutEvaluator:
                     n=settings.n,
                     opponent=self._opponents.get(label),
                     measured=self._policy if settings.surprisal else None,
-                    progress=self._progress(what),
+                    progress=partial(self._callbacks.on_progress, what),
                     should_stop=self._should_stop,
-                    warn=self._warn,
+                    warn=self._callbacks.on_warning,
                 )
 
         return evaluate_together(rows, evaluate, self._ranks, self._policy.in_step)
@@ -308,15 +309,4 @@ class HeldOutEvaluator:
             folder.write_config({"task": held.task.spec, "run": run, **settings.deciding()})
             folder.consolidate(settings, BASE)
         except (UserError, OSError) as error:  # a full disk here must not end the training
-            self._warn(f"the evaluation's files are not written: {error}")
-
-    def _progress(self, what: str) -> Callable[[int, int], None]:
-        def tell(done: int, total: int) -> None:
-            for callback in self._callbacks:
-                callback.on_progress(what, done, total)
-
-        return tell
-
-    def _warn(self, message: str) -> None:
-        for callback in self._callbacks:
-            callback.on_warning(message)
+            self._callbacks.on_warning(f"the evaluation's files are not written: {error}")

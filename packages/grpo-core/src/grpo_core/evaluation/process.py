@@ -12,11 +12,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import IO, Any
 
-from grpo_core.callbacks import Callback, Choice
+from grpo_core.callbacks import Callbacks, Choice
 from grpo_core.evaluation.worker import Job
 
 WORKER = (sys.executable, "-m", "grpo_core.evaluation.worker")
@@ -25,36 +25,32 @@ MAX_REASON_CHARS = 300
 """Of a dead process's last words."""
 
 
-class Tell:
-    """Passes on what happens.
+class Relay:
+    """Passes the messages of workers on to callbacks, a choice that several checkpoints share once.
 
     Args:
-        callbacks: To whom.
+        callbacks: Notified of choices, progress and warnings.
     """
 
-    def __init__(self, callbacks: Sequence[Callback]) -> None:
-        self.callbacks = callbacks
-        self._chosen: list[Choice] = []
+    def __init__(self, callbacks: Callbacks) -> None:
+        self._callbacks = callbacks
+        self._choices: list[Choice] = []
 
-    def choices(self, choices: Sequence[Choice]) -> None:
-        """What was chosen; the same of every checkpoint, once."""
-        new = [choice for choice in choices if choice not in self._chosen]
-        self._chosen += new
-        for callback in self.callbacks if new else ():
-            callback.on_choices(new)
-
-    def progress(self, step: str, what: str, done: int, total: int) -> None:
-        """How far a checkpoint is."""
-        for callback in self.callbacks:
-            callback.on_progress(f"{step}: {what}", done, total)
-
-    def warning(self, message: str) -> None:
-        """What the user should know."""
-        for callback in self.callbacks:
-            callback.on_warning(message)
+    def __call__(self, step: str, message: Mapping[str, Any]) -> None:
+        """Pass a message on from the worker that evaluates the checkpoint `step`."""
+        choices = [Choice(**fields) for fields in message.get("choices", ())]
+        new = [choice for choice in choices if choice not in self._choices]
+        self._choices += new
+        if new:
+            self._callbacks.on_choices(new)
+        if "progress" in message:
+            what, done, total = message["progress"]
+            self._callbacks.on_progress(f"{step}: {what}", done, total)
+        if "warning" in message:
+            self._callbacks.on_warning(f"{step}: {message['warning']}")
 
 
-def run_worker(command: Sequence[str], job: Job, timeout_s: float, tell: Tell) -> str:
+def run_worker(command: Sequence[str], job: Job, timeout_s: float, relay: Relay) -> str:
     """Evaluate one checkpoint in a process of its own.
 
     Returns:
@@ -82,12 +78,7 @@ def run_worker(command: Sequence[str], job: Job, timeout_s: float, tell: Tell) -
                 if message is None:
                     return f"not finished within {timeout_s:g} s (--timeout-s)"
                 reason = message.get("error", reason)
-                if "choices" in message:
-                    tell.choices([Choice(**choice) for choice in message["choices"]])
-                if "progress" in message:
-                    tell.progress(job.step, *message["progress"])
-                if "warning" in message:
-                    tell.warning(f"{job.step}: {message['warning']}")
+                relay(job.step, message)
             try:
                 code = process.wait(timeout=max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:

@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from grpo_core.callbacks import Callback, Choice
+from grpo_core.callbacks import Callback, Callbacks, Choice
 from grpo_core.checkpoints import CheckpointError, CheckpointStore, check_run, evaluation_dir, read_json
 from grpo_core.config import RunConfig, ScoringConfig, load_config
 from grpo_core.config.resolution import task_for_model
 from grpo_core.errors import UserError
 from grpo_core.evaluation.held_out import held_out_tasks
 from grpo_core.evaluation.output import BASE, FINAL, EvaluationFolder, check_kept, phase_of, safe_name, step_order
-from grpo_core.evaluation.process import WORKER, Tell, run_worker
+from grpo_core.evaluation.process import WORKER, Relay, run_worker
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import AskedTask, Loading, asked_tasks
 from grpo_core.evaluation.worker import Job
@@ -101,13 +101,14 @@ def evaluate_run(
         output_dir: Receives `RUN_TASK`; by default `eval_runs`, beside the folder that holds the run's.
         overwrite: Evaluate again what has a result.
         timeout_s: For one checkpoint, loading included.
-        callbacks: Told of progress, of each result and each failure.
+        callbacks: Notified of progress, of each result and each failure.
         worker: Command of the process that evaluates one checkpoint.
 
     Raises:
         UserError: it is no run, it has no such checkpoint, or a result that is there is of another evaluation.
     """
     refuse_in_worker("evaluate_run()")
+    everybody = Callbacks(callbacks)
     run_dir = Path(run_dir)
     check_run(run_dir)
     config = config or load_config({}, config_file=run_dir / "config.yaml", environ={}, dotenv_path=None).config
@@ -120,27 +121,28 @@ def evaluate_run(
         chosen = [_control(config, base), *chosen]
         control = chosen[0].name
     tasks, choices = _tasks(config, task, settings)
-    for callback in callbacks:
-        callback.on_choices(choices)
+    everybody.on_choices(choices)
     output_dir = evaluation_dir(run_dir) if output_dir is None else Path(output_dir)
     folders = {label: EvaluationFolder(output_dir, run_dir.resolve().name, label) for label in tasks}
     jobs, kept = _jobs(run_dir, chosen, tasks, folders, loading, overwrite=overwrite)
     for label, folder in folders.items():
         facts = {"run": str(run_dir), "task": tasks[label].task.spec, "steps": steps, **asdict(tasks[label].settings)}
         folder.write_config({**facts, "base": chosen[0].model if with_base else None, "timeout_s": timeout_s})
-    tell = Tell(callbacks)
+    relay = Relay(everybody)
     for name, why in failures.items():
-        tell.warning(f"{name} is left out: {why}")
+        everybody.on_warning(f"{name} is left out: {why}")
     for name in kept:
-        tell.warning(f"{name} has been evaluated so before: its results are kept (--overwrite evaluates it again)")
+        everybody.on_warning(
+            f"{name} has been evaluated so before: its results are kept (--overwrite evaluates it again)"
+        )
     started = time.monotonic()
     for job in jobs:
-        why = run_worker(worker, job, timeout_s, tell)
+        why = run_worker(worker, job, timeout_s, relay)
         if why:
             failures[job.step] = why
-            tell.warning(f"{job.step} failed: {why}")
+            everybody.on_warning(f"{job.step} failed: {why}")
         else:
-            _tell_results(callbacks, job, folders, tasks, control)
+            _tell_results(everybody, job, folders, tasks, control)
     names = {checkpoint.name for checkpoint in chosen}
     results = {}
     for label, folder in folders.items():
@@ -192,7 +194,7 @@ def tasks_of(config: RunConfig) -> str:
 
 
 def _tell_results(
-    callbacks: Sequence[Callback],
+    callbacks: Callbacks,
     job: Job,
     folders: Mapping[str, EvaluationFolder],
     tasks: Mapping[str, AskedTask],
@@ -200,8 +202,7 @@ def _tell_results(
 ) -> None:
     for label in job.tasks:
         found = folders[label].consolidate(tasks[label].settings, control)[job.step]
-        for callback in callbacks:
-            callback.on_evaluation(label, phase_of(job.step), {**found, "checkpoint": job.step})
+        callbacks.on_evaluation(label, phase_of(job.step), {**found, "checkpoint": job.step})
 
 
 def _checkpoints(run_dir: Path, config: RunConfig, steps: str) -> tuple[list[_Checkpoint], dict[str, str]]:

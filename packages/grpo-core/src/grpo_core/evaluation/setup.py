@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from grpo_core.callbacks import Callback, Choice
+from grpo_core.callbacks import Callbacks, Choice
 from grpo_core.config import LoraConfig, ScoringConfig
 from grpo_core.engines.native import MAX_BATCH_TOKENS
 from grpo_core.engines.openai import OpenAIEngine
@@ -112,7 +113,7 @@ def evaluate_model(
     adapter: str | None,
     tasks: Mapping[str, AskedTask],
     loading: Loading,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Callbacks,
 ) -> dict[str, Evaluation]:
     """Load a model and evaluate it on tasks, by label; arguments as for `evaluate` and its parts."""
     from grpo_core.engines.compatibility import max_context
@@ -125,8 +126,7 @@ def evaluate_model(
         for label, asked in tasks.items()
         for choice in check_room(label, asked.task, asked.rows, asked.settings, policy)
     ]
-    for callback in callbacks:
-        callback.on_choices(choices)
+    callbacks.on_choices(choices)
     tokens = tokens_that_fit(policy.model, policy.device, loading.max_batch_tokens)
     engine = NativeEngine(policy.model.eval(), policy.tokenizer, max_batch_tokens=tokens)
     sampler = EngineSampler(
@@ -135,7 +135,7 @@ def evaluate_model(
         tokens_at_once=tokens,
         prompts_at_once=next((asked.settings.batch_size for asked in tasks.values()), None),  # the same for all
         max_context=max_context(policy.model),
-        warn=teller(callbacks),
+        warn=callbacks.warn_once,
     )
     with policy.precision():
         return evaluate_with(sampler, tasks, loading, callbacks, policy)
@@ -145,7 +145,7 @@ def evaluate_with(
     sampler: Sampler,
     tasks: Mapping[str, AskedTask],
     loading: Loading,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Callbacks,
     policy: Policy | None = None,
 ) -> dict[str, Evaluation]:
     """Evaluate whoever answers on tasks, by label.
@@ -154,12 +154,11 @@ def evaluate_with(
         sampler: Who answers.
         tasks: Of `asked_tasks`.
         loading: Of the scorers.
-        callbacks: Told of progress and warnings.
+        callbacks: Notified of progress and warnings.
         policy: The sampler's model, if it is of this process.
     """
     from grpo_core.rollouts.model_opponents import opponent_sampler
 
-    warn = teller(callbacks)
     found = {}
     for label, asked in tasks.items():
         task, settings = asked.task, asked.settings
@@ -180,11 +179,11 @@ def evaluate_with(
                 n=settings.n,
                 opponent=opponent,
                 measured=policy if settings.surprisal else None,
-                progress=_progress(callbacks, label),
-                warn=warn,
+                progress=partial(callbacks.on_progress, f"evaluating {label}"),
+                warn=callbacks.warn_once,
             )
         for reason, count in unscored(found[label]).items():
-            warn(f"{label}: {count} of {len(found[label].scores)} completions were not scored: {reason}")
+            callbacks.warn_once(f"{label}: {count} of {len(found[label].scores)} completions were not scored: {reason}")
     return found
 
 
@@ -196,25 +195,3 @@ def _endpoint_opponent(task: BoundTask) -> OpponentSampler:
             "an endpoint is none. Evaluate with --model."
         )
     return EndpointOpponent(OpenAIEngine.from_url(engine))
-
-
-def teller(callbacks: Sequence[Callback]) -> Callable[[str], None]:
-    """Says a warning to all callbacks, the same one once."""
-    said: set[str] = set()
-
-    def tell(message: str) -> None:
-        if message in said:
-            return
-        said.add(message)
-        for callback in callbacks:
-            callback.on_warning(message)
-
-    return tell
-
-
-def _progress(callbacks: Sequence[Callback], label: str) -> Callable[[int, int], None]:
-    def tell(done: int, total: int) -> None:
-        for callback in callbacks:
-            callback.on_progress(f"evaluating {label}", done, total)
-
-    return tell

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from grpo_core.callbacks import Callback, Choice
+from grpo_core.callbacks import Callback, Callbacks, Choice
 from grpo_core.config import LoraConfig, ScoringConfig
 from grpo_core.errors import ExitCode, GrpoError
 
@@ -71,13 +71,13 @@ class Reporter(Callback):
         self._file.write(json.dumps({kind: content}) + "\n")
 
 
-def evaluate_job(job: Job, callbacks: Sequence[Callback]) -> None:
+def evaluate_job(job: Job, callbacks: Callbacks) -> None:
     """Load the model, evaluate it on every task and write the results."""
     from grpo_core.evaluation.entry import add_report, entry_of
     from grpo_core.evaluation.evaluate import meta_of
     from grpo_core.evaluation.output import phase_of, write_results
     from grpo_core.evaluation.settings import EvaluationSettings
-    from grpo_core.evaluation.setup import AskedTask, Loading, evaluate_model, teller
+    from grpo_core.evaluation.setup import AskedTask, Loading, evaluate_model
     from grpo_core.plugins.tasks import load_task
 
     lora = job.loading["lora"]
@@ -92,14 +92,13 @@ def evaluate_job(job: Job, callbacks: Sequence[Callback]) -> None:
         label: AskedTask(load_task(spec), EvaluationSettings.from_json(job.settings[label]))
         for label, spec in job.tasks.items()
     }
-    warn = teller(callbacks)
     for label, evaluation in evaluate_model(job.model, job.adapter, tasks, loading, callbacks).items():
         task, settings, folder = tasks[label].task, tasks[label].settings, Path(job.folders[label])
-        entry = entry_of(evaluation, task, seed=settings.seed, warn=warn)
+        entry = entry_of(evaluation, task, seed=settings.seed, warn=callbacks.warn_once)
         folder.parent.parent.mkdir(parents=True, exist_ok=True)
         add_report(
             entry, evaluation, task, label,
-            phase=phase_of(job.step), step=job.steps_done, folder=folder.parent.parent, warn=warn,
+            phase=phase_of(job.step), step=job.steps_done, folder=folder.parent.parent, warn=callbacks.warn_once,
         )  # fmt: skip
         meta = meta_of(
             evaluation, task, settings, entry, run=job.run, step=job.step, model=job.model, adapter=job.adapter
@@ -115,7 +114,7 @@ def main() -> int:
     reporter = Reporter(os.dup(1))
     os.dup2(2, 1)  # what libraries and plugins print must not be taken for a message
     try:
-        evaluate_job(job, (reporter,))
+        evaluate_job(job, Callbacks([reporter]))
     except GrpoError as error:
         reporter.say("error", str(error))
         return error.exit_code

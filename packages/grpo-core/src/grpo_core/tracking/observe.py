@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from grpo_core.callbacks import Callback, Choice
+from grpo_core.callbacks import Callback, Callbacks, Choice
 from grpo_core.config import flatten
 from grpo_core.errors import UserError
 from grpo_core.plugins import variants as registry
@@ -39,7 +39,7 @@ class Observers:
         choices: What was chosen for the user, and why.
     """
 
-    callbacks: tuple[Callback, ...]
+    callbacks: Callbacks
     choices: tuple[Choice, ...]
 
 
@@ -55,17 +55,12 @@ def observe(config: RunConfig, callbacks: Sequence[Callback], resources: ExitSta
         UserError: a tracker's package is not installed, or W&B is to be online without a key.
         UnknownNameError: no such tracker, or no such mode of W&B.
     """
-    everybody: list[Callback] = [*callbacks]
-
-    def tell(message: str) -> None:
-        for callback in everybody:
-            callback.on_warning(message)
-
+    everybody = Callbacks(callbacks)
     log = EventLog()
-    trackers, choices = _trackers(config, tell)
-    everybody += [log, *trackers]
+    trackers, choices = _trackers(config, everybody.on_warning)
+    everybody.add(log, *trackers)
     if config.tracking.monitor:
-        everybody.append(Monitor(config, tell, kl_target=kl_target(config.trainer)))
+        everybody.add(Monitor(config, everybody.on_warning, kl_target=kl_target(config.trainer)))
 
     def close(kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
         for tracker in trackers:
@@ -74,7 +69,7 @@ def observe(config: RunConfig, callbacks: Sequence[Callback], resources: ExitSta
         return False
 
     resources.push(close)
-    return Observers(tuple(everybody), tuple(choices))
+    return Observers(everybody, tuple(choices))
 
 
 def kl_target(trainer: TrainerConfig) -> float:

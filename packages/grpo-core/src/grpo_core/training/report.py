@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from grpo_core.callbacks import Callback, Choice, RunInfo, Sample, StepRecord
+from grpo_core.callbacks import Callbacks, Choice, RunInfo, Sample, StepRecord
 from grpo_core.config import RunConfig
 from grpo_core.policy.memory import peak_memory_mib
 from grpo_core.rollouts.prompt_group import Prompted
@@ -34,23 +34,11 @@ class Report:
         config: The run.
         setup: Its tasks and policy.
         folder: Receives the logs.
-        callbacks: Notified of progress and warnings; empty on all ranks but the first.
+        callbacks: Notified of progress and warnings.
     """
 
-    def __init__(self, config: RunConfig, setup: Setup, folder: RunFolder, callbacks: Sequence[Callback]) -> None:
-        self._config, self._setup, self._folder, self.callbacks = config, setup, folder, callbacks
-        self._warned: set[tuple[str, str]] = set()
-
-    def warn(self, message: str) -> None:
-        """Notify every callback."""
-        for callback in self.callbacks:
-            callback.on_warning(message)
-
-    def warn_once(self, about: str, what: str, message: str) -> None:
-        """Warn unless the same was warned of before, in this process or before a resume."""
-        if (about, what) not in self._warned:
-            self._warned.add((about, what))
-            self.warn(message)
+    def __init__(self, config: RunConfig, setup: Setup, folder: RunFolder, callbacks: Callbacks) -> None:
+        self._config, self._setup, self._folder, self._callbacks = config, setup, folder, callbacks
 
     def start(self, choices: Sequence[Choice], clock: RunClock) -> None:
         """Write the configuration, and tell what was chosen and why."""
@@ -62,8 +50,7 @@ class Report:
             for label in setup.mixture.tasks
         }
         left = None if setup.is_extension else clock.seconds_left
-        for callback in self.callbacks:
-            callback.on_run_start(RunInfo(self._folder.path, counts, choices, setup.total_steps, left))
+        self._callbacks.on_run_start(RunInfo(self._folder.path, counts, choices, setup.total_steps, left))
 
     def rollouts(self, step: int, collected: Collected) -> None:
         """Log a step's completions, and warn of those that could not be scored.
@@ -87,7 +74,7 @@ class Report:
             for score in scores:
                 if score.abstained:
                     message = f"{label}: a completion was not scored ({score.fault}): {score.why}"
-                    self.warn_once(label, reason_head(score.why), message)
+                    self._callbacks.warn_once(message, kind=label, about=reason_head(score.why))
 
     def task_metrics(self, collected: Collected) -> dict[str, float]:
         """Numbers that the tasks measure of a step; a fault of theirs is warned of and ends nothing."""
@@ -97,7 +84,7 @@ class Report:
         for numbers in step_numbers(tasks, collected.labels, scores, names).values():
             values |= numbers.values
             for problem in numbers.problems:
-                self.warn_once("metrics", problem, problem)
+                self._callbacks.warn_once(problem, kind="metrics")
         return values
 
     def step(self, step: int, collected: Collected, metrics: Mapping[str, float], n_tokens: int) -> None:
@@ -113,8 +100,7 @@ class Report:
         }
         self._folder.log_step(step, metrics)
         samples = samples_of(collected.prompted, collected.rollouts, trainer.log_completions)
-        for callback in self.callbacks:
-            callback.on_step(StepRecord(step, metrics, samples))
+        self._callbacks.on_step(StepRecord(step, metrics, samples))
 
     def end(
         self, step: int, tokens: int, updater: Updater, evaluations: Evaluations, clock: RunClock, *, interrupted: bool
@@ -153,17 +139,16 @@ class Report:
             "run_dir": str(self._folder.path),
         }
         self._folder.write_summary(summary)
-        for callback in self.callbacks:
-            callback.on_run_end(summary, self._folder.path)
+        self._callbacks.on_run_end(summary, self._folder.path)
         return summary
 
     def state(self) -> list[tuple[str, str]]:
         """What was warned of, as JSON."""
-        return sorted(self._warned)
+        return sorted(self._callbacks.warned)
 
     def load_state(self, state: Sequence[Sequence[str]]) -> None:
         """Go on from `state`."""
-        self._warned = {(about, what) for about, what in state}
+        self._callbacks.warned = {(kind, about) for kind, about in state}
 
 
 def samples_of(prompted: Sequence[Prompted], rollouts: Sequence[Rollout], limit: int) -> list[Sample]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import orjson
 
-from grpo_core.callbacks import Callback, Choice
+from grpo_core.callbacks import Callback, Callbacks, Choice
 from grpo_core.checkpoints import CheckpointStore, check_run, read_json
 from grpo_core.config import RunConfig, flatten, load_config, resolve
 from grpo_core.config.layers import shown
@@ -51,7 +51,7 @@ def resume(
             its schedule's end beyond the planned ones.
         stop_after: Stop after so many steps of this call.
         allow: What may differ from the checkpoint: dotted settings, `data`, `hardware`, `versions` or `conditions`.
-        callbacks: Told of what happens.
+        callbacks: Notified of progress, results and warnings.
 
     Raises:
         UserError: not a run, one that another process works in, no such or a damaged checkpoint, nothing left to do,
@@ -64,8 +64,7 @@ def resume(
     with ExitStack() as lock, ExitStack() as resources:  # unlocked when everything else is closed
         world = resources.enter_context(joined(config.device))
         if world.is_main and (warning := lock.enter_context(working_in(path))):
-            for callback in callbacks:
-                callback.on_warning(warning)
+            Callbacks(callbacks).on_warning(warning)
         world.from_main(b"")  # what the others read is what the first one has locked
         store = CheckpointStore(path)
         checkpoint = store.path(from_step)
@@ -73,7 +72,7 @@ def resume(
         state, info = read_state(checkpoint), read_json(checkpoint / INFO_FILE, "training info")
         _check_config(path, config, info, allow)
         end = _end(path, config, state, additional_steps)
-        observed = observe(config, callbacks, resources) if world.is_main else Observers((), ())
+        observed = observe(config, callbacks, resources) if world.is_main else Observers(Callbacks(), ())
         setup = prepare(config, resources, world, checkpoint=checkpoint)
         shared = _other_ranks(config, world, info["distributed_info"])
         machine, then = hardware(setup.policy.device), dict(info["hardware"])

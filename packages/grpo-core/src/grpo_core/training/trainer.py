@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_core.callbacks import Callback, Choice
+from grpo_core.callbacks import Callback, Callbacks, Choice
 from grpo_core.config import RunConfig, resolve
 from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
@@ -68,7 +68,7 @@ def train(
     resolved = resolve(config or RunConfig())
     with ExitStack() as lock, ExitStack() as resources:  # unlocked when everything else is closed
         world = resources.enter_context(joined(resolved.config.device))
-        observed = observe(resolved.config, callbacks, resources) if world.is_main else Observers((), ())
+        observed = observe(resolved.config, callbacks, resources) if world.is_main else Observers(Callbacks(), ())
         setup = prepare(resolved.config, resources, world)
         folder = resources.enter_context(closing(shared_folder(Path(resolved.config.output_dir), world)))
         if world.is_main:
@@ -84,7 +84,7 @@ class Trainer:
         config: The run's configuration, resolved.
         setup: Tasks, rows, scorers, policy and prompts.
         folder: The run's folder.
-        callbacks: Notified of progress, results and warnings.
+        callbacks: Notified of progress, results and warnings; none on all ranks but the first.
         choices: Choices made before the setup's.
         resources: Closes what is opened here.
         world: The processes of the run; the first one writes and notifies.
@@ -95,7 +95,7 @@ class Trainer:
         config: RunConfig,
         setup: Setup,
         folder: RunFolder,
-        callbacks: Sequence[Callback],
+        callbacks: Callbacks,
         choices: Sequence[Choice],
         resources: ExitStack,
         world: World,
@@ -104,9 +104,9 @@ class Trainer:
         self.config, self.setup, self.world, self.folder = config, setup, world, folder
         self.policy, self.choices = setup.policy, [*choices, *setup.choices]
         trainer = config.trainer
-        self.report = Report(config, setup, folder, callbacks if world.is_main else ())
+        self.report = Report(config, setup, folder, callbacks)
         self.clock = RunClock(world, trainer.max_minutes, follows_time=follows_time(trainer, setup.schedule_steps))
-        self.stop = StopSwitch(trainer, world, self.clock, self.report.warn, has_limits=not setup.is_extension)
+        self.stop = StopSwitch(trainer, world, self.clock, callbacks.on_warning, has_limits=not setup.is_extension)
         self.engine = NativeEngine(
             self.policy.model, self.policy.tokenizer, max_batch_tokens=config.engine.max_batch_tokens
         )
@@ -132,13 +132,12 @@ class Trainer:
             opponents=setup.opponents,
             run=folder.path,
             ranks=world,
-            callbacks=self.report.callbacks,
+            callbacks=callbacks,
             names=setup.metric_names,
-            warn_once=lambda problem: self.report.warn_once("metrics", problem, problem),
             should_stop=lambda: self.stop.requested,
         )
         self.evaluations = Evaluations(
-            config.curriculum, setup, self.engine, evaluator, folder, self.stop, self.report.warn,
+            config.curriculum, setup, self.engine, evaluator, folder, self.stop, callbacks.on_warning,
             updates=lambda: self.updater.updates,
         )  # fmt: skip
         self.state = RunState(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import orjson
 
-from grpo_core.callbacks import Callback
+from grpo_core.callbacks import Callback, Callbacks
 from grpo_core.errors import UserError
 from grpo_core.evaluation.evaluate import evaluate
 from grpo_core.evaluation.settings import EvaluationSettings
@@ -75,7 +75,7 @@ def warm_start(
         save_dtype: Of the weights that are written and evaluated.
         device: `auto`, `cpu`, `cuda`, …
         command: The command line, recorded beside the model.
-        callbacks: Told of progress and of the evaluation.
+        callbacks: Notified of progress and of the evaluation.
 
     Returns:
         The record that is written beside the model.
@@ -118,7 +118,7 @@ def warm_start(
         network, processing = fresh_model(preset, seed, _new_tokenizer(examples, vocab_size, tokenizer))
 
     class Progress(TrainerCallback):
-        """Tells our callbacks of TRL's steps, and keeps the losses."""
+        """Passes TRL's progress on to our callbacks, and keeps the losses."""
 
         def __init__(self) -> None:
             self.losses: dict[str, float] = {}
@@ -129,8 +129,7 @@ def warm_start(
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             loss = f", loss {next(reversed(self.losses.values())):.3f}" if self.losses else ""
-            for callback in callbacks:
-                callback.on_progress(f"supervised fine-tuning{loss}", state.global_step, state.max_steps)
+            Callbacks(callbacks).on_progress(f"supervised fine-tuning{loss}", state.global_step, state.max_steps)
 
     progress = Progress()
 
@@ -160,7 +159,7 @@ def warm_start(
                 max_length=None,
             ),
         )
-        trainer.remove_callback(PrinterCallback)  # our callbacks tell of progress
+        trainer.remove_callback(PrinterCallback)  # our callbacks show the progress
         trainer.train()
     trainer.model.to(getattr(torch, save_dtype)).save_pretrained(folder)
     processing.save_pretrained(folder)

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from grpo_core.callbacks import Callback, Callbacks
+
+
+class Watch(Callback):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def on_warning(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+def test_every_callback_is_notified_also_one_that_is_added_later() -> None:
+    first, second = Watch(), Watch()
+    callbacks = Callbacks([first])
+    callbacks.on_warning("a")
+    callbacks.add(second)
+    callbacks.on_warning("b")
+    assert (first.warnings, second.warnings) == (["a", "b"], ["b"])
+
+
+def test_every_notification_of_a_callback_is_passed_on() -> None:
+    notifications = {name for name in vars(Callback) if name.startswith("on_")}
+    assert notifications <= vars(Callbacks).keys()
+
+
+def test_warn_once_goes_by_kind_and_subject_or_by_the_message() -> None:
+    watch = Watch()
+    callbacks = Callbacks([watch])
+    for message in ("a", "a", "b"):
+        callbacks.warn_once(message)
+    callbacks.warn_once("a", kind="metrics")
+    callbacks.warn_once("3 of 4", kind="math.a", about="no answer")
+    callbacks.warn_once("2 of 4", kind="math.a", about="no answer")
+    assert watch.warnings == ["a", "b", "a", "3 of 4"]
+    resumed = Callbacks([watch])
+    resumed.warned = set(callbacks.warned)
+    resumed.warn_once("b")
+    assert watch.warnings == ["a", "b", "a", "3 of 4"]
