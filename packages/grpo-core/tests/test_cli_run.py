@@ -14,7 +14,7 @@ from grpo_core.callbacks import Callback, Choice, RunInfo, StepRecord
 from grpo_core.cli import main as entry
 from grpo_core.cli import run
 from grpo_core.cli.settings import BAR_SWITCHES
-from grpo_core.config import RunConfig
+from grpo_core.config import ResolvedConfig, RunConfig
 from grpo_core.config.keys import keys
 
 TASK = """
@@ -41,9 +41,9 @@ class FakeTrainer:
         self.configs: list[RunConfig] = []
         self.choices: Sequence[Choice] = ()
 
-    def __call__(self, config: RunConfig, callbacks: Sequence[Callback], choices: Sequence[Choice]) -> SimpleNamespace:
-        self.configs.append(config)
-        self.choices = choices
+    def __call__(self, config: ResolvedConfig, callbacks: Sequence[Callback]) -> SimpleNamespace:
+        self.configs.append(config.config)
+        self.choices = choices = config.choices
         summary = {"tasks": {"rhyme.one": {"base": RESULT}}, "steps": 2, "interrupted": self.interrupted}
         for callback in callbacks:
             callback.on_run_start(RunInfo(self.run_dir, {"rhyme.one": (1, 1)}, choices, 2))
@@ -203,7 +203,7 @@ def test_the_fakes_have_the_signatures_of_the_real_ones() -> None:
     from grpo_core.training import trainer as real_trainer
     from grpo_core.training import warm_start as real_warm_start
 
-    inspect.signature(real_trainer.train).bind(RunConfig(), callbacks=(), choices=())
+    inspect.signature(real_trainer.train).bind(RunConfig(), callbacks=())
     inspect.signature(real_warm_start.warm_start).bind(
         "task", "out", model=None, preset="tiny", max_steps=1, batch_size=1, learning_rate=1e-3, seed=0, eval_size=1,
         device="cpu", command="", callbacks=(),

@@ -14,8 +14,8 @@ from grpo_core.config.recipes import RECIPES
 from grpo_core.errors import ExitCode
 
 if TYPE_CHECKING:
-    from grpo_core.callbacks import Callback, Choice
-    from grpo_core.config import ResolvedConfig, RunConfig
+    from grpo_core.callbacks import Callback
+    from grpo_core.config import ResolvedConfig
     from grpo_core.training.trainer import RunResult
 
 EXAMPLES = """\b
@@ -90,7 +90,7 @@ def run(
 
 
 def show_result(result: RunResult, *, as_json: bool, quiet: bool) -> None:
-    """Print what a run leaves, on stdout: its summary, or its folder where nothing else was said."""
+    """Print a run's result on stdout: its summary with --json, its folder with --quiet."""
     if is_silent_rank():
         return
     if as_json:
@@ -101,21 +101,20 @@ def show_result(result: RunResult, *, as_json: bool, quiet: bool) -> None:
         click.echo(str(result.run_dir))
 
 
-def train(config: RunConfig, callbacks: Sequence[Callback], choices: Sequence[Choice]) -> RunResult:
-    """`grpo_core.train`, imported when it is called: it brings torch."""
+def train(config: ResolvedConfig, callbacks: Sequence[Callback]) -> RunResult:
+    """Call `grpo_core.train`, which is imported here because it brings torch."""
     with only_results_on_stdout(callbacks):
         from grpo_core.training import trainer
 
-        return trainer.train(config, callbacks=callbacks, choices=choices)
+        return trainer.train(config, callbacks=callbacks)
 
 
 def _train(resolved: ResolvedConfig, *, quiet: bool) -> RunResult:
     from grpo_core.cli.progress import Progress
     from grpo_core.cli.text import err
 
-    config = resolved.config
-    with Progress(err(), config, quiet=quiet) as progress:
-        return train(config, (progress,), resolved.choices)
+    with Progress(err(), resolved.config, quiet=quiet) as progress:
+        return train(resolved, (progress,))
 
 
 def _show(resolved: ResolvedConfig, *, as_json: bool) -> None:

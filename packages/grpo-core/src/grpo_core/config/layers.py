@@ -74,6 +74,11 @@ class Layer:
             raise UserError(f"{name} is given twice: by {self.sources[name]}, and by {source}.")
         self.values[name], self.sources[name] = value, source
 
+    def drop(self, name: str) -> None:
+        """Remove a value, if it is there."""
+        self.values.pop(name, None)
+        self.sources.pop(name, None)
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:

@@ -1,4 +1,4 @@
-"""What nobody said: the model, its recommended values, and the defaults that depend on other values."""
+"""Defaults that depend on other settings: the model, its recommended values, and what follows from the rest."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ResolvedConfig:
     Attributes:
         config: The values; `config.model` is never None.
         sources: Dotted key -> source, for every key.
-        choices: What was chosen for the user, and why.
+        choices: The values chosen for the user, with the reason of each.
     """
 
     config: RunConfig
@@ -46,63 +46,49 @@ def resolve(
     A value that the user gave is never changed. Resolving twice changes nothing.
 
     Args:
-        config: As loaded or as made in Python; which fields were set is what counts as given.
-        sources: Where given values come from; by default from Python.
-        host: Where tasks and embedded models are looked up.
+        config: A configuration from `load_config` or made in Python; the fields that were set count as given.
+        sources: Dotted key -> source of the given values; by default they come from Python.
+        host: Plugin host in which tasks and embedded models are looked up.
 
     Raises:
         UserError: the tasks' default models differ or there is none; no such model; a recommended value that is not
             allowed.
     """
-    mine = Layer()
-    for name, value in given(config).items():
-        source = (sources or {}).get(name, Source("python"))
-        if isinstance(value, dict):  # arguments of a variant carry sources of their own
-            for argument, inner in value.items():
-                key = f"{name}.{argument}"
-                mine.put(key, inner, (sources or {}).get(key, source))
-        else:
-            mine.put(name, value, source)
-    chosen = Layer()
+    user, chosen = _user_layer(config, sources or {}), Layer()
     choices: list[Choice] = []
 
     def choose(name: str, value: object, why: str) -> None:
-        if name in mine.values and mine.values[name] is None:
-            del mine.values[name], mine.sources[name]  # null leaves it open
+        user.drop(name)  # null, which leaves it open, or a task that gains options
         chosen.put(name, value, Source("chosen", why))
-        choices.append(Choice(name, shown(value), why))
+        choices.append(Choice(name, value if isinstance(value, str) else shown(value), why))
 
     model = config.model
     if model is None:
         model, why = choose_model(config.task, host)
         choose("model", model, why)
-    for key in ("task", "eval.task"):
-        spec = _at(config, key)
-        adapted, why = task_for_model(spec, model, host) if isinstance(spec, str) else ("", "")
-        if why:  # an option that nobody gave: nothing that somebody said is changed
-            mine.values.pop(key, None)
-            mine.sources.pop(key, None)
-            mine.put(key, adapted, Source("chosen", why))
-            choices.append(Choice(key, adapted, why))
+    for name, task in (("task", config.task), ("eval.task", config.eval.task)):
+        adapted, why = task_for_model(task, model, host) if task is not None else ("", "")
+        if why:
+            choose(name, adapted, why)
     profiles = profiles_of(model, host)
-    below = [profile.layer() for profile in profiles]
-    loaded = build([*with_recipe([mine, chosen]), *below])
-    if loaded.config.recipe is not None:
-        choices += _of_recipe(loaded, profiles)
-    choices += _renamed(loaded)
+
+    def merged() -> LoadedConfig:
+        return build([*with_recipe([user, chosen]), *(profile.layer() for profile in profiles)])
+
+    loaded = merged()
+    choices += [*_recipe_choices(loaded, profiles), *_alias_choices(loaded)]
     for profile in profiles:
-        taken = {
-            name: value
+        recommended = [
+            f"{name}={shown(value)}"
             for name, value in profile.layer().values.items()
-            if name not in mine.values and loaded.sources[name].kind == "profile"
-        }
-        if taken:
-            listed = ", ".join(f"{name}={shown(value)}" for name, value in taken.items())
-            choices.append(Choice("settings", listed, profile.why))
-    for name, value, why in _dependent(loaded):
+            if name not in user.values and loaded.sources[name].kind == "profile"
+        ]
+        if recommended:
+            choices.append(Choice("settings", ", ".join(recommended), profile.why))
+    for name, value, why in _dependent_defaults(loaded):
         choose(name, value, why)
-    settled = build([*with_recipe([mine, chosen]), *below])
-    return ResolvedConfig(settled.config, settled.sources, tuple(choices))
+    loaded = merged()
+    return ResolvedConfig(loaded.config, loaded.sources, tuple(choices))
 
 
 def choose_model(task: str, host: PluginHost | None = None) -> tuple[str, str]:
@@ -115,16 +101,16 @@ def choose_model(task: str, host: PluginHost | None = None) -> tuple[str, str]:
         UserError: the tasks have different default models, or none.
     """
     defaults = {spec.name: bind(spec, host).task.default_model for spec in parse_task_specs(task)}
-    wanted = sorted({model for model in defaults.values() if model is not None})
+    models = sorted({model for model in defaults.values() if model is not None})
     tasks = ", ".join(defaults)
-    if not wanted:
+    if not models:
         raise UserError(
             f"{tasks}: no default model. Give one: --model {EXAMPLE_MODEL}, --model tiny, or a folder ./model."
         )
-    if len(wanted) > 1 or None in defaults.values():
+    if len(models) > 1 or None in defaults.values():
         listed = ", ".join(f"{name} -> {model or 'none'}" for name, model in defaults.items())
-        raise UserError(f"these tasks have different default models ({listed}). Say which: --model {wanted[0]}.")
-    return wanted[0], f"no --model given: the default of {tasks}; for a real one: --model {EXAMPLE_MODEL}"
+        raise UserError(f"these tasks have different default models ({listed}). Say which: --model {models[0]}.")
+    return models[0], f"no --model given: the default of {tasks}; for a real one: --model {EXAMPLE_MODEL}"
 
 
 def task_for_model(task: str, model: str, host: PluginHost | None = None) -> tuple[str, str]:
@@ -145,9 +131,9 @@ def task_for_model(task: str, model: str, host: PluginHost | None = None) -> tup
     added: dict[str, str] = {}
     for spec in parse_task_specs(task):
         fields = bind(spec, host).task.config.model_fields
-        own = {name: value for name, value in options.items() if name in fields and name not in spec.options}
-        added |= own
-        specs.append(spec.with_options(**own).weighted)
+        new = {name: value for name, value in options.items() if name in fields and name not in spec.options}
+        added |= new
+        specs.append(spec.with_options(**new).weighted)
     if not added:
         return task, ""
     listed = ", ".join(f"{name}={value}" for name, value in added.items())
@@ -158,7 +144,7 @@ def profiles_of(model: str, host: PluginHost | None = None) -> tuple[Profile, ..
     """The values recommended for a model, if it is an embedded one.
 
     Raises:
-        UserError: there is no such model; says what there is and the near name.
+        UserError: there is no such model; the message lists the models and the near name.
     """
     host = host or default_host()
     embedded = host.model(model) if model_source(model, host).kind == "embedded" else None
@@ -167,35 +153,46 @@ def profiles_of(model: str, host: PluginHost | None = None) -> tuple[Profile, ..
     return (Profile(model, embedded.defaults, f"recommended for the embedded model {model}"),)
 
 
-def _of_recipe(loaded: LoadedConfig, profiles: Iterable[Profile]) -> list[Choice]:
-    """What a recipe set, and where it stands against what is recommended for the model."""
+def _user_layer(config: RunConfig, sources: Mapping[str, Source]) -> Layer:
+    """The values that the user set; arguments of a variant have sources of their own."""
+    layer = Layer()
+    for name, value in given(config).items():
+        source = sources.get(name, Source("python"))
+        values = {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
+        for key, inner in values.items():
+            layer.put(key, inner, sources.get(key, source))
+    return layer
+
+
+def _recipe_choices(loaded: LoadedConfig, profiles: Iterable[Profile]) -> list[Choice]:
+    """The recipe, and where it overrides what is recommended for the model."""
     name = loaded.config.recipe
-    taken = {key for key, source in loaded.sources.items() if source.kind == "recipe"}
-    if name is None or not taken:
-        return []  # the configuration of an earlier run says it all itself
-    said = Choice("recipe", name, f"{recipe(name).source}; it says {len(taken)} settings")
-    above = [
-        f"{key}={shown(_at(loaded.config, key))}, not {shown(value)}"
+    keys_set = {key for key, source in loaded.sources.items() if source.kind == "recipe"}
+    if name is None or not keys_set:
+        return []  # the configuration of an earlier run holds every value itself
+    choices = [Choice("recipe", name, f"{recipe(name).source}; it says {len(keys_set)} settings")]
+    overridden = [
+        f"{key}={shown(_value(loaded.config, key))}, not {shown(value)}"
         for profile in profiles
         for key, value in profile.values.items()
-        if key in taken and _at(loaded.config, key) != value
+        if key in keys_set and _value(loaded.config, key) != value
     ]
-    if not above:
-        return [said]
-    why = f"the recipe {name} stands above what is recommended for the model {loaded.config.model}: {'; '.join(above)}"
-    return [said, Choice("settings", name, why)]
+    if overridden:
+        above = f"the recipe {name} stands above what is recommended for the model {loaded.config.model}"
+        choices.append(Choice("settings", name, f"{above}: {'; '.join(overridden)}"))
+    return choices
 
 
-def _renamed(loaded: LoadedConfig) -> list[Choice]:
+def _alias_choices(loaded: LoadedConfig) -> list[Choice]:
     """The settings that were given by another name."""
     return [
-        Choice(key, shown(_at(loaded.config, key)), f"given by the name {source.alias}, which is this setting here")
+        Choice(key, shown(_value(loaded.config, key)), f"given by the name {source.alias}, which is this setting here")
         for key, source in loaded.sources.items()
         if source.alias
     ]
 
 
-def _at(config: RunConfig, name: str) -> object:
+def _value(config: RunConfig, name: str) -> object:
     """The value of a dotted key, or of an argument of a variant."""
     value: object = config
     for part in name.split("."):
@@ -203,20 +200,18 @@ def _at(config: RunConfig, name: str) -> object:
     return value
 
 
-def _dependent(loaded: LoadedConfig) -> list[tuple[str, object, str]]:
+def _dependent_defaults(loaded: LoadedConfig) -> Iterable[tuple[str, object, str]]:
     """Defaults that depend on other values: (key, value, why)."""
     trainer = loaded.config.trainer
-    settled: list[tuple[str, object, str]] = []
     if trainer.scale_rewards is None:
-        settled.append(("trainer.scale_rewards", *_scale(trainer)))
-    settled += _clip(loaded)
+        yield "trainer.scale_rewards", *_scale(trainer)
+    yield from _clip(loaded)
     buffer = overlong_buffer(loaded.config.recipe, trainer.max_completion_length)
     if buffer is not None and loaded.sources["trainer.soft_overlong_buffer"] == DEFAULT:
         why = f"{OVERLONG_SHARE:.0%} of max_completion_length, as in the recipe {loaded.config.recipe}"
-        settled.append(("trainer.soft_overlong_buffer", buffer, why))
+        yield "trainer.soft_overlong_buffer", buffer, why
     if trainer.max_steps is None and trainer.num_train_epochs is None and trainer.max_minutes is None:
-        settled.append(("trainer.num_train_epochs", 1.0, "neither max_steps nor max_minutes says when to stop"))
-    return settled
+        yield "trainer.num_train_epochs", 1.0, "neither max_steps nor max_minutes says when to stop"
 
 
 def _clip(loaded: LoadedConfig) -> Iterable[tuple[str, object, str]]:

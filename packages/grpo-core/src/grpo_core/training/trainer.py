@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.callbacks import Callback, Callbacks, Choice
-from grpo_core.config import RunConfig, resolve
+from grpo_core.config import ResolvedConfig, RunConfig, resolve
 from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
 from grpo_core.evaluation.held_out import HeldOutEvaluator
@@ -49,15 +49,13 @@ class RunResult:
     interrupted: bool
 
 
-def train(
-    config: RunConfig | None = None, callbacks: Sequence[Callback] = (), choices: Sequence[Choice] = ()
-) -> RunResult:
+def train(config: RunConfig | ResolvedConfig | None = None, callbacks: Sequence[Callback] = ()) -> RunResult:
     """Train a model on verifiable tasks.
 
     Args:
-        config: The run's configuration; by default math.arithmetic on the embedded model.
+        config: The run's configuration, which is resolved unless it is already; by default math.arithmetic on the
+            embedded model.
         callbacks: Notified of progress, results and warnings.
-        choices: Choices made before, to be shown with the run's own.
 
     Raises:
         UserError: something in the configuration cannot be done; nothing was loaded or written where that was known.
@@ -65,7 +63,7 @@ def train(
         NonFiniteError: the model broke down.
     """
     refuse_in_worker("train()")
-    resolved = resolve(config or RunConfig())
+    resolved = config if isinstance(config, ResolvedConfig) else resolve(config or RunConfig())
     with ExitStack() as lock, ExitStack() as resources:  # unlocked when everything else is closed
         world = resources.enter_context(joined(resolved.config.device))
         observed = observe(resolved.config, callbacks, resources) if world.is_main else Observers(Callbacks(), ())
@@ -73,8 +71,8 @@ def train(
         folder = resources.enter_context(closing(shared_folder(Path(resolved.config.output_dir), world)))
         if world.is_main:
             lock.enter_context(working_in(folder.path))
-        chosen = [*choices, *resolved.choices, *observed.choices]
-        return Trainer(resolved.config, setup, folder, observed.callbacks, chosen, resources, world).run()
+        choices = [*resolved.choices, *observed.choices]
+        return Trainer(resolved.config, setup, folder, observed.callbacks, choices, resources, world).run()
 
 
 class Trainer:
