@@ -9,8 +9,8 @@ import torch
 import yaml
 
 from grpo_core import train
-from grpo_core.callbacks import Callback
-from grpo_core.config import EvalConfig, LoraConfig, RunConfig, TrainerConfig
+from grpo_core.callbacks import Callback, RunInfo
+from grpo_core.config import EvalConfig, LoraConfig, RunConfig, TrainerConfig, resolve
 from grpo_core.errors import AbstentionLimitError, UserError
 from grpo_core.policy.fresh import fresh_model
 
@@ -97,6 +97,13 @@ def log(run_dir: Path) -> list[dict]:
     return [json.loads(line) for line in (run_dir / "logs" / "train_log.jsonl").read_text().splitlines()]
 
 
+class Choices(Callback):
+    """Remembers what was chosen for the run."""
+
+    def on_run_start(self, info: RunInfo) -> None:
+        self.choices = info.choices
+
+
 TIMING = {"tokens_per_s", "generate_s", "update_s", "step_s", "peak_memory_mib"}
 
 
@@ -119,6 +126,19 @@ def test_a_run_leaves_everything_that_was_promised(folder: Path, tmp_path: Path)
     assert len(rollouts) == 2 * 4 * 4
     assert rollouts[0]["score"]["parts"].keys() == {"printable"}
     assert rollouts[0]["identity"] == entry["identity"]
+
+
+def test_a_resolved_configuration_is_not_resolved_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = config(folder, tmp_path, max_steps=1)
+    made = made.model_copy(update={"eval": EvalConfig(size=8, at_start=False, at_end=False)})
+    resolved, seen = resolve(made), Choices()
+    monkeypatch.setattr("grpo_core.training.trainer.resolve", lambda *_: pytest.fail("resolved again"))
+    run = train(resolved, callbacks=[seen]).run_dir
+    assert "trainer.scale_rewards" in {choice.what for choice in resolved.choices}
+    assert [choice for choice in seen.choices if choice in resolved.choices] == list(resolved.choices)
+    assert yaml.safe_load((run / "config.yaml").read_text()) == resolved.config.model_dump(mode="json")
 
 
 def test_the_same_seed_gives_the_same_run_bit_for_bit_and_another_does_not(folder: Path, tmp_path: Path) -> None:

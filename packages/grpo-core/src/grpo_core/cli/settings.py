@@ -1,4 +1,4 @@
-"""What `grpo run` and `grpo eval` share: options that are settings, and KEY=VALUE for all the others."""
+"""Options and KEY=VALUE words of `grpo run` and `grpo eval`, read as settings."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ def read_settings(options: Mapping[str, str | None], overrides: Iterable[str], c
     """Read a command's settings and every other source.
 
     Args:
-        options: Dotted key -> what its option was given, or None.
+        options: Dotted key -> value of its option, or None.
         overrides: `key=value` words.
-        config_file: What --config was given.
+        config_file: Path given by --config, or None.
 
     Raises:
         UserError: as for `load_config`; also a word that is not key=value, or a key that is given twice.
     """
-    given = {key: value for key, value in options.items() if value is not None}
+    settings = {key: value for key, value in options.items() if value is not None}
     for word in overrides:
         key, equals, value = word.partition("=")
         if not equals:
             raise UserError(
                 f"{word!r} is not KEY=VALUE, as in trainer.max_steps=100. A task is given by --task math.gsm8k."
             )
-        if key in given:
-            raise UserError(f"{key} is given twice on the command line: {given[key]!r} and {value!r}.")
-        given[key] = value
-    return load_config(given, config_file=None if config_file is None else Path(config_file))
+        if key in settings:
+            raise UserError(f"{key} is given twice on the command line: {settings[key]!r} and {value!r}.")
+        settings[key] = value
+    return load_config(settings, config_file=None if config_file is None else Path(config_file))
 
 
 def hide_bars() -> None:
@@ -48,13 +48,13 @@ def hide_bars() -> None:
 
 @contextlib.contextmanager
 def only_results_on_stdout(callbacks: Iterable[Callback] = ()) -> Iterator[None]:
-    """Send what anybody prints meanwhile to stderr, without the libraries' progress bars.
+    """Redirect stdout to stderr, without the libraries' progress bars.
 
     A plugin's loader or a library may print; stdout belongs to the command's result. Torch and transformers are
     imported inside, because they read `BAR_SWITCHES` then. In a terminal, downloads keep their bars.
 
     Args:
-        callbacks: Told that these imports, which take seconds, have begun.
+        callbacks: Notified that these imports, which take seconds, have begun.
     """
     is_watched = sys.stderr.isatty()  # asked before a live line stands in for it
     Callbacks(callbacks).on_progress("importing torch, loading the model", 0, 0)

@@ -36,7 +36,7 @@ _ELSEWHERE = {
     "warmup": ("trainer.warmup_steps", "trainer.warmup_ratio"),
     "wd": ("trainer.weight_decay",),
 }
-"""What other trainers call it; only ever a hint in an error, unlike `ALIASES`."""
+"""Other trainers' names -> keys; a hint in an error only, unlike `ALIASES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class Key:
 
     Attributes:
         name: Dotted: `trainer.beta`.
-        section: What stands before the last dot, or an empty string.
-        annotation: Its type.
-        default: Its default.
-        description: One line.
-        allowed: What it may be, in words.
-        why: The reason of its limit, where that is not obvious.
+        section: The part before the last dot, or an empty string.
+        annotation: Type.
+        default: Default.
+        description: One line of documentation.
+        allowed: Allowed values, in words.
+        why: The reason of the limit, where that is not obvious.
     """
 
     name: str
@@ -174,17 +174,17 @@ def _allowed(field: FieldInfo) -> str:
     if field.annotation == VariantArguments:
         return "name: value pairs, as the variant's function takes them"
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    said: list[str] = []
+    alternatives: list[str] = []
     for each in members(field.annotation):
         if typing.get_origin(each) is Literal:
-            said.append(either(typing.get_args(each)))
+            alternatives.append(either(typing.get_args(each)))
         elif typing.get_origin(each) is tuple:
             arguments = typing.get_args(each)
             one = {float: "numbers", str: "names"}[arguments[0]]
-            said.append(f"a list of {one}" if Ellipsis in arguments else f"a list of {len(arguments)} {one}")
+            alternatives.append(f"a list of {one}" if Ellipsis in arguments else f"a list of {len(arguments)} {one}")
         elif each is not type(None):
-            said.append(words[each])
-    text = " or ".join(said) + _limits(field.metadata)
+            alternatives.append(words[each])
+    text = " or ".join(alternatives) + _limits(field.metadata)
     return f"{text}, or null" if type(None) in members(field.annotation) else text
 
 

@@ -1,4 +1,4 @@
-"""Where values come from, and which one wins: layers of dotted keys, merged and validated."""
+"""Layers of dotted keys, each with its sources: merged by precedence, then validated."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Source:
     """Where a value comes from.
 
     Attributes:
-        kind: Which layer.
-        where: What to look at: a variable, file:line, a profile's name or the reason of a choice.
-        alias: The word that was written there in place of the setting's name, or an empty string.
+        kind: Kind of the layer.
+        where: Place in it: a variable, file:line, a profile's name or the reason of a choice.
+        alias: The alias that was written there in place of the setting's name, or an empty string.
     """
 
     kind: SourceKind
@@ -63,7 +63,7 @@ class Layer:
 
         Raises:
             UnknownNameError: no such key.
-            UserError: the key is there already.
+            UserError: the layer has the key already.
         """
         key = find(name, source.where)
         if key.is_mapping and name == key.name and isinstance(value, Mapping):
@@ -114,45 +114,38 @@ def with_recipe(layers: Sequence[Layer]) -> tuple[Layer, ...]:
         UnknownNameError: there is no such recipe.
         UserError: they give another value to an option that defines it.
     """
-    said = _merge(layers)
-    name = said.values.get("recipe")
+    merged = _merge(layers)
+    name = merged.values.get("recipe")
     if not isinstance(name, str):
         return tuple(layers)  # none, or no text, which validation refuses
-    named = recipe(name)
-    for key in named.defining:
-        wanted = named.options[key]
-        if key in said.values and said.values[key] != wanted:
+    options = recipe(name).options
+    for key in recipe(name).defining:
+        wanted = options[key]
+        if key in merged.values and merged.values[key] != wanted:
             raise UserError(
-                f"the recipe {name} is {key}={shown(wanted)}, but {said.sources[key]} says "
-                f"{key}={shown(said.values[key])}: it would no longer be {name}. Leave out {key}, or the recipe."
+                f"the recipe {name} is {key}={shown(wanted)}, but {merged.sources[key]} says "
+                f"{key}={shown(merged.values[key])}: it would no longer be {name}. Leave out {key}, or the recipe."
             )
     layer = Layer()
-    for key, value in named.options.items():
+    for key, value in options.items():
         layer.put(key, value, Source("recipe", name))
     return (*layers, layer)
 
 
 def given(config: RunConfig) -> dict[str, Any]:
     """The values that were set and not left at their defaults, by dotted key."""
-
-    def walk(model: BaseModel, prefix: str) -> Iterable[tuple[str, Any]]:
-        for name in type(model).model_fields:
-            value = getattr(model, name)
-            if isinstance(value, BaseModel):
-                yield from walk(value, f"{prefix}{name}.")
-            elif name in model.model_fields_set:
-                yield f"{prefix}{name}", value
-
-    return dict(walk(config, ""))
+    return {name: getattr(section, field) for name, section, field in _fields(config) if field in section.model_fields_set}
 
 
 def flatten(config: RunConfig) -> dict[str, Any]:
     """Every value by dotted key; the arguments of variants are one mapping each."""
-    flat: dict[str, Any] = {}
+    return {name: getattr(section, field) for name, section, field in _fields(config)}
+
+
+def _fields(config: RunConfig) -> Iterable[tuple[str, BaseModel, str]]:
+    """(dotted key, its section, its name there) of every value."""
     for name, key in keys().items():
-        section = getattr(config, key.section) if key.section else config
-        flat[name] = getattr(section, name.rpartition(".")[2])
-    return flat
+        yield name, getattr(config, key.section) if key.section else config, name.rpartition(".")[2]
 
 
 def shown(value: Any) -> str:
@@ -228,10 +221,10 @@ def _wanted(key: Key, value: Any) -> str:
 
 
 def _provenance(message: str, merged: Layer) -> str:
-    """Where the values named in a message come from, if not from the command line in front of the user's eyes."""
-    told = {
+    """The sources of the values that a message names, except those on the command line."""
+    sources = {
         name: source
         for name in dict.fromkeys(_DOTTED.findall(message))
         if (source := merged.sources.get(name)) is not None and source.kind not in ("command line", "python")
     }
-    return f" [{'; '.join(f'{name}: {source}' for name, source in told.items())}]" if told else ""
+    return f" [{'; '.join(f'{name}: {source}' for name, source in sources.items())}]" if sources else ""

@@ -1,4 +1,4 @@
-"""What every section of the configuration is made of."""
+"""Base class and field helpers of the configuration's sections."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict
 from grpo_core.plugins.built_in import BUILT_IN
 
 COUNT = 10**9
-"""Largest number of anything: it fits into every format and tensor, and nothing has so many."""
+"""Largest allowed count; it fits into every format and tensor."""
 
 Scalar = bool | int | float | str | None
-"""What a variant's own argument may be; its function's annotation says which."""
+"""Type of a variant's argument; the annotation of the variant's function narrows it."""
 
 VariantArguments = dict[str, Scalar]
 
@@ -25,12 +25,12 @@ class Section(BaseModel):
 
 
 def why(reason: str) -> dict[str, Any]:
-    """The reason of a limit that is not obvious; it ends the error line."""
+    """Field metadata: the reason of a limit that is not obvious, appended to its error."""
     return {"why": reason}
 
 
 def allowed(words: str) -> dict[str, Any]:
-    """What a value may be, where its type does not say it."""
+    """Field metadata: the allowed values in words, where the type does not tell them."""
     return {"allowed": words}
 
 
@@ -41,5 +41,5 @@ def either(alternatives: Iterable[object]) -> str:
 
 
 def variant(kind: str) -> dict[str, Any]:
-    """What a variant's name may be."""
+    """Field metadata: the built-in names of a kind of variant."""
     return allowed(f"{', '.join(sorted(BUILT_IN[kind]))}, or one that a plugin registers")

@@ -36,15 +36,15 @@ RESERVED_ENVIRONMENT: Mapping[str, str] = {
     "GRPO_SANDBOX_URL": "Server that runs the code tasks' programs, in place of this machine.",
     "GRPO_SHARED_DATA": "Folder of real data sets that some tests read.",
 }
-"""Variables of ours that are no setting -> what they do."""
+"""Environment variables that are not settings -> what they do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Recommended values for a model or a platform, below everything that the user says.
+    """Recommended values for a model or a platform, below everything that the user sets.
 
     Attributes:
-        name: What it is for.
+        name: Name of the model or platform.
         values: Dotted key -> value.
         why: The reason, shown beside each value.
     """
@@ -120,7 +120,7 @@ def read_dotenv(path: Path | str | None) -> dict[str, str]:
         return {}
     from dotenv.parser import parse_stream
 
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     lines: dict[str, int] = {}
     # Not dotenv_values: it leaves out what it cannot parse, and of a repeated name takes the last value.
     for binding in parse_stream(io.StringIO(_text_of(Path(path), str(path)))):
@@ -131,10 +131,10 @@ def read_dotenv(path: Path | str | None) -> dict[str, str]:
             continue  # a comment, or nothing
         if binding.value is None or "\0" in binding.value:
             raise UserError(f"{where}: {name} has no value: write {name}=value.")
-        if name in found:
+        if name in variables:
             raise UserError(f"{where}: {name} is given twice, first in line {lines[name]}.")
-        found[name], lines[name] = binding.value, binding.original.line
-    return found
+        variables[name], lines[name] = binding.value, binding.original.line
+    return variables
 
 
 def _text_of(path: Path, name: str) -> str:
@@ -183,7 +183,7 @@ def _environment_layer(variables: Mapping[str, str], kind: str) -> Layer:
 
 
 def _log_layer(variables: Mapping[str, str]) -> Layer:
-    """`output_dir` where nobody says it, as a cluster's job script moves it."""
+    """The default of `output_dir` inside GRPO_LOG_DIR, which a cluster's job script sets."""
     layer = Layer()
     if folder := variables.get("GRPO_LOG_DIR"):
         runs = Path(folder).expanduser() / RunConfig.model_fields["output_dir"].default
@@ -193,7 +193,7 @@ def _log_layer(variables: Mapping[str, str]) -> Layer:
 
 @cache
 def _names() -> frozenset[str]:
-    """Every variable that means something."""
+    """Names of all environment variables that are read."""
     return frozenset([*RESERVED_ENVIRONMENT, *map(environment_name, keys())])
 
 
@@ -202,7 +202,7 @@ class _Text(str):
 
 
 def _put(layer: Layer, name: str, value: Any, source: Source) -> None:
-    """Add a value that somebody wrote, under the name of its setting."""
+    """Add a value under its setting's name, which may have been written as an alias."""
     where = "" if source.kind == "command line" else source.where
     alias = None if name in keys() else _alias(name, where)
     if alias is None:
@@ -219,17 +219,17 @@ def _put(layer: Layer, name: str, value: Any, source: Source) -> None:
 
 
 def _check_aliases(loaded: LoadedConfig) -> None:
-    """Refuse a word that means its setting only beside another one, which is not there."""
+    """Refuse an alias whose condition on another setting is not met."""
     for key, source in loaded.sources.items():
         only = None if not source.alias or (alias := alias_of(source.alias)) is None else alias.only
         if only is None:
             continue
         section, _, last = only[0].rpartition(".")
-        beside = getattr(getattr(loaded.config, section), last)
-        if beside not in only[1]:
+        value = getattr(getattr(loaded.config, section), last)
+        if value not in only[1]:
             raise UserError(
                 f"{source.alias} ({replace(source, alias='')}) is {key} only with {only[0]}={' or '.join(only[1])}; it "
-                f"is {beside}. Leave it out, or set {only[0]}."
+                f"is {value}. Leave it out, or set {only[0]}."
             )
 
 

@@ -37,13 +37,13 @@ _SETTING_OF_ARGUMENT = {
 
 @dataclass(frozen=True, slots=True)
 class ChosenVariant:
-    """A variant as a configuration names it.
+    """A variant that a configuration names.
 
     Attributes:
-        kind: Its kind in the registry.
-        name: Its name.
-        arguments: The arguments given to it; the others keep their defaults.
-        section: The key of its arguments, for messages.
+        kind: Kind in the registry.
+        name: Name in the registry.
+        arguments: Arguments that are set; the others keep their defaults.
+        section: Dotted key of the arguments, for messages.
     """
 
     kind: str
@@ -75,7 +75,7 @@ class TrainerConfig(
 
     @property
     def variants(self) -> tuple[ChosenVariant, ...]:
-        """Every variant that it names, with the arguments given to it."""
+        """The chosen variant of every kind, with its arguments."""
         return (
             ChosenVariant("loss", self.loss_type, self.loss_args, "trainer.loss_args"),
             ChosenVariant("advantage", self.baseline, self.advantage_args, "trainer.advantage_args"),

@@ -14,7 +14,7 @@ import yaml
 from grpo_core.errors import UserError
 
 MAX_FILE_BYTES = 1 << 20
-"""A configuration has a hundred lines; anything of this size is another file."""
+"""Largest file that is read; a configuration has a hundred lines."""
 
 _PLAIN = (
     ("tag:yaml.org,2002:null", re.compile(r"~|null|Null|NULL|"), ("~", "n", "N", "")),
@@ -103,7 +103,7 @@ def entries(node: yaml.MappingNode, name: str) -> list[tuple[str, yaml.Node, int
     Raises:
         UserError: a key is given twice, or is not plain text: file and lines.
     """
-    found: list[tuple[str, yaml.Node, int]] = []
+    items: list[tuple[str, yaml.Node, int]] = []
     lines: dict[str, int] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
@@ -113,8 +113,8 @@ def entries(node: yaml.MappingNode, name: str) -> list[tuple[str, yaml.Node, int
         if key in lines:
             raise UserError(f"{name}:{line}: {key!r} is given twice, first in line {lines[key]}.")
         lines[key] = line
-        found.append((key, value_node, line))
-    return found
+        items.append((key, value_node, line))
+    return items
 
 
 def value_of(node: yaml.Node, name: str) -> Any:
