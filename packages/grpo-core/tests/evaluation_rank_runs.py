@@ -14,7 +14,7 @@ from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
 from grpo_core.evaluation.held_out import HeldOutEvaluator, held_out_tasks
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.evaluation.setup import Loading
+from grpo_core.evaluation.setup import ModelOptions
 from grpo_core.interop.trl import EvaluationCallback
 from grpo_core.plugins.tasks import load_task
 from grpo_core.policy.load import load_policy
@@ -67,7 +67,7 @@ def called_back(folder: Path, world: World) -> dict[str, Any]:
     callback = EvaluationCallback(
         f"{folder}/tasks.py:letters",
         settings=EvaluationSettings(size=5, n=2, temperature=1.0, max_completion_length=6),
-        loading=Loading(scoring=ScoringConfig(workers=1)),
+        loading=ModelOptions(scoring=ScoringConfig(workers=1)),
     )
     policy = load_policy(str(folder / "model"), device="cpu")
     ranks = {"world_size": world.size, "process_index": world.rank, "local_process_index": world.rank}

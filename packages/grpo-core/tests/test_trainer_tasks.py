@@ -17,7 +17,7 @@ from grpo_core.cli.main import main
 from grpo_core.config import EvalConfig, RunConfig, ScoringConfig, TrainerConfig, resolve
 from grpo_core.evaluation.evaluate import evaluate, evaluate_as
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.evaluation.setup import Loading
+from grpo_core.evaluation.setup import ModelOptions
 from grpo_core.interop.trl import EvaluationCallback
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.tracking.rollouts import read_rollouts
@@ -280,7 +280,7 @@ def test_an_evaluation_that_writes_nothing_gives_a_report_no_folder(folder: Path
         str(folder / "model"),
         {"size": 2},
         EvaluationSettings(surprisal=False),
-        Loading(scoring=ScoringConfig(workers=1)),
+        ModelOptions(scoring=ScoringConfig(workers=1)),
         callbacks=(ears,),
     )
     assert found["tasks.code"]["report"] == {}
@@ -305,7 +305,7 @@ def test_commands_show_the_conditions(
 def test_a_trainers_callback_follows_the_wishes(folder: Path, tmp_path: Path) -> None:
     from types import SimpleNamespace
 
-    made = EvaluationCallback(f"{folder / 'tasks.py'}:code", loading=Loading(scoring=ScoringConfig(workers=1)))
+    made = EvaluationCallback(f"{folder / 'tasks.py'}:code", loading=ModelOptions(scoring=ScoringConfig(workers=1)))
     model, tokenizer = fresh_model("tiny", seed=0)
     given = {"model": model, "processing_class": tokenizer}
     arguments = SimpleNamespace(bf16=False, fp16=False, world_size=1, output_dir=str(tmp_path))

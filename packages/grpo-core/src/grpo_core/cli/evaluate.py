@@ -105,7 +105,7 @@ def run_evaluation(
     with only_results_on_stdout(callbacks):
         from grpo_core.evaluation import evaluate as evaluation
         from grpo_core.evaluation.settings import EvaluationSettings
-        from grpo_core.evaluation.setup import Loading
+        from grpo_core.evaluation.setup import ModelOptions
 
         return evaluation.evaluate_as(
             config.task,
@@ -118,7 +118,7 @@ def run_evaluation(
                 batch_size=held.batch_size,
                 surprisal=held.surprisal,
             ),
-            Loading(
+            ModelOptions(
                 device=config.device,
                 precision=config.precision,
                 max_batch_tokens=config.engine.max_batch_tokens,

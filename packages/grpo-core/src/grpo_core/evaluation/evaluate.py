@@ -20,7 +20,7 @@ from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.rows import held_out
 from grpo_core.evaluation.sampling import EndpointSampler
 from grpo_core.evaluation.settings import OPEN, EvaluationSettings, Open
-from grpo_core.evaluation.setup import AskedTask, Loading, asked_tasks, evaluate_model, evaluate_with
+from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, prepare_tasks, evaluate_model, evaluate_with
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.plugins.models import model_source
 from grpo_core.task.bound import BoundTask
@@ -99,7 +99,7 @@ def evaluate(
         model,
         {name: value for name, value in said.items() if value is not OPEN},
         EvaluationSettings(subset_frac=subset_frac, seed=seed, batch_size=batch_size, surprisal=surprisal),
-        Loading(device=device, precision=precision, max_batch_tokens=max_batch_tokens, scoring=scoring),
+        ModelOptions(device=device, precision=precision, max_batch_tokens=max_batch_tokens, scoring=scoring),
         adapter=adapter,
         base=base,
         endpoint=endpoint,
@@ -115,7 +115,7 @@ def evaluate_as(
     model: str,
     given: Mapping[str, Any],
     ours: EvaluationSettings,
-    loading: Loading,
+    loading: ModelOptions,
     *,
     adapter: str | None = None,
     base: str | None = None,
@@ -150,7 +150,7 @@ def evaluate_as(
     why = ""
     if endpoint is None:
         task, why = task_for_model(task, model)
-    tasks, choices = asked_tasks(task, given, ours)
+    tasks, choices = prepare_tasks(task, given, ours)
     everybody.on_choices([*([Choice("task", task, why)] if why else []), *choices])
     folders = {} if output_dir is None else _new_folders(Path(output_dir), model, tasks, overwrite=overwrite)
     controls: dict[str, Evaluation] = {}
@@ -171,7 +171,7 @@ def evaluate_as(
 
 def _concluded(
     label: str,
-    asked: AskedTask,
+    asked: EvaluationTask,
     evaluations: Mapping[str, tuple[str | None, str | None, Evaluation | None]],
     folder: EvaluationFolder | None,
     callbacks: Callbacks,
@@ -226,7 +226,7 @@ def described(entry: Mapping[str, Any], evaluation: Evaluation, task: BoundTask)
 
 
 def _new_folders(
-    output_dir: Path, model: str, tasks: Mapping[str, AskedTask], *, overwrite: bool
+    output_dir: Path, model: str, tasks: Mapping[str, EvaluationTask], *, overwrite: bool
 ) -> dict[str, EvaluationFolder]:
     folders = {label: EvaluationFolder(output_dir, Path(model).name, label) for label in tasks}
     for label, folder in folders.items():
@@ -236,7 +236,7 @@ def _new_folders(
     return folders
 
 
-def _summarise(folder: EvaluationFolder, asked: AskedTask, model: str | None) -> None:
+def _summarise(folder: EvaluationFolder, asked: EvaluationTask, model: str | None) -> None:
     task, settings = asked.task, asked.settings
     folder.write_config({"task": task.spec, "model": model, **asdict(settings)})
     found = folder.consolidate(settings, BASE)

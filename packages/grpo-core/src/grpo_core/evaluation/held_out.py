@@ -26,7 +26,7 @@ from grpo_core.evaluation.ranks import Alone, Ranks, evaluate_together
 from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.rows import held_out, subset
 from grpo_core.evaluation.sampling import EngineSampler
-from grpo_core.evaluation.setup import Loading
+from grpo_core.evaluation.setup import ModelOptions
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.episodes import needs_opponent
@@ -165,7 +165,7 @@ class HeldOutEvaluator:
         self._warn_once = partial(self._callbacks.warn_once, kind="metrics")
         self._base: dict[str, RowRates] = {}
         self._newest: dict[tuple[str, int], Evaluation] = {}  # the end may fall on an interval: no need to do it twice
-        loading = Loading(scoring=config.scoring)
+        loading = ModelOptions(scoring=config.scoring)
         self._scorers = {
             label: _there(scorers, label, held.task) or resources.enter_context(loading.scorer(held.task))
             for label, held in tasks.items()

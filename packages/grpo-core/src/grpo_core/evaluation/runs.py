@@ -18,7 +18,7 @@ from grpo_core.evaluation.held_out import held_out_tasks
 from grpo_core.evaluation.output import BASE, FINAL, EvaluationFolder, check_kept, phase_of, safe_name, step_order
 from grpo_core.evaluation.process import WORKER, Relay, run_worker
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.evaluation.setup import AskedTask, Loading, asked_tasks
+from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, prepare_tasks
 from grpo_core.evaluation.worker import Job
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.plugins.models import model_source
@@ -78,7 +78,7 @@ def evaluate_run(
     task: str | None = None,
     config: RunConfig | None = None,
     settings: EvaluationSettings | None = None,
-    loading: Loading | None = None,
+    loading: ModelOptions | None = None,
     base: str | None = None,
     with_base: bool = True,
     output_dir: Path | str | None = None,
@@ -156,10 +156,10 @@ def evaluate_run(
 
 def _tasks(
     config: RunConfig, task: str | None, settings: EvaluationSettings | None
-) -> tuple[dict[str, AskedTask], list[Choice]]:
+) -> tuple[dict[str, EvaluationTask], list[Choice]]:
     """What a run evaluates, or other tasks as it would: by label, on their held-out rows."""
     if settings is not None:
-        return asked_tasks(task or tasks_of(config), asdict(settings), settings)
+        return prepare_tasks(task or tasks_of(config), asdict(settings), settings)
     bound = [bind(spec) for spec in parse_task_specs(config.task)]
     trained, why = dict(zip(task_labels(bound), bound, strict=True)), ""
     if task is not None:
@@ -169,16 +169,16 @@ def _tasks(
     if task is not None and why:
         choices = [Choice("task", task, why), *choices]
     choices = [*condition_choices({label: each.task for label, each in held.items()}), *choices]
-    return {label: AskedTask(each.task, each.plan.settings) for label, each in held.items()}, choices
+    return {label: EvaluationTask(each.task, each.plan.settings) for label, each in held.items()}, choices
 
 
-def _loading(config: RunConfig, store: CheckpointStore) -> Loading:
+def _loading(config: RunConfig, store: CheckpointStore) -> ModelOptions:
     """As the run set up its model, in the precision that `auto` was there."""
     precision = config.precision
     if precision == "auto" and store.folder.is_dir():
         recorded = (_info(path).get("precision") for path in store.folder.glob("step_*"))
         precision = next((name for name in recorded if name in DTYPES), precision)
-    return Loading(
+    return ModelOptions(
         device=config.device,
         precision=precision,
         max_batch_tokens=config.engine.max_batch_tokens,
@@ -197,7 +197,7 @@ def _tell_results(
     callbacks: Callbacks,
     job: Job,
     folders: Mapping[str, EvaluationFolder],
-    tasks: Mapping[str, AskedTask],
+    tasks: Mapping[str, EvaluationTask],
     control: str | None,
 ) -> None:
     for label in job.tasks:
@@ -283,9 +283,9 @@ def _control(config: RunConfig, base: str | None) -> _Checkpoint:
 def _jobs(
     run_dir: Path,
     chosen: Sequence[_Checkpoint],
-    tasks: Mapping[str, AskedTask],
+    tasks: Mapping[str, EvaluationTask],
     folders: Mapping[str, EvaluationFolder],
-    loading: Loading,
+    loading: ModelOptions,
     *,
     overwrite: bool,
 ) -> tuple[list[Job], list[str]]:
@@ -327,7 +327,7 @@ def _jobs(
     return jobs, kept
 
 
-def _as_json(loading: Loading) -> dict[str, Any]:
+def _as_json(loading: ModelOptions) -> dict[str, Any]:
     """Its fields, with sections of the configuration as mappings."""
     scoring = (loading.scoring or ScoringConfig()).model_dump()
     lora = None if loading.lora is None else loading.lora.model_dump()

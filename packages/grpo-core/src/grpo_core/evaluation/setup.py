@@ -35,7 +35,7 @@ from grpo_core.task.spec import parse_task_specs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loading:
+class ModelOptions:
     """How a model and the scorers are set up.
 
     Attributes:
@@ -59,7 +59,7 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedTask:
+class EvaluationTask:
     """A task to be evaluated.
 
     Attributes:
@@ -80,9 +80,9 @@ class AskedTask:
         return subset(self.task.rows(), self.settings.subset_frac)
 
 
-def asked_tasks(
+def prepare_tasks(
     task: str, given: Mapping[str, Any], ours: EvaluationSettings
-) -> tuple[dict[str, AskedTask], list[Choice]]:
+) -> tuple[dict[str, EvaluationTask], list[Choice]]:
     """The tasks of a spec on their held-out rows, by label.
 
     Args:
@@ -103,7 +103,7 @@ def asked_tasks(
     for label, each in tasks.items():
         settings, wishes = settings_of(each, given, ours)
         choices += wishes
-        asked[label] = AskedTask(held_out(each, size=settings.size, split=settings.split), settings)
+        asked[label] = EvaluationTask(held_out(each, size=settings.size, split=settings.split), settings)
         _ = asked[label].rows  # a share out of range is refused before a model loads
     return asked, choices
 
@@ -111,8 +111,8 @@ def asked_tasks(
 def evaluate_model(
     model: str,
     adapter: str | None,
-    tasks: Mapping[str, AskedTask],
-    loading: Loading,
+    tasks: Mapping[str, EvaluationTask],
+    loading: ModelOptions,
     callbacks: Callbacks,
 ) -> dict[str, Evaluation]:
     """Load a model and evaluate it on tasks, by label; arguments as for `evaluate` and its parts."""
@@ -143,8 +143,8 @@ def evaluate_model(
 
 def evaluate_with(
     sampler: Sampler,
-    tasks: Mapping[str, AskedTask],
-    loading: Loading,
+    tasks: Mapping[str, EvaluationTask],
+    loading: ModelOptions,
     callbacks: Callbacks,
     policy: Policy | None = None,
 ) -> dict[str, Evaluation]:
@@ -152,7 +152,7 @@ def evaluate_with(
 
     Args:
         sampler: Who answers.
-        tasks: Of `asked_tasks`.
+        tasks: Of `prepare_tasks`.
         loading: Of the scorers.
         callbacks: Notified of progress and warnings.
         policy: The sampler's model, if it is of this process.

@@ -34,7 +34,7 @@ class Job:
         tasks: Label -> spec.
         folders: Label -> results folder to write.
         settings: Label -> fields of `EvaluationSettings`.
-        loading: Fields of `Loading`, sections of the configuration as mappings.
+        loading: Fields of `ModelOptions`, sections of the configuration as mappings.
     """
 
     run: str
@@ -77,11 +77,11 @@ def evaluate_job(job: Job, callbacks: Callbacks) -> None:
     from grpo_core.evaluation.evaluate import meta_of
     from grpo_core.evaluation.output import phase_of, write_results
     from grpo_core.evaluation.settings import EvaluationSettings
-    from grpo_core.evaluation.setup import AskedTask, Loading, evaluate_model
+    from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, evaluate_model
     from grpo_core.plugins.tasks import load_task
 
     lora = job.loading["lora"]
-    loading = Loading(
+    loading = ModelOptions(
         **{
             **job.loading,
             "scoring": ScoringConfig(**job.loading["scoring"]),
@@ -89,7 +89,7 @@ def evaluate_job(job: Job, callbacks: Callbacks) -> None:
         }
     )
     tasks = {
-        label: AskedTask(load_task(spec), EvaluationSettings.from_json(job.settings[label]))
+        label: EvaluationTask(load_task(spec), EvaluationSettings.from_json(job.settings[label]))
         for label, spec in job.tasks.items()
     }
     for label, evaluation in evaluate_model(job.model, job.adapter, tasks, loading, callbacks).items():

@@ -27,7 +27,7 @@ from grpo_core.evaluation.ranks import Alone, Ranks, evaluate_together
 from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.sampling import EngineSampler
 from grpo_core.evaluation.settings import OPEN, EvaluationSettings, Open
-from grpo_core.evaluation.setup import AskedTask, Loading, asked_tasks
+from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, prepare_tasks
 from grpo_core.plugins.models import ModelSource
 from grpo_core.policy.memory import tokens_that_fit
 from grpo_core.policy.policy import Policy
@@ -74,13 +74,13 @@ class EvaluationCallback(TrainerCallback):
         at_end: bool | Open = OPEN,
         trainer: Any = None,
         settings: EvaluationSettings | None = None,
-        loading: Loading | None = None,
+        loading: ModelOptions | None = None,
     ) -> None:
         if isinstance(interval_steps, int) and interval_steps < 1:
             raise UserError(f"interval_steps={interval_steps} must be at least 1, or None.")
-        self._loading, self._trainer = loading or Loading(), trainer
+        self._loading, self._trainer = loading or ModelOptions(), trainer
         given = {} if settings is None else asdict(settings)
-        self._tasks, self.choices = asked_tasks(task, given, settings or EvaluationSettings())
+        self._tasks, self.choices = prepare_tasks(task, given, settings or EvaluationSettings())
         moments = {"interval_steps": interval_steps, "at_start": at_start, "at_end": at_end}
         said = {name: value for name, value in moments.items() if value is not OPEN}
         ours = {"interval_steps": None, "at_start": True, "at_end": True}
@@ -152,7 +152,7 @@ class EvaluationCallback(TrainerCallback):
         self._log(metrics, state, control)
 
     def _evaluation(
-        self, label: str, asked: AskedTask, policy: Policy, sampler: EngineSampler, ranks: Ranks
+        self, label: str, asked: EvaluationTask, policy: Policy, sampler: EngineSampler, ranks: Ranks
     ) -> Evaluation:
         settings = asked.settings
         with self._loading.scorer(asked.task) as scorer, policy.precision():

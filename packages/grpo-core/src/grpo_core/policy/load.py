@@ -1,4 +1,4 @@
-"""Loading a policy: device, precision, weights, adapter."""
+"""ModelOptions a policy: device, precision, weights, adapter."""
 
 from __future__ import annotations
 

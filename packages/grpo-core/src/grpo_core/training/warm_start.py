@@ -13,7 +13,7 @@ from grpo_core.callbacks import Callback, Callbacks
 from grpo_core.errors import UserError
 from grpo_core.evaluation.evaluate import evaluate
 from grpo_core.evaluation.settings import EvaluationSettings
-from grpo_core.evaluation.setup import asked_tasks
+from grpo_core.evaluation.setup import prepare_tasks
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.plugins.models import model_source
 from grpo_core.plugins.tasks import bind
@@ -107,7 +107,7 @@ def warm_start(
     from transformers import PrinterCallback, TrainerCallback
 
     # A task that cannot be evaluated is refused before it is trained on for an hour.
-    asked_tasks(task, {}, EvaluationSettings(size=eval_size, seed=seed))
+    prepare_tasks(task, {}, EvaluationSettings(size=eval_size, seed=seed))
     examples = _examples(task, max_steps * batch_size)
     where, _ = choose_device(device)
     if model is not None:
