@@ -24,6 +24,7 @@ from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.task.row import Row
 from grpo_core.task.score import Score
 from grpo_core.training.advantages import AdvantageEstimator
+from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import collate
 from grpo_core.training.update import Updater
 
@@ -121,7 +122,8 @@ def test_the_same_losses_gradients_and_weights_as_the_trainer(
     policy = Policy(trained, tokenizer, ModelSource("folder", "x", "x", ""), torch.device("cpu"), None)
     if config.beta:
         policy.freeze_reference()
-    updater, estimator = Updater(policy, config, total_steps=len(REWARDS)), AdvantageEstimator(config, {})
+    algorithm = Algorithm.of(config)
+    updater, estimator = Updater(policy, algorithm, total_steps=len(REWARDS)), AdvantageEstimator(algorithm, {})
     reference = copy.deepcopy(model) if options.beta else None
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, weight_decay=0.0)
 

@@ -19,6 +19,7 @@ from grpo_core.config import TrainerConfig
 from grpo_core.plugins.models import ModelSource
 from grpo_core.policy.parts import gathered_state, local_part
 from grpo_core.policy.policy import Policy
+from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.state import optimizer_tensors
 from grpo_core.training.update import Updater
@@ -100,7 +101,7 @@ def batch_of(case: Case) -> TrainBatch:
 
 def updated(policy: Policy, case: Case, world: World) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
     """Metrics of a few updates; weights and optimizer after them."""
-    updater = Updater(policy, trainer_of(case), STEPS, world=world)
+    updater = Updater(policy, Algorithm.of(trainer_of(case)), STEPS, world=world)
     if case.scale is not None:
         updater.scaler.load_state_dict({**updater.scaler.state_dict(), "scale": case.scale})
     metrics = []

@@ -14,6 +14,7 @@ from grpo_core.algorithms.kl import full_kl
 from grpo_core.algorithms.logprobs import full_entropy
 from grpo_core.config import TrainerConfig
 from grpo_core.policy.policy import Policy
+from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.update import Updater
 
@@ -52,7 +53,7 @@ def gradient_norm(policy: Policy, loss_of_row: object) -> float:
 
 
 def updated(policy: Policy, config: TrainerConfig, made: TrainBatch | None = None) -> dict[str, float]:
-    updater = Updater(policy, config, total_steps=4)
+    updater = Updater(policy, Algorithm.of(config), total_steps=4)
     return update(updater, updater.passes.freeze(batch() if made is None else made))
 
 
@@ -112,7 +113,7 @@ def test_the_full_kl_in_the_loss(policy: Policy, direction: str) -> None:
 
 def test_kl_in_the_reward_leaves_the_loss_alone_and_measures_every_token(policy: Policy) -> None:
     made = batch()
-    updater = Updater(policy, settings(beta=0.2, kl="k1", kl_placement="reward"), total_steps=4)
+    updater = Updater(policy, Algorithm.of(settings(beta=0.2, kl="k1", kl_placement="reward")), total_steps=4)
     frozen = updater.passes.freeze(made)
     for row in range(4):
         n = LENGTHS[row][1]
@@ -172,7 +173,9 @@ def test_rows_of_negative_advantage_that_left_the_sampler_are_left_out(policy: P
 def test_the_value_loss_trains_head_and_model(policy: Policy) -> None:
     policy.add_value_head(seed=0)
     head = policy.value_head.double()
-    updater = Updater(policy, settings(value_head=True, value_loss_coef=0.5, value_clip=None), total_steps=4)
+    updater = Updater(
+        policy, Algorithm.of(settings(value_head=True, value_loss_coef=0.5, value_clip=None)), total_steps=4
+    )
     returns = torch.ones(4, 5, dtype=torch.float64)
     frozen = replace(updater.passes.freeze(batch()), returns=returns)
     assert bool((frozen.old_values == 0).all())  # before it has learnt
@@ -186,7 +189,7 @@ def test_a_warm_up_and_a_controller_move_beta(policy: Policy) -> None:
     config = settings(
         beta=0.4, kl_warmup_steps=4, kl_controller="ppo_rule", kl_controller_args={"target": 1e-9}, learning_rate=0.01
     )
-    updater = Updater(policy, config, total_steps=4)
+    updater = Updater(policy, Algorithm.of(config), total_steps=4)
     seen = []
     for _ in range(3):
         seen.append(update(updater, updater.passes.freeze(batch()))["kl_coef"])
@@ -196,9 +199,9 @@ def test_a_warm_up_and_a_controller_move_beta(policy: Policy) -> None:
 
 def test_state_of_the_coefficients_survives_a_round_trip(policy: Policy) -> None:
     config = settings(beta=0.4, kl_controller="step_rule", entropy_coef=0.01, entropy_controller="adaptive")
-    updater = Updater(policy, config, total_steps=4)
+    updater = Updater(policy, Algorithm.of(config), total_steps=4)
     update(updater, updater.passes.freeze(batch()))
-    other = Updater(policy_of(copy.deepcopy(policy.model)), config, total_steps=4)
+    other = Updater(policy_of(copy.deepcopy(policy.model)), Algorithm.of(config), total_steps=4)
     other.load_state(updater.state())
     assert other.state() == updater.state()
     assert other.beta.in_effect == updater.beta.in_effect

@@ -12,6 +12,7 @@ from small_policies import LENGTHS, batch, model, policy_of, settings, update
 
 from grpo_core.algorithms.noise_scale import gns_from_micro
 from grpo_core.policy.policy import Policy
+from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.update import Updater
 
@@ -35,7 +36,7 @@ def three_updates(policy: Policy, folder: Path | None = None, **options: object)
     torch.manual_seed(7)
     fixed = {"learning_rate": 0.01, "num_generations": 1, "prompts_per_step": 4, "baseline": "ema"}
     config = settings(**{**fixed, "micro_batch_prompts": 1, **options})
-    updater = Updater(policy, config, total_steps=4, probe_dir=folder)
+    updater = Updater(policy, Algorithm.of(config), total_steps=4, probe_dir=folder)
     return [update(updater, updater.passes.freeze(batch())) for _ in range(3)]
 
 
@@ -62,7 +63,7 @@ def gradients_of_prompts(made: TrainBatch) -> torch.Tensor:
     found = []
     for row in range(len(LENGTHS)):
         network = model(3)
-        updater = Updater(policy_of(network), settings(), total_steps=1)
+        updater = Updater(policy_of(network), Algorithm.of(settings()), total_steps=1)
         updater.gradient(updater.weighted(made.rows(torch.tensor([row]))), updater.coefficients())
         found.append(torch.cat([_gradient(parameter).flatten() for parameter in network.parameters()]))
     return torch.stack(found)
@@ -82,7 +83,7 @@ def test_a_prompt_that_is_skipped_in_compute_counts_as_a_gradient_of_zero() -> N
     config = settings(
         num_generations=1, prompts_per_step=4, baseline="ema", micro_batch_prompts=1, gradient_noise_scale=True
     )
-    updater = Updater(policy_of(model(3)), config, total_steps=1)
+    updater = Updater(policy_of(model(3)), Algorithm.of(config), total_steps=1)
     metrics = update(updater, made)
     assert (metrics["gns/g2"], metrics["gns/trace"]) == pytest.approx((g2, trace), rel=1e-6)
 

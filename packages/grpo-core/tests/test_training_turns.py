@@ -11,6 +11,7 @@ from grpo_core.algorithms.aggregation import token_weights
 from grpo_core.engines.completion import Completion, FinishReason
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.training.advantages import AdvantageEstimator
+from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch, collate
 from grpo_core.training.update import Updater
 
@@ -81,7 +82,7 @@ def test_denominators_count_rollouts_and_all_of_their_tokens(how: str, first: fl
 
 def estimated(batch: TrainBatch, rollouts: list[Rollout], **options: object) -> torch.Tensor:
     rewards = torch.tensor([one.score.value for one in rollouts if one.score is not None], dtype=torch.float64)
-    estimator = AdvantageEstimator(settings(scale_rewards="none", **options), {})
+    estimator = AdvantageEstimator(Algorithm.of(settings(scale_rewards="none", **options)), {})
     return estimator(batch, rollouts, rewards, ["t"] * len(rollouts), beta=0.0).advantages
 
 
@@ -104,7 +105,7 @@ def test_roles_have_baselines_of_their_own() -> None:
         rollout(turn((7,), (3,)), role="second", value=-1.0, group=1),
         rollout(turn((1,), (2,)), role="first", value=1.0),
     ]
-    estimator = AdvantageEstimator(settings(scale_rewards="none", baseline="role"), {})
+    estimator = AdvantageEstimator(Algorithm.of(settings(scale_rewards="none", baseline="role")), {})
     rewards = torch.tensor([1.0, -1.0, 1.0], dtype=torch.float64)
     made = estimator(collated(*rollouts), rollouts, rewards, ["t"] * 3, beta=0.0).advantages
     # b starts at 0 and is read before it moves to 0.05 of what it sees
@@ -118,14 +119,14 @@ def test_roles_have_baselines_of_their_own() -> None:
 
 def test_a_task_without_roles_has_no_such_comparison() -> None:
     one = rollout(turn((1,), (2,)))
-    estimator = AdvantageEstimator(settings(scale_rewards="none", baseline="role"), {})
+    estimator = AdvantageEstimator(Algorithm.of(settings(scale_rewards="none", baseline="role")), {})
     estimator(collated(one), [one], torch.ones(1, dtype=torch.float64), ["t"], beta=0.0)
     assert estimator.metrics == {}
 
 
 def gradient(batch: TrainBatch, **options: object) -> torch.Tensor:
     policy = policy_of(model(1).double())
-    updater = Updater(policy, settings(**options), total_steps=1, max_turns=2)
+    updater = Updater(policy, Algorithm.of(settings(**options)), total_steps=1, max_turns=2)
     updater.gradient(updater.weighted(batch), updater.coefficients())
     return torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
 
@@ -161,7 +162,9 @@ def test_steps_of_a_batch_hold_whole_groups() -> None:
         for index in range(4)
     ]
     batch = with_advantages(collated(*rollouts), *[1.0] * 7)
-    updater = Updater(policy_of(model(1)), settings(steps_per_generation=2, prompts_per_step=2), total_steps=1)
+    updater = Updater(
+        policy_of(model(1)), Algorithm.of(settings(steps_per_generation=2, prompts_per_step=2)), total_steps=1
+    )
     seen: list[list[int]] = []
     updater._step = lambda part: seen.append(part.groups.tolist()) or {}  # type: ignore[method-assign,func-returns-value]
     updater.update(batch)

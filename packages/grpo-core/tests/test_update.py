@@ -16,6 +16,7 @@ from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.task.row import Row
 from grpo_core.task.score import Score
+from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch, collate, micro_batches
 from grpo_core.training.update import MAX_SKIPPED_IN_A_ROW, Updater
 
@@ -52,7 +53,7 @@ def updated(policy: Policy, **options: object) -> tuple[dict[str, float], torch.
     """Metrics of one update and the weights after it."""
     policy = Policy(copy.deepcopy(policy.model), None, policy.source, policy.device, None)
     config = TrainerConfig(**{"learning_rate": 1e-2, "num_generations": 2, "prompts_per_step": 2, **options})
-    updater = Updater(policy, config, total_steps=4)
+    updater = Updater(policy, Algorithm.of(config), total_steps=4)
     if config.beta:
         policy.freeze_reference()
     metrics = update(updater, updater.passes.freeze(batch()))
@@ -98,7 +99,7 @@ def test_more_iterations_move_the_ratio_away_from_one(policy: Policy) -> None:
 
 def test_steps_per_generation_split_the_batch_and_keep_the_old_log_probs(policy: Policy) -> None:
     config = TrainerConfig(learning_rate=1e-2, num_generations=2, prompts_per_step=2, steps_per_generation=2)
-    updater = Updater(policy, config, total_steps=1)
+    updater = Updater(policy, Algorithm.of(config), total_steps=1)
     metrics = update(updater, updater.passes.freeze(batch()))
     assert updater.updates == 2
     assert metrics["ratio_mean"] != 1.0  # the second half was sampled by the policy before the first half's update
@@ -129,7 +130,7 @@ def test_micro_batches_hold_every_row_once(pair_cost: float, limit: dict) -> Non
 
 
 def test_a_non_finite_gradient_is_skipped_and_counted_and_at_last_an_error(policy: Policy) -> None:
-    updater = Updater(policy, TrainerConfig(num_generations=2, prompts_per_step=2), total_steps=20)
+    updater = Updater(policy, Algorithm.of(TrainerConfig(num_generations=2, prompts_per_step=2)), total_steps=20)
     before = [parameter.detach().clone() for parameter in policy.parameters()]
     broken = batch()
     broken = TrainBatch(**{name: getattr(broken, name) for name in broken.__slots__} | {
@@ -156,7 +157,7 @@ def half(**options: object) -> Updater:
     source = ModelSource("folder", "x", "x", "")
     policy = Policy(LlamaForCausalLM(config), None, source, torch.device("cpu"), torch.float16)
     trainer = TrainerConfig(**{"learning_rate": 1e-2, "num_generations": 2, "prompts_per_step": 2, **options})
-    return Updater(policy, trainer, total_steps=40)
+    return Updater(policy, Algorithm.of(trainer), total_steps=40)
 
 
 def rescaled(updater: Updater, scale: float) -> Updater:

@@ -134,7 +134,9 @@ def with_recipe(layers: Sequence[Layer]) -> tuple[Layer, ...]:
 
 def given(config: RunConfig) -> dict[str, Any]:
     """The values that were set and not left at their defaults, by dotted key."""
-    return {name: getattr(section, field) for name, section, field in _fields(config) if field in section.model_fields_set}
+    return {
+        name: getattr(section, field) for name, section, field in _fields(config) if field in section.model_fields_set
+    }
 
 
 def flatten(config: RunConfig) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.rows import held_out
 from grpo_core.evaluation.sampling import EndpointSampler
 from grpo_core.evaluation.settings import OPEN, EvaluationSettings, Open
-from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, prepare_tasks, evaluate_model, evaluate_with
+from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, evaluate_model, evaluate_with, prepare_tasks
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.plugins.models import model_source
 from grpo_core.task.bound import BoundTask

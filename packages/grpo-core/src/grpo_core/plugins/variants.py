@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -45,6 +45,27 @@ _PROVIDED: Mapping[str, frozenset[str]] = {
 """Keyword-only parameters that are no settings: what the trainer passes to a variant that names them."""
 
 _registered: dict[str, dict[str, Variant]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class BoundVariant:
+    """A variant with its arguments.
+
+    Attributes:
+        facts: What the registry states of it.
+        function: The function, with the variant's own defaults.
+        arguments: Every argument of the variant with its value.
+        provided: Keyword-only parameters of the function that are no arguments: the trainer passes them.
+    """
+
+    facts: Variant
+    function: Callable[..., Any]
+    arguments: Mapping[str, Any]
+    provided: frozenset[str]
+
+    def __call__(self, *inputs: Any, **provided: Any) -> Any:
+        """Call the function with the variant's arguments."""
+        return self.function(*inputs, **provided, **self.arguments)
 
 
 def register(kind: str, name: str, variant: Variant | str) -> None:
@@ -191,6 +212,29 @@ def validate_arguments(kind: str, name: str, given: Mapping[str, Any], section: 
         if isinstance(value, int | float) and abs(value) > MAX_ARGUMENT:
             raise UserError(f"{section}.{key}: a number is at most {MAX_ARGUMENT:g} in size, by the {kind} {name}.")
     return {key: getattr(checked, key) for key in own}
+
+
+def bind(
+    kind: str, name: str, given: Mapping[str, Any], section: str, settings: Mapping[str, Any] | None = None
+) -> BoundVariant:
+    """Look a variant up and check its arguments.
+
+    Args:
+        kind: The variant's kind.
+        name: Its name.
+        given: Argument -> value.
+        section: Dotted key of the arguments, for messages.
+        settings: Values of settings that are arguments of some variants; None leaves one at its default.
+
+    Raises:
+        UserError: as for `validate_arguments`.
+        PluginError: as for `parameters`.
+    """
+    own = arguments(kind, name)
+    shared = {key: value for key, value in (settings or {}).items() if key in own and value is not None}
+    checked = validate_arguments(kind, name, {**shared, **given}, section)
+    provided = frozenset(parameters(kind, name)) - own.keys()
+    return BoundVariant(get(kind, name), resolve(kind, name), checked, provided)
 
 
 def _check_kind(kind: str) -> None:

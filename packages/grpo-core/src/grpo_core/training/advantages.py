@@ -13,10 +13,9 @@ from torch import Tensor
 from grpo_core.algorithms.advantages.normalised import scale_advantages
 from grpo_core.algorithms.advantages.per_token import gae, token_rewards
 from grpo_core.algorithms.masking import masked_sum
-from grpo_core.config import TrainerConfig
-from grpo_core.plugins import variants as registry
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.task.bound import BoundTask
+from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch
 
 
@@ -24,23 +23,19 @@ class AdvantageEstimator:
     """Gives a batch its advantages, by the configured baseline.
 
     Args:
-        config: The algorithm.
-        tasks: By label; their rewards' weights are those of baselines that see every reward function.
+        algorithm: The baseline and its settings.
+        tasks: Tasks by label; their rewards' weights are those of baselines that see every reward function.
 
     Attributes:
         state: Running values of the baseline, as JSON.
         metrics: How two baselines compare on the last batch, where it has roles; else empty.
     """
 
-    def __init__(self, config: TrainerConfig, tasks: Mapping[str, BoundTask]) -> None:
-        self.config = config
-        self._baseline = registry.resolve("advantage", config.baseline)
-        self._arguments = registry.validate_arguments(
-            "advantage", config.baseline, config.advantage_args, "trainer.advantage_args"
-        )
-        self._asked_for = frozenset(registry.parameters("advantage", config.baseline)) - frozenset(self._arguments)
-        if "values" in self._asked_for:  # what is compared with values is discounted as their targets are
-            self._arguments |= {"gamma": config.gae_gamma, "lam": self._lam}
+    def __init__(self, algorithm: Algorithm, tasks: Mapping[str, BoundTask]) -> None:
+        self.config, self._baseline = algorithm.config, algorithm.baseline
+        self._arguments = dict(self._baseline.arguments)
+        if "values" in self._baseline.provided:  # what is compared with values is discounted as their targets are
+            self._arguments |= {"gamma": self.config.gae_gamma, "lam": self._lam}
         self._part_weights = {
             part.name: part.weight for task in tasks.values() for part in task.rewards if part.is_criterion
         }
@@ -50,7 +45,7 @@ class AdvantageEstimator:
     @property
     def needs_greedy(self) -> bool:
         """Whether every prompt needs a greedy completion, whose reward is the baseline (ReMax)."""
-        return "greedy_rewards" in self._asked_for
+        return "greedy_rewards" in self._baseline.provided
 
     def __call__(
         self,
@@ -73,7 +68,7 @@ class AdvantageEstimator:
             greedy_rewards: [N] reward of the greedy completion of each one's prompt, where asked for.
         """
         penalties = None if batch.token_kl is None or not beta else beta * batch.token_kl.double()
-        per_token = registry.get("advantage", self.config.baseline).per_token
+        per_token = self._baseline.facts.per_token
         owners = torch.arange(len(batch)) if batch.rollouts is None else batch.rollouts
         groups = torch.tensor([rollout.group for rollout in rollouts])
         if per_token:  # each row by itself, with all that its rollout earned
@@ -82,11 +77,11 @@ class AdvantageEstimator:
             spent = masked_sum(penalties, batch.mask, dim=1)
             rewards = rewards.index_add(0, owners, spent, alpha=-1)
         inputs = self._inputs(batch, rollouts, labels, penalties, greedy_rewards)
-        provided = {name: inputs[name]() for name in sorted(self._asked_for)}
-        advantages: Tensor = self._baseline(rewards, groups, **provided, **self._arguments)
+        provided = {name: inputs[name]() for name in sorted(self._baseline.provided)}
+        advantages: Tensor = self._baseline.function(rewards, groups, **provided, **self._arguments)
         scored, self.metrics = ~rewards.isnan(), {}
-        if "roles" in self._asked_for and any(rollout.role for rollout in rollouts) and scored.any():
-            pooled = self._baseline(rewards, groups, **{**provided, "roles": labels}, **self._arguments)
+        if "roles" in self._baseline.provided and any(rollout.role for rollout in rollouts) and scored.any():
+            pooled = self._baseline.function(rewards, groups, **{**provided, "roles": labels}, **self._arguments)
             self.metrics = {
                 "baseline/roles_mse": float(advantages[scored].square().mean()),
                 "baseline/pooled_mse": float(pooled[scored].square().mean()),

@@ -12,9 +12,8 @@ from torch import Tensor
 from grpo_core.algorithms.corrections import high_entropy_mask
 from grpo_core.algorithms.kl import k3
 from grpo_core.algorithms.packing import can_pack, pair_cost
-from grpo_core.config import TrainerConfig
-from grpo_core.plugins import variants as registry
 from grpo_core.policy.policy import Policy
+from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import MicroBatch, TrainBatch, micro_batches
 from grpo_core.training.world import World
 
@@ -24,15 +23,14 @@ class Passes:
 
     Args:
         policy: The model.
-        config: The algorithm.
+        algorithm: The KL estimator and the settings of the passes.
         world: The processes; each runs its own rows.
     """
 
-    def __init__(self, policy: Policy, config: TrainerConfig, world: World) -> None:
-        self.policy, self.config, self.world = policy, config, world
+    def __init__(self, policy: Policy, algorithm: Algorithm, world: World) -> None:
+        self.policy, self.config, self.world = policy, algorithm.config, world
         self._pair_cost = pair_cost(policy.model) if can_pack(policy.model) else math.inf
-        self._kl = registry.resolve("kl", config.kl)
-        self._kl_args = registry.validate_arguments("kl", config.kl, config.kl_args, "trainer.kl_args")
+        self._kl = algorithm.kl
 
     @property
     def on_policy(self) -> bool:
@@ -117,11 +115,12 @@ class Passes:
                     with policy.reference() as reference:
                         ref_states = reference.states(*lens, micro.packs)
                         if self.config.kl == "full":
-                            estimate = driving = states.full_kl(ref_states, temperature=temperature, **self._kl_args)
+                            options = self._kl.arguments
+                            estimate = driving = states.full_kl(ref_states, temperature=temperature, **options)
                         else:
                             ref_logp, _ = ref_states.logprobs(temperature=temperature)
                             wide, ref_wide = logp.to(policy.wide), ref_logp.to(policy.wide)
-                            estimate, driving = self._kl(wide, ref_wide, **self._kl_args), k3(wide, ref_wide)
+                            estimate, driving = self._kl(wide, ref_wide), k3(wide, ref_wide)
                     keep("kl", micro, estimate)
                     keep("k3", micro, driving)
         return {name: self.world.sum(values) for name, values in found.items()}  # 0 in the rows of others

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from grpo_core.algorithms.schedules import linear_warmup
 from grpo_core.config import TrainerConfig
-from grpo_core.plugins import variants as registry
+from grpo_core.training.algorithm import Algorithm
 
 TICKS = 10**6
 """Parts of a time limit that stand for steps where a schedule follows the time: finer than any step."""
@@ -32,12 +32,11 @@ class LearningRateSchedule:
     warmup_ratio: float | None
 
     @classmethod
-    def of(cls, config: TrainerConfig, total_updates: int | None) -> LearningRateSchedule:
+    def of(cls, algorithm: Algorithm, total_updates: int | None) -> LearningRateSchedule:
         """The schedule that a configuration names."""
-        name = config.lr_scheduler_type
-        takes_warmup = "warmup_steps" in registry.arguments("schedule", name)
-        function = registry.resolve("schedule", name)
-        return cls(function, takes_warmup, total_updates, config.warmup_steps, config.warmup_ratio)
+        config, schedule = algorithm.config, algorithm.schedule
+        takes_warmup = "warmup_steps" in schedule.arguments
+        return cls(schedule.function, takes_warmup, total_updates, config.warmup_steps, config.warmup_ratio)
 
     def factor(self, update: int, time_share: float) -> float:
         """Factor of the learning rate.

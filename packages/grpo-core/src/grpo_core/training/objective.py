@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
@@ -14,11 +13,8 @@ from grpo_core.algorithms.kl import kl_penalty
 from grpo_core.algorithms.losses import importance_ratio, policy_loss
 from grpo_core.algorithms.packing import Pack
 from grpo_core.algorithms.value_loss import value_loss
-from grpo_core.algorithms.variant import Aggregation
-from grpo_core.config import TrainerConfig
-from grpo_core.errors import UserError
-from grpo_core.plugins import variants as registry
 from grpo_core.policy.policy import Policy
+from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.forward import Passes
 from grpo_core.training.statistics import ClipRange, MicroStatistics, UpdateStatistics
@@ -42,36 +38,21 @@ class Objective:
 
     Args:
         policy: The model.
-        config: The algorithm.
+        algorithm: The loss, the KL estimator and their settings.
         passes: Says where the KL penalty goes.
 
     Attributes:
-        aggregation: How tokens are weighted.
         clip: Where the loss clips its ratio, if it does.
-
-    Raises:
-        UserError: a registered loss does not say how its tokens are aggregated, and neither does the configuration.
     """
 
-    def __init__(self, policy: Policy, config: TrainerConfig, passes: Passes) -> None:
-        self.policy, self.config, self.passes = policy, config, passes
-        self._loss = registry.resolve("loss", config.loss_type)
-        variant = registry.get("loss", config.loss_type)
-        aggregation = config.aggregation or variant.aggregation
-        if aggregation is None:
-            raise UserError(
-                f"trainer.loss_type={config.loss_type}: the loss does not say how tokens are aggregated; set "
-                "trainer.aggregation, or register it as Variant(…, aggregation=…)."
-            )
-        self.aggregation: Aggregation = aggregation
-        self._loss_args = self._arguments_of_loss()
-        epsilon, clips = self._loss_args.get("epsilon"), variant.clips
+    def __init__(self, policy: Policy, algorithm: Algorithm, passes: Passes) -> None:
+        self.policy, self.config, self.passes = policy, algorithm.config, passes
+        self._loss, self._kl = algorithm.loss, algorithm.kl
+        epsilon, clips = self._loss.arguments.get("epsilon"), self._loss.facts.clips
         self.clip = None
         if clips is not None and epsilon is not None:
-            high = self._loss_args.get("epsilon_high")
+            high = self._loss.arguments.get("epsilon_high")
             self.clip = ClipRange(clips, epsilon, epsilon if high is None else high)
-        self._kl = registry.resolve("kl", config.kl)
-        self._kl_args = registry.validate_arguments("kl", config.kl, config.kl_args, "trainer.kl_args")
 
     def __call__(
         self, micro: TrainBatch, packs: Sequence[Pack], coefficients: Weights, statistics: UpdateStatistics
@@ -95,7 +76,7 @@ class Objective:
             logp, entropy = states.logprobs(temperature=temperature, with_entropy=True)
             kl = None
             if ref_states is not None:
-                kl = states.full_kl(ref_states, temperature=temperature, **self._kl_args)
+                kl = states.full_kl(ref_states, temperature=temperature, **self._kl.arguments)
             values = None if policy.value_head is None else states.read(policy.value_head)
         assert entropy is not None
         # Wide from here on: [B, T] numbers are few, and a sum of thousands must not lose the small ones.
@@ -103,14 +84,14 @@ class Objective:
         old = logp.detach() if micro.old_logprobs is None else micro.old_logprobs.to(policy.wide)
         correction = self._correction(micro, old, logp)
         loss: Tensor = policy_loss(
-            self._loss,
+            self._loss.function,
             logp,
             old,
             micro.advantages,
             micro.mask,
             micro.weights,
             correction=correction,
-            **self._loss_args,
+            **self._loss.arguments,
         )
         measured = MicroStatistics(mask=micro.mask, logp=logp.detach(), old_logp=old, entropy=entropy.detach())
         measured.policy_loss, measured.correction = float(loss.detach()), correction
@@ -118,7 +99,7 @@ class Objective:
             if kl is None:
                 assert micro.ref_logprobs is not None
                 ref_logp = micro.ref_logprobs.to(policy.wide)
-                kl = kl_penalty(self._kl, logp, ref_logp, micro.mask, **self._kl_args)
+                kl = kl_penalty(self._kl.function, logp, ref_logp, micro.mask, **self._kl.arguments)
                 measured.ref_logp = ref_logp
             kl = kl.to(policy.wide)
             measured.kl = kl.detach()
@@ -161,10 +142,3 @@ class Objective:
             kept = kept if kept.dim() == 2 else kept[:, None].expand_as(old)
             factor = kept if factor is None else factor * kept
         return factor
-
-    def _arguments_of_loss(self) -> dict[str, Any]:
-        config = self.config
-        shared = {"epsilon": config.epsilon, "epsilon_high": config.epsilon_high}
-        own = registry.arguments("loss", config.loss_type)
-        given = {name: value for name, value in shared.items() if name in own and value is not None}
-        return registry.validate_arguments("loss", config.loss_type, {**given, **config.loss_args}, "trainer.loss_args")

@@ -18,7 +18,6 @@ from grpo_core.errors import DataError, UserError
 from grpo_core.evaluation.held_out import HeldOutTask, held_out_tasks
 from grpo_core.evaluation.plan import open_settings
 from grpo_core.evaluation.room import check_room
-from grpo_core.plugins import variants as registry
 from grpo_core.plugins.models import model_source
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.load import load_policy
@@ -38,6 +37,7 @@ from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Row
 from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.runs import ENDLESS
+from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.catalogue import owner_of
 from grpo_core.training.learning_rate import follows_time
 from grpo_core.training.random_state import seed_everything
@@ -51,6 +51,7 @@ class Setup:
 
     Attributes:
         config_yaml: The resolved configuration.
+        algorithm: The functions that the configuration names.
         policy: The model.
         mixture: Which prompt comes next.
         rows: Training rows by task label.
@@ -68,6 +69,7 @@ class Setup:
     """
 
     config_yaml: str
+    algorithm: Algorithm
     policy: Policy
     mixture: Mixture
     rows: Mapping[str, Sequence[Row]]
@@ -97,8 +99,7 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
         UserError: the first thing that is wrong, before anything slower is done.
     """
     trainer = config.trainer
-    for each in trainer.variants:
-        registry.validate_arguments(each.kind, each.name, each.arguments, each.section)
+    algorithm = Algorithm.of(trainer)
     check_shares(trainer, world)
     specs = parse_task_specs(config.task)
     bound = [bind(spec) for spec in specs]
@@ -139,6 +140,7 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
     choices += _schedule_choices(trainer, schedule_steps)
     return Setup(
         config_yaml=to_yaml(config, leave_out=open_settings(config, involved)),
+        algorithm=algorithm,
         policy=policy,
         mixture=mixture,
         rows=kept,

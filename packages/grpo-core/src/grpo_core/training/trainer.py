@@ -109,9 +109,9 @@ class Trainer:
             self.policy.model, self.policy.tokenizer, max_batch_tokens=config.engine.max_batch_tokens
         )
         self.updater = Updater(
-            self.policy, trainer, setup.schedule_steps, folder.path, world, max_turns=setup.max_turns
+            self.policy, setup.algorithm, setup.schedule_steps, folder.path, world, max_turns=setup.max_turns
         )
-        self.estimator = AdvantageEstimator(trainer, setup.mixture.tasks)
+        self.estimator = AdvantageEstimator(setup.algorithm, setup.mixture.tasks)
         self.collector = Collector(
             config,
             setup,

@@ -13,10 +13,10 @@ import torch
 
 from grpo_core.algorithms.aggregation import token_weights
 from grpo_core.algorithms.masking import masked_mean
-from grpo_core.config import TrainerConfig
 from grpo_core.errors import NonFiniteError
 from grpo_core.policy.parts import whole
 from grpo_core.policy.policy import Policy
+from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.coefficients import Coefficient
 from grpo_core.training.forward import Passes
@@ -38,7 +38,7 @@ class Updater:
 
     Args:
         policy: The model.
-        config: The algorithm.
+        algorithm: The functions and settings of an update.
         total_steps: Generated batches that the schedule is laid over; None lays it over the time limit.
         probe_dir: Folder that receives what the entropy probe saves.
         world: The processes that take each step together.
@@ -61,17 +61,20 @@ class Updater:
     def __init__(
         self,
         policy: Policy,
-        config: TrainerConfig,
+        algorithm: Algorithm,
         total_steps: int | None,
         probe_dir: Path | None = None,
         world: World | None = None,
         max_turns: int = 1,
     ) -> None:
+        config = algorithm.config
         self.policy, self.config, self.world = policy, config, world or World()
         self._max_turns = max_turns
-        self.passes = Passes(policy, config, self.world)
-        self.beta, self.entropy_coef = Coefficient.of_kl(config), Coefficient.of_entropy(config)
-        self._objective = Objective(policy, config, self.passes)
+        self.passes = Passes(policy, algorithm, self.world)
+        self.beta = Coefficient(config.beta, algorithm.kl_controller, warmup_steps=config.kl_warmup_steps)
+        self.entropy_coef = Coefficient(config.entropy_coef, algorithm.entropy_controller)
+        self._aggregation = algorithm.aggregation
+        self._objective = Objective(policy, algorithm, self.passes)
         groups: list[dict[str, Any]] = [{"params": policy.parameters(), "peak": config.learning_rate}]
         if policy.value_head is not None:
             peak = config.learning_rate if config.value_learning_rate is None else config.value_learning_rate
@@ -85,7 +88,7 @@ class Updater:
             weight_decay=config.weight_decay,
         )
         self.schedule = LearningRateSchedule.of(
-            config, None if total_steps is None else total_steps * self.updates_per_batch
+            algorithm, None if total_steps is None else total_steps * self.updates_per_batch
         )
         self._time_share = 0.0
         self.scaler = torch.amp.GradScaler(policy.device.type, enabled=policy.autocast is torch.float16)
@@ -194,7 +197,7 @@ class Updater:
         config = self.config
         weights = token_weights(
             part.mask,
-            self._objective.aggregation,
+            self._aggregation,
             max_completion_length=self._max_turns * config.max_completion_length,
             groups=part.groups,
             rollouts=part.rollouts,
