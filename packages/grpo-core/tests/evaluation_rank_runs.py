@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +11,14 @@ from typing import Any
 from grpo_core.config import EngineConfig, EvalConfig, RunConfig, ScoringConfig, TrainerConfig
 from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
+from grpo_core.evaluation.answers import in_process
 from grpo_core.evaluation.held_out import HeldOutEvaluator, held_out_tasks
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import ModelOptions
 from grpo_core.interop.trl import EvaluationCallback
 from grpo_core.plugins.tasks import load_task
 from grpo_core.policy.load import load_policy
+from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.training.world import World, joined
 
 
@@ -44,17 +45,10 @@ def evaluated(folder: Path, out: Path, world: World, *, shard: bool = False, sto
         asked.append(1)
         return stop and world.rank == 1 and len(asked) > 1
 
-    with ExitStack() as resources:
-        evaluator = HeldOutEvaluator(
-            config,
-            policy,
-            NativeEngine(policy.model, policy.tokenizer, max_batch_tokens=64),
-            tasks,
-            resources,
-            run=out / "runs" / "run_1",
-            ranks=world,
-            should_stop=should_stop,
-        )
+    engine = NativeEngine(policy.model, policy.tokenizer, max_batch_tokens=64)
+    model = in_process(policy, engine, tokens_at_once=64, prompts_at_once=None, warn=print, ranks=world)
+    with Scoring({label: held.task for label, held in tasks.items()}, config.scoring, policy) as scoring:
+        evaluator = HeldOutEvaluator(tasks, model, scoring, run=out / "runs" / "run_1", should_stop=should_stop)
         try:
             metrics = evaluator.run("base", 0)
         except StopRequested:

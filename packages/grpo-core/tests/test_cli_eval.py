@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +17,12 @@ from evaluation_runs import TASKS, fake_worker, make_run
 from local_endpoint import completion, serving
 
 import grpo_core.evaluation
+from grpo_core import evaluate
 from grpo_core.cli import evaluate as command
 from grpo_core.cli import main as entry
 from grpo_core.cli.settings import BAR_SWITCHES
 from grpo_core.errors import InfrastructureError
+from grpo_core.evaluation.evaluate import Candidate
 from grpo_core.evaluation.evaluate import evaluate_as as real_evaluate
 from grpo_core.plugins.tasks import load_task
 
@@ -34,13 +37,18 @@ class Fake:
     """Stands where `evaluate_as` is: remembers what it was asked."""
 
     def __init__(self) -> None:
+        self.call: dict[str, Any] = {}
         self.asked: dict[str, Any] = {}
         self.result: dict[str, Any] = dict(RESULT)
 
-    def __call__(self, task: str, model: str, given: Any, ours: Any, loading: Any, **options: Any) -> dict[str, Any]:
-        self.asked = {**options, "task": task, "model": model, "given": given, "ours": ours, "loading": loading}
+    def __call__(
+        self, task: str, candidate: Candidate, given: Any, defaults: Any, options: Any, **output: Any
+    ) -> dict[str, Any]:
+        named = {"task": task, "given": given, "defaults": defaults, "options": options}
+        self.call = {**named, "candidate": candidate, **output}
+        self.asked = {**named, **asdict(candidate), **output}
         print("a library prints")
-        options["callbacks"][0].on_progress("evaluating", 1, 2)
+        output["callbacks"][0].on_progress("evaluating", 1, 2)
         return {"tasks.letters": self.result}
 
 
@@ -59,7 +67,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def fake(home: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     made = Fake()
-    monkeypatch.setattr(grpo_core.evaluation, "evaluate", SimpleNamespace(evaluate_as=made), raising=False)
+    monkeypatch.setattr(
+        grpo_core.evaluation, "evaluate", SimpleNamespace(evaluate_as=made, Candidate=Candidate), raising=False
+    )
     return made
 
 
@@ -69,10 +79,10 @@ LETTERS = ("--task", "./tasks.py:letters")
 def test_what_nobody_says_is_left_to_the_task(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.main(["eval", *LETTERS]) == 0
     assert fake.asked["given"] == {}
-    ours = fake.asked["ours"]
-    assert (ours.size, ours.n, ours.temperature, ours.max_completion_length) == (512, 1, 0.0, 64)
+    defaults = fake.asked["defaults"]
+    assert (defaults.size, defaults.n, defaults.temperature, defaults.max_completion_length) == (512, 1, 0.0, 64)
     assert (fake.asked["task"], fake.asked["model"]) == ("./tasks.py:letters", "tiny")
-    assert (fake.asked["loading"].device, fake.asked["loading"].max_batch_tokens) == ("auto", 65536)
+    assert (fake.asked["options"].device, fake.asked["options"].max_batch_tokens) == ("auto", 65536)
     captured = capsys.readouterr()
     assert "a library prints" in captured.err
     header, row = captured.out.splitlines()
@@ -90,9 +100,9 @@ def test_everything_is_passed_on(fake: Fake) -> None:
     wanted = {"model": "./m", "adapter": "./a", "base": "owner/base", "output_dir": "out", "overwrite": True}
     assert {name: fake.asked[name] for name in wanted} == wanted
     assert fake.asked["given"] == {"size": 20, "split": "validation", "n": 4, "temperature": 0.5, "top_p": 0.9}
-    ours = fake.asked["ours"]
-    assert (ours.subset_frac, ours.batch_size, ours.seed, ours.surprisal) == (0.5, 3, 2, False)
-    assert ours.max_completion_length == 32, "the trainer's, below what a task wishes"
+    defaults = fake.asked["defaults"]
+    assert (defaults.subset_frac, defaults.batch_size, defaults.seed, defaults.surprisal) == (0.5, 3, 2, False)
+    assert defaults.max_completion_length == 32, "the trainer's, below what a task wishes"
 
 
 def _with_a_model(arguments: list[str]) -> int:
@@ -109,7 +119,7 @@ def test_the_length_of_an_evaluation_stands_above_a_tasks_wish(fake: Fake) -> No
 def test_the_fake_has_the_signature_of_the_real_one(fake: Fake) -> None:
     # A fake proves nothing about a function that has changed since.
     assert entry.main(["eval", *LETTERS]) == 0
-    inspect.signature(real_evaluate).bind(**fake.asked)
+    inspect.signature(real_evaluate).bind(**fake.call)
 
 
 def test_json_is_alone_on_stdout(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
@@ -296,9 +306,9 @@ def test_transformers_own_server_gives_the_same_numbers(home: Path) -> None:
     try:
         _wait_for(port, server, home / "serve.log")
         settings: dict[str, Any] = {"size": 24, "max_completion_length": 16}
-        (own,) = real_evaluate("math.arithmetic", "tiny", **settings).values()
+        (own,) = evaluate("math.arithmetic", "tiny", **settings).values()
         url = f"http://localhost:{port}/v1"
-        (served,) = real_evaluate("math.arithmetic", str(model), endpoint=url, concurrency=2, **settings).values()
+        (served,) = evaluate("math.arithmetic", str(model), endpoint=url, concurrency=2, **settings).values()
     finally:
         server.terminate()
         server.wait(timeout=30)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,16 @@ from local_endpoint import Reply, completion, serving
 from grpo_core import evaluate
 from grpo_core.callbacks import Callback
 from grpo_core.engines import openai
-from grpo_core.engines.base import Sampling, StopRequested
+from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
 from grpo_core.errors import InfrastructureError, UserError
-from grpo_core.evaluation.evaluate import evaluate_rows, held_out
+from grpo_core.evaluation.answers import EvaluatedModel, evaluate_rows
+from grpo_core.evaluation.hooks import EvaluationHooks
+from grpo_core.evaluation.rows import held_out
 from grpo_core.evaluation.sampling import EngineSampler
+from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.policy.fresh import fresh_model
+from grpo_core.rollouts.task_scoring import TaskScoring
 from grpo_core.scoring import Scorer
 
 KEY = "sk-very-secret"
@@ -112,17 +117,14 @@ def test_samples_are_named_by_row_and_number_alone(folder: Path, spec: str) -> N
     # The first two of four completions are those that n = 2 gives, whoever else is in the batch.
     bound = held_out(evaluate_bound(spec), size=3, split="test")
     model, tokenizer = fresh_model("tiny", seed=0)
-    sampler = EngineSampler(NativeEngine(model.eval(), tokenizer), tokenizer)
-    sampling = Sampling(temperature=1.0, max_completion_length=4)
+    evaluated = EvaluatedModel(EngineSampler(NativeEngine(model.eval(), tokenizer), tokenizer))
+    settings = EvaluationSettings(n=2, temperature=1.0, max_completion_length=4)
     with Scorer(bound, workers=1) as scorer:
-        two, four = (
-            evaluate_rows(bound, bound.rows(), sampler=sampler, scorer=scorer, sampling=sampling, seed=0, n=n)
-            for n in (2, 4)
-        )
+        scoring = TaskScoring(scorer)
+        two, four = (evaluate_rows(bound, bound.rows(), replace(settings, n=n), evaluated, scoring) for n in (2, 4))
+        hooks = EvaluationHooks(should_stop=lambda: True)
         with pytest.raises(StopRequested):
-            evaluate_rows(
-                bound, bound.rows(), sampler=sampler, scorer=scorer, sampling=sampling, seed=0, should_stop=lambda: True
-            )
+            evaluate_rows(bound, bound.rows(), settings, evaluated, scoring, hooks)
     assert [two.texts[2 * row : 2 * row + 2] for row in range(3)] == [
         four.texts[4 * row : 4 * row + 2] for row in range(3)
     ]

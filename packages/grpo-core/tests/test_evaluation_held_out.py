@@ -16,11 +16,13 @@ from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
 from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
 from grpo_core.errors import UserError
+from grpo_core.evaluation.answers import in_process
 from grpo_core.evaluation.held_out import HeldOutEvaluator, held_out_tasks
 from grpo_core.plugins.models import ModelSource
 from grpo_core.plugins.tasks import load_task
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.policy.policy import Policy
+from grpo_core.rollouts.task_scoring import Scoring
 
 
 class Watch(Callback):
@@ -58,14 +60,17 @@ class Lab:
         self.watch, self._resources = Watch(), resources
 
     def evaluator(self, **options: Any) -> HeldOutEvaluator:
-        return HeldOutEvaluator(
-            self.config,
+        callbacks = Callbacks([self.watch])
+        model = in_process(
             self.policy,
             NativeEngine(self.policy.model, self.policy.tokenizer),
-            self.tasks,
-            self._resources,
-            **{"callbacks": Callbacks([self.watch]), **options},
+            tokens_at_once=self.config.engine.max_batch_tokens,
+            prompts_at_once=self.config.eval.batch_size,
+            warn=callbacks.on_warning,
         )
+        tasks = {label: held.task for label, held in self.tasks.items()}
+        scoring = self._resources.enter_context(Scoring(tasks, self.config.scoring, self.policy))
+        return HeldOutEvaluator(self.tasks, model, scoring, **{"callbacks": callbacks, **options})
 
     def change(self) -> None:
         with torch.no_grad():

@@ -15,7 +15,7 @@ from grpo_core import UserError, train
 from grpo_core.callbacks import Callback, Choice, RunInfo
 from grpo_core.cli.main import main
 from grpo_core.config import EvalConfig, RunConfig, ScoringConfig, TrainerConfig, resolve
-from grpo_core.evaluation.evaluate import evaluate, evaluate_as
+from grpo_core.evaluation.evaluate import Candidate, evaluate, evaluate_as
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import ModelOptions
 from grpo_core.interop.trl import EvaluationCallback
@@ -277,7 +277,7 @@ def test_an_evaluation_that_writes_nothing_gives_a_report_no_folder(folder: Path
     ears = Ears()
     found = evaluate_as(
         f"{folder / 'tasks.py'}:code",
-        str(folder / "model"),
+        Candidate(model=str(folder / "model")),
         {"size": 2},
         EvaluationSettings(surprisal=False),
         ModelOptions(scoring=ScoringConfig(workers=1)),

@@ -109,7 +109,13 @@ def run_evaluation(
 
         return evaluation.evaluate_as(
             config.task,
-            config.model,
+            evaluation.Candidate(
+                model=config.model,
+                adapter=config.adapter,
+                base=given["base"],
+                endpoint=given["endpoint"],
+                concurrency=given["concurrency"] or 8,
+            ),
             said,
             EvaluationSettings(
                 max_completion_length=config.trainer.max_completion_length,
@@ -124,10 +130,6 @@ def run_evaluation(
                 max_batch_tokens=config.engine.max_batch_tokens,
                 scoring=config.scoring,
             ),
-            adapter=config.adapter,
-            base=given["base"],
-            endpoint=given["endpoint"],
-            concurrency=given["concurrency"] or 8,
             output_dir=given["eval_dir"],
             overwrite=given["overwrite"],
             callbacks=callbacks,

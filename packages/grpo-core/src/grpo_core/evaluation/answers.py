@@ -1,20 +1,26 @@
-"""A task's rows answered `n` times each and scored: what every evaluation does, whoever answers."""
+"""A task's rows, answered and scored: what every evaluation does, with a model of this process or an endpoint."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 
-from grpo_core.engines.base import SampleKey, Sampling, StopRequested
+from grpo_core.engines.base import Engine, SampleKey, Sampling, StopRequested
+from grpo_core.engines.compatibility import max_context
 from grpo_core.errors import InfrastructureError
 from grpo_core.evaluation.conversations import converse
+from grpo_core.evaluation.hooks import EvaluationHooks
+from grpo_core.evaluation.ranks import Alone, Ranks, evaluate_together
 from grpo_core.evaluation.results import Evaluation
-from grpo_core.evaluation.sampling import Question, Sampled, Sampler
+from grpo_core.evaluation.sampling import EngineSampler, Question, Sampled, Sampler
+from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.surprisal import ROWS_AT_ONCE, Certainty, certainty
 from grpo_core.policy.memory import peak_memory_mib
 from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.opponents import OpponentSampler, play_opponents
+from grpo_core.rollouts.task_scoring import TaskScoring
 from grpo_core.scoring import Scorer, reason_head
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Row
@@ -24,113 +30,172 @@ EVALUATION_STEP = 0
 """The step in sampling keys of an evaluation: training steps count from 1, so no random number is used twice."""
 
 
+@dataclass(frozen=True, slots=True)
+class EvaluatedModel:
+    """The model that is evaluated.
+
+    Attributes:
+        sampler: Generates the completions.
+        policy: The sampler's model, where it runs in this process.
+        ranks: The processes that share the rows.
+    """
+
+    sampler: Sampler
+    policy: Policy | None = None
+    ranks: Ranks = field(default_factory=Alone)
+
+
+def in_process(
+    policy: Policy,
+    engine: Engine,
+    *,
+    tokens_at_once: int,
+    prompts_at_once: int | None,
+    warn: Callable[[str], None],
+    ranks: Ranks | None = None,
+) -> EvaluatedModel:
+    """A model of this process.
+
+    Args:
+        policy: The model.
+        engine: Samples from it.
+        tokens_at_once: Tokens, prompts and longest completions together, that are sampled at once.
+        prompts_at_once: Different prompts that are; None is as many as tokens allow.
+        warn: Receives a warning when memory ran out.
+        ranks: The processes that share the rows; by default this one alone.
+    """
+    sampler = EngineSampler(
+        engine,
+        policy.tokenizer,
+        tokens_at_once=tokens_at_once,
+        prompts_at_once=prompts_at_once,
+        max_context=max_context(policy.model),
+        warn=warn,
+    )
+    return EvaluatedModel(sampler, policy, ranks or Alone())
+
+
 def evaluate_rows(
     task: BoundTask,
     rows: Sequence[Row],
-    *,
-    sampler: Sampler,
-    scorer: Scorer,
-    sampling: Sampling,
-    seed: int,
-    n: int = 1,
-    opponent: OpponentSampler | None = None,
-    measured: Policy | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    should_stop: Callable[[], bool] = lambda: False,
-    warn: Callable[[str], None] = lambda message: None,
+    settings: EvaluationSettings,
+    model: EvaluatedModel,
+    scoring: TaskScoring,
+    hooks: EvaluationHooks | None = None,
 ) -> Evaluation:
-    """Answer every row `n` times and score the answers, which overlaps with the sampling.
+    """Answer every row as often as the settings say, and score the completions while others are sampled.
 
     Args:
         task: The task.
         rows: Its held-out rows.
-        sampler: Who answers.
-        scorer: Of the task.
-        sampling: Greedy at temperature 0.
-        seed: Of the random numbers above temperature 0.
-        n: Completions a row.
-        opponent: For a task that has one.
-        measured: The policy that answers, to measure its surprisal and entropy too; None leaves them out.
-        progress: Told (completions done, completions) after each.
-        should_stop: Asked after every completion.
-        warn: Told once when memory ran out.
+        settings: Completions per row, and how they are sampled.
+        model: The model that answers, each of its ranks a share of the rows.
+        scoring: The task's scorer and opponent.
+        hooks: Called while the evaluation runs.
 
     Raises:
-        StopRequested: `should_stop` said so.
-        InfrastructureError: whoever answers failed every time; says why.
+        StopRequested: a rank was asked to stop.
+        InfrastructureError: every completion failed; says why.
     """
+    hooks, policy = hooks or EvaluationHooks(), model.policy
+    if policy is None:
+        return _evaluate(task, rows, settings, model, scoring, hooks)
+
+    def evaluate(share: Sequence[Row]) -> Evaluation:
+        with policy.precision():
+            return _evaluate(task, share, settings, model, scoring, hooks)
+
+    return evaluate_together(rows, evaluate, model.ranks, policy.in_step)
+
+
+def _evaluate(
+    task: BoundTask,
+    rows: Sequence[Row],
+    settings: EvaluationSettings,
+    model: EvaluatedModel,
+    scoring: TaskScoring,
+    hooks: EvaluationHooks,
+) -> Evaluation:
     started = time.perf_counter()
-    prompts = [task.prompt(row) for row in rows]
-    questions = [
-        Question(
-            prompts[index],
-            SampleKey(seed, EVALUATION_STEP, f"{task.name}/{row.id}", sample),
-            task.task.stop,
-            task.task.max_completion_length,
-        )
-        for index, row in enumerate(rows)
-        for sample in range(n)
-    ]
-    asked = [row for row in rows for _ in range(n)]
-    answers: dict[int, Sampled] = {}
-    futures: dict[int, Future[Score]] = {}
+    questions = _questions(task, rows, settings)
+    repeated = [row for row in rows for _ in range(settings.n)]  # the row of each question
     if task.has_turns:
-        several, futures = converse(
-            task,
-            asked,
-            questions,
-            sampler=sampler,
-            scorer=scorer,
-            sampling=sampling,
-            opponent=opponent,
-            progress=progress,
-            should_stop=should_stop,
-        )
-        answers = dict(enumerate(several))
+        answers, futures = converse(task, repeated, questions, model.sampler, settings.sampling, scoring, hooks)
     else:
-        for index, answer in sampler.sample(questions, sampling):
-            if should_stop():
-                raise StopRequested
-            answers[index] = answer
-            if opponent is None and not answer.error:
-                futures[index] = scorer.submit(answer.text, asked[index])
-            progress(len(answers), len(questions))
-    ordered = [answers[index] for index in range(len(questions))]
-    if ordered and all(answer.error and not answer.is_too_long for answer in ordered):
-        raise InfrastructureError(f"task {task.name}: none of {len(ordered)} completions came: {ordered[0].error}")
-    if opponent is not None and not task.has_turns:
-        futures = _play(scorer, ordered, asked, opponent, questions)
+        answers, futures = _answer(repeated, questions, model.sampler, settings.sampling, scoring, hooks)
+    if answers and all(answer.error and not answer.is_too_long for answer in answers):
+        raise InfrastructureError(f"task {task.name}: none of {len(answers)} completions came: {answers[0].error}")
+    if scoring.opponent is not None and not task.has_turns:
+        futures = _play(scoring.scorer, answers, repeated, scoring.opponent, questions)
     scores = [
         Score(None, why=f"no completion: {answer.error}", fault="infrastructure")
         if answer.error
         else futures[index].result()
-        for index, answer in enumerate(ordered)
+        for index, answer in enumerate(answers)
     ]
+    measured = model.policy if settings.surprisal else None
     return Evaluation(
         rows=rows,
-        texts=[answer.text for answer in ordered],
-        lengths=[answer.length for answer in ordered],
-        truncated=[answer.is_truncated for answer in ordered],
+        texts=[answer.text for answer in answers],
+        lengths=[answer.length for answer in answers],
+        truncated=[answer.is_truncated for answer in answers],
         scores=scores,
-        temperature=sampling.temperature,
+        temperature=settings.temperature,
         split=task.config.split,
-        n=n,
-        top_p=sampling.top_p,
-        certainty=() if measured is None else _certainty(measured, ordered, warn),
+        n=settings.n,
+        top_p=settings.top_p,
+        certainty=() if measured is None else _certainty(measured, answers, hooks.warn),
         seconds=time.perf_counter() - started,
         peak_memory_mib=peak_memory_mib(None if measured is None else measured.device),
     )
 
 
-def unscored(evaluation: Evaluation) -> dict[str, int]:
-    """Why completions abstained, each kind of reason once, and how many did."""
+def _questions(task: BoundTask, rows: Sequence[Row], settings: EvaluationSettings) -> list[Question]:
+    """`n` questions for each row, those of a row side by side and with one prompt object."""
+    prompts = [task.prompt(row) for row in rows]
+    return [
+        Question(
+            prompts[index],
+            SampleKey(settings.seed, EVALUATION_STEP, f"{task.name}/{row.id}", sample),
+            task.task.stop,
+            task.task.max_completion_length,
+        )
+        for index, row in enumerate(rows)
+        for sample in range(settings.n)
+    ]
+
+
+def _answer(
+    rows: Sequence[Row],
+    questions: Sequence[Question],
+    sampler: Sampler,
+    sampling: Sampling,
+    scoring: TaskScoring,
+    hooks: EvaluationHooks,
+) -> tuple[list[Sampled], dict[int, Future[Score]]]:
+    """Answer questions of one turn; without an opponent, each answer is scored as soon as it is there."""
+    answers: dict[int, Sampled] = {}
+    futures: dict[int, Future[Score]] = {}
+    for index, answer in sampler.sample(questions, sampling):
+        if hooks.should_stop():
+            raise StopRequested
+        answers[index] = answer
+        if scoring.opponent is None and not answer.error:
+            futures[index] = scoring.scorer.submit(answer.text, rows[index])
+        hooks.progress(len(answers), len(questions))
+    return [answers[index] for index in range(len(questions))], futures
+
+
+def unscored_warnings(label: str, evaluation: Evaluation) -> list[str]:
+    """A warning for each kind of reason for which completions abstained."""
     counts: dict[str, int] = {}
     first: dict[str, str] = {}
     for score in evaluation.scores:
         if score.abstained:
             why = first.setdefault(reason_head(score.why), f"({score.fault}) {score.why}")
             counts[why] = counts.get(why, 0) + 1
-    return counts
+    total = len(evaluation.scores)
+    return [f"{label}: {count} of {total} completions were not scored: {why}" for why, count in counts.items()]
 
 
 def _certainty(policy: Policy, answers: Sequence[Sampled], warn: Callable[[str], None]) -> tuple[Certainty | None, ...]:

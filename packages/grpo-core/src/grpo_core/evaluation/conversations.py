@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
 from grpo_core.engines.base import Sampling, StopRequested
+from grpo_core.evaluation.hooks import EvaluationHooks
 from grpo_core.evaluation.sampling import Question, Sampled, Sampler
 from grpo_core.rollouts.episodes import Play, Reply, play
-from grpo_core.rollouts.opponents import OpponentSampler
-from grpo_core.scoring import Scorer
+from grpo_core.rollouts.task_scoring import TaskScoring
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.game import PERFECT, RANDOM, SELF, GameConfig
 from grpo_core.task.row import Row
@@ -36,13 +36,10 @@ def converse(
     task: BoundTask,
     rows: Sequence[Row],
     questions: Sequence[Question],
-    *,
     sampler: Sampler,
-    scorer: Scorer,
     sampling: Sampling,
-    opponent: OpponentSampler | None,
-    progress: Callable[[int, int], None],
-    should_stop: Callable[[], bool],
+    scoring: TaskScoring,
+    hooks: EvaluationHooks,
 ) -> tuple[list[Sampled], dict[int, Future[Score]]]:
     """Play every rollout to its end.
 
@@ -50,26 +47,24 @@ def converse(
         task: With several turns; of a game, against an opponent.
         rows: The row of each rollout.
         questions: The first turn of each.
-        sampler: Who answers.
-        scorer: Of the task.
-        sampling: How.
-        opponent: Who plays against the policy, if a model does.
-        progress: Told (rollouts over, rollouts) after each round.
-        should_stop: Asked after every completion.
+        sampler: Generates the completions.
+        sampling: How they are sampled.
+        scoring: The task's scorer, and the model that plays against the policy, if one does.
+        hooks: Called while the rollouts are played; progress after each round.
 
     Returns:
         (each rollout as one completion: what people read of it and the tokens of all its turns, its score by index).
 
     Raises:
-        StopRequested: `should_stop` said so.
+        StopRequested: `hooks.should_stop` is true.
     """
     plays = [
-        Play[Sampled](task, scorer, row, question.key, question.prompt, opponent)
+        Play[Sampled](task, scoring.scorer, row, question.key, question.prompt, scoring.opponent)
         for row, question in zip(rows, questions, strict=True)
     ]
 
     def answer(asked: Sequence[Play[Sampled]]) -> Iterator[tuple[int, Reply[Sampled]]]:
-        progress(len(plays) - len(asked), len(plays))
+        hooks.progress(len(plays) - len(asked), len(plays))
         turns = [
             Question(each.prompt, each.turn_key, task.task.stop, task.task.max_completion_length) for each in asked
         ]
@@ -77,7 +72,7 @@ def converse(
         for index in set(range(len(turns))) - set(fitting):
             yield index, Reply("", None, is_full=True)
         for at, sampled in sampler.sample([turns[index] for index in fitting], sampling):
-            if should_stop():
+            if hooks.should_stop():
                 raise StopRequested
             index = fitting[at]
             is_full = sampled.is_too_long and bool(asked[index].turns)
@@ -85,7 +80,7 @@ def converse(
             yield index, Reply(sampled.text, made, error=sampled.error, is_full=is_full)
 
     play(plays, answer)
-    progress(len(plays), len(plays))
+    hooks.progress(len(plays), len(plays))
     futures = {index: next(iter(each.scores().values())) for index, each in enumerate(plays)}
     return [_as_one(each) for each in plays], futures
 

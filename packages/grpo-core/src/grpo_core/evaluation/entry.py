@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,21 @@ from the ends of a sorted list, enough for their second digit."""
 
 PHASES: Mapping[EvalPhase, Phase] = {"base": "initial", "interval": "interval", "final": "final"}
 """What a task is told of when it was evaluated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When an evaluation is made.
+
+    Attributes:
+        phase: Before, during or after the training.
+        step: Training steps done.
+        folder: Folder of the run, or of the results.
+    """
+
+    phase: EvalPhase
+    step: int = 0
+    folder: Path | None = None
 
 
 def entry_of(
@@ -50,10 +66,8 @@ def add_report(
     evaluation: Evaluation,
     task: BoundTask,
     label: str,
+    moment: Moment,
     *,
-    phase: EvalPhase,
-    step: int = 0,
-    folder: Path | None = None,
     names: MetricNames | None = None,
     warn: Callable[[str], None] = lambda message: None,
 ) -> None:
@@ -64,9 +78,7 @@ def add_report(
         evaluation: Of the task.
         task: On the rows that were evaluated.
         label: What logs call it.
-        phase: When it was.
-        step: Training steps done.
-        folder: Of the run, or of the results.
+        moment: When it is made.
         names: Who logs what.
         warn: Told what is wrong with what it reports.
     """
@@ -75,12 +87,12 @@ def add_report(
     report = EvaluationReport(
         task=label,
         config=task.config,
-        phase=PHASES[phase],
-        step=step,
+        phase=PHASES[moment.phase],
+        step=moment.step,
         results=dict(entry),
         records=records_of(evaluation, task),
         seconds=evaluation.seconds,
-        folder=folder,
+        folder=moment.folder,
     )
     numbers = (names or MetricNames()).claimed(reported_numbers(task, report), f"{task.name}'s report")
     _tell(numbers, warn)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,14 @@ from grpo_core.config.resolution import task_for_model
 from grpo_core.engines.native import MAX_BATCH_TOKENS
 from grpo_core.engines.openai import OpenAIEngine
 from grpo_core.errors import UserError
-from grpo_core.evaluation.answers import evaluate_rows
-from grpo_core.evaluation.entry import add_report, entry_of
+from grpo_core.evaluation.answers import EvaluatedModel, evaluate_rows
+from grpo_core.evaluation.entry import Moment, add_report, entry_of
 from grpo_core.evaluation.output import BASE, EvaluationFolder, Meta, write_results
 from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.rows import held_out
 from grpo_core.evaluation.sampling import EndpointSampler
 from grpo_core.evaluation.settings import OPEN, EvaluationSettings, Open
-from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, evaluate_model, evaluate_with, prepare_tasks
+from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, evaluate_model, evaluate_tasks, prepare_tasks
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.plugins.models import model_source
 from grpo_core.task.bound import BoundTask
@@ -90,114 +90,147 @@ def evaluate(
     Returns:
         Task name -> the numbers of `summary.json`; with a base, the base's own under `base`.
     """
-    said = {
+    settings = {
         "size": size, "split": split, "n": n, "temperature": temperature, "top_p": top_p,
         "max_completion_length": max_completion_length,
     }  # fmt: skip
     return evaluate_as(
         task,
-        model,
-        {name: value for name, value in said.items() if value is not OPEN},
+        Candidate(model=model, adapter=adapter, base=base, endpoint=endpoint, concurrency=concurrency),
+        {name: value for name, value in settings.items() if value is not OPEN},
         EvaluationSettings(subset_frac=subset_frac, seed=seed, batch_size=batch_size, surprisal=surprisal),
-        ModelOptions(device=device, precision=precision, max_batch_tokens=max_batch_tokens, scoring=scoring),
-        adapter=adapter,
-        base=base,
-        endpoint=endpoint,
-        concurrency=concurrency,
+        ModelOptions(
+            device=device,
+            precision=precision,
+            max_batch_tokens=max_batch_tokens,
+            scoring=scoring or ScoringConfig(),
+        ),
         output_dir=output_dir,
         overwrite=overwrite,
         callbacks=callbacks,
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """The model that is evaluated, by name.
+
+    Attributes:
+        model: Embedded name, local folder, GGUF file or hub id; with an endpoint, its name there.
+        adapter: A PEFT adapter to put on it.
+        base: Another model, evaluated on the same rows as the control.
+        endpoint: An OpenAI-compatible endpoint that answers in place of a model of this process.
+        concurrency: Requests to the endpoint in flight.
+    """
+
+    model: str
+    adapter: str | None = None
+    base: str | None = None
+    endpoint: str | None = None
+    concurrency: int = 8
+
+    def check(self) -> None:
+        """Check the names, before anything is loaded.
+
+        Raises:
+            UserError: no such model, or one that is beside an endpoint.
+        """
+        if self.endpoint is not None:
+            if self.base is not None or self.adapter is not None:
+                raise UserError(
+                    "--endpoint takes neither --base nor --adapter: serve the other model and evaluate it, too."
+                )
+            return
+        model_source(self.model)
+        if self.base is not None:
+            model_source(self.base)
+
+
 def evaluate_as(
     task: str,
-    model: str,
+    candidate: Candidate,
     given: Mapping[str, Any],
-    ours: EvaluationSettings,
-    loading: ModelOptions,
+    defaults: EvaluationSettings,
+    options: ModelOptions,
     *,
-    adapter: str | None = None,
-    base: str | None = None,
-    endpoint: str | None = None,
-    concurrency: int = 8,
     output_dir: Path | str | None = None,
     overwrite: bool = False,
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, dict[str, Any]]:
-    """Like `evaluate`, with what the user said apart from what holds where neither the user nor a task says.
+    """Like `evaluate`, with the settings that the user gives apart from the defaults.
 
     Args:
-        task: As there, like everything that is not said here.
-        model: Likewise.
-        given: What the user says, by the names of `EvaluationSettings`.
-        ours: What holds otherwise.
-        loading: How model and scorers are set up.
-        adapter: As there.
-        base: As there.
-        endpoint: As there.
-        concurrency: As there.
-        output_dir: As there.
-        overwrite: As there.
-        callbacks: As there.
+        task: A task spec.
+        candidate: The model, and what it is compared with.
+        given: Settings that the user gives, by the names of `EvaluationSettings`.
+        defaults: Settings where neither the user nor the task gives one.
+        options: How model and scorers are set up.
+        output_dir: Receives `MODEL_TASK/`; None writes nothing.
+        overwrite: Replace the results of an earlier evaluation.
+        callbacks: Notified of choices, progress and results.
     """
     refuse_in_worker("evaluate()")
     everybody = Callbacks(callbacks)
-    if endpoint is not None and (base is not None or adapter is not None):
-        raise UserError("--endpoint takes neither --base nor --adapter: serve the other model and evaluate it, too.")
-    for name in () if endpoint is not None else (model, *([base] if base is not None else [])):
-        model_source(name)  # names are checked before anything is loaded
+    candidate.check()
     why = ""
-    if endpoint is None:
-        task, why = task_for_model(task, model)
-    tasks, choices = prepare_tasks(task, given, ours)
+    if candidate.endpoint is None:
+        task, why = task_for_model(task, candidate.model)
+    tasks, choices = prepare_tasks(task, given, defaults)
     everybody.on_choices([*([Choice("task", task, why)] if why else []), *choices])
-    folders = {} if output_dir is None else _new_folders(Path(output_dir), model, tasks, overwrite=overwrite)
-    controls: dict[str, Evaluation] = {}
-    if endpoint is not None:
-        sampler = EndpointSampler(OpenAIEngine(endpoint, model, concurrency=concurrency))
-        found = evaluate_with(sampler, tasks, loading, everybody)
-    else:
-        if base is not None:
-            controls = evaluate_model(base, None, tasks, loading, everybody)
-        found = evaluate_model(model, adapter, tasks, loading, everybody)
+    folders = {} if output_dir is None else _new_folders(Path(output_dir), candidate.model, tasks, overwrite=overwrite)
+    evaluations, controls = _evaluated(candidate, tasks, options, everybody)
     results = {}
-    for label, evaluation in found.items():
-        named = {ALONE: (model, adapter, evaluation), BASE: (base, None, controls.get(label))}
-        results[label] = _concluded(label, tasks[label], named, folders.get(label), everybody)
-        everybody.on_evaluation(label, "base", results[label])
+    for label, evaluation in evaluations.items():
+        control = controls.get(label)
+        result = results[label] = _concluded(
+            label, tasks[label], candidate, evaluation, control, folders.get(label), everybody
+        )
+        everybody.on_evaluation(label, "base", result)
     return results
+
+
+def _evaluated(
+    candidate: Candidate, tasks: Mapping[str, EvaluationTask], options: ModelOptions, callbacks: Callbacks
+) -> tuple[dict[str, Evaluation], dict[str, Evaluation]]:
+    """Evaluations of the candidate and of its control, by label."""
+    if candidate.endpoint is not None:
+        engine = OpenAIEngine(candidate.endpoint, candidate.model, concurrency=candidate.concurrency)
+        return evaluate_tasks(tasks, EvaluatedModel(EndpointSampler(engine)), options.scoring, callbacks), {}
+    controls = {}
+    if candidate.base is not None:
+        controls = evaluate_model(candidate.base, None, tasks, options, callbacks)
+    return evaluate_model(candidate.model, candidate.adapter, tasks, options, callbacks), controls
 
 
 def _concluded(
     label: str,
-    asked: EvaluationTask,
-    evaluations: Mapping[str, tuple[str | None, str | None, Evaluation | None]],
+    prepared: EvaluationTask,
+    candidate: Candidate,
+    evaluation: Evaluation,
+    control: Evaluation | None,
     folder: EvaluationFolder | None,
     callbacks: Callbacks,
 ) -> dict[str, Any]:
     """The result of one task with its control's, written where there is a folder."""
-    (_, _, evaluation), (_, _, control) = evaluations[ALONE], evaluations[BASE]
-    assert evaluation is not None, "the model itself was evaluated"
-    warn, seed = callbacks.warn_once, asked.settings.seed
-    entry = entry_of(evaluation, asked.task, seed=seed, warn=warn)
+    task, settings, warn = prepared.task, prepared.settings, callbacks.warn_once
+    entry = entry_of(evaluation, task, seed=settings.seed, warn=warn)
     if folder is not None:
         folder.path.mkdir(parents=True, exist_ok=True)
-    where = None if folder is None else folder.path
-    add_report(entry, evaluation, asked.task, label, phase="final", folder=where, warn=warn)
-    entries = {ALONE: entry}
-    result = described(entry, evaluation, asked.task)
+    moment = Moment("final", folder=None if folder is None else folder.path)
+    add_report(entry, evaluation, task, label, moment, warn=warn)
+    result = described(entry, evaluation, task)
+    written = [(ALONE, candidate.model, candidate.adapter, evaluation, entry)]
     if control is not None:
-        entries[BASE] = entry_of(control, asked.task, seed=seed)
-        result |= evaluation.paired_delta(control, seed=seed)
-        result["base"] = described(entries[BASE], control, asked.task)
+        assert candidate.base is not None, "the control is the base"
+        base = entry_of(control, task, seed=settings.seed)
+        result |= evaluation.paired_delta(control, seed=settings.seed)
+        result["base"] = described(base, control, task)
+        written.append((BASE, candidate.base, None, control, base))
     if folder is not None:
-        for step, own in entries.items():
-            model, adapter, made = evaluations[step]
-            assert model is not None and made is not None, "what has an entry was evaluated"
-            meta = meta_of(made, asked.task, asked.settings, own, run="", step=step, model=model, adapter=adapter)
-            write_results(folder.results(step, asked.settings), made, meta)
-        _summarise(folder, asked, evaluations[ALONE][0])
+        for step, model, adapter, made, own in written:
+            meta = meta_of(made, task, settings, own, run="", step=step, model=model, adapter=adapter)
+            write_results(folder.results(step, settings), made, meta)
+        _summarise(folder, prepared, candidate.model)
     return result
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,27 +11,19 @@ from typing import Any
 from grpo_core.callbacks import Callbacks, Choice, EvalPhase
 from grpo_core.checkpoints import evaluation_dir
 from grpo_core.config import RunConfig
-from grpo_core.engines.base import Engine
-from grpo_core.engines.compatibility import max_context
 from grpo_core.errors import UserError
-from grpo_core.evaluation.answers import evaluate_rows, unscored
+from grpo_core.evaluation.answers import EvaluatedModel, evaluate_rows, unscored_warnings
 from grpo_core.evaluation.conversations import matchups
-from grpo_core.evaluation.entry import add_report, entry_of
+from grpo_core.evaluation.entry import Moment, add_report, entry_of
 from grpo_core.evaluation.evaluate import meta_of
+from grpo_core.evaluation.hooks import EvaluationHooks
 from grpo_core.evaluation.output import BASE, META, EvaluationFolder, read_meta, write_results
 from grpo_core.evaluation.overlap import Overlap, TrainedProblems, overlap_choices
 from grpo_core.evaluation.plan import EvaluationPlan, plan_of
-from grpo_core.evaluation.ranks import Alone, Ranks, evaluate_together
 from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.rows import held_out, subset
-from grpo_core.evaluation.sampling import EngineSampler
-from grpo_core.evaluation.setup import ModelOptions
 from grpo_core.plugins.tasks import bind
-from grpo_core.policy.policy import Policy
-from grpo_core.rollouts.episodes import needs_opponent
-from grpo_core.rollouts.model_opponents import opponent_sampler
-from grpo_core.rollouts.opponents import OpponentSampler
-from grpo_core.scoring import Scorer
+from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.scoring.metrics import MetricNames
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Row
@@ -112,30 +103,19 @@ def _others(evaluated: str | None, trained: Mapping[str, BoundTask]) -> dict[str
     return others
 
 
-def _there(scorers: Mapping[str, Scorer] | None, label: str, task: BoundTask) -> Scorer | None:
-    """The training's own scorer of a task; a game's workers also play its opponent, who may be another."""
-    found = (scorers or {}).get(label)
-    return found if found is not None and (task.task.game is None or found.task.config == task.config) else None
-
-
 class HeldOutEvaluator:
     """Evaluates a policy while it is trained, always on the same rows, and compares with its start.
 
-    Every rank makes one and calls it at the same moments: each answers its share of the rows, and all know the results.
+    Every rank makes one and calls it at the same moments: each answers its share of the rows, and all get the results.
 
     Args:
-        config: Of the run.
-        policy: In training.
-        engine: Samples from it; synced by whoever trains.
-        tasks: Of `held_out_tasks`.
-        resources: Receives the scorers and opponents that are made here.
-        scorers: Those that are there already, by label.
-        opponents: Likewise.
+        tasks: The tasks that are evaluated, by label; see `held_out_tasks`.
+        model: The policy in training; its engine is synced by the caller.
+        scoring: Scorers and opponents of the tasks.
         run: Folder of the run; None writes no files.
-        ranks: Who evaluates together.
         callbacks: Notified of progress, results and warnings.
-        names: Who logs what.
-        should_stop: Asked after every completion.
+        names: Owners of the metrics' names.
+        should_stop: Whether to stop; called after every completion.
 
     Attributes:
         results: Label -> phase -> entry of `summary.json`; of the interval evaluations the newest.
@@ -143,49 +123,24 @@ class HeldOutEvaluator:
 
     def __init__(
         self,
-        config: RunConfig,
-        policy: Policy,
-        engine: Engine,
         tasks: Mapping[str, HeldOutTask],
-        resources: ExitStack,
+        model: EvaluatedModel,
+        scoring: Scoring,
         *,
-        scorers: Mapping[str, Scorer] | None = None,
-        opponents: Mapping[str, OpponentSampler] | None = None,
         run: Path | None = None,
-        ranks: Ranks | None = None,
         callbacks: Callbacks | None = None,
         names: MetricNames | None = None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.results: dict[str, dict[str, dict[str, Any]]] = {label: {} for label in tasks}
-        self._seed, self._policy, self._tasks = config.seed, policy, tasks
-        self._callbacks = callbacks or Callbacks()
-        self._ranks, self._names = ranks or Alone(), names or MetricNames()
+        self._tasks, self._model, self._scoring, self._run = tasks, model, scoring, run
+        self._callbacks, self._names = callbacks or Callbacks(), names or MetricNames()
         self._should_stop = should_stop
         self._warn_once = partial(self._callbacks.warn_once, kind="metrics")
         self._base: dict[str, RowRates] = {}
         self._newest: dict[tuple[str, int], Evaluation] = {}  # the end may fall on an interval: no need to do it twice
-        loading = ModelOptions(scoring=config.scoring)
-        self._scorers = {
-            label: _there(scorers, label, held.task) or resources.enter_context(loading.scorer(held.task))
-            for label, held in tasks.items()
-        }
-        self._opponents = {
-            label: (opponents or {}).get(label) or opponent_sampler(held.task, policy, resources)
-            for label, held in tasks.items()
-            if held.task.opponent is not None or needs_opponent(held.task)
-        }
-        self._sampler = EngineSampler(
-            engine,
-            policy.tokenizer,
-            tokens_at_once=config.engine.max_batch_tokens,
-            prompts_at_once=config.eval.batch_size,
-            max_context=max_context(policy.model),
-            warn=self._callbacks.on_warning,
-        )
         self._folders: dict[str, EvaluationFolder] = {}
-        self._run = run
-        if run is not None and self._ranks.is_main:
+        if run is not None and model.ranks.is_main:
             output_dir, name = evaluation_dir(run), run.resolve().name
             self._folders = {label: EvaluationFolder(output_dir, name, label) for label in tasks}
 
@@ -216,7 +171,7 @@ class HeldOutEvaluator:
             `eval/TASK/solved_rate` and the other metrics.
 
         Raises:
-            StopRequested: `should_stop` said so; tasks done until then are in `results`.
+            StopRequested: `should_stop` is true; tasks done until then are in `results`.
         """
         metrics: dict[str, float] = {}
         for label in self.due(phase, step):
@@ -225,21 +180,17 @@ class HeldOutEvaluator:
             evaluation = self._newest.pop((label, step), None) or self.evaluate_rows(label, held.rows, what)
             self._newest = {key: kept for key, kept in self._newest.items() if key[1] == step}
             self._newest[label, step] = evaluation
-            result = entry_of(evaluation, held.task, seed=self._seed, warn=self._warn_once)
+            result = entry_of(evaluation, held.task, seed=held.plan.settings.seed, warn=self._warn_once)
             if phase == "base":
                 self._base[label] = evaluation.rates()
             elif label in self._base:
-                result |= evaluation.paired_delta(self._base[label], seed=self._seed)
-            if self._ranks.is_main:
-                add_report(
-                    result, evaluation, held.task, label,
-                    phase=phase, step=step, folder=self._run, names=self._names, warn=self._warn_once,
-                )  # fmt: skip
+                result |= evaluation.paired_delta(self._base[label], seed=held.plan.settings.seed)
+            if self._model.ranks.is_main:
+                moment = Moment(phase, step, self._run)
+                add_report(result, evaluation, held.task, label, moment, names=self._names, warn=self._warn_once)
             self.results[label][phase] = result
-            for reason, count in unscored(evaluation).items():
-                self._callbacks.on_warning(
-                    f"{label}: {count} of {len(evaluation.scores)} completions were not scored: {reason}"
-                )
+            for warning in unscored_warnings(label, evaluation):
+                self._callbacks.on_warning(warning)
             self._write(label, held, phase, step, evaluation, result)
             metrics |= evaluation_metrics(label, {**result, "timing": evaluation.timing()})
             self._callbacks.on_evaluation(label, phase, result)
@@ -254,28 +205,15 @@ class HeldOutEvaluator:
             what: What the progress calls it.
 
         Raises:
-            StopRequested: `should_stop` said so.
+            StopRequested: `should_stop` is true.
         """
-        settings = self._tasks[label].plan.settings
-
-        def evaluate(mine: Sequence[Row]) -> Evaluation:
-            with self._policy.precision():
-                return evaluate_rows(
-                    self._tasks[label].task,
-                    mine,
-                    sampler=self._sampler,
-                    scorer=self._scorers[label],
-                    sampling=settings.sampling,
-                    seed=settings.seed,
-                    n=settings.n,
-                    opponent=self._opponents.get(label),
-                    measured=self._policy if settings.surprisal else None,
-                    progress=partial(self._callbacks.on_progress, what),
-                    should_stop=self._should_stop,
-                    warn=self._callbacks.on_warning,
-                )
-
-        return evaluate_together(rows, evaluate, self._ranks, self._policy.in_step)
+        held = self._tasks[label]
+        hooks = EvaluationHooks(
+            progress=partial(self._callbacks.on_progress, what),
+            should_stop=self._should_stop,
+            warn=self._callbacks.on_warning,
+        )
+        return evaluate_rows(held.task, rows, held.plan.settings, self._model, self._scoring[label], hooks)
 
     def state(self) -> dict[str, Any]:
         """What a run that goes on compares with, as JSON."""
@@ -299,9 +237,11 @@ class HeldOutEvaluator:
         folder, settings = self._folders[label], held.plan.settings
         name = {"base": BASE, "interval": f"step_{step}", "final": "step_final"}[phase]
         target, run = folder.results(name, settings), str(self._run.resolve() if self._run else "")
-        model = self._policy.source.name
+        policy = self._model.policy
+        assert policy is not None, "a policy in training runs in this process"
+        model = policy.source.name
         meta = meta_of(evaluation, held.task, settings, result, run=run, step=name, model=model, adapter=None)
-        meta = replace(meta, precision=self._policy.precision_name, steps_done=step)
+        meta = replace(meta, precision=policy.precision_name, steps_done=step)
         try:
             if (target / META).is_file() and read_meta(target).run != run:
                 raise UserError(f"{target} belongs to another run of this name; it is left as it is.")

@@ -11,7 +11,7 @@ from typing import Any
 
 from grpo_core.callbacks import Callback, Callbacks, Choice
 from grpo_core.checkpoints import CheckpointError, CheckpointStore, check_run, evaluation_dir, read_json
-from grpo_core.config import RunConfig, ScoringConfig, load_config
+from grpo_core.config import RunConfig, load_config
 from grpo_core.config.resolution import task_for_model
 from grpo_core.errors import UserError
 from grpo_core.evaluation.held_out import held_out_tasks
@@ -78,7 +78,7 @@ def evaluate_run(
     task: str | None = None,
     config: RunConfig | None = None,
     settings: EvaluationSettings | None = None,
-    loading: ModelOptions | None = None,
+    options: ModelOptions | None = None,
     base: str | None = None,
     with_base: bool = True,
     output_dir: Path | str | None = None,
@@ -95,7 +95,7 @@ def evaluate_run(
         task: Spec of the tasks; by default those that the run evaluates.
         config: Of the run; by default its config.yaml. It says which rows are taken and how they are sampled.
         settings: In place of what the configuration says, for every task.
-        loading: How models and scorers are set up; by default as for the run.
+        options: How models and scorers are set up; by default as for the run.
         base: The control; by default the model that the run started from.
         with_base: Whether there is a control at all.
         output_dir: Receives `RUN_TASK`; by default `eval_runs`, beside the folder that holds the run's.
@@ -115,7 +115,7 @@ def evaluate_run(
     if not timeout_s > 0:
         raise UserError(f"--timeout-s {timeout_s:g}: must be above 0 seconds.")
     chosen, failures = _checkpoints(run_dir, config, steps)
-    loading = loading or _loading(config, CheckpointStore(run_dir))
+    options = options or _model_options(config, CheckpointStore(run_dir))
     control = None
     if with_base:
         chosen = [_control(config, base), *chosen]
@@ -124,7 +124,7 @@ def evaluate_run(
     everybody.on_choices(choices)
     output_dir = evaluation_dir(run_dir) if output_dir is None else Path(output_dir)
     folders = {label: EvaluationFolder(output_dir, run_dir.resolve().name, label) for label in tasks}
-    jobs, kept = _jobs(run_dir, chosen, tasks, folders, loading, overwrite=overwrite)
+    jobs, kept = _jobs(run_dir, chosen, tasks, folders, options, overwrite=overwrite)
     for label, folder in folders.items():
         facts = {"run": str(run_dir), "task": tasks[label].task.spec, "steps": steps, **asdict(tasks[label].settings)}
         folder.write_config({**facts, "base": chosen[0].model if with_base else None, "timeout_s": timeout_s})
@@ -172,7 +172,7 @@ def _tasks(
     return {label: EvaluationTask(each.task, each.plan.settings) for label, each in held.items()}, choices
 
 
-def _loading(config: RunConfig, store: CheckpointStore) -> ModelOptions:
+def _model_options(config: RunConfig, store: CheckpointStore) -> ModelOptions:
     """As the run set up its model, in the precision that `auto` was there."""
     precision = config.precision
     if precision == "auto" and store.folder.is_dir():
@@ -285,7 +285,7 @@ def _jobs(
     chosen: Sequence[_Checkpoint],
     tasks: Mapping[str, EvaluationTask],
     folders: Mapping[str, EvaluationFolder],
-    loading: ModelOptions,
+    options: ModelOptions,
     *,
     overwrite: bool,
 ) -> tuple[list[Job], list[str]]:
@@ -304,7 +304,7 @@ def _jobs(
                 "run": str(run_dir.resolve()),
                 "model": checkpoint.model,
                 "steps_done": checkpoint.steps_done,
-                "precision": "" if loading.precision == "auto" else loading.precision,
+                "precision": "" if options.precision == "auto" else options.precision,
             }
             if overwrite or not check_kept(folder, wanted):
                 missing[label] = folder.resolve()
@@ -321,17 +321,16 @@ def _jobs(
                 tasks={label: tasks[label].task.spec for label in missing},
                 folders={label: str(folder) for label, folder in missing.items()},
                 settings={label: asdict(tasks[label].settings) for label in missing},
-                loading=_as_json(loading if checkpoint.is_of_run else replace(loading, lora=None)),
+                options=_as_json(options if checkpoint.is_of_run else replace(options, lora=None)),
             )
         )
     return jobs, kept
 
 
-def _as_json(loading: ModelOptions) -> dict[str, Any]:
+def _as_json(options: ModelOptions) -> dict[str, Any]:
     """Its fields, with sections of the configuration as mappings."""
-    scoring = (loading.scoring or ScoringConfig()).model_dump()
-    lora = None if loading.lora is None else loading.lora.model_dump()
-    return {**asdict(replace(loading, scoring=None, lora=None)), "scoring": scoring, "lora": lora}
+    lora = None if options.lora is None else options.lora.model_dump()
+    return {**asdict(options), "scoring": options.scoring.model_dump(), "lora": lora}
 
 
 def _summary(

@@ -34,7 +34,7 @@ class Job:
         tasks: Label -> spec.
         folders: Label -> results folder to write.
         settings: Label -> fields of `EvaluationSettings`.
-        loading: Fields of `ModelOptions`, sections of the configuration as mappings.
+        options: Fields of `ModelOptions`, sections of the configuration as mappings.
     """
 
     run: str
@@ -45,7 +45,7 @@ class Job:
     tasks: Mapping[str, str]
     folders: Mapping[str, str]
     settings: Mapping[str, Mapping[str, Any]]
-    loading: Mapping[str, Any]
+    options: Mapping[str, Any]
 
 
 class Reporter(Callback):
@@ -73,18 +73,18 @@ class Reporter(Callback):
 
 def evaluate_job(job: Job, callbacks: Callbacks) -> None:
     """Load the model, evaluate it on every task and write the results."""
-    from grpo_core.evaluation.entry import add_report, entry_of
+    from grpo_core.evaluation.entry import Moment, add_report, entry_of
     from grpo_core.evaluation.evaluate import meta_of
     from grpo_core.evaluation.output import phase_of, write_results
     from grpo_core.evaluation.settings import EvaluationSettings
     from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, evaluate_model
     from grpo_core.plugins.tasks import load_task
 
-    lora = job.loading["lora"]
-    loading = ModelOptions(
+    lora = job.options["lora"]
+    options = ModelOptions(
         **{
-            **job.loading,
-            "scoring": ScoringConfig(**job.loading["scoring"]),
+            **job.options,
+            "scoring": ScoringConfig(**job.options["scoring"]),
             "lora": None if lora is None else LoraConfig(**lora),
         }
     )
@@ -92,18 +92,16 @@ def evaluate_job(job: Job, callbacks: Callbacks) -> None:
         label: EvaluationTask(load_task(spec), EvaluationSettings.from_json(job.settings[label]))
         for label, spec in job.tasks.items()
     }
-    for label, evaluation in evaluate_model(job.model, job.adapter, tasks, loading, callbacks).items():
+    for label, evaluation in evaluate_model(job.model, job.adapter, tasks, options, callbacks).items():
         task, settings, folder = tasks[label].task, tasks[label].settings, Path(job.folders[label])
         entry = entry_of(evaluation, task, seed=settings.seed, warn=callbacks.warn_once)
         folder.parent.parent.mkdir(parents=True, exist_ok=True)
-        add_report(
-            entry, evaluation, task, label,
-            phase=phase_of(job.step), step=job.steps_done, folder=folder.parent.parent, warn=callbacks.warn_once,
-        )  # fmt: skip
+        moment = Moment(phase_of(job.step), job.steps_done, folder.parent.parent)
+        add_report(entry, evaluation, task, label, moment, warn=callbacks.warn_once)
         meta = meta_of(
             evaluation, task, settings, entry, run=job.run, step=job.step, model=job.model, adapter=job.adapter
         )
-        precision = "" if loading.precision == "auto" else loading.precision
+        precision = "" if options.precision == "auto" else options.precision
         write_results(folder, evaluation, replace(meta, precision=precision, steps_done=job.steps_done))
 
 

@@ -7,8 +7,6 @@ trainer.add_callback(EvaluationCallback("math.gsm8k", interval_steps=50, trainer
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,24 +15,21 @@ import torch  # noqa: TID253 - this module is imported only to be used inside a 
 from transformers import Trainer, TrainerCallback  # noqa: TID253 - likewise; its class is what a trainer takes
 
 from grpo_core.callbacks import EvalPhase
-from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.native import NativeEngine
 from grpo_core.errors import UserError
-from grpo_core.evaluation.answers import evaluate_rows
-from grpo_core.evaluation.entry import add_report, entry_of
+from grpo_core.evaluation.answers import evaluate_rows, in_process
+from grpo_core.evaluation.entry import Moment, add_report, entry_of
+from grpo_core.evaluation.hooks import EvaluationHooks
 from grpo_core.evaluation.plan import EvaluationPlan, settled
-from grpo_core.evaluation.ranks import Alone, Ranks, evaluate_together
-from grpo_core.evaluation.results import Evaluation, RowRates
-from grpo_core.evaluation.sampling import EngineSampler
+from grpo_core.evaluation.ranks import Alone, Ranks
+from grpo_core.evaluation.results import RowRates
 from grpo_core.evaluation.settings import OPEN, EvaluationSettings, Open
-from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, prepare_tasks
+from grpo_core.evaluation.setup import ModelOptions, prepare_tasks
 from grpo_core.plugins.models import ModelSource
 from grpo_core.policy.memory import tokens_that_fit
 from grpo_core.policy.policy import Policy
-from grpo_core.rollouts.model_opponents import opponent_sampler
-from grpo_core.rollouts.opponents import OpponentSampler
+from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.scoring.metrics import MetricNames
-from grpo_core.task.row import Row
 from grpo_core.tracking.evaluations import evaluation_metrics
 from grpo_core.training.world import World
 
@@ -55,7 +50,7 @@ class EvaluationCallback(TrainerCallback):
         at_end: Evaluate after the last step, as we do.
         trainer: Through which to log.
         settings: Rows and sampling, for every task; ours are one greedy completion for each of 512 test rows.
-        loading: Of the scorers.
+        loading: How the scorers are set up.
 
     Attributes:
         choices: What the tasks wish, and what their scores depend on here.
@@ -78,7 +73,7 @@ class EvaluationCallback(TrainerCallback):
     ) -> None:
         if isinstance(interval_steps, int) and interval_steps < 1:
             raise UserError(f"interval_steps={interval_steps} must be at least 1, or None.")
-        self._loading, self._trainer = loading or ModelOptions(), trainer
+        self._options, self._trainer = loading or ModelOptions(), trainer
         given = {} if settings is None else asdict(settings)
         self._tasks, self.choices = prepare_tasks(task, given, settings or EvaluationSettings())
         moments = {"interval_steps": interval_steps, "at_start": at_start, "at_end": at_end}
@@ -90,8 +85,7 @@ class EvaluationCallback(TrainerCallback):
         }
         self._base: dict[str, RowRates] = {}
         self._evaluated: dict[str, int] = {}
-        self._resources = ExitStack()
-        self._opponents: dict[str, OpponentSampler] = {}
+        self._scoring: Scoring | None = None
         self._names = MetricNames()
         self.results: list[tuple[str, int, str, dict[str, Any]]] = []
 
@@ -107,8 +101,9 @@ class EvaluationCallback(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Evaluate the trained model, unless an interval has just ended."""
         self._evaluate("final", args, state, control, given)
-        self._resources.close()
-        self._opponents.clear()
+        if self._scoring is not None:
+            self._scoring.close()
+            self._scoring = None
 
     def _evaluate(self, phase: EvalPhase, args: Any, state: Any, control: Any, given: dict[str, Any]) -> None:
         step = state.global_step
@@ -120,58 +115,36 @@ class EvaluationCallback(TrainerCallback):
         if not due:
             return
         policy, ranks = _policy(args, given), _ranks(args)
-        self._make_opponents(policy)
-        tokens = tokens_that_fit(policy.model, policy.device, self._loading.max_batch_tokens)
-        sampler = EngineSampler(
+        if self._scoring is None:  # once, so that an opponent that is the starting policy stays it
+            tasks = {label: each.task for label, each in self._tasks.items()}
+            self._scoring = Scoring(tasks, self._options.scoring, policy)
+        tokens = tokens_that_fit(policy.model, policy.device, self._options.max_batch_tokens)
+        model = in_process(
+            policy,
             NativeEngine(policy.model, policy.tokenizer, max_batch_tokens=tokens),
-            policy.tokenizer,
             tokens_at_once=tokens,
             prompts_at_once=self._tasks[due[0]].settings.batch_size,
-            max_context=max_context(policy.model),
             warn=_warn,
+            ranks=ranks,
         )
         metrics: dict[str, float] = {}
         for label in due:
-            asked = self._tasks[label]
-            evaluation = self._evaluation(label, asked, policy, sampler, ranks)
-            result = entry_of(evaluation, asked.task, seed=asked.settings.seed, warn=_warn)
+            task, settings = self._tasks[label].task, self._tasks[label].settings
+            hooks = EvaluationHooks(warn=_warn)
+            evaluation = evaluate_rows(task, self._tasks[label].rows, settings, model, self._scoring[label], hooks)
+            result = entry_of(evaluation, task, seed=settings.seed, warn=_warn)
             if phase == "base":
                 self._base[label] = evaluation.rates()
             elif label in self._base:
-                result |= evaluation.paired_delta(self._base[label], seed=asked.settings.seed)
+                result |= evaluation.paired_delta(self._base[label], seed=settings.seed)
             if ranks.is_main:
-                where = Path(args.output_dir)
-                add_report(
-                    result, evaluation, asked.task, label,
-                    phase=phase, step=step, folder=where, names=self._names, warn=_warn,
-                )  # fmt: skip
+                moment = Moment(phase, step, Path(args.output_dir))
+                add_report(result, evaluation, task, label, moment, names=self._names, warn=_warn)
             result["timing"] = evaluation.timing()
             self.results.append((phase, step, label, result))
             self._evaluated[label] = step
             metrics |= evaluation_metrics(label, result)
         self._log(metrics, state, control)
-
-    def _evaluation(
-        self, label: str, asked: EvaluationTask, policy: Policy, sampler: EngineSampler, ranks: Ranks
-    ) -> Evaluation:
-        settings = asked.settings
-        with self._loading.scorer(asked.task) as scorer, policy.precision():
-
-            def evaluate(rows: Sequence[Row]) -> Evaluation:
-                return evaluate_rows(
-                    asked.task,
-                    rows,
-                    sampler=sampler,
-                    scorer=scorer,
-                    sampling=settings.sampling,
-                    seed=settings.seed,
-                    n=settings.n,
-                    opponent=self._opponents.get(label),
-                    measured=policy if settings.surprisal else None,
-                    warn=_warn,
-                )
-
-            return evaluate_together(asked.rows, evaluate, ranks, policy.in_step)
 
     def _log(self, metrics: dict[str, float], state: Any, control: Any) -> None:
         if self._trainer is None:
@@ -181,12 +154,6 @@ class EvaluationCallback(TrainerCallback):
             # Not TRL's own log: it would average and forget what the step has gathered so far.
             Trainer.log(self._trainer, metrics)
             control.should_log = is_due  # logging clears it, and the step's own numbers are still to come
-
-    def _make_opponents(self, policy: Policy) -> None:
-        """Once, so that an opponent that is the starting policy stays it."""
-        for label, asked in self._tasks.items():
-            if asked.task.opponent is not None and label not in self._opponents:
-                self._opponents[label] = opponent_sampler(asked.task, policy, self._resources)
 
 
 def _policy(args: Any, given: dict[str, Any]) -> Policy:

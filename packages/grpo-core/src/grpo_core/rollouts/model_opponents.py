@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 from grpo_core.engines.base import SampleKey
 from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.encode import encode_prompt
 from grpo_core.engines.native import NativeEngine
 from grpo_core.engines.openai import OpenAIEngine
+from grpo_core.errors import UserError
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.episodes import game_opponent
@@ -47,21 +48,25 @@ class PolicyOpponent:
             return made.sample(prompts, opponent, keys)
 
 
-def opponent_sampler(task: BoundTask, policy: Policy, resources: ExitStack) -> OpponentSampler:
+def opponent_sampler(task: BoundTask, policy: Policy | None) -> OpponentSampler:
     """The sampler that a task's `Opponent.engine` names.
 
     Args:
         task: A task with an opponent, or a game against one that is no scripted player.
-        policy: The policy in training, at its start: `base` freezes it as it is now.
-        resources: Receives what must be closed.
+        policy: The policy in training, at its start: `base` freezes it as it is now. None where an endpoint answers.
 
     Raises:
-        UserError: the engine names a model that does not exist.
+        UserError: the engine names a model that does not exist, or needs a model in this process.
     """
     opponent = task.opponent or game_opponent(task)
+    if OpenAIEngine.is_url(opponent.engine):
+        return EndpointOpponent(OpenAIEngine.from_url(opponent.engine))
+    if policy is None:
+        raise UserError(
+            f"task {task.name!r} has an opponent, {opponent.engine!r}, that needs a model in this process; "
+            "an endpoint is none. Evaluate with --model."
+        )
     if opponent.engine == "base":
         policy.freeze_reference()
         return PolicyOpponent(policy, frozen=True)
-    if OpenAIEngine.is_url(opponent.engine):
-        return EndpointOpponent(OpenAIEngine.from_url(opponent.engine))
     return PolicyOpponent(load_policy(opponent.engine, device=str(policy.device)), frozen=False)

@@ -9,37 +9,34 @@ from typing import Any
 from grpo_core.engines.base import Engine, Request, SampleKey, Sampling, StopRequested
 from grpo_core.engines.encode import encode_continuation, encode_prompt
 from grpo_core.rollouts.episodes import Answering, Play, Reply, play
-from grpo_core.rollouts.opponents import OpponentSampler
 from grpo_core.rollouts.prompt_group import Prompted, rollout_of
 from grpo_core.rollouts.rollout import Rollout, Turn
-from grpo_core.scoring import Scorer
+from grpo_core.rollouts.task_scoring import Scoring
 
 
-@dataclass(frozen=True, slots=True)
-class Conversing:
-    """How a rollout of several turns goes on.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutContext:
+    """What rollouts are made with, the same in every step.
 
     Attributes:
-        tokenizer: Of the policy.
+        engine: Samples the completions.
+        scoring: Scorers and opponents of the tasks.
+        seed: Seed of the run; with the step it names the random numbers.
+        tokenizer: Tokenizer of the policy.
         max_context: Tokens that fit the model; a conversation that leaves no room for a completion is over.
+        should_stop: Whether to stop; called after every completion.
     """
 
+    engine: Engine
+    scoring: Scoring
+    seed: int
     tokenizer: Any
     max_context: int | None = None
+    should_stop: Callable[[], bool] = lambda: False
 
 
 def episode_rollouts(
-    prompted: Mapping[int, Prompted],
-    *,
-    engine: Engine,
-    scorers: Mapping[str, Scorer],
-    sampling: Sampling,
-    generations: int,
-    seed: int,
-    step: int,
-    opponents: Mapping[str, OpponentSampler],
-    conversing: Conversing,
-    should_stop: Callable[[], bool],
+    prompted: Mapping[int, Prompted], context: RolloutContext, sampling: Sampling, generations: int, step: int
 ) -> dict[int, list[Rollout]]:
     """G rollouts of each group; the groups of an episode are its sides.
 
@@ -50,12 +47,10 @@ def episode_rollouts(
         draw, task = one.draw, one.draw.task
         for sample in range(generations):
             if (draw.position, sample) not in plays:
-                key = SampleKey(seed, step, draw.prompt_id, sample)
-                plays[draw.position, sample] = Play(
-                    task, scorers[draw.label], draw.row, key, task.prompt(draw.row), opponents.get(draw.label)
-                )
-    answer = _answering(engine, sampling, conversing, should_stop)
-    play(list(plays.values()), answer)
+                key = SampleKey(context.seed, step, draw.prompt_id, sample)
+                scorer, opponent = context.scoring[draw.label]
+                plays[draw.position, sample] = Play(task, scorer, draw.row, key, task.prompt(draw.row), opponent)
+    play(list(plays.values()), _answering(context, sampling))
     scores = {place: one.scores() for place, one in plays.items()}
     made: dict[int, list[Rollout]] = {}
     for group, one in prompted.items():
@@ -73,24 +68,22 @@ def _turns(played: Play[Turn], role: str) -> tuple[Turn, ...]:
     return tuple(replace(turn.made, trained=turn.place not in played.replaced) for turn in mine)
 
 
-def _answering(
-    engine: Engine, sampling: Sampling, conversing: Conversing, should_stop: Callable[[], bool]
-) -> Answering[Turn]:
+def _answering(context: RolloutContext, sampling: Sampling) -> Answering[Turn]:
     def answer(plays: Sequence[Play[Turn]]) -> Iterator[tuple[int, Reply[Turn]]]:
         requests: dict[int, Request] = {}
         for index, one in enumerate(plays):
             task = one.task.task
-            ids = _encoded(one, conversing.tokenizer)
+            ids = _encoded(one, context.tokenizer)
             request = Request(ids, one.turn_key, stop=task.stop, max_completion_length=task.max_completion_length)
             needed = len(ids) + request.limit(sampling)
-            if conversing.max_context is not None and needed > conversing.max_context:
-                why = f"{needed} tokens with the completion; the model's context is {conversing.max_context}"
+            if context.max_context is not None and needed > context.max_context:
+                why = f"{needed} tokens with the completion; the model's context is {context.max_context}"
                 yield index, Reply("", None, error=why, is_full=bool(one.turns))
             else:
                 requests[index] = request
         places = list(requests)
-        for at, completion in engine.generate(list(requests.values()), sampling):
-            if should_stop():
+        for at, completion in context.engine.generate(list(requests.values()), sampling):
+            if context.should_stop():
                 raise StopRequested
             index = places[at]
             yield index, Reply(completion.text, Turn(requests[index].prompt_ids, completion, trained=True))

@@ -5,98 +5,56 @@ Tasks of one turn are sampled at once; those of several, games among them, follo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
-from grpo_core.engines.base import Engine, Request, SampleKey, Sampling, StopRequested
+from grpo_core.engines.base import Request, SampleKey, Sampling, StopRequested
 from grpo_core.engines.completion import Completion
-from grpo_core.rollouts.multi_turn import Conversing, episode_rollouts
-from grpo_core.rollouts.opponents import OpponentSampler, play_opponents
+from grpo_core.rollouts.multi_turn import RolloutContext, episode_rollouts
+from grpo_core.rollouts.opponents import play_opponents
 from grpo_core.rollouts.prompt_group import Prompted, rollout_of
 from grpo_core.rollouts.rollout import Rollout, Turn
-from grpo_core.scoring import Scorer
 from grpo_core.task.score import Score
 
 
 def sample_rollouts(
-    prompted: Sequence[Prompted],
-    *,
-    engine: Engine,
-    scorers: Mapping[str, Scorer],
-    sampling: Sampling,
-    generations: int,
-    seed: int,
-    step: int,
-    opponents: Mapping[str, OpponentSampler],
-    conversing: Conversing,
-    should_stop: Callable[[], bool] = lambda: False,
+    prompted: Sequence[Prompted], context: RolloutContext, sampling: Sampling, generations: int, step: int
 ) -> list[Rollout]:
     """Sample `generations` rollouts of each group and score them.
 
     Args:
         prompted: One for each group, in order; the groups of an episode side by side.
-        engine: Who samples.
-        scorers: By task label.
-        sampling: How.
+        context: Engine, scorers and opponents.
+        sampling: How completions are sampled.
         generations: G.
-        seed: Of the run; names the random numbers with `step`.
         step: 1 for the first.
-        opponents: By label of each task that has one.
-        conversing: How a rollout of several turns goes on.
-        should_stop: Asked after every completion.
 
     Returns:
         G rollouts per group, group by group.
 
     Raises:
-        StopRequested: `should_stop` said so.
+        StopRequested: `context.should_stop` is true.
     """
-    single = [group for group, one in enumerate(prompted) if not one.draw.task.has_turns]
-    several = [group for group, one in enumerate(prompted) if one.draw.task.has_turns]
+    single = {group: one for group, one in enumerate(prompted) if not one.draw.task.has_turns}
+    several = {group: one for group, one in enumerate(prompted) if one.draw.task.has_turns}
     made: dict[int, list[Rollout]] = {}
-    common = {"generations": generations, "seed": seed, "step": step}
     if single or not several:
-        made |= _single_turns(
-            {group: prompted[group] for group in single},
-            engine=engine,
-            scorers=scorers,
-            sampling=sampling,
-            opponents=opponents,
-            should_stop=should_stop,
-            **common,
-        )
+        made |= _single_turns(single, context, sampling, generations, step)
     if several:
-        made |= episode_rollouts(
-            {group: prompted[group] for group in several},
-            engine=engine,
-            scorers=scorers,
-            sampling=sampling,
-            opponents=opponents,
-            conversing=conversing,
-            should_stop=should_stop,
-            **common,
-        )
+        made |= episode_rollouts(several, context, sampling, generations, step)
     return [rollout for group in range(len(prompted)) for rollout in made[group]]
 
 
 def _single_turns(
-    prompted: Mapping[int, Prompted],
-    *,
-    engine: Engine,
-    scorers: Mapping[str, Scorer],
-    sampling: Sampling,
-    generations: int,
-    seed: int,
-    step: int,
-    opponents: Mapping[str, OpponentSampler],
-    should_stop: Callable[[], bool],
+    prompted: Mapping[int, Prompted], context: RolloutContext, sampling: Sampling, generations: int, step: int
 ) -> dict[int, list[Rollout]]:
     """Rollouts by group. Scores overlap with sampling; a task with an opponent waits for its whole batch."""
+    scorers, opponents = context.scoring.scorers, context.scoring.opponents
     asked = [group for group in prompted for _ in range(generations)]
     requests = [
         Request(
             one.prompt_ids,
-            SampleKey(seed, step, one.draw.prompt_id, sample),
+            SampleKey(context.seed, step, one.draw.prompt_id, sample),
             stop=one.draw.task.task.stop,
             max_completion_length=one.draw.task.task.max_completion_length,
         )
@@ -105,8 +63,8 @@ def _single_turns(
     ]
     completions: dict[int, Completion] = {}
     pending: dict[int, Future[Score]] = {}
-    for index, completion in engine.generate(requests, sampling):
-        if should_stop():
+    for index, completion in context.engine.generate(requests, sampling):
+        if context.should_stop():
             raise StopRequested
         completions[index] = completion
         draw = prompted[asked[index]].draw

@@ -16,7 +16,7 @@ from grpo_core.engines.base import Engine, Sampling
 from grpo_core.engines.compatibility import max_context
 from grpo_core.prompts.mixture import Draw
 from grpo_core.rewards import soft_overlong
-from grpo_core.rollouts.multi_turn import Conversing
+from grpo_core.rollouts.multi_turn import RolloutContext
 from grpo_core.rollouts.prompt_group import Prompted, learning_roles
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.rollouts.sample import sample_rollouts
@@ -72,8 +72,7 @@ class Collector:
         should_stop: Callable[[], bool],
         world: World,
     ) -> None:
-        self.config, self.setup, self.engine, self.world = config, setup, engine, world
-        self._greedy, self._should_stop = greedy, should_stop
+        self.config, self.setup, self.world, self._greedy = config, setup, world, greedy
         trainer = config.trainer
         self._sampling = Sampling(
             temperature=trainer.temperature,
@@ -83,7 +82,14 @@ class Collector:
             max_completion_length=trainer.max_completion_length,
         )
 
-        self._conversing = Conversing(setup.policy.tokenizer, max_context(setup.policy.model))
+        self._context = RolloutContext(
+            engine=engine,
+            scoring=setup.scoring,
+            seed=config.seed,
+            tokenizer=setup.policy.tokenizer,
+            max_context=max_context(setup.policy.model),
+            should_stop=should_stop if world.size == 1 else lambda: False,
+        )
 
     def collect(self, step: int) -> Collected:
         """Complete the next batch of prompts; under dynamic sampling, useless groups are drawn again, within bounds.
@@ -177,18 +183,7 @@ class Collector:
         mine = range(share.start * groups, share.stop * groups)
         alone, policy = self.world.size == 1, self.setup.policy
         with policy.in_step(), policy.whole(self.config.engine.gather_weights), policy.precision():
-            rollouts = sample_rollouts(
-                prompted[mine.start : mine.stop],
-                engine=self.engine,
-                scorers=self.setup.scorers,
-                sampling=sampling,
-                generations=generations,
-                seed=self.config.seed,
-                step=step,
-                opponents=self.setup.opponents,
-                conversing=self._conversing,
-                should_stop=self._should_stop if alone else lambda: False,
-            )
+            rollouts = sample_rollouts(prompted[mine.start : mine.stop], self._context, sampling, generations, step)
         if alone:
             return rollouts
         return [

@@ -26,11 +26,8 @@ from grpo_core.policy.value_head import VALUE_HEAD_FILE
 from grpo_core.prompts.curriculum import LadderCurriculum, PassRateCurriculum
 from grpo_core.prompts.filter import filter_rows
 from grpo_core.prompts.mixture import Mixture, RowOrder, task_labels
-from grpo_core.rollouts.episodes import needs_opponent
-from grpo_core.rollouts.model_opponents import opponent_sampler
-from grpo_core.rollouts.opponents import OpponentSampler
 from grpo_core.rollouts.prompt_group import learning_roles
-from grpo_core.scoring import Scorer
+from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.scoring.conditions import condition_choices
 from grpo_core.scoring.metrics import MetricNames, known_names
 from grpo_core.task.bound import BoundTask
@@ -58,8 +55,7 @@ class Setup:
         prompt_ids: Tokens of each training row's prompt: label -> row id -> ids.
         held_out: The tasks that are evaluated, by label.
         metric_names: Who logs what, as far as it is known.
-        scorers: By label.
-        opponents: By label of each task that has one.
+        scoring: Scorers and opponents of the trained tasks.
         identities: Identity by task spec.
         total_steps: Steps planned.
         max_turns: Turns that a rollout may have.
@@ -76,8 +72,7 @@ class Setup:
     prompt_ids: Mapping[str, Mapping[str, tuple[int, ...]]]
     held_out: Mapping[str, HeldOutTask]
     metric_names: MetricNames
-    scorers: Mapping[str, Scorer]
-    opponents: Mapping[str, OpponentSampler]
+    scoring: Scoring
     identities: Mapping[str, str]
     total_steps: int
     max_turns: int
@@ -129,12 +124,7 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
     choices += said
     weighted = [(task, spec.weight) for task, spec in zip(bound, specs, strict=True)]
     mixture = Mixture(weighted, kept, config.seed, orders)
-    scorers = {label: resources.enter_context(_scorer(config, task)) for label, task in tasks.items()}
-    opponents = {
-        label: opponent_sampler(task, policy, resources)
-        for label, task in tasks.items()
-        if task.opponent is not None or needs_opponent(task)
-    }
+    scoring = resources.enter_context(Scoring(tasks, config.scoring, policy))
     total_steps, why = planned_steps(config, sum(map(len, kept.values())))
     schedule_steps = None if total_steps >= ENDLESS else total_steps
     choices += _schedule_choices(trainer, schedule_steps)
@@ -147,8 +137,7 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
         prompt_ids=prompt_ids,
         held_out=held,
         metric_names=metric_names,
-        scorers=scorers,
-        opponents=opponents,
+        scoring=scoring,
         identities={task.spec: task.identity for task in bound},
         total_steps=total_steps,
         max_turns=max(task.task.max_turns if task.has_turns else 1 for task in bound),
@@ -247,11 +236,6 @@ def planned_steps(config: RunConfig, n_rows: int) -> tuple[int, str]:
         return ENDLESS, f"until trainer.max_minutes={trainer.max_minutes:g}"
     epochs = 1.0 if trainer.num_train_epochs is None else trainer.num_train_epochs
     return math.ceil(epochs * per_epoch), f"{epochs:g} epochs of {n_rows} rows at {trainer.prompts_per_step} a step"
-
-
-def _scorer(config: RunConfig, task: BoundTask) -> Scorer:
-    scoring = config.scoring
-    return Scorer(task, workers=scoring.workers, timeout_s=scoring.timeout_s, memory_mib=scoring.memory_mib)
 
 
 def _orders(

@@ -12,9 +12,11 @@ from grpo_core.callbacks import Callback, Callbacks, Choice
 from grpo_core.config import ResolvedConfig, RunConfig, resolve
 from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
+from grpo_core.evaluation.answers import in_process
 from grpo_core.evaluation.held_out import HeldOutEvaluator
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.policy.policy import REFERENCE_DIR
+from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.tracking.observe import Observers, observe
 from grpo_core.tracking.presence import working_in
 from grpo_core.training.advantages import AdvantageEstimator
@@ -120,16 +122,20 @@ class Trainer:
             should_stop=lambda: self.stop.requested,
             world=world,
         )
-        evaluator = HeldOutEvaluator(
-            config,
+        evaluated = in_process(
             self.policy,
             self.engine,
-            setup.held_out,
-            resources,
-            scorers=setup.scorers,
-            opponents=setup.opponents,
-            run=folder.path,
+            tokens_at_once=config.engine.max_batch_tokens,
+            prompts_at_once=config.eval.batch_size,
+            warn=callbacks.on_warning,
             ranks=world,
+        )
+        held_out = {label: held.task for label, held in setup.held_out.items()}
+        evaluator = HeldOutEvaluator(
+            setup.held_out,
+            evaluated,
+            resources.enter_context(Scoring(held_out, config.scoring, self.policy, shared=setup.scoring)),
+            run=folder.path,
             callbacks=callbacks,
             names=setup.metric_names,
             should_stop=lambda: self.stop.requested,
