@@ -23,8 +23,8 @@ def grpo_run(out: Path, *arguments: str, timeout_s: float) -> dict:
 def test_grpo_run_alone_learns_arithmetic(tmp_path: Path) -> None:
     summary = grpo_run(tmp_path, "--seed", "2", timeout_s=800)
     result = summary["tasks"]["math.arithmetic"]
-    assert result["base"]["n"] == result["final"]["n"] == 512
-    assert result["base"]["solved_rate"] <= 0.60
+    assert result["initial"]["n"] == result["final"]["n"] == 512
+    assert result["initial"]["solved_rate"] <= 0.60
     assert result["final"]["solved_rate"] >= 0.85
     assert result["final"]["delta_ci_low"] > 0
 
@@ -34,7 +34,7 @@ def test_grpo_run_alone_learns_arithmetic(tmp_path: Path) -> None:
 def test_self_play_learns_tic_tac_toe(tmp_path: Path) -> None:
     summary = grpo_run(tmp_path, "--task", "games.tictactoe", timeout_s=800)
     result = summary["tasks"]["games.tictactoe"]  # greedy, against a random player
-    assert result["base"]["metrics"]["games/tictactoe/second/loss_rate"] > 0.15
+    assert result["initial"]["metrics"]["games/tictactoe/second/loss_rate"] > 0.15
     assert result["final"]["delta_ci_low"] > 0
     for seat in ("first", "second"):
         assert result["final"]["metrics"][f"games/tictactoe/{seat}/loss_rate"] <= 0.10
@@ -59,9 +59,9 @@ def test_twenty_steps_teach_the_form_of_a_chess_line(tmp_path: Path) -> None:
     summary = grpo_run(tmp_path, "--task", "chess.policy", timeout_s=500)
     result = summary["tasks"]["chess.policy"]  # sampled, on the 400 positions of the package's test split
     assert summary["steps"] == 20 and result["final"]["n"] == 400
-    assert result["final"]["mean_reward"] >= 1.45 * result["base"]["mean_reward"] > 0
+    assert result["final"]["mean_reward"] >= 1.45 * result["initial"]["mean_reward"] > 0
     assert result["final"]["reward_delta_ci_low"] > 0
-    assert result["base"]["valid_rate"] < 0.8 and result["final"]["valid_rate"] >= 0.9  # 0.935 and more
+    assert result["initial"]["valid_rate"] < 0.8 and result["final"]["valid_rate"] >= 0.9  # 0.935 and more
 
 
 @pytest.mark.slow

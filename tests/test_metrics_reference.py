@@ -123,7 +123,7 @@ def test_evaluations_log_what_the_catalogue_names_and_nothing_else(tmp_path: Pat
     )
     lines = (train(config).run_dir / "logs" / "evaluations.jsonl").read_text().splitlines()
     start, end = (json.loads(line) for line in lines)
-    assert (start["step"], start["phase"], end["step"], end["phase"]) == (0, "base", 1, "final")
+    assert (start["step"], start["phase"], end["step"], end["phase"]) == (0, "initial", 1, "final")
     logged = {_placed(name) for name in end if name not in ("step", "phase")}
     known = {metric.name for metric in EVALUATIONS}
     # The interval of X is X_ci_low and X_ci_high, in the catalogue once for all; of what is inside, ci_low and ci_high.

@@ -50,7 +50,7 @@ def evaluated(folder: Path, out: Path, world: World, *, shard: bool = False, sto
     with Scoring({label: held.task for label, held in tasks.items()}, config.scoring, policy) as scoring:
         evaluator = HeldOutEvaluator(tasks, model, scoring, run=out / "runs" / "run_1", should_stop=should_stop)
         try:
-            metrics = evaluator.run("base", 0)
+            metrics = evaluator.run("initial", 0)
         except StopRequested:
             return {"stopped": sorted(evaluator.results["letters"])}
     return {"metrics": metrics, "results": evaluator.results}

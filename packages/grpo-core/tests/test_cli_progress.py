@@ -90,7 +90,7 @@ def test_a_run_in_a_pipe_is_one_plain_line_a_step() -> None:
     run = Watched()
     with run.progress:
         run.start()
-        run.progress.on_evaluation("math.arithmetic", "base", BASE)
+        run.progress.on_evaluation("math.arithmetic", "initial", BASE)
         run.step(1, [sample(" 95"), sample(" 85", 0.2, "off by 10")])
         run.step(2)
         run.progress.on_evaluation("math.arithmetic", "final", FINAL)
@@ -103,11 +103,11 @@ def test_a_run_in_a_pipe_is_one_plain_line_a_step() -> None:
         "why       model tiny (embedded, 1.9 M parameters): no --model given",
         "          device cpu, 2 threads: no accelerator found",
         "          precision float32: the safe choice on cpu",
-        "base      solved 0.46 [0.42, 0.50]   mean reward 0.51",
+        "initial   solved 0.46 [0.42, 0.50]   mean reward 0.51",
         'sample    "57 + 38 =" → " 95"  1.00   → " 85"  0.20 (off by 10)',
         "step        1/200  reward 0.63  solved 0.58  zero-std 12%  length 4.1  18 k tok/s  ETA 1:40",
         "step        2/200  reward 0.63  solved 0.58  zero-std 12%  length 4.1  18 k tok/s  ETA 1:39",
-        "final     solved 0.91 [0.88, 0.93]   +0.45 over base [0.40, 0.49] on the same 512 rows   "
+        "final     solved 0.91 [0.88, 0.93]   +0.45 over initial [0.40, 0.49] on the same 512 rows   "
         "mean reward 0.93, +0.42 [0.38, 0.45]",
         "saved     training_runs/run_1   next: grpo eval --task math.arithmetic --model "
         "./training_runs/run_1/training_state/step_final/model",
@@ -168,10 +168,10 @@ def test_folding_breaks_sentences_but_no_path() -> None:
 def test_a_mixture_names_its_tasks() -> None:
     run = Watched()
     run.start(("math.echo", "math.arithmetic"))
-    run.progress.on_evaluation("math.echo", "base", BASE)
+    run.progress.on_evaluation("math.echo", "initial", BASE)
     run.step(1, **{"task/math.echo/solved_rate": 0.9, "task/math.arithmetic/solved_rate": 0.3})
     assert run.shown[0].count("task math.") == 2
-    assert run.shown[-2].startswith("base      math.echo   solved 0.46")
+    assert run.shown[-2].startswith("initial   math.echo   solved 0.46")
     assert run.shown[-1].endswith("  math.echo 0.90  math.arithmetic 0.30  ETA 1:40")
 
 
@@ -207,9 +207,9 @@ def test_text_is_quoted_in_one_bounded_line() -> None:
 def test_what_abstained_and_what_is_missing_is_said() -> None:
     run = Watched()
     run.start()
-    run.progress.on_evaluation("math.arithmetic", "base", {"solved_rate": None, "abstained": 7, "n": 0})
+    run.progress.on_evaluation("math.arithmetic", "initial", {"solved_rate": None, "abstained": 7, "n": 0})
     run.step(1, abstained=3.0)
-    assert run.shown[-2] == "base      solved - -   mean reward -   7 rows not scored"
+    assert run.shown[-2] == "initial   solved - -   mean reward -   7 rows not scored"
     assert "not scored 3" in run.shown[-1]
 
 

@@ -44,7 +44,7 @@ class FakeTrainer:
     def __call__(self, config: ResolvedConfig, callbacks: Sequence[Callback]) -> SimpleNamespace:
         self.configs.append(config.config)
         self.choices = choices = config.choices
-        summary = {"tasks": {"rhyme.one": {"base": RESULT}}, "steps": 2, "interrupted": self.interrupted}
+        summary = {"tasks": {"rhyme.one": {"initial": RESULT}}, "steps": 2, "interrupted": self.interrupted}
         for callback in callbacks:
             callback.on_run_start(RunInfo(self.run_dir, {"rhyme.one": (1, 1)}, choices, 2))
             callback.on_step(StepRecord(1, {"reward": 0.5}))
@@ -104,7 +104,7 @@ def test_what_was_chosen_is_handed_on(trainer: FakeTrainer) -> None:
 def test_json_is_alone_on_stdout(trainer: FakeTrainer, capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.main_run(["--json"]) == 0
     captured = capsys.readouterr()
-    assert json.loads(captured.out)["tasks"]["rhyme.one"]["base"]["solved_rate"] == 0.5
+    assert json.loads(captured.out)["tasks"]["rhyme.one"]["initial"]["solved_rate"] == 0.5
     assert captured.err.startswith("grpo-run  task rhyme.one (1 train / 1 held-out rows)")
     assert "\nstep      1/2" in captured.err
     assert "\x1b" not in captured.err

@@ -29,7 +29,7 @@ def make_run(folder: Path, *, beta: float = 0.0, solved: float = 0.75, final: bo
             "total_steps": 40,
             "choices": [{"what": "device", "value": "cpu", "why": "no accelerator"}],
         },
-        {"kind": "evaluation", "task": "math.a", "phase": "base", "result": base},
+        {"kind": "evaluation", "task": "math.a", "phase": "initial", "result": base},
         {"kind": "warning", "step": 7, "message": "beware\x1b[31m"},
     ]
     if final:
@@ -60,7 +60,7 @@ def test_the_list_shows_state_progress_and_results(capsys: Capture) -> None:
     make_run(Path("training_runs/run_3"), final=False)
     (Path("training_runs/run_3") / "logs" / "train_log.jsonl").write_text("!\n")
     heading, *rows = lines_of(capsys)
-    assert heading == "run state steps reward solved: base → latest task model written"
+    assert heading == "run state steps reward solved: initial → latest task model written"
     assert rows[0] == "run_1 finished 40/40 1 0.25 → 0.75 [0.50, 0.88] math.a tiny just now"
     assert rows[1] == "run_2 running 40/40 1 0.25 → - math.a tiny just now"
     assert rows[2].startswith('run_3 unreadable 0 - "training_runs/run_3/logs/train_log.json…')
@@ -80,7 +80,7 @@ def test_one_run_is_shown_whole(capsys: Capture) -> None:
     shown = lines_of(capsys, "show", "run_1", "--aliases")
     assert shown[0] == "run run_1 finished step 40/40 just now"
     assert "chosen device cpu: no accelerator" in shown
-    assert "solved math.a base 0.25 [0.12, 0.50] final 0.75 [0.50, 0.88] +0.50 [0.25, 0.62] over base" in shown
+    assert "solved math.a initial 0.25 [0.12, 0.50] final 0.75 [0.50, 0.88] +0.50 [0.25, 0.62] over initial" in shown
     (plot,) = (line for line in shown if line.startswith("reward ▁"))
     assert plot.endswith("█ 0.025 1 0.025 1"), "first, last, lowest, highest"
     assert any(line.startswith("loss/policy -0.5 pg_loss") for line in shown)
@@ -96,7 +96,7 @@ def test_what_a_task_measures_of_itself_is_shown_before_and_after(capsys: Captur
     events[3]["result"]["metrics"]["g/games"] = 64
     (run / "logs" / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
     shown = lines_of(capsys, "show", "run_1")
-    start = shown.index("evaluated base final")
+    start = shown.index("evaluated initial final")
     assert shown[start - 1] == "math.a"
     assert shown[start + 1 : start + 3] == ["g/loss_rate 0.5 [0.25, 1.00] 0.125 [0.06, 0.25]", "g/games - 64"]
     assert sum("evaluated" in line for line in shown) == 1
@@ -118,9 +118,9 @@ def test_runs_are_compared_by_what_differs(capsys: Capture) -> None:
     shown = lines_of(capsys, "compare", "a", "b", "c")
     assert shown[:2] == ["setting a b c", "trainer.beta 0.0 0.5 0.0"]
     assert "state finished finished killed" in shown
-    assert "math.a: base 0.25 [0.12, 0.50] 0.25 [0.12, 0.50] 0.25 [0.12, 0.50]" in shown
+    assert "math.a: initial 0.25 [0.12, 0.50] 0.25 [0.12, 0.50] 0.25 [0.12, 0.50]" in shown
     assert "latest 0.75 [0.50, 0.88] 0.50 [0.50, 0.88] -" in shown
-    assert "over base +0.50 [0.25, 0.62] +0.25 [0.25, 0.62] -" in shown
+    assert "over initial +0.50 [0.25, 0.62] +0.25 [0.25, 0.62] -" in shown
     assert lines_of(capsys, "compare", "a", "c")[0] == "settings are the same in all."
     facts = json.loads("\n".join(lines_of(capsys, "compare", "a", "b", "--json")))
     assert facts["settings"] == {"trainer.beta": [0.0, 0.5]} and len(facts["runs"]) == 2

@@ -88,7 +88,7 @@ def test_base_interval_and_final_on_the_same_rows(tmp_path: Path, resources: Exi
     lab = Lab(tmp_path, resources, task=f"{tmp_path}/tasks.py:again", interval_steps=2, subset_frac=0.5)
     evaluator = lab.evaluator(run=lab.run)
     assert [step for step in range(6) if evaluator.due("interval", step)] == [2, 4]
-    metrics = evaluator.run("base", 0)
+    metrics = evaluator.run("initial", 0)
     assert 0 <= metrics["eval/tasks.letters/solved_rate"] <= 1
     assert {"eval/tasks.again/ci_low", "eval/tasks.again/entropy/mean", "eval/tasks.again/tokens_per_s"} <= set(metrics)
     assert "eval/tasks.letters/temperature" not in metrics
@@ -97,7 +97,7 @@ def test_base_interval_and_final_on_the_same_rows(tmp_path: Path, resources: Exi
     assert "eval/tasks.letters/delta" in evaluator.run("interval", 2)
     evaluator.run("final", 3)
     assert lab.watch.results == [
-        (f"tasks.{name}", phase) for phase in ("base", "interval", "final") for name in ("letters", "again")
+        (f"tasks.{name}", phase) for phase in ("initial", "interval", "final") for name in ("letters", "again")
     ]
     assert evaluator.results["tasks.letters"]["final"]["n"] == 4, "half of the eight rows"
     out = tmp_path / "eval_runs" / "run_1_tasks.again"
@@ -146,7 +146,7 @@ def test_the_best_step_goes_by_the_tasks_that_are_evaluated_most_often(tmp_path:
 def test_a_run_that_goes_on_compares_with_the_same_start(tmp_path: Path, resources: ExitStack) -> None:
     lab = Lab(tmp_path, resources)
     first = lab.evaluator()
-    first.run("base", 0)
+    first.run("initial", 0)
     state = json.loads(json.dumps(first.state()))
     lab.change()
     first.run("final", 4)
@@ -161,7 +161,7 @@ def test_the_model_and_the_random_numbers_are_left_as_they_were(tmp_path: Path, 
     lab = Lab(tmp_path, resources, n=2, temperature=1.0)
     lab.policy.model.train()
     before, state = {k: v.clone() for k, v in lab.policy.model.state_dict().items()}, torch.get_rng_state()
-    lab.evaluator().run("base", 0)
+    lab.evaluator().run("initial", 0)
     assert lab.policy.model.training
     assert all(torch.equal(value, before[name]) for name, value in lab.policy.model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), state)
@@ -170,7 +170,7 @@ def test_the_model_and_the_random_numbers_are_left_as_they_were(tmp_path: Path, 
 def test_a_stop_is_passed_on(tmp_path: Path, resources: ExitStack) -> None:
     lab = Lab(tmp_path, resources)
     with pytest.raises(StopRequested):
-        lab.evaluator(should_stop=lambda: True).run("base", 0)
+        lab.evaluator(should_stop=lambda: True).run("initial", 0)
 
 
 def test_rows_that_are_trained_on_are_told(tmp_path: Path, resources: ExitStack) -> None:
@@ -195,10 +195,10 @@ def test_the_same_task_is_evaluated_once_and_a_variant_beside_it(tmp_path: Path,
 
 def test_another_run_of_the_same_name_is_left_as_it_is(tmp_path: Path, resources: ExitStack) -> None:
     lab = Lab(tmp_path, resources)
-    lab.evaluator(run=lab.run).run("base", 0)
+    lab.evaluator(run=lab.run).run("initial", 0)
     (table,) = (tmp_path / "eval_runs").rglob("metrics.csv")
     before = table.stat().st_mtime_ns
-    lab.evaluator(run=tmp_path / "elsewhere" / "run_1").run("base", 0)
+    lab.evaluator(run=tmp_path / "elsewhere" / "run_1").run("initial", 0)
     assert table.stat().st_mtime_ns == before
     assert any("belongs to another run" in said for said in lab.watch.said)
 
@@ -206,7 +206,7 @@ def test_another_run_of_the_same_name_is_left_as_it_is(tmp_path: Path, resources
 def test_files_that_cannot_be_written_do_not_end_the_training(tmp_path: Path, resources: ExitStack) -> None:
     lab = Lab(tmp_path, resources)
     (tmp_path / "eval_runs").write_text("a file")
-    lab.evaluator(run=lab.run).run("base", 0)
+    lab.evaluator(run=lab.run).run("initial", 0)
     assert any("the evaluation's files are not written" in said for said in lab.watch.said)
 
 

@@ -65,7 +65,13 @@ def test_a_task_that_is_not_to_be_evaluated_is_not() -> None:
 
 @pytest.mark.parametrize(
     ("phase", "step", "is_due"),
-    [("base", 0, True), ("interval", 0, False), ("interval", 20, True), ("interval", 30, False), ("final", 30, True)],
+    [
+        ("initial", 0, True),
+        ("interval", 0, False),
+        ("interval", 20, True),
+        ("interval", 30, False),
+        ("final", 30, True),
+    ],
 )
 def test_when_it_is_due(phase: Any, step: int, is_due: bool) -> None:
     assert plan_of(config(), bound(**MBPP))[0].is_due(phase, step) is is_due

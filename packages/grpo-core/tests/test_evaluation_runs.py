@@ -103,7 +103,12 @@ def test_every_checkpoint_in_order_with_the_control_first(lab: Lab) -> None:
         "size": 8, "split": "test", "subset_frac": None, "n": 1, "temperature": 0.0, "top_p": 1.0,
         "max_completion_length": 8, "seed": 5, "batch_size": None, "surprisal": True,
     }, "as the run's own evaluation"  # fmt: skip
-    assert watch.results == [("base", "base"), ("interval", "step_2"), ("interval", "step_10"), ("final", "step_final")]
+    assert watch.results == [
+        ("initial", "base"),
+        ("interval", "step_2"),
+        ("interval", "step_10"),
+        ("final", "step_final"),
+    ]
     assert watch.progress[0] == "base: evaluating letters 1/2"
     (results,) = found.results.values()
     assert list(results) == ["base", "step_2", "step_10", "step_final"]
@@ -128,7 +133,8 @@ def test_the_files(lab: Lab) -> None:
     assert (config["n"], config["temperature"], config["base"]) == (1, 0.0, "tiny")
     summary = json.loads((folder / "summary.json").read_text())
     entry = summary["tasks"]["tasks.letters"]
-    assert entry["base"]["solved_rate"] == entry["final"]["solved_rate"] == 0.5
+    assert entry["base"] == entry["initial"]
+    assert entry["initial"]["solved_rate"] == entry["final"]["solved_rate"] == 0.5
     assert list(entry["checkpoints"]) == ["base", "step_2", "step_final"]
     assert (summary["seed"], summary["failures"]) == (5, {})
 
@@ -412,6 +418,6 @@ def test_what_a_run_has_evaluated_itself_is_kept_and_found_again(tmp_path: Path)
     (entry,) = made.summary["tasks"].values()
     for found in (kept, again):
         (results,) = found.results.values()
-        for step, phase in (("base", "base"), ("step_final", "final")):
+        for step, phase in (("base", "initial"), ("step_final", "final")):
             mine = {name: value for name, value in results[step].items() if name not in ("timing", "identity")}
             assert mine == {name: value for name, value in entry[phase].items() if name in mine}

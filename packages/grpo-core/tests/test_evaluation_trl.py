@@ -50,7 +50,7 @@ class FakeTrainer:
 def test_at_the_start_each_interval_and_the_end(spec: str) -> None:
     trainer = FakeTrainer(EvaluationCallback(spec, interval_steps=2, settings=SETTINGS))
     trainer.train(5)
-    assert trainer.moments() == [("base", 0), ("interval", 2), ("interval", 4), ("final", 5)]
+    assert trainer.moments() == [("initial", 0), ("interval", 2), ("interval", 4), ("final", 5)]
     logged = trainer.state.log_history
     assert [entry["step"] for entry in logged] == [0, 2, 4, 5]
     assert 0 <= logged[0]["eval/tasks.letters/solved_rate"] <= 1

@@ -30,11 +30,14 @@ def test_a_run_of_0_1_goes_on_bit_for_bit(name: str, tmp_path: Path, monkeypatch
     shutil.copytree(FIXTURES / "model", tmp_path / "model")
     shutil.copytree(FIXTURES / name / "run", tmp_path / "run", symlinks=True)
     monkeypatch.chdir(tmp_path)  # the run names its model ./model
-    info = json.loads((tmp_path / "run" / "training_state" / "step_2" / "training_info.json").read_text())
+    stored = tmp_path / "run" / "training_state" / "step_2"
+    info, state = (json.loads((stored / file).read_text()) for file in ("training_info.json", "trainer_state.json"))
 
     result = resume("run", allow=["hardware", "versions", "conditions"])
 
     assert result.summary["steps"] == 4 and not result.interrupted
+    for label, results in state["evaluator"]["results"].items():
+        assert result.summary["tasks"][label]["initial"] == results["base"], "the phase has another name now"
     weights = tmp_path / "run" / "training_state" / "step_final" / "model" / "model.safetensors"
     same_machine = info["hardware"]["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
     if same_machine and info["versions"]["torch"] == metadata.version("torch"):

@@ -47,7 +47,7 @@ def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
     warned = {"kind": "warning", "step": 2, "message": "beware"}
     end = {"kind": "end", "step": 4, "interrupted": False}
     run = read_run(
-        make_run(tmp_path / "r", START, evaluation("base", BASE), warned, evaluation("final", FINAL, 4), end)
+        make_run(tmp_path / "r", START, evaluation("initial", BASE), warned, evaluation("final", FINAL, 4), end)
     )
     assert (run.state, run.steps, run.planned, run.problem) == ("finished", 2, 4, "")
     assert run.metrics == {"reward": 0.5}, "a number that does not exist is none"
@@ -55,8 +55,8 @@ def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
     assert run.choices == [("model", "tiny", "small")]
     assert run.warnings == [(2, "beware")]
     result = run.results["math.a"]
-    assert result.base is not None and result.latest is not None
-    assert (result.base["solved_rate"], result.latest["delta"], result.phase) == (0.25, 0.5, "final")
+    assert result.initial is not None and result.latest is not None
+    assert (result.initial["solved_rate"], result.latest["delta"], result.phase) == (0.25, 0.5, "final")
 
 
 @pytest.mark.parametrize(

@@ -117,9 +117,10 @@ def test_a_run_leaves_everything_that_was_promised(folder: Path, tmp_path: Path)
     assert (run / "training_state" / "step_final" / "model" / "model.safetensors").is_file()
     summary = json.loads((run / "summary.json").read_text())
     entry = summary["tasks"]["tasks.letters"]
-    for phase in ("base", "final"):
+    for phase in ("initial", "final"):
         assert {"solved_rate", "ci_low", "ci_high", "n", "mean_reward"} <= entry[phase].keys()
         assert entry[phase]["n"] == 8
+    assert entry["base"] == entry["initial"], "its name in version 0.1"
     assert {"delta", "delta_ci_low", "delta_ci_high"} <= entry["final"].keys()
     assert {"steps", "seconds", "tokens", "peak_memory_mib", "versions", "seed"} <= summary.keys()
     rollouts = [json.loads(line) for line in (run / "logs" / "rollouts.jsonl").read_text().splitlines()]

@@ -165,7 +165,7 @@ def test_a_task_is_evaluated_as_it_wishes(run: tuple[Path, Ears]) -> None:
     wishes = [choice.value for choice in ears.chosen if choice.what == "evaluation"]
     assert wishes == ["tasks.code: size=3, n=2, temperature=1.0, interval_steps=2"]
     evaluated = lines(path, "evaluations.jsonl")
-    assert [(line["step"], line["phase"]) for line in evaluated] == [(0, "base"), (2, "interval"), (3, "final")]
+    assert [(line["step"], line["phase"]) for line in evaluated] == [(0, "initial"), (2, "interval"), (3, "final")]
     for line in evaluated:
         assert line["eval/tasks.code/n"] == 3.0
         assert "eval/tasks.code/pass@2" in line
@@ -186,15 +186,15 @@ def test_a_task_reports_its_evaluations(run: tuple[Path, Ears]) -> None:
     for line, phase in zip(evaluated, ("initial", "interval", "final"), strict=True):
         assert line[f"mbpp_eval/{phase}_rate"] == line["eval/tasks.code/solved_rate"]
     summary = json.loads((path / "summary.json").read_text())["tasks"]
-    assert set(summary["tasks.code"]["base"]["report"]) == {"mbpp_eval/initial_rate", "mbpp_eval/seconds"}
-    assert "report" not in summary["tasks.plain"]["base"]
+    assert set(summary["tasks.code"]["initial"]["report"]) == {"mbpp_eval/initial_rate", "mbpp_eval/seconds"}
+    assert "report" not in summary["tasks.plain"]["initial"]
 
 
 def test_what_the_user_says_stands_above_a_tasks_wish(folder: Path, tmp_path: Path) -> None:
     held = {"size": 2, "n": 1, "temperature": 0.0, "interval_steps": None, "at_end": False}
     path = train(config(folder, tmp_path / "runs", "code", held=held, max_steps=2)).run_dir
     (line,) = lines(path, "evaluations.jsonl")
-    assert (line["phase"], line["eval/tasks.code/n"]) == ("base", 2.0)
+    assert (line["phase"], line["eval/tasks.code/n"]) == ("initial", 2.0)
     assert "eval/tasks.code/pass@2" not in line
 
 
@@ -227,7 +227,7 @@ def test_a_resume_keeps_the_wishes_and_refuses_other_conditions(
         return [{k: v for k, v in line.items() if not k.endswith(timed)} for line in lines(path, "evaluations.jsonl")]
 
     assert numbers(stopped) == numbers(straight)
-    assert [line["phase"] for line in numbers(stopped)] == ["base", "interval", "final"]
+    assert [line["phase"] for line in numbers(stopped)] == ["initial", "interval", "final"]
 
 
 def test_other_plugin_versions_are_refused_unless_allowed(
@@ -314,7 +314,7 @@ def test_a_trainers_callback_follows_the_wishes(folder: Path, tmp_path: Path) ->
     for step, moment in zip((0, 1, 2, 3, 3), moments, strict=True):
         state.global_step = step
         moment(arguments, state, None, **given)
-    assert [(phase, step) for phase, step, _, _ in made.results] == [("base", 0), ("interval", 2), ("final", 3)]
+    assert [(phase, step) for phase, step, _, _ in made.results] == [("initial", 0), ("interval", 2), ("final", 3)]
     assert [entry["eval/tasks.code/n"] for entry in state.log_history] == [3.0] * 3
     assert "mbpp_eval/interval_rate" in state.log_history[1]
     assert [choice.what for choice in made.choices] == ["sandbox", "evaluation"]

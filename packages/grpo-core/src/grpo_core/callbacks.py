@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from grpo_core.task.evaluation import Phase
 from grpo_core.task.score import Score
 
-EvalPhase = Literal["base", "interval", "final"]
+EvalPhase = Phase
+"""When a held-out evaluation is made: before the first step, every few steps, or after the last one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,14 +103,14 @@ def reasons(choices: Sequence[Choice]) -> list[str]:
     ]
 
 
-def evaluation(result: Mapping[str, Any], task: str = "") -> list[str]:
-    """An evaluation with its interval, and its difference from the base on the same rows where there is one."""
+def evaluation(result: Mapping[str, Any], task: str = "", control: str = "base") -> list[str]:
+    """An evaluation with its interval, and its difference from the control on the same rows where there is one."""
     solved = f"solved {number(result.get('solved_rate'))} {interval(result.get('ci_low'), result.get('ci_high'))}"
     segments = [task, solved]
     if result.get("delta") is not None:
         over = interval(result.get("delta_ci_low"), result.get("delta_ci_high"))
         rows = result.get("delta_n", result.get("n", "-"))
-        segments.append(f"{result['delta']:+.2f} over base {over} on the same {rows} rows")
+        segments.append(f"{result['delta']:+.2f} over {control} {over} on the same {rows} rows")
     reward = f"mean reward {number(result.get('mean_reward'))}"
     if result.get("reward_delta") is not None:
         over = interval(result.get("reward_delta_ci_low"), result.get("reward_delta_ci_high"))

@@ -161,7 +161,7 @@ class Progress(Waiting):
         """Print an evaluation; training is timed from the first one's end."""
         self._keep_last_step()
         has_several = len(self._tasks) > 1 or self.config.eval.task is not None
-        self.say(phase, lines.evaluation(result, visible(task) if has_several else ""))
+        self.say(phase, lines.evaluation(result, visible(task) if has_several else "", "initial"))
         self._previous = self._clock()
 
     def on_step(self, record: StepRecord) -> None:

@@ -65,7 +65,7 @@ def list_runs(folder: str | None, as_json: bool) -> None:
     if not found:
         print_out(visible(f"{where} holds no runs yet."))
         return
-    listing = table("run", "state", "steps", "reward", "solved: base → latest", "task", "model", "written")
+    listing = table("run", "state", "steps", "reward", "solved: initial → latest", "task", "model", "written")
     for run in found:
         listing.add_row(
             visible(run.path.name),
@@ -126,9 +126,9 @@ def compare(paths: tuple[str, ...], as_json: bool) -> None:
     results.add_row("steps", *(_progress(view) for view in views))
     for task in dict.fromkeys(task for view in views for task in view.results):
         each = [view.results.get(task, TaskResult()) for view in views]
-        results.add_row(f"{visible(task)}: base", *(_rate(result.base) for result in each))
+        results.add_row(f"{visible(task)}: initial", *(_rate(result.initial) for result in each))
         results.add_row("  latest", *(_rate(result.latest) for result in each))
-        results.add_row("  over base", *(_delta(result) for result in each))
+        results.add_row("  over initial", *(_delta(result) for result in each))
         results.add_row("  mean reward", *(_number((result.latest or {}).get("mean_reward")) for result in each))
     results.add_row("reward, last step", *(_number(view.metrics.get("reward")) for view in views))
     print_out(results)
@@ -147,7 +147,7 @@ def facts_of(run: RunView) -> dict[str, Any]:
         "seed": run.settings.get("seed"),
         "metrics": dict(run.metrics),
         "tasks": {
-            name: {"base": result.base, "latest": result.latest, "phase": result.phase}
+            name: {"initial": result.initial, "base": result.initial, "latest": result.latest, "phase": result.phase}
             for name, result in run.results.items()
         },
         "choices": [{"what": what, "value": value, "why": why} for what, value, why in run.choices],
@@ -169,14 +169,18 @@ def _print_run(run: RunView, history: Mapping[str, Sequence[tuple[int, float | N
     ]
     said += [lines.fold("chosen" if index == 0 else "", [line], None) for index, line in enumerate(chosen)]
     for task, result in run.results.items():
-        segments = [visible(task), f"base {_rate(result.base)}", f"{result.phase or 'latest'} {_rate(result.latest)}"]
-        said.append(lines.fold("solved", [*segments, f"{_delta(result)} over base"], None))
+        segments = [
+            visible(task),
+            f"initial {_rate(result.initial)}",
+            f"{result.phase or 'latest'} {_rate(result.latest)}",
+        ]
+        said.append(lines.fold("solved", [*segments, f"{_delta(result)} over initial"], None))
     print_out(*said)
     for task, result in run.results.items():
         if names := _evaluated(result):
-            measured = table("evaluated", "base", result.phase or "latest")
+            measured = table("evaluated", "initial", result.phase or "latest")
             for name in names:
-                measured.add_row(visible(name), *(_measured(each, name) for each in (result.base, result.latest)))
+                measured.add_row(visible(name), *(_measured(each, name) for each in (result.initial, result.latest)))
             print_out("", visible(task), measured)  # above it: a name with its options would make a wide column
     if history:
         plots = table("metric", "over the steps", "first", "last", "lowest", "highest")
@@ -220,7 +224,7 @@ def _progress(run: RunView) -> str:
 def _solved(run: RunView) -> str:
     several = len(run.results) > 1
     return ", ".join(
-        f"{f'{task} ' if several else ''}{_number((result.base or {}).get('solved_rate'))} → {_rate(result.latest)}"
+        f"{f'{task} ' if several else ''}{_number((result.initial or {}).get('solved_rate'))} → {_rate(result.latest)}"
         for task, result in run.results.items()
     )
 
@@ -235,7 +239,7 @@ def _rate(result: Mapping[str, Any] | None) -> str:
 
 def _evaluated(result: TaskResult) -> list[str]:
     """Names of the task's own metrics in its evaluations, without those of their intervals' ends."""
-    found = dict.fromkeys(name for each in (result.base, result.latest) for name in (each or {}).get("metrics", {}))
+    found = dict.fromkeys(name for each in (result.initial, result.latest) for name in (each or {}).get("metrics", {}))
     return [name for name in found if not name.endswith(("_ci_low", "_ci_high"))]
 
 

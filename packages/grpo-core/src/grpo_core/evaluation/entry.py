@@ -15,16 +15,13 @@ from grpo_core.evaluation.intervals import CONFIDENCE, rate_over_rows
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.scoring.metrics import MetricNames, Numbers, batch_numbers, reported_numbers
 from grpo_core.task.bound import BoundTask
-from grpo_core.task.evaluation import EvaluationRecord, EvaluationReport, Phase
+from grpo_core.task.evaluation import EvaluationRecord, EvaluationReport
 from grpo_core.task.score import Score
 from grpo_core.tracking.evaluations import METRICS, REPORT, evaluation_metrics
 
 METRIC_RESAMPLES = 499
 """Bootstrap resamples of a task's own metrics, which are Python over every score: the interval's ends are quantiles 12
 from the ends of a sorted list, enough for their second digit."""
-
-PHASES: Mapping[EvalPhase, Phase] = {"base": "initial", "interval": "interval", "final": "final"}
-"""What a task is told of when it was evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +84,7 @@ def add_report(
     report = EvaluationReport(
         task=label,
         config=task.config,
-        phase=PHASES[moment.phase],
+        phase=moment.phase,
         step=moment.step,
         results=dict(entry),
         records=records_of(evaluation, task),

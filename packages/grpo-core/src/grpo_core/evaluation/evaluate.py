@@ -185,7 +185,7 @@ def evaluate_as(
         result = results[label] = _concluded(
             label, tasks[label], candidate, evaluation, control, folders.get(label), everybody
         )
-        everybody.on_evaluation(label, "base", result)
+        everybody.on_evaluation(label, "final", result)
     return results
 
 

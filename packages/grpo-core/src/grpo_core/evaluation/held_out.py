@@ -137,7 +137,7 @@ class HeldOutEvaluator:
         self._callbacks, self._names = callbacks or Callbacks(), names or MetricNames()
         self._should_stop = should_stop
         self._warn_once = partial(self._callbacks.warn_once, kind="metrics")
-        self._base: dict[str, RowRates] = {}
+        self._initial: dict[str, RowRates] = {}
         self._newest: dict[tuple[str, int], Evaluation] = {}  # the end may fall on an interval: no need to do it twice
         self._folders: dict[str, EvaluationFolder] = {}
         if run is not None and model.ranks.is_main:
@@ -161,10 +161,10 @@ class HeldOutEvaluator:
         return sum(self.results[label]["interval"]["solved_rate"] or 0.0 for label in judges) / len(judges)
 
     def run(self, phase: EvalPhase, step: int) -> dict[str, float]:
-        """Evaluate the tasks that are due and tell the callbacks; what later evaluations compare with is phase `base`.
+        """Evaluate the tasks that are due and tell the callbacks; later evaluations are compared with phase `initial`.
 
         Args:
-            phase: `base` before the first step, `interval` or `final`.
+            phase: `initial` before the first step, `interval` or `final`.
             step: Steps done.
 
         Returns:
@@ -181,10 +181,10 @@ class HeldOutEvaluator:
             self._newest = {key: kept for key, kept in self._newest.items() if key[1] == step}
             self._newest[label, step] = evaluation
             result = entry_of(evaluation, held.task, seed=held.plan.settings.seed, warn=self._warn_once)
-            if phase == "base":
-                self._base[label] = evaluation.rates()
-            elif label in self._base:
-                result |= evaluation.paired_delta(self._base[label], seed=held.plan.settings.seed)
+            if phase == "initial":
+                self._initial[label] = evaluation.rates()
+            elif label in self._initial:
+                result |= evaluation.paired_delta(self._initial[label], seed=held.plan.settings.seed)
             if self._model.ranks.is_main:
                 moment = Moment(phase, step, self._run)
                 add_report(result, evaluation, held.task, label, moment, names=self._names, warn=self._warn_once)
@@ -217,17 +217,18 @@ class HeldOutEvaluator:
 
     def state(self) -> dict[str, Any]:
         """What a run that goes on compares with, as JSON."""
-        base = {label: rates.as_json() for label, rates in self._base.items()}
-        return {"base": base, "results": self.results}
+        initial = {label: rates.as_json() for label, rates in self._initial.items()}
+        return {"initial": initial, "results": self.results}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`; a task that is new has no control."""
-        self._base = {
-            label: RowRates.from_json(rates) for label, rates in state["base"].items() if label in self._tasks
-        }
+        """Go on from `state`; a task that is new has no control. Version 0.1 called the phase `initial` `base`."""
+        initial = state["initial"] if "initial" in state else state["base"]
+        self._initial = {label: RowRates.from_json(rates) for label, rates in initial.items() if label in self._tasks}
         for label, results in state["results"].items():
             if label in self.results:
-                self.results[label] = {phase: dict(result) for phase, result in results.items()}
+                self.results[label] = {
+                    "initial" if phase == "base" else phase: dict(result) for phase, result in results.items()
+                }
 
     def _write(
         self, label: str, held: HeldOutTask, phase: EvalPhase, step: int, evaluation: Evaluation, result: dict[str, Any]
@@ -235,7 +236,7 @@ class HeldOutEvaluator:
         if label not in self._folders:
             return
         folder, settings = self._folders[label], held.plan.settings
-        name = {"base": BASE, "interval": f"step_{step}", "final": "step_final"}[phase]
+        name = {"initial": BASE, "interval": f"step_{step}", "final": "step_final"}[phase]
         target, run = folder.results(name, settings), str(self._run.resolve() if self._run else "")
         policy = self._model.policy
         assert policy is not None, "a policy in training runs in this process"

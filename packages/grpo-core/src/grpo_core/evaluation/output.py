@@ -315,7 +315,7 @@ def step_order(name: str) -> tuple[int, int, str]:
 
 def phase_of(name: str) -> EvalPhase:
     """When in a run the checkpoint of this name was evaluated."""
-    return "base" if name.startswith(BASE) else "final" if name == FINAL else "interval"
+    return "initial" if name.startswith(BASE) else "final" if name == FINAL else "interval"
 
 
 def safe_name(name: str) -> str:

@@ -50,7 +50,7 @@ class EvaluationPlan:
     def is_due(self, phase: EvalPhase, step: int) -> bool:
         """Whether the task is evaluated now."""
         match phase:
-            case "base":
+            case "initial":
                 return self.at_start
             case "interval":
                 return self.interval_steps is not None and step > 0 and step % self.interval_steps == 0

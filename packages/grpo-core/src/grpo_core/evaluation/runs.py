@@ -343,7 +343,8 @@ def _summary(
 ) -> dict[str, Any]:
     entry: dict[str, Any] = {"checkpoints": dict(found)}
     control = next((step for step in found if step.startswith(BASE)), "")
-    for name, step in (("base", control), ("final", FINAL)):
+    # The run's own start is its phase `initial`, which version 0.1 called `base`; another model is only the base.
+    for name, step in (("initial", BASE), ("base", control), ("final", FINAL)):
         if step in found:
             entry[name] = found[step]
     return {

@@ -83,7 +83,7 @@ class EvaluationCallback(TrainerCallback):
             label: EvaluationPlan(settings=asked.settings, **settled(said, asked.task, ours)[0])
             for label, asked in self._tasks.items()
         }
-        self._base: dict[str, RowRates] = {}
+        self._initial: dict[str, RowRates] = {}
         self._evaluated: dict[str, int] = {}
         self._scoring: Scoring | None = None
         self._names = MetricNames()
@@ -92,7 +92,7 @@ class EvaluationCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Evaluate the starting model; a training that is resumed has none."""
         if state.global_step == 0:
-            self._evaluate("base", args, state, control, given)
+            self._evaluate("initial", args, state, control, given)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Evaluate where an interval ends."""
@@ -133,10 +133,10 @@ class EvaluationCallback(TrainerCallback):
             hooks = EvaluationHooks(warn=_warn)
             evaluation = evaluate_rows(task, self._tasks[label].rows, settings, model, self._scoring[label], hooks)
             result = entry_of(evaluation, task, seed=settings.seed, warn=_warn)
-            if phase == "base":
-                self._base[label] = evaluation.rates()
-            elif label in self._base:
-                result |= evaluation.paired_delta(self._base[label], seed=settings.seed)
+            if phase == "initial":
+                self._initial[label] = evaluation.rates()
+            elif label in self._initial:
+                result |= evaluation.paired_delta(self._initial[label], seed=settings.seed)
             if ranks.is_main:
                 moment = Moment(phase, step, Path(args.output_dir))
                 add_report(result, evaluation, task, label, moment, names=self._names, warn=_warn)

@@ -87,7 +87,7 @@ class Source:
         tasks = self.summary.get("tasks") or {}
         is_last = self.summary.get("steps") == self.step
         own = [
-            Evaluated(label, entry.get("base") or {}, (entry.get("final") or {}) if is_last else {})
+            Evaluated(label, _initial(entry), (entry.get("final") or {}) if is_last else {})
             for label, entry in tasks.items()
         ]
         later = [each for each in self.evaluations if not any(each.repeats(other) for other in own)]
@@ -167,5 +167,10 @@ def _evaluations(eval_dir: Path, run: str, checkpoint: str) -> list[Evaluated]:
         tasks = read_json(summary, "an evaluation of the run").get("tasks") or {}
         for label, entry in tasks.items():
             if this := (entry.get("checkpoints") or {}).get(checkpoint):
-                found.append(Evaluated(label, entry.get("base") or {}, this))
+                found.append(Evaluated(label, _initial(entry), this))
     return found
+
+
+def _initial(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The evaluation of the starting model in an entry of summary.json; version 0.1 called it `base`."""
+    return entry.get("initial") or entry.get("base") or {}

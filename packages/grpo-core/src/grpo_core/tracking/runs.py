@@ -21,8 +21,8 @@ State = Literal["running", "finished", "interrupted", "failed", "killed", "unrea
 ENDLESS = 10**9
 """A plan of so many steps means that only a time limit ends the run."""
 
-BASE_PHASES = ("base", "initial")
-"""Phases of an evaluation of the starting model; every other one is of what was trained."""
+INITIAL_PHASES = ("initial", "base")
+"""Names of the phase in which the starting model is evaluated: today's, and that of version 0.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class TaskResult:
     """Held-out evaluations of one task.
 
     Attributes:
-        base: Of the starting model; None where it was not evaluated.
+        initial: Evaluation of the starting model; None where it was not evaluated.
         latest: The newest of what was trained.
         phase: When that was: `final`, or `interval`.
     """
 
-    base: Mapping[str, Any] | None = None
+    initial: Mapping[str, Any] | None = None
     latest: Mapping[str, Any] | None = None
     phase: str = ""
 
@@ -218,7 +218,7 @@ def _results(events: Iterable[Mapping[str, Any]], summary: Mapping[str, Any]) ->
         {"task": task, "phase": phase, "result": result}
         for task, entry in (tasks.items() if isinstance(tasks, dict) else ())
         for phase, result in (entry.items() if isinstance(entry, dict) else ())
-        if phase in ("base", "final")
+        if phase in (*INITIAL_PHASES, "final")
     ]
     said += [dict(event) for event in events if event.get("kind") == "evaluation"]
     for each in said:
@@ -227,11 +227,11 @@ def _results(events: Iterable[Mapping[str, Any]], summary: Mapping[str, Any]) ->
             numbers = _numbers(each["result"])
             if isinstance(each["result"].get("metrics"), dict):
                 numbers["metrics"] = _numbers(each["result"]["metrics"])
-            which = "base" if phase in BASE_PHASES else "latest"
+            which = "initial" if phase in INITIAL_PHASES else "latest"
             found.setdefault(_text(each, "task"), {})[which] = (phase, numbers)
     return {
         task: TaskResult(
-            base=each["base"][1] if "base" in each else None,
+            initial=each["initial"][1] if "initial" in each else None,
             latest=each["latest"][1] if "latest" in each else None,
             phase=each["latest"][0] if "latest" in each else "",
         )

@@ -84,9 +84,9 @@ class Evaluations:
         Raises:
             StopRequested: a rank was asked to stop.
         """
-        due = self._evaluator.due("base", step)
-        if step == 0 and not all("base" in self.results[label] for label in due):
-            self._evaluate("base", step)
+        due = self._evaluator.due("initial", step)
+        if step == 0 and not all("initial" in self.results[label] for label in due):
+            self._evaluate("initial", step)
         self._check_stop()  # the ranks meet here
 
     def after(self, step: int) -> None:

@@ -113,8 +113,15 @@ def resume(
             f"step {state['step']}{_of(setup.total_steps)} ({checkpoint.name} complete and verified)",
             end.missing or f"{anchor}same data order" + ("; inside a batch" if inside else ""),
         )
-        choices = [said, *shared, *observed.choices]
+        choices = [said, *_renamed(state), *shared, *observed.choices]
         return Trainer(config, setup, folder, observed.callbacks, choices, resources, world).run(checkpoint)
+
+
+def _renamed(state: Mapping[str, Any]) -> list[Choice]:
+    """What a checkpoint of version 0.1 calls by another name."""
+    if not any("base" in results for results in state["evaluator"]["results"].values()):
+        return []
+    return [Choice("phases", "initial", "the evaluation of the starting model, which version 0.1 calls base")]
 
 
 def _other_ranks(config: RunConfig, world: World, then: Mapping[str, Any]) -> list[Choice]:
