@@ -252,7 +252,7 @@ def test_the_run_decides_how_it_is_evaluated(lab: Lab) -> None:
         "size": 6, "split": "validation", "subset_frac": 0.5, "n": 3, "temperature": 0.9, "top_p": 0.8,
         "max_completion_length": 5, "seed": 9, "batch_size": 2, "surprisal": False,
     }  # fmt: skip
-    assert job["loading"]["precision"] == "float64"
+    assert job["options"]["precision"] == "float64"
 
 
 def test_each_task_is_evaluated_as_it_wishes(lab: Lab) -> None:
@@ -268,10 +268,10 @@ def test_each_task_is_evaluated_as_it_wishes(lab: Lab) -> None:
 
 def test_auto_is_the_precision_that_the_run_had(lab: Lab) -> None:
     lab.evaluate("2", with_base=False)
-    assert lab.jobs()[0]["loading"]["precision"] == "auto", "an older checkpoint doesn't say"
+    assert lab.jobs()[0]["options"]["precision"] == "auto", "an older checkpoint doesn't say"
     write_checkpoint(lab.run, 2, step=2, precision="bfloat16")
     lab.evaluate("2", with_base=False, overwrite=True)
-    assert lab.jobs()[0]["loading"]["precision"] == "bfloat16"
+    assert lab.jobs()[0]["options"]["precision"] == "bfloat16"
 
 
 def test_a_quantized_base_is_the_control_of_a_run_that_trained_on_it(tmp_path: Path, monkeypatch: Any) -> None:
@@ -279,13 +279,13 @@ def test_a_quantized_base_is_the_control_of_a_run_that_trained_on_it(tmp_path: P
     lab.reconfigure(lora=LoraConfig(enabled=True, quantization="nf4", double_quantization=False))
     lab.evaluate("10")
     for job in lab.jobs():
-        assert (job["loading"]["lora"]["quantization"], job["loading"]["lora"]["enabled"]) == ("nf4", False)
-        assert job["loading"]["lora"]["double_quantization"] is False
+        assert (job["options"]["lora"]["quantization"], job["options"]["lora"]["enabled"]) == ("nf4", False)
+        assert job["options"]["lora"]["double_quantization"] is False
     other = lab.folder / "other"
     other.mkdir()
     (other / "config.json").write_text("{}")
     lab.evaluate("10", base=str(other))
-    assert lab.jobs()[0]["loading"]["lora"] is None, "another control is what it is"
+    assert lab.jobs()[0]["options"]["lora"] is None, "another control is what it is"
 
 
 def test_everything_of_a_run_lies_in_one_place(lab: Lab, tmp_path: Path) -> None:

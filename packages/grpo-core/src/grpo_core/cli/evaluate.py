@@ -127,6 +127,7 @@ def run_evaluation(
             ModelOptions(
                 device=config.device,
                 precision=config.precision,
+                engine=config.engine.name,
                 max_batch_tokens=config.engine.max_batch_tokens,
                 scoring=config.scoring,
             ),

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from grpo_core.config.recipes import RECIPES
-from grpo_core.config.section import COUNT, Section, allowed
+from grpo_core.config.section import COUNT, Section, allowed, variant
 from grpo_core.config.trainer import TrainerConfig
 from grpo_core.errors import UserError
 from grpo_core.paths import user_path_text
@@ -131,6 +131,11 @@ class TrackingConfig(Section):
         description="Trackers beside the run's own JSONL, each an extra of grpo-core.",
         json_schema_extra=allowed(f"a list of {', '.join(sorted(BUILT_IN['tracker']))}, or a plugin's"),
     )
+    metrics: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        (),
+        description="Metrics of plugins, logged with each step.",
+        json_schema_extra=allowed("a list of names that plugins register"),
+    )
     project: str | None = Field(None, min_length=1, description="Project in a tracker; null is WANDB_PROJECT, or grpo.")
     run_name: str | None = Field(None, min_length=1, description="Name in a tracker; null is that of the run's folder.")
     wandb_mode: Literal["online", "offline", "disabled"] | None = Field(
@@ -142,31 +147,38 @@ class TrackingConfig(Section):
     token_logprobs: bool = Field(False, description="Write each token's log-prob to logs/rollouts.jsonl.")
     monitor: bool = Field(True, description="Warn, once each, of metrics that leave their healthy range.")
 
-    @field_validator("trackers", mode="before")
+    @field_validator("trackers", "metrics", mode="before")
     @classmethod
     def _split(cls, given: object) -> object:
         """`tensorboard,wandb` as on a command line."""
         return tuple(word.strip() for word in given.split(",") if word.strip()) if isinstance(given, str) else given
 
-    @field_validator("trackers")
+    @field_validator("trackers", "metrics")
     @classmethod
-    def _known(cls, trackers: tuple[str, ...]) -> tuple[str, ...]:
-        for name in trackers:
-            registry.check("tracker", name)
-            if trackers.count(name) > 1:
-                raise UserError(f"tracking.trackers: {name} is given twice.")
-        return trackers
+    def _known(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        for name in names:
+            registry.check("tracker" if info.field_name == "trackers" else "metric", name)
+            if names.count(name) > 1:
+                raise UserError(f"tracking.{info.field_name}: {name} is given twice.")
+        return names
 
 
 class EngineConfig(Section):
     """The sampling engine."""
 
+    name: str = Field("native", description="Engine that samples the completions.", json_schema_extra=variant("engine"))
     max_batch_tokens: int = Field(
         65536, ge=1, le=COUNT, description="Cached tokens held at once while sampling; never changes what is sampled."
     )
     gather_weights: bool = Field(
         False, description="Under trainer.sharding=full, hold the whole model while sampling: faster, if it fits."
     )
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        registry.check("engine", name)
+        return name
 
 
 class RunConfig(Section):

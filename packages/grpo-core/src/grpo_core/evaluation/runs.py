@@ -181,6 +181,7 @@ def _model_options(config: RunConfig, store: CheckpointStore) -> ModelOptions:
     return ModelOptions(
         device=config.device,
         precision=precision,
+        engine=config.engine.name,
         max_batch_tokens=config.engine.max_batch_tokens,
         scoring=config.scoring,
         lora=config.lora.model_copy(update={"enabled": False}) if config.lora.quantization else None,

@@ -18,6 +18,7 @@ from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.room import check_room
 from grpo_core.evaluation.rows import held_out, subset
 from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.plugins import variants as registry
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.memory import tokens_that_fit
 from grpo_core.prompts.mixture import task_labels
@@ -35,6 +36,7 @@ class ModelOptions:
     Attributes:
         device: Device of the model.
         precision: Floating-point type of the model's products.
+        engine: Engine that samples the completions.
         max_batch_tokens: Tokens held at once on a CPU.
         scoring: The scorers' worker processes.
         lora: Quantization of the base model, where the run's was quantized.
@@ -42,6 +44,7 @@ class ModelOptions:
 
     device: str = "auto"
     precision: str = "auto"
+    engine: str = "native"
     max_batch_tokens: int = MAX_BATCH_TOKENS
     scoring: ScoringConfig = field(default_factory=ScoringConfig)
     lora: LoraConfig | None = None
@@ -105,9 +108,9 @@ def evaluate_model(
     callbacks: Callbacks,
 ) -> dict[str, Evaluation]:
     """Load a model and evaluate it on tasks, by label; arguments as for `evaluate` and its parts."""
-    from grpo_core.engines.native import NativeEngine
     from grpo_core.policy.load import load_policy
 
+    open_engine = registry.resolve("engine", options.engine)
     policy = load_policy(model, adapter=adapter, lora=options.lora, device=options.device, precision=options.precision)
     choices = [
         choice
@@ -118,7 +121,7 @@ def evaluate_model(
     tokens = tokens_that_fit(policy.model, policy.device, options.max_batch_tokens)
     evaluated = in_process(
         policy,
-        NativeEngine(policy.model.eval(), policy.tokenizer, max_batch_tokens=tokens),
+        open_engine(policy.model.eval(), policy.tokenizer, max_batch_tokens=tokens),
         tokens_at_once=tokens,
         prompts_at_once=next((each.settings.batch_size for each in tasks.values()), None),  # the same for all
         warn=callbacks.warn_once,

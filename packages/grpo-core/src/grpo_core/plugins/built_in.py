@@ -380,6 +380,13 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
             aggregation="token_mean",
         ),
     },
+    "engine": {
+        "native": Variant(
+            "grpo_core.engines.native:NativeEngine",
+            summary="Samples from the weights in training, in this process.",
+        ),
+    },
+    "metric": {},
     "schedule": {
         "constant": Variant(
             "grpo_core.algorithms.schedules:constant",

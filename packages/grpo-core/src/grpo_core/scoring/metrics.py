@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -70,8 +71,8 @@ def batch_numbers(task: BoundTask, scores: Sequence[Score]) -> Numbers:
     """What `Task.metrics` says of a batch, abstentions included; nothing for a task without it."""
     if task.task.metrics is None:
         return Numbers()
-    function = task.task.metrics
-    return _numbers(f"task {task.name!r}: metrics()", lambda: call_by_name(function, {"scores": scores}, positional=1))
+    call = partial(call_by_name, task.task.metrics, {"scores": scores}, positional=1)
+    return numbers_of(f"task {task.name!r}: metrics()", call)
 
 
 def reported_numbers(task: BoundTask, report: EvaluationReport) -> Numbers:
@@ -79,7 +80,7 @@ def reported_numbers(task: BoundTask, report: EvaluationReport) -> Numbers:
     function = task.evaluation.report
     if function is None:
         return Numbers()
-    return _numbers(f"task {task.name!r}: report()", lambda: function(report))
+    return numbers_of(f"task {task.name!r}: report()", lambda: function(report))
 
 
 def known_names(tasks: Sequence[BoundTask], owner_of: Callable[[str], str]) -> MetricNames:
@@ -115,10 +116,16 @@ def step_numbers(
     return {name: names.claimed(batch_numbers(task, mine), name) for name, (task, mine) in by_name.items()}
 
 
-def _numbers(who: str, call: Callable[[], Any]) -> Numbers:
+def numbers_of(who: str, call: Callable[[], Any]) -> Numbers:
+    """The numbers that somebody else's function gives; what is wrong with them is said, not raised.
+
+    Args:
+        who: The function, as messages name it.
+        call: Calls it.
+    """
     try:
         made = call()
-    except (Exception, SystemExit) as error:  # the task's own code: a training does not end for a number about it
+    except (Exception, SystemExit) as error:  # somebody else's code: a training does not end for a number about it
         said = " ".join(str(error).split())[:MAX_SAID_CHARS]
         return Numbers(problems=(f"{who} raised {type(error).__name__} ({where_raised(error)}): {said}",))
     if made is None:

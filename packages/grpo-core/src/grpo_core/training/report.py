@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from grpo_core.callbacks import Callbacks, Choice, RunInfo, Sample, StepRecord
@@ -13,7 +14,9 @@ from grpo_core.policy.memory import peak_memory_mib
 from grpo_core.rollouts.prompt_group import Prompted
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.scoring import check_abstentions, reason_head
-from grpo_core.scoring.metrics import step_numbers
+from grpo_core.scoring.metrics import numbers_of, step_numbers
+from grpo_core.task.calling import call_by_name
+from grpo_core.training.batch import TrainBatch
 from grpo_core.training.clock import RunClock
 from grpo_core.training.collect import Collected
 from grpo_core.training.evaluations import Evaluations
@@ -76,12 +79,19 @@ class Report:
                     message = f"{label}: a completion was not scored ({score.fault}): {score.why}"
                     self._callbacks.warn_once(message, kind=label, about=reason_head(score.why))
 
-    def task_metrics(self, collected: Collected) -> dict[str, float]:
-        """Numbers that the tasks measure of a step; a fault of theirs is warned of and ends nothing."""
+    def own_metrics(self, collected: Collected, batch: TrainBatch) -> dict[str, float]:
+        """Numbers that tasks and plugins measure of a step; a fault of theirs is warned of and ends nothing."""
         scores = [rollout.score for rollout in collected.rollouts if rollout.score is not None]
+        names = self._setup.metric_names
+        measured = [*step_numbers(self._setup.mixture.tasks, collected.labels, scores, names).values()]
+        given = {
+            "rollouts": collected.rollouts, "labels": collected.labels, "rewards": collected.rewards, "batch": batch,
+        }  # fmt: skip
+        for name, metric in self._setup.metrics.items():
+            who = f"metric {name!r}"
+            measured.append(names.claimed(numbers_of(who, partial(call_by_name, metric, given)), who))
         values: dict[str, float] = {}
-        tasks, names = self._setup.mixture.tasks, self._setup.metric_names
-        for numbers in step_numbers(tasks, collected.labels, scores, names).values():
+        for numbers in measured:
             values |= numbers.values
             for problem in numbers.problems:
                 self._callbacks.warn_once(problem, kind="metrics")

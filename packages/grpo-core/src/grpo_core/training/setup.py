@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 from grpo_core.callbacks import Choice
 from grpo_core.config import RunConfig, TrainerConfig, to_yaml
+from grpo_core.engines.base import Engine
 from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.encode import encode_prompt
 from grpo_core.errors import DataError, UserError
 from grpo_core.evaluation.held_out import HeldOutTask, held_out_tasks
 from grpo_core.evaluation.plan import open_settings
 from grpo_core.evaluation.room import check_room
+from grpo_core.plugins import variants as registry
 from grpo_core.plugins.models import model_source
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.load import load_policy
@@ -49,7 +52,9 @@ class Setup:
     Attributes:
         config_yaml: The resolved configuration.
         algorithm: The functions that the configuration names.
+        metrics: Metrics of plugins, by name.
         policy: The model.
+        engine: Samples from the policy.
         mixture: Which prompt comes next.
         rows: Training rows by task label.
         prompt_ids: Tokens of each training row's prompt: label -> row id -> ids.
@@ -66,7 +71,9 @@ class Setup:
 
     config_yaml: str
     algorithm: Algorithm
+    metrics: Mapping[str, Callable[..., Any]]
     policy: Policy
+    engine: Engine
     mixture: Mixture
     rows: Mapping[str, Sequence[Row]]
     prompt_ids: Mapping[str, Mapping[str, tuple[int, ...]]]
@@ -95,6 +102,8 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
     """
     trainer = config.trainer
     algorithm = Algorithm.of(trainer)
+    open_engine = registry.resolve("engine", config.engine.name)
+    metrics = {name: registry.resolve("metric", name) for name in config.tracking.metrics}
     check_shares(trainer, world)
     specs = parse_task_specs(config.task)
     bound = [bind(spec) for spec in specs]
@@ -131,7 +140,9 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
     return Setup(
         config_yaml=to_yaml(config, leave_out=open_settings(config, involved)),
         algorithm=algorithm,
+        metrics=metrics,
         policy=policy,
+        engine=open_engine(policy.model, policy.tokenizer, max_batch_tokens=config.engine.max_batch_tokens),
         mixture=mixture,
         rows=kept,
         prompt_ids=prompt_ids,

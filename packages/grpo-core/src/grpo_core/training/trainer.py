@@ -11,7 +11,6 @@ from typing import Any
 from grpo_core.callbacks import Callback, Callbacks, Choice
 from grpo_core.config import ResolvedConfig, RunConfig, resolve
 from grpo_core.engines.base import StopRequested
-from grpo_core.engines.native import NativeEngine
 from grpo_core.evaluation.answers import in_process
 from grpo_core.evaluation.held_out import HeldOutEvaluator
 from grpo_core.killable.importing import refuse_in_worker
@@ -107,9 +106,7 @@ class Trainer:
         self.report = Report(config, setup, folder, callbacks)
         self.clock = RunClock(world, trainer.max_minutes, follows_time=follows_time(trainer, setup.schedule_steps))
         self.stop = StopSwitch(trainer, world, self.clock, callbacks.on_warning, has_limits=not setup.is_extension)
-        self.engine = NativeEngine(
-            self.policy.model, self.policy.tokenizer, max_batch_tokens=config.engine.max_batch_tokens
-        )
+        self.engine = setup.engine
         self.updater = Updater(
             self.policy, setup.algorithm, setup.schedule_steps, folder.path, world, max_turns=setup.max_turns
         )
@@ -237,7 +234,7 @@ class Trainer:
     def _metrics(self, collected: Collected, batch: TrainBatch) -> dict[str, float]:
         return {
             **rollout_metrics(collected.rollouts, collected.labels, collected.rewards, batch),
-            **self.report.task_metrics(collected),
+            **self.report.own_metrics(collected, batch),
             **self.estimator.metrics,
             **collected.metrics,
             "generate_s": collected.generate_s,

@@ -1,0 +1,153 @@
+"""Where to put a loss, a baseline, a KL estimator, a metric, a tracker and an engine: one plugin brings all of them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from evaluation_runs import TASKS
+
+from grpo_core import evaluate, train
+from grpo_core.callbacks import Callback
+from grpo_core.config import EngineConfig, EvalConfig, RunConfig, TrackingConfig, TrainerConfig
+from grpo_core.errors import UserError
+from grpo_core.evaluation.evaluate import Candidate, evaluate_as
+from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.evaluation.setup import ModelOptions
+from grpo_core.plugins.host import PluginHost
+from grpo_core.policy.fresh import fresh_model
+
+# The two files of a plugin: what it brings, and where that is said.
+MODULE = """
+from grpo_core.engines.native import NativeEngine
+
+calls = []
+
+def loss(logp, old_logp, advantages, mask, *, scale: float = 1.0):
+    calls.append(("loss", scale))
+    return -scale * advantages[:, None] * (logp - old_logp).exp()
+
+def baseline(rewards, groups, *, shift: float = 0.0):
+    calls.append(("baseline", shift))
+    return rewards - shift
+
+def kl(logp, ref_logp):
+    calls.append(("kl", None))
+    return (logp - ref_logp).square()
+
+def metric(rewards, rollouts):
+    return {"mine/rewards": len(rewards), "mine/tokens": sum(rollout.n_tokens for rollout in rollouts)}
+
+def broken(batch):
+    raise ValueError("no such number")
+
+class Tracker:
+    def __init__(self, run):
+        self.run = run
+
+    def numbers(self, step, values):
+        calls.append(("tracker", values.get("mine/rewards")))
+
+    def table(self, step, name, columns, rows): ...
+    def note(self, step, text): ...
+    def close(self, *, failed): ...
+
+class Engine(NativeEngine):
+    def generate(self, requests, sampling):
+        calls.append(("engine", sampling.temperature))
+        yield from super().generate(requests, sampling)
+"""
+
+PLUGIN = """
+from grpo_core import Variant, hookimpl
+
+@hookimpl
+def grpo_variants():
+    return {
+        "loss": {"mine": Variant("third_party:loss", formula="-A rho", aggregation="sequence_mean")},
+        "advantage": {"mine": Variant("third_party:baseline", formula="r - shift", needs_group=False)},
+        "kl": {"mine": "third_party:kl"},
+        "metric": {"mine": "third_party:metric", "broken": "third_party:broken"},
+        "tracker": {"mine": "third_party:Tracker"},
+        "engine": {"mine": "third_party:Engine"},
+    }
+"""
+
+
+class Ears(Callback):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def on_warning(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+@pytest.fixture
+def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The plugin, installed; its module of functions."""
+    (tmp_path / "third_party.py").write_text(MODULE)
+    (tmp_path / "third_party_plugin.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path)
+    host = PluginHost([metadata.EntryPoint("third", "third_party_plugin", "grpo")])
+    monkeypatch.setattr("grpo_core.plugins.host.default_host", lambda: host)
+    yield importlib.import_module("third_party")
+    for name in ("third_party", "third_party_plugin"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    model, tokenizer = fresh_model("tiny", seed=0)
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "tasks.py").write_text(TASKS)
+    return tmp_path
+
+
+def configured(folder: Path, metrics: tuple[str, ...]) -> RunConfig:
+    return RunConfig(
+        task=f"{folder / 'tasks.py'}:letters",
+        model=str(folder / "model"),
+        output_dir=str(folder / "runs"),
+        device="cpu",
+        trainer=TrainerConfig(
+            max_steps=1, prompts_per_step=2, num_generations=2, max_completion_length=4, beta=0.1, loss_type="mine",
+            loss_args={"scale": 2.0}, baseline="mine", advantage_args={"shift": -0.5}, kl="mine",
+        ),
+        eval=EvalConfig(at_start=False, at_end=False),
+        engine=EngineConfig(name="mine"),
+        tracking=TrackingConfig(trackers=("mine",), metrics=metrics),
+    )  # fmt: skip
+
+
+def test_a_plugin_brings_all_that_architecture_says(third_party: ModuleType, folder: Path) -> None:
+    ears = Ears()
+    result = train(configured(folder, ("mine", "broken")), callbacks=(ears,))
+    assert dict(third_party.calls) == {"loss": 2.0, "baseline": -0.5, "kl": None, "tracker": 4.0, "engine": 1.0}
+    (line,) = [json.loads(text) for text in (result.run_dir / "logs" / "train_log.jsonl").read_text().splitlines()]
+    assert line["mine/rewards"] == 4.0 and 4 <= line["mine/tokens"] <= 16
+    assert any("metric 'broken' raised ValueError (third_party.py:" in warning for warning in ears.warnings)
+
+
+def test_an_engine_of_a_plugin_also_evaluates(third_party: ModuleType, folder: Path) -> None:
+    task, settings = f"{folder / 'tasks.py'}:letters", EvaluationSettings(size=2, surprisal=False)
+    candidate = Candidate(model=str(folder / "model"))
+    (mine,) = evaluate_as(task, candidate, {}, settings, ModelOptions(engine="mine")).values()
+    assert third_party.calls == [("engine", 0.0)]
+    (native,) = evaluate(task, str(folder / "model"), size=2, surprisal=False).values()
+    assert mine["mean_reward"] == native["mean_reward"], "it samples as ours does"
+
+
+def test_a_name_that_no_plugin_registers_is_refused(third_party: ModuleType) -> None:
+    with pytest.raises(UserError, match=r"no metric 'mien'.*'mine'"):
+        TrackingConfig(metrics=("mien",))
+    with pytest.raises(UserError, match=r"no engine 'mien'.*'mine'"):
+        EngineConfig(name="mien")
+    with pytest.raises(UserError, match=r"tracking\.metrics: mine is given twice"):
+        TrackingConfig(metrics=("mine", "mine"))
