@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ def evaluate_run(
     task: str | None = None,
     config: RunConfig | None = None,
     settings: EvaluationSettings | None = None,
-    options: ModelOptions | None = None,
+    loading: ModelOptions | None = None,
     base: str | None = None,
     with_base: bool = True,
     output_dir: Path | str | None = None,
@@ -95,7 +95,7 @@ def evaluate_run(
         task: Spec of the tasks; by default those that the run evaluates.
         config: Of the run; by default its config.yaml. It says which rows are taken and how they are sampled.
         settings: In place of what the configuration says, for every task.
-        options: How models and scorers are set up; by default as for the run.
+        loading: How models and scorers are set up; by default as for the run.
         base: The control; by default the model that the run started from.
         with_base: Whether there is a control at all.
         output_dir: Receives `RUN_TASK`; by default `eval_runs`, beside the folder that holds the run's.
@@ -115,7 +115,7 @@ def evaluate_run(
     if not timeout_s > 0:
         raise UserError(f"--timeout-s {timeout_s:g}: must be above 0 seconds.")
     chosen, failures = _checkpoints(run_dir, config, steps)
-    options = options or _model_options(config, CheckpointStore(run_dir))
+    options = loading or _model_options(config, CheckpointStore(run_dir))
     control = None
     if with_base:
         chosen = [_control(config, base), *chosen]
@@ -143,15 +143,25 @@ def evaluate_run(
             everybody.on_warning(f"{job.step} failed: {why}")
         else:
             _tell_results(everybody, job, folders, tasks, control)
-    names = {checkpoint.name for checkpoint in chosen}
+    results = _results(folders, tasks, {checkpoint.name for checkpoint in chosen}, control)
+    for label, folder in folders.items():
+        seconds = round(time.monotonic() - started, 3)
+        folder.write_summary(_summary(run_dir, label, results[label], failures, tasks[label].settings, seconds))
+    return RunEvaluation(results, failures, kept, {label: folder.path for label, folder in folders.items()})
+
+
+def _results(
+    folders: Mapping[str, EvaluationFolder],
+    tasks: Mapping[str, EvaluationTask],
+    names: Set[str],
+    control: str | None,
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """The results of the named checkpoints, in order: task -> checkpoint -> numbers."""
     results = {}
     for label, folder in folders.items():
-        own = tasks[label].settings
-        found = folder.consolidate(own, control)
+        found = folder.consolidate(tasks[label].settings, control)
         results[label] = {step: found[step] for step in sorted(names & found.keys(), key=step_order)}
-        seconds = round(time.monotonic() - started, 3)
-        folder.write_summary(_summary(run_dir, label, results[label], failures, own, seconds))
-    return RunEvaluation(results, failures, kept, {label: folder.path for label, folder in folders.items()})
+    return results
 
 
 def _tasks(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import orjson
+import torch
 
 from grpo_core.callbacks import Callback, Callbacks
 from grpo_core.errors import UserError
@@ -32,6 +35,38 @@ RECORD = "warm_start.json"
 
 LOGGING_STEPS = 100
 """Steps that one logged loss is the mean of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FineTuning:
+    """Settings of the supervised fine-tuning; see `warm_start`."""
+
+    max_steps: int
+    batch_size: int
+    learning_rate: float
+    lr_scheduler_type: Literal["cosine", "constant"]
+    warmup_ratio: float
+    seed: int
+    precision: Precision
+
+    def as_trl(self) -> dict[str, Any]:
+        """Arguments of TRL's `SFTConfig`."""
+        return {
+            "max_steps": self.max_steps,
+            "per_device_train_batch_size": self.batch_size,
+            "learning_rate": self.learning_rate,
+            "lr_scheduler_type": "cosine" if self.lr_scheduler_type == "cosine" else "constant_with_warmup",
+            "warmup_steps": round(self.warmup_ratio * self.max_steps),
+            "seed": self.seed,
+            "data_seed": self.seed,
+            "bf16": self.precision == "bfloat16",
+            "logging_steps": min(LOGGING_STEPS, self.max_steps),
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """What the record says of them."""
+        names = ("batch_size", "learning_rate", "lr_scheduler_type", "seed", "precision")
+        return {"steps": self.max_steps, **{name: getattr(self, name) for name in names}}
 
 
 def warm_start(
@@ -85,27 +120,12 @@ def warm_start(
             is taken, or rows have no gold.
     """
     refuse_in_worker("warm_start()")
-    if (model is None) == (preset is None):
-        raise UserError("give what to start from: --model NAME, or --preset tiny for a new model; not both.")
-    if model is not None and (vocab_size, tokenizer) != (None, None):
-        raise UserError(f"--model {model} has its tokenizer: --vocab-size and --tokenizer are for a --preset.")
-    if vocab_size is not None and tokenizer is not None:
-        raise UserError("give --vocab-size, to learn a tokenizer, or --tokenizer, to take one; not both.")
-    folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"--out {out}: it is no folder; choose another name.")
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"--out {out}: the folder is not empty; choose another.")
+    _check_start(model, preset, vocab_size, tokenizer)
+    folder = _checked_folder(out)
     if model is not None:
         model_source(model)
-    try:
-        from trl import SFTConfig, SFTTrainer
-    except ImportError:
-        raise UserError("grpo warm-start needs TRL: pip install 'grpo-core[trl]'.") from None
-    import datasets
-    import torch
-    from transformers import PrinterCallback, TrainerCallback
-
+    if importlib.util.find_spec("trl") is None:
+        raise UserError("grpo warm-start needs TRL: pip install 'grpo-core[trl]'.")
     # A task that cannot be evaluated is refused before it is trained on for an hour.
     prepare_tasks(task, {}, EvaluationSettings(size=eval_size, seed=seed))
     examples = _examples(task, max_steps * batch_size)
@@ -116,65 +136,25 @@ def warm_start(
     else:
         assert preset is not None
         network, processing = fresh_model(preset, seed, _new_tokenizer(examples, vocab_size, tokenizer))
-
-    class Progress(TrainerCallback):
-        """Passes TRL's progress on to our callbacks, and keeps the losses."""
-
-        def __init__(self) -> None:
-            self.losses: dict[str, float] = {}
-
-        def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            if "loss" in kwargs["logs"]:  # the last log is of the whole training, and holds none
-                self.losses[str(state.global_step)] = kwargs["logs"]["loss"]
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            loss = f", loss {next(reversed(self.losses.values())):.3f}" if self.losses else ""
-            Callbacks(callbacks).on_progress(f"supervised fine-tuning{loss}", state.global_step, state.max_steps)
-
-    progress = Progress()
-
-    with tempfile.TemporaryDirectory() as scratch:
-        trainer = SFTTrainer(
-            model=network,
-            processing_class=processing,
-            train_dataset=datasets.Dataset.from_list(examples),
-            callbacks=[progress],
-            args=SFTConfig(
-                output_dir=scratch,
-                max_steps=max_steps,
-                per_device_train_batch_size=batch_size,
-                learning_rate=learning_rate,
-                lr_scheduler_type="cosine" if lr_scheduler_type == "cosine" else "constant_with_warmup",
-                warmup_steps=round(warmup_ratio * max_steps),
-                seed=seed,
-                data_seed=seed,
-                use_cpu=where.type == "cpu",
-                bf16=precision == "bfloat16",
-                gradient_checkpointing=False,
-                report_to="none",
-                save_strategy="no",
-                logging_steps=min(LOGGING_STEPS, max_steps),
-                disable_tqdm=True,
-                dataloader_pin_memory=where.type == "cuda",
-                max_length=None,
-            ),
-        )
-        trainer.remove_callback(PrinterCallback)  # our callbacks show the progress
-        trainer.train()
-    trainer.model.to(getattr(torch, save_dtype)).save_pretrained(folder)
+    settings = FineTuning(
+        max_steps=max_steps,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        lr_scheduler_type=lr_scheduler_type,
+        warmup_ratio=warmup_ratio,
+        seed=seed,
+        precision=precision,
+    )
+    trained, losses = _fine_tuned(network, processing, examples, settings, where.type, Callbacks(callbacks))
+    trained.to(getattr(torch, save_dtype)).save_pretrained(folder)
     processing.save_pretrained(folder)
     record = {
         "command": command,
         "task": task,
         "start": _start_record(model) if model is not None else f"new:{preset}",
-        "steps": max_steps,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "lr_scheduler_type": lr_scheduler_type,
-        "seed": seed,
-        "precision": precision,
+        **settings.as_json(),
         "save_dtype": save_dtype,
-        "loss": progress.losses,
+        "loss": losses,
         "evaluation": evaluate(
             task, str(folder.resolve()), size=eval_size, seed=seed, device=device, callbacks=callbacks
         ),
@@ -182,6 +162,73 @@ def warm_start(
     }
     (folder / RECORD).write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     return record
+
+
+def _check_start(model: str | None, preset: str | None, vocab_size: int | None, tokenizer: str | None) -> None:
+    if (model is None) == (preset is None):
+        raise UserError("give what to start from: --model NAME, or --preset tiny for a new model; not both.")
+    if model is not None and (vocab_size, tokenizer) != (None, None):
+        raise UserError(f"--model {model} has its tokenizer: --vocab-size and --tokenizer are for a --preset.")
+    if vocab_size is not None and tokenizer is not None:
+        raise UserError("give --vocab-size, to learn a tokenizer, or --tokenizer, to take one; not both.")
+
+
+def _checked_folder(out: str | Path) -> Path:
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--out {out}: it is no folder; choose another name.")
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"--out {out}: the folder is not empty; choose another.")
+    return folder
+
+
+def _fine_tuned(
+    network: Any,
+    processing: Any,
+    examples: Sequence[Mapping[str, Any]],
+    settings: FineTuning,
+    device: str,
+    callbacks: Callbacks,
+) -> tuple[Any, dict[str, float]]:
+    """The trained model, and the logged losses by step."""
+    import datasets
+    from transformers import PrinterCallback, TrainerCallback
+    from trl import SFTConfig, SFTTrainer
+
+    losses: dict[str, float] = {}
+
+    class Progress(TrainerCallback):
+        """Passes TRL's progress on to our callbacks, and keeps the losses."""
+
+        def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if "loss" in kwargs["logs"]:  # the last log is of the whole training, and holds none
+                losses[str(state.global_step)] = kwargs["logs"]["loss"]
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            loss = f", loss {next(reversed(losses.values())):.3f}" if losses else ""
+            callbacks.on_progress(f"supervised fine-tuning{loss}", state.global_step, state.max_steps)
+
+    with tempfile.TemporaryDirectory() as scratch:
+        trainer = SFTTrainer(
+            model=network,
+            processing_class=processing,
+            train_dataset=datasets.Dataset.from_list(list(examples)),
+            callbacks=[Progress()],
+            args=SFTConfig(
+                output_dir=scratch,
+                **settings.as_trl(),
+                use_cpu=device == "cpu",
+                gradient_checkpointing=False,
+                report_to="none",
+                save_strategy="no",
+                disable_tqdm=True,
+                dataloader_pin_memory=device == "cuda",
+                max_length=None,
+            ),
+        )
+        trainer.remove_callback(PrinterCallback)  # our callbacks show the progress
+        trainer.train()
+    return trainer.model, losses
 
 
 def _start_record(model: str) -> Any:
