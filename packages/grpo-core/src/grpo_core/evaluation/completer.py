@@ -20,11 +20,11 @@ class Completer:
         model: Embedded name, local folder, GGUF file or hub id.
         adapter: A PEFT adapter to put on it.
         device: Where.
-        precision: In which floating-point type.
+        precision: Floating-point type of the model's products.
         max_completion_length: Tokens per completion.
         temperature: 0 is greedy.
         stop: Strings that end a completion; the text keeps them.
-        seed: Of sampling above temperature 0: the n-th call's completions depend on it, n and their place alone.
+        seed: Seed of sampling above temperature 0: the n-th call's completions depend on it, n and their place alone.
 
     Raises:
         UserError: no such model, adapter or device.

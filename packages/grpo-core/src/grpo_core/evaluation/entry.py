@@ -45,10 +45,10 @@ def entry_of(
     """An evaluation's numbers with those of `Task.metrics`, each with its interval, and the task's conditions.
 
     Args:
-        evaluation: Of the task.
+        evaluation: Evaluation of the task.
         task: On the rows that were evaluated.
-        seed: Of the bootstrap.
-        warn: Told what is wrong with the task's own numbers.
+        seed: Seed of the bootstrap.
+        warn: Receives what is wrong with the task's own numbers.
     """
     entry = evaluation.summary(seed=seed)
     if task.task.metrics is not None:
@@ -71,13 +71,13 @@ def add_report(
     """Tell the task of its evaluation, and put what it reports into the entry.
 
     Args:
-        entry: Of `entry_of`, with a paired difference where there is one.
-        evaluation: Of the task.
+        entry: Entry made by `entry_of`, with a paired difference where there is one.
+        evaluation: Evaluation of the task.
         task: On the rows that were evaluated.
         label: What logs call it.
         moment: When it is made.
-        names: Who logs what.
-        warn: Told what is wrong with what it reports.
+        names: Owners of the metrics' names.
+        warn: Receives what is wrong with the report.
     """
     if task.evaluation.report is None:
         return

@@ -74,13 +74,13 @@ def evaluate(
         temperature: 0, greedy; 0.7 for several completions a row.
         top_p: Nucleus sampling, 1.
         max_completion_length: Tokens per completion, 256; a task may need fewer.
-        seed: Of sampling above temperature 0.
+        seed: Seed of sampling above temperature 0.
         batch_size: Rows answered at once; None is as many as the memory holds.
         surprisal: Also measure surprisal and entropy per token.
         device: Where.
-        precision: In which floating-point type.
+        precision: Floating-point type of the model's products.
         max_batch_tokens: Tokens held at once on a CPU; on an accelerator its free memory decides.
-        scoring: Of the worker processes that score.
+        scoring: The scorers' worker processes.
         endpoint: An OpenAI-compatible endpoint that answers in place of a model of this process.
         concurrency: Requests to it in flight.
         output_dir: Receives `MODEL_TASK/` with every completion and the tables; None writes nothing.

@@ -60,7 +60,7 @@ def held_out_tasks(
     Rows that are also trained on are counted and named.
 
     Args:
-        config: Of the run.
+        config: Configuration of the run.
         trained: The trained tasks, by label.
         needed: Labels whose held-out rows something else than an evaluation asks for: a ladder's rungs. None is all.
         others: Spec of tasks to take in place of all these.
@@ -200,8 +200,8 @@ class HeldOutEvaluator:
         """Evaluate some rows of a task, as a ladder's rung; nothing is told but progress.
 
         Args:
-            label: Of the task.
-            rows: Of the task.
+            label: Task label.
+            rows: Rows of the task.
             what: What the progress calls it.
 
         Raises:

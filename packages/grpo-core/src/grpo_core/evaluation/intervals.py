@@ -44,7 +44,7 @@ def wilson(successes: float, n: int, *, confidence: float = CONFIDENCE) -> Inter
 
     Args:
         successes: How many, or the sum of shares.
-        n: Of how many.
+        n: Number of trials.
         confidence: Coverage.
     """
     if not 0 <= successes <= n:
@@ -103,7 +103,7 @@ def bootstrap_mean(values: Sequence[float], *, seed: int = 0) -> Interval:
 
     Args:
         values: One a row; NaN is a row that has none.
-        seed: Of the resampling.
+        seed: Seed of the resampling.
     """
     array = np.asarray(values, dtype=np.float64)
     array = array[~np.isnan(array)]
@@ -132,7 +132,7 @@ def rate_over_rows(shares: Sequence[float], *, seed: int = 0) -> Interval:
 
     Args:
         shares: One a row, in [0, 1] or on a scale of its own; NaN is a row that has none.
-        seed: Of the resampling.
+        seed: Seed of the resampling.
     """
     known = [share for share in shares if not math.isnan(share)]
     is_rate = all(0.0 <= share <= 1.0 for share in known)
@@ -149,7 +149,7 @@ def rate_difference(differences: Sequence[float], *, seed: int = 0) -> Interval:
 
     Args:
         differences: One a row, in [-1, 1]; NaN is a row that has none.
-        seed: Of the resampling.
+        seed: Seed of the resampling.
     """
     known = [difference for difference in differences if not math.isnan(difference)]
     if known and (set(known) <= {-1.0, 0.0, 1.0} or len(set(known)) == 1):

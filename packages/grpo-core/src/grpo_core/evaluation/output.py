@@ -64,14 +64,14 @@ class Meta:
         model: What was loaded.
         adapter: And put on it.
         task: Spec of the task.
-        identity: Of the task on these rows.
+        identity: Identity of the task on these rows.
         settings: Those that decide the numbers.
         summary: As in summary.json.
         timing: What it took.
         conditions: What on the machine the scores depended on.
         precision: Floating-point type of the model's products; empty where it is not known.
         steps_done: Training steps of the model; None where that is not known.
-        version: Of the format.
+        version: Version of the format.
     """
 
     run: str
@@ -220,7 +220,7 @@ class EvaluationFolder:
     Args:
         output_dir: Holds the folders of all runs.
         run: Name of the run.
-        label: Of the task.
+        label: Task label.
 
     Attributes:
         path: The folder.
@@ -289,7 +289,7 @@ def check_kept(folder: Path, wanted: Mapping[str, Any]) -> bool:
     """Whether a results folder is there and is of what is wanted now.
 
     Args:
-        folder: Of one checkpoint's results.
+        folder: Folder of one checkpoint's results.
         wanted: Facts of the evaluation, as `Meta.differs_from` compares them.
 
     Raises:

@@ -65,9 +65,9 @@ def evaluate_together(
     Every rank calls it with the same rows, also one that gets none of them: a model in shards runs on all or on none.
 
     Args:
-        rows: In order.
+        rows: All rows, in order.
         evaluate: Evaluates some of them in this process.
-        ranks: Who evaluates.
+        ranks: The processes that evaluate.
         in_step: The context in which ranks run a model that they share; see `Policy.in_step`.
 
     Raises:

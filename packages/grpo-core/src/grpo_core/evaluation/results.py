@@ -31,10 +31,10 @@ class Evaluation:
         lengths: [R·n] tokens; None where an endpoint does not count them.
         truncated: [R·n] whether the length limit ended it.
         scores: [R·n].
-        temperature: Of the sampling; 0 is greedy.
-        split: Of the rows.
+        temperature: Sampling temperature; 0 is greedy.
+        split: Split of the rows.
         n: Completions a row.
-        top_p: Of the sampling.
+        top_p: Nucleus sampling.
         certainty: [R·n] surprisal and entropy, where they were measured.
         seconds: What it took.
         peak_memory_mib: Most memory of the process or the accelerator up to its end.

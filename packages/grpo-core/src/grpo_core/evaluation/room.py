@@ -24,8 +24,8 @@ def check_room(
         label: Task label.
         task: On its held-out rows.
         rows: Those that are evaluated.
-        settings: Of the evaluation.
-        policy: Who answers.
+        settings: Settings of the evaluation.
+        policy: The model that answers.
 
     Returns:
         What the user should know: answers with less room than the settings allow, rows that cannot be answered.

@@ -93,8 +93,8 @@ def evaluate_run(
         run_dir: Folder of the run.
         steps: `all`, or some of them: `1,5,final`, `latest`.
         task: Spec of the tasks; by default those that the run evaluates.
-        config: Of the run; by default its config.yaml. It says which rows are taken and how they are sampled.
-        settings: In place of what the configuration says, for every task.
+        config: Configuration of the run, which says the rows and the sampling; by default its config.yaml.
+        settings: Settings of every task, in place of those of the configuration.
         loading: How models and scorers are set up; by default as for the run.
         base: The control; by default the model that the run started from.
         with_base: Whether there is a control at all.

@@ -81,12 +81,12 @@ class EngineSampler:
     prompt leaves room for in the model's context; a prompt that leaves none gets an `error`.
 
     Args:
-        engine: Who samples.
-        tokenizer: Of the model.
+        engine: Samples the completions.
+        tokenizer: Tokenizer of the model.
         tokens_at_once: Tokens, prompts and longest completions together, that are sampled at once.
         prompts_at_once: Different prompts that are; None is as many as tokens allow.
         max_context: Tokens that fit the model.
-        warn: Told once when memory ran out.
+        warn: Receives one warning when memory ran out.
     """
 
     def __init__(

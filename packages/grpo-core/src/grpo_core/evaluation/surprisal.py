@@ -55,12 +55,12 @@ def certainty(
     """Read every completion once more, without sampling, and say how sure the model was at each token.
 
     Args:
-        policy: Who wrote them.
+        policy: The model that wrote them.
         prompts: Tokens of each prompt.
         completions: Tokens of each completion, at least one.
-        tokens_at_once: Of one forward pass, padding included; halved when memory runs out.
+        tokens_at_once: Tokens of one forward pass, padding included; halved when memory runs out.
         rows_at_once: Completions of one forward pass.
-        warn: Told once when memory ran out.
+        warn: Receives one warning when memory ran out.
 
     Raises:
         OutOfMemoryError: not even one completion fits.

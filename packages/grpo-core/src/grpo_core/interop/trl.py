@@ -81,7 +81,7 @@ def dataset(task_spec: str, *, seed: int = 0) -> Any:
 
     Args:
         task_spec: As for `reward_funcs`.
-        seed: Of the mixture's shuffling.
+        seed: Seed of the mixture's shuffling.
 
     Raises:
         UserError: prompts that TRL cannot continue: a prefilled message, several turns, or text mixed with messages.
@@ -122,7 +122,7 @@ class TaskReward:
     Each batch logs the columns `NAME/solved`, `NAME/valid`, `NAME/why` and one per part, and their means as metrics.
 
     Args:
-        spec: Of the task.
+        spec: Task spec.
         label: What logs call it; rows with another one in the column `task` are left to others.
         workers: Scoring processes.
         opponent_url: Endpoint of the task's opponent.

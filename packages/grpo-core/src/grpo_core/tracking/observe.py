@@ -48,7 +48,7 @@ def observe(config: RunConfig, callbacks: Sequence[Callback], resources: ExitSta
 
     Args:
         config: The run's, resolved.
-        callbacks: Who is told already.
+        callbacks: Callbacks that are notified already.
         resources: Closes what was opened, and tells it of the error that ended the run.
 
     Raises:

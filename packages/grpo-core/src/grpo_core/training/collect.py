@@ -56,7 +56,7 @@ class Collector:
     Args:
         config: The run.
         setup: Its tasks, scorers, prompts and opponents.
-        engine: Who samples.
+        engine: Samples the completions.
         greedy: Whether each prompt also gets a greedy completion, whose reward is a baseline.
         should_stop: Asked after every completion, where this is the only process: ranks stop together, between steps.
         world: The processes; each completes its share of the prompts.

@@ -21,12 +21,12 @@ from grpo_core.training.statistics import ClipRange, MicroStatistics, UpdateStat
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class PenaltyCoefficients:
     """Weights of the penalties in one update.
 
     Attributes:
-        beta: Of the KL penalty in the loss.
-        entropy: Of the entropy bonus.
+        beta: Weight of the KL penalty in the loss.
+        entropy: Weight of the entropy bonus.
     """
 
     beta: float
@@ -55,7 +55,7 @@ class Objective:
             self.clip = ClipRange(clips, epsilon, epsilon if high is None else high)
 
     def __call__(
-        self, micro: TrainBatch, packs: Sequence[Pack], coefficients: Weights, statistics: UpdateStatistics
+        self, micro: TrainBatch, packs: Sequence[Pack], coefficients: PenaltyCoefficients, statistics: UpdateStatistics
     ) -> Tensor:
         """The loss of a micro-batch, to be summed over the micro-batches of an update.
 

@@ -24,7 +24,7 @@ from grpo_core.policy.parts import local_part
 from grpo_core.policy.policy import Policy
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.forward import Passes
-from grpo_core.training.objective import Weights
+from grpo_core.training.objective import PenaltyCoefficients
 from grpo_core.training.world import World
 
 
@@ -45,7 +45,7 @@ class Gradients(Protocol):
     def weighted(self, part: TrainBatch) -> TrainBatch:
         """Rows of one optimizer step with their tokens' weights."""
 
-    def gradient(self, part: TrainBatch, coefficients: Weights) -> None:
+    def gradient(self, part: TrainBatch, coefficients: PenaltyCoefficients) -> None:
         """Add the gradient of some weighted rows to parameters without one."""
 
     def backward(self, loss: Tensor) -> None:
@@ -75,7 +75,7 @@ class Probes:
         usable = config.gradient_noise_scale and size is not None and size < prompts
         return MicroNoise(self.updater, self._micro, size or 0, prompts if usable else 0)
 
-    def before(self, part: TrainBatch, coefficients: Weights, update: int) -> dict[str, float]:
+    def before(self, part: TrainBatch, coefficients: PenaltyCoefficients, update: int) -> dict[str, float]:
         """Measurements that take backward passes of their own, before the step's."""
         config = self.updater.config
         found: dict[str, float] = {}
@@ -105,7 +105,7 @@ class Probes:
         self._micro.load_state(state["micro"])
         self._pair.load_state(state["pair"])
 
-    def _small_batch(self, part: TrainBatch, coefficients: Weights) -> dict[str, float]:
+    def _small_batch(self, part: TrainBatch, coefficients: PenaltyCoefficients) -> dict[str, float]:
         prompts = part.groups.unique_consecutive()
         wanted = self.updater.config.gns_probe_prompts
         rows = torch.isin(part.groups, prompts[:wanted]).nonzero()[:, 0]

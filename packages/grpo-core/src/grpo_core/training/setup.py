@@ -59,7 +59,7 @@ class Setup:
         rows: Training rows by task label.
         prompt_ids: Tokens of each training row's prompt: label -> row id -> ids.
         held_out: The tasks that are evaluated, by label.
-        metric_names: Who logs what, as far as it is known.
+        metric_names: Owners of the metrics' names, as far as they are known.
         scoring: Scorers and opponents of the trained tasks.
         identities: Identity by task spec.
         total_steps: Steps planned.

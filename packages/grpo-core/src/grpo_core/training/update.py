@@ -21,7 +21,7 @@ from grpo_core.training.batch import TrainBatch
 from grpo_core.training.coefficients import Coefficient
 from grpo_core.training.forward import Passes
 from grpo_core.training.learning_rate import LearningRateSchedule
-from grpo_core.training.objective import Objective, Weights
+from grpo_core.training.objective import Objective, PenaltyCoefficients
 from grpo_core.training.probes import Probes
 from grpo_core.training.statistics import UpdateStatistics
 from grpo_core.training.world import World
@@ -188,9 +188,9 @@ class Updater:
     def _factor(self) -> float:
         return self.schedule.factor(self.updates, self._time_share)
 
-    def coefficients(self) -> Weights:
+    def coefficients(self) -> PenaltyCoefficients:
         """Weights of the penalties in the next optimizer step."""
-        return Weights(self.beta.in_effect, self.entropy_coef.in_effect)
+        return PenaltyCoefficients(self.beta.in_effect, self.entropy_coef.in_effect)
 
     def weighted(self, part: TrainBatch) -> TrainBatch:
         """The rows of one optimizer step with their tokens' weights: the denominator is counted over all of them."""
@@ -205,7 +205,7 @@ class Updater:
         )
         return replace(part, weights=weights)
 
-    def gradient(self, part: TrainBatch, coefficients: Weights) -> None:
+    def gradient(self, part: TrainBatch, coefficients: PenaltyCoefficients) -> None:
         """Add the gradient of the loss of some weighted rows to parameters without one, measuring nothing."""
         chosen = self._with_gradient(part, coefficients)
         with self.policy.in_step():
@@ -226,7 +226,7 @@ class Updater:
             if parameter.grad is not None:
                 parameter.grad /= scale
 
-    def _with_gradient(self, part: TrainBatch, coefficients: Weights) -> TrainBatch:
+    def _with_gradient(self, part: TrainBatch, coefficients: PenaltyCoefficients) -> TrainBatch:
         # A row without advantage has no gradient, unless a penalty has: it is skipped in compute, not in denominators.
         penalised = self.passes.kl_in_loss or coefficients.entropy != 0 or self.policy.value_head is not None
         advantages = part.advantages if part.advantages.dim() == 2 else part.advantages[:, None]
