@@ -84,15 +84,9 @@ class Objective:
         old = logp.detach() if micro.old_logprobs is None else micro.old_logprobs.to(policy.wide)
         correction = self._correction(micro, old, logp)
         loss: Tensor = policy_loss(
-            self._loss.function,
-            logp,
-            old,
-            micro.advantages,
-            micro.mask,
-            micro.weights,
-            correction=correction,
-            **self._loss.arguments,
-        )
+            self._loss.function, logp, old, micro.advantages, micro.mask, micro.weights,
+            correction=correction, **self._loss.arguments,
+        )  # fmt: skip
         measured = MicroStatistics(mask=micro.mask, logp=logp.detach(), old_logp=old, entropy=entropy.detach())
         measured.policy_loss, measured.correction = float(loss.detach()), correction
         if self.passes.kl_in_loss:
@@ -110,15 +104,17 @@ class Objective:
         if coefficients.entropy:
             loss = loss - coefficients.entropy * weighted_sum(entropy, micro.mask, micro.weights)
         if values is not None:
-            assert micro.old_values is not None and micro.returns is not None
-            per_token = value_loss(
-                values.to(policy.wide), micro.old_values, micro.returns, micro.mask, clip=self.config.value_clip
-            )
-            measured.value_loss = float(weighted_sum(per_token.detach(), micro.mask, micro.weights))
-            loss = loss + self.config.value_loss_coef * weighted_sum(per_token, micro.mask, micro.weights)
+            own_loss = self._value_loss(values.to(policy.wide), micro)
+            measured.value_loss = float(own_loss.detach())
+            loss = loss + self.config.value_loss_coef * own_loss
         measured.loss = float(loss.detach())
         statistics.add(measured, micro, self.clip)
         return loss
+
+    def _value_loss(self, values: Tensor, micro: TrainBatch) -> Tensor:
+        assert micro.old_values is not None and micro.returns is not None
+        per_token = value_loss(values, micro.old_values, micro.returns, micro.mask, clip=self.config.value_clip)
+        return weighted_sum(per_token, micro.mask, micro.weights)
 
     def _correction(self, micro: TrainBatch, old: Tensor, logp: Tensor) -> Tensor | None:
         """Constant factors [B, T] of the policy loss: weights against the sampler; rows and tokens left out."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from grpo_core.callbacks import Choice
 from grpo_core.config import RunConfig, TrainerConfig, to_yaml
 from grpo_core.engines.base import Engine
@@ -110,42 +108,35 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
     _check_turns(trainer, bound)
     assert config.model is not None, "the configuration is resolved"
     model_source(config.model)
-    labels = task_labels(bound)
-    tasks = dict(zip(labels, bound, strict=True))
+    tasks = dict(zip(task_labels(bound), bound, strict=True))
     all_rows = {label: task.rows() for label, task in tasks.items()}
     metric_names = known_names(bound, owner_of)
-    climbing = [label for label, task in tasks.items() if task.task.order == "ladder"]
-    held, said = held_out_tasks(config, tasks, climbing)
+    held, said = held_out_tasks(config, tasks, [label for label, each in tasks.items() if each.task.order == "ladder"])
     involved = {**tasks, **{label: each.task for label, each in held.items() if label not in tasks}}
     choices = [*accumulation(trainer, world), *condition_choices(involved), *_probe_choices(trainer), *said]
     policy = _policy(config, checkpoint, world)
     _check_context(config, policy)
     for label, one in held.items():
         choices += check_room(label, one.task, one.rows, one.plan.settings, policy)
-    if trainer.gradient_checkpointing:
-        policy.model.gradient_checkpointing_enable({"use_reentrant": False})
-    kept: dict[str, list[Row]] = {}
-    prompt_ids: dict[str, dict[str, tuple[int, ...]]] = {}
-    for label, task in tasks.items():
-        kept[label], prompt_ids[label], said = _encode_rows(config, policy, task, all_rows[label])
-        choices += said
+    encoded = {label: _encode_rows(config, policy, task, all_rows[label]) for label, task in tasks.items()}
+    kept = {label: rows for label, (rows, _, _) in encoded.items()}
     orders, said = _orders(config, tasks, kept, held)
-    choices += said
-    weighted = [(task, spec.weight) for task, spec in zip(bound, specs, strict=True)]
-    mixture = Mixture(weighted, kept, config.seed, orders)
+    choices += [*(choice for *_, own in encoded.values() for choice in own), *said]
     scoring = resources.enter_context(Scoring(tasks, config.scoring, policy))
     total_steps, why = planned_steps(config, sum(map(len, kept.values())))
     schedule_steps = None if total_steps >= ENDLESS else total_steps
-    choices += _schedule_choices(trainer, schedule_steps)
+    choices += [*_schedule_choices(trainer, schedule_steps), Choice("steps", str(total_steps), why)]
     return Setup(
         config_yaml=to_yaml(config, leave_out=open_settings(config, involved)),
         algorithm=algorithm,
         metrics=metrics,
         policy=policy,
         engine=open_engine(policy.model, policy.tokenizer, max_batch_tokens=config.engine.max_batch_tokens),
-        mixture=mixture,
+        mixture=Mixture(
+            [(task, spec.weight) for task, spec in zip(bound, specs, strict=True)], kept, config.seed, orders
+        ),
         rows=kept,
-        prompt_ids=prompt_ids,
+        prompt_ids={label: ids for label, (_, ids, _) in encoded.items()},
         held_out=held,
         metric_names=metric_names,
         scoring=scoring,
@@ -153,21 +144,8 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
         total_steps=total_steps,
         max_turns=max(task.task.max_turns if task.has_turns else 1 for task in bound),
         schedule_steps=schedule_steps,
-        choices=[*policy.choices, *choices, Choice("steps", str(total_steps), why)],
+        choices=[*policy.choices, *choices],
     )
-
-
-def _other_conditions(tasks: Mapping[str, BoundTask], world: World) -> list[Choice]:
-    """What another rank's machine says that this one's does not: scores then depend on which rank made them."""
-    mine = {label: dict(task.conditions) for label, task in tasks.items()}
-    said = []
-    for rank, data in enumerate(world.gather(orjson.dumps(mine))):
-        for label, there in orjson.loads(data).items():
-            for name in sorted(there.keys() | mine[label].keys()):
-                if there.get(name) != mine[label].get(name):
-                    why = f"rank {rank} scores under another condition of {label} than rank {world.rank}"
-                    said.append(Choice(name, f"{there.get(name)} on rank {rank}", why))
-    return said
 
 
 def _policy(config: RunConfig, checkpoint: Path | None, world: World) -> Policy:
@@ -210,6 +188,8 @@ def _policy(config: RunConfig, checkpoint: Path | None, world: World) -> Policy:
         policy.shard()
         why = "trainer.sharding=full: a layer is whole only while it runs"
         policy.choices.append(Choice("sharding", f"1 / {world.size} of the weights in each process", why))
+    if trainer.gradient_checkpointing:
+        policy.model.gradient_checkpointing_enable({"use_reentrant": False})
     return policy
 
 
