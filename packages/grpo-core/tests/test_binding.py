@@ -29,7 +29,9 @@ from grpo_core import (
     weighted_sum,
 )
 from grpo_core.errors import DataError, InfrastructureError
-from grpo_core.task.bound import MAX_WHY_CHARS, BoundTask, as_prompt
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.row import as_prompt
+from grpo_core.task.score import MAX_WHY_CHARS
 from grpo_core.task.spec import TaskSpec
 
 

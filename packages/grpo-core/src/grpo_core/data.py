@@ -19,8 +19,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from grpo_core.errors import DataError, ExhaustedError, near_match
 from grpo_core.paths import kind_of, user_path
-from grpo_core.task.bound import first_problem
-from grpo_core.task.row import Row, Split, TaskConfig
+from grpo_core.task.row import Row, Split, TaskConfig, first_problem
 
 RowType = TypeVar("RowType", bound=Row)
 

@@ -29,10 +29,10 @@ from grpo_core.scoring.wire import (
     encode_moves,
     encode_request,
 )
-from grpo_core.task.bound import MAX_WHY_CHARS, BoundTask
+from grpo_core.task.bound import BoundTask
 from grpo_core.task.game import Move
 from grpo_core.task.row import Prompt, Row
-from grpo_core.task.score import Fault, Score
+from grpo_core.task.score import MAX_WHY_CHARS, Fault, Score
 from grpo_core.task.turns import Progress
 
 MAX_TEXT_CHARS = 1 << 20

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -15,21 +13,19 @@ import orjson
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from grpo_core.errors import DataError, InfrastructureError, UserError, near_match
+from grpo_core.errors import DataError, UserError, near_match
 from grpo_core.task.calling import call_by_name, where_raised
 from grpo_core.task.composition import RewardSpec
 from grpo_core.task.evaluation import EvaluationDefaults
 from grpo_core.task.game import Move
+from grpo_core.task.grading import Grader, fault_of
 from grpo_core.task.identity import hashed, meaning_of, sources_of_0_1
 from grpo_core.task.opponent import Opponent
-from grpo_core.task.row import Message, Prompt, Row, TaskConfig
-from grpo_core.task.score import Invalid, Score
+from grpo_core.task.row import Prompt, Row, TaskConfig, as_prompt, first_problem
+from grpo_core.task.score import Score, one_line
 from grpo_core.task.spec import TaskSpec
 from grpo_core.task.task import Task
 from grpo_core.task.turns import Progress, progress
-
-MAX_WHY_CHARS = 300
-"""Bound on `Score.why`: a reason may quote a hostile completion."""
 
 
 class BoundTask:
@@ -164,21 +160,9 @@ class BoundTask:
             raise UserError(f"task {self.name!r}: opponent() must give an Opponent, not {found!r:.80}.")
         return found
 
-    def opponent_prompt(self, text: str, row: Row) -> Prompt | None:
-        """The opponent's prompt for a completion, or None where the validator refuses it.
-
-        A validator or prompt that crashes also gives None: `score` meets the same crash and attributes it.
-        """
-        assert self.opponent is not None
-        try:
-            return self._ask_opponent(self._answer(text, row), row)
-        except (Exception, SystemExit):  # untrusted text met the task's code; `score` meets it too and reports it
-            return None
-
-    def _ask_opponent(self, answer: Any, row: Row) -> Prompt:
-        assert self.opponent is not None
-        available = {"answer": answer, "row": row, "config": self.config}
-        return as_prompt(call_by_name(self.opponent.prompt, available, positional=1), "opponent prompt")
+    @cached_property
+    def _grader(self) -> Grader:
+        return Grader(self.task, self.config, self._reward_specs, self.opponent)
 
     def score(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> Score:
         """Score one completion in this process; `Scorer` does it with a killable time limit.
@@ -190,8 +174,17 @@ class BoundTask:
             row: Its row.
             predictions: The opponent's answers, for a task that has one.
         """
-        score = self._score(text, row, predictions)
-        return self.out_of_time(row, score.why) if score.fault == "timeout" else score
+        return self._grader.score(text, row, predictions)
+
+    def refuse(self, text: str, row: Row, why: str) -> Score:
+        """Score a completion as `score` scores one that the validator refuses.
+
+        Args:
+            text: The completion.
+            row: Its row.
+            why: What is wrong with it that the validator cannot know, e.g. that it is too long for the opponent.
+        """
+        return self._grader.refuse(text, row, why)
 
     def out_of_time(self, row: Row, why: str) -> Score:
         """The score of a completion whose limit ran out, by the task's `on_timeout`.
@@ -203,96 +196,14 @@ class BoundTask:
             row: Its row.
             why: What ran out.
         """
-        if self.task.on_timeout == "abstain":
-            return Score(None, why=_one_line(why), fault="timeout")
-        return self._composed(self._given("", row, ()), None, valid=False, why=_one_line(why))
+        return self._grader.out_of_time(row, why)
 
-    def _score(self, text: str, row: Row, predictions: Sequence[str] | None) -> Score:
-        who = "validate()"
-        try:
-            answer = self._answer(text, row)
-            if self.opponent is not None and not predictions:
-                who = "opponent prompt"  # its crash may be why there are no predictions
-                self._ask_opponent(answer, row)
-        except Invalid as refusal:
-            answer, valid, why = None, False, _one_line(f"invalid: {refusal}")
-        except (Exception, SystemExit) as error:  # the task's code met untrusted text: its crash is data, not ours
-            return _fault(who, error)
-        else:
-            valid, why = True, ""
-        return self._composed(self._given(text, row, predictions or ()), answer, valid, why)
+    def opponent_prompt(self, text: str, row: Row) -> Prompt | None:
+        """The opponent's prompt for a completion, or None where the validator refuses it.
 
-    def refuse(self, text: str, row: Row, why: str) -> Score:
-        """Score a completion as `score` scores one that the validator refuses.
-
-        Args:
-            text: The completion.
-            row: Its row.
-            why: What is wrong with it that the validator cannot know, e.g. that it is too long for the opponent.
+        A validator or prompt that crashes also gives None: `score` meets the same crash and attributes it.
         """
-        return self._composed(self._given(text, row, ()), None, valid=False, why=_one_line(f"invalid: {why}"))
-
-    def _composed(self, given: Mapping[str, Any], answer: Any, valid: bool, why: str) -> Score:
-        parts: dict[str, float] = {}
-        for spec in self._reward_specs:
-            try:
-                parts[spec.name] = self._raw(spec, given, answer, valid, parts)
-            except (Exception, SystemExit) as error:  # as above
-                return _fault(f"reward {spec.name}()", error)
-        try:
-            value = _number(self.task.compose(self._reward_specs, parts, valid), "a composed reward is a number")
-            if not math.isfinite(value):
-                raise _Returned(f"{value}; a composed reward is a finite number")
-            solved = valid and self._is_solved({**given, "answer": answer, "parts": parts}, parts)
-        except (Exception, SystemExit) as error:  # as above
-            return _fault("compose/solved", error)
-        return Score(value, parts, valid, solved, why or _one_line(self._shortfall(parts)))
-
-    def _answer(self, text: str, row: Row) -> Any:
-        """What the validator makes of a completion; it raises `Invalid` where that is nothing."""
-        answer = call_by_name(self.task.validate, self._given(text, row), positional=2)
-        if isinstance(answer, Invalid) or answer is Invalid:
-            raise _Returned("Invalid; what holds no answer is refused by raise Invalid(reason)")
-        _refuse_coroutine(answer)
-        return answer
-
-    def _given(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> dict[str, Any]:
-        given = {"text": text, "row": row, "config": self.config}
-        return given if predictions is None or self.opponent is None else {**given, "predictions": tuple(predictions)}
-
-    def _raw(
-        self, spec: RewardSpec, given: Mapping[str, Any], answer: Any, valid: bool, parts: Mapping[str, float]
-    ) -> float:
-        if spec.needs is not None:
-            needed = next(earlier for earlier in self._reward_specs if earlier.name == spec.needs)
-            if not needed.reached_by(parts[needed.name]):
-                return 0.0
-        if not valid and ("answer" in spec.arguments or "predictions" in spec.arguments):
-            return 0.0
-        raw = _number(
-            spec.function(**{name: answer if name == "answer" else given[name] for name in spec.arguments}),
-            "a reward is a number",
-        )
-        if not math.isfinite(raw):
-            raise _Returned(f"{raw}; a reward is a finite number")
-        if not spec.is_fact and raw > spec.maximum + 1e-6 * max(1.0, abs(spec.maximum)):
-            raise _Returned(f"{raw}, above its maximum {spec.maximum}; state it: @reward(…, maximum={raw:g})")
-        return raw
-
-    def _is_solved(self, available: Mapping[str, Any], parts: Mapping[str, float]) -> bool:
-        if self.task.solved is not None:
-            customary = {name: available[name] for name in ("answer", "row", "text", "parts", "config")}
-            solved = call_by_name(self.task.solved, customary, positional=2)
-            _refuse_coroutine(solved)
-            if isinstance(solved, str):
-                raise _Returned(f"the text {solved[:40]!r}; solved is True or False")
-            return bool(solved)
-        earned = [spec for spec in self._reward_specs if spec.is_criterion]
-        return bool(earned) and all(spec.reached_by(parts[spec.name]) for spec in earned)
-
-    def _shortfall(self, parts: Mapping[str, float]) -> str:
-        short = [s for s in self._reward_specs if not s.is_fact and not s.reached_by(parts[s.name])]
-        return ", ".join(f"{spec.name} {parts[spec.name]:.3g} of {spec.maximum:g}" for spec in short)
+        return self._grader.opponent_prompt(text, row)
 
     @cached_property
     def conditions(self) -> Mapping[str, str]:
@@ -304,7 +215,7 @@ class BoundTask:
         found = self._asked("conditions", {})
         if not isinstance(found, Mapping) or not all(isinstance(word, str) for pair in found.items() for word in pair):
             raise UserError(f"task {self.name!r}: conditions() must give text by name, not {found!r:.80}.")
-        return {name: _one_line(text) for name, text in found.items()}
+        return {name: one_line(text) for name, text in found.items()}
 
     @cached_property
     def evaluation(self) -> EvaluationDefaults:
@@ -343,7 +254,7 @@ class BoundTask:
             if made.prompt is not None:
                 made = replace(made, prompt=as_prompt(made.prompt, f"task {self.name!r}: respond()"))
         except (Exception, SystemExit) as error:  # untrusted text met the task's code
-            fault = _fault(f"task {self.name}: the next turn", error)
+            fault = fault_of(f"task {self.name}: the next turn", error)
             return Progress(tuple(moves), fault=fault.fault, why=fault.why)
         return made
 
@@ -401,71 +312,3 @@ def bind_config(task: Task, name: str, spec: TaskSpec) -> TaskConfig:
         if isinstance(value, int) and value.bit_length() >= 64:
             raise UserError(f"task {name!r}: option {option}: a whole number has at most 64 bits (given {value:.3e}).")
     return config
-
-
-def first_problem(error: ValidationError) -> str:
-    """The first problem of a pydantic error in one line: field, what is wrong, what was given."""
-    problem = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in problem["loc"]) or "(the whole)"
-    given = repr(problem.get("input"))
-    return f"{where}: {problem['msg']} (given {given if len(given) <= 80 else given[:77] + '…'})"
-
-
-def as_prompt(made: Any, who: str) -> Prompt:
-    """Check what a prompt template made, and make lists of messages tuples.
-
-    Raises:
-        UserError: it is neither text nor a non-empty list of messages.
-    """
-    if isinstance(made, str):
-        return made
-    if (
-        isinstance(made, Sequence)
-        and made
-        and all(
-            isinstance(message, Mapping)
-            and isinstance(message.get("role"), str)
-            and isinstance(message.get("content"), str)
-            for message in made
-        )
-    ):
-        return tuple(Message(role=message["role"], content=message["content"]) for message in made)
-    raise UserError(f"{who} must give text or a list of messages with role and content, not {made!r:.80}.")
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text[: 4 * MAX_WHY_CHARS].split())[:MAX_WHY_CHARS]
-
-
-class _Returned(Exception):
-    """A function of the task returned what it must not; the message goes on after `returned`."""
-
-
-def _number(value: Any, rule: str) -> float:
-    """What a function returned, which may also be a number of numpy or torch; text is none, whatever it says."""
-    _refuse_coroutine(value)
-    if isinstance(value, str | bytes | bytearray):
-        raise _Returned(f"the text {value[:40]!r}; {rule}")
-    try:
-        return float(value)
-    except (TypeError, ValueError):  # ValueError: an array of several
-        kind = "None" if value is None else f"a {type(value).__name__}"
-        raise _Returned(f"{kind}; {rule}") from None
-
-
-def _refuse_coroutine(value: Any) -> None:
-    if inspect.iscoroutine(value):
-        value.close()  # nobody will await it
-        raise _Returned("a coroutine; it is called without await: write def in place of async def")
-
-
-def _fault(where: str, error: BaseException) -> Score:
-    if isinstance(error, TimeoutError):
-        return Score(None, why=_one_line(f"{where} ran out of time: {error}"), fault="timeout")
-    if isinstance(error, InfrastructureError):
-        return Score(None, why=_one_line(f"{where}: {error}"), fault="infrastructure")
-    if isinstance(error, _Returned):
-        return Score(None, why=_one_line(f"the task's {where} returned {error}"), fault="reward")
-    return Score(
-        None, why=_one_line(f"{where} raised {type(error).__name__} ({where_raised(error)}): {error}"), fault="reward"
-    )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from grpo_core.errors import UserError
 
 Split = Literal["train", "validation", "test"]
 
@@ -52,3 +55,33 @@ class TaskConfig(BaseModel):
     split: Split = "train"
     size: int | None = Field(default=None, ge=1)
     path: str | None = None
+
+
+def as_prompt(made: Any, who: str) -> Prompt:
+    """Check what a prompt template made, and make lists of messages tuples.
+
+    Raises:
+        UserError: it is neither text nor a non-empty list of messages.
+    """
+    if isinstance(made, str):
+        return made
+    if (
+        isinstance(made, Sequence)
+        and made
+        and all(
+            isinstance(message, Mapping)
+            and isinstance(message.get("role"), str)
+            and isinstance(message.get("content"), str)
+            for message in made
+        )
+    ):
+        return tuple(Message(role=message["role"], content=message["content"]) for message in made)
+    raise UserError(f"{who} must give text or a list of messages with role and content, not {made!r:.80}.")
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first problem of a pydantic error in one line: field, what is wrong, what was given."""
+    problem = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in problem["loc"]) or "(the whole)"
+    given = repr(problem.get("input"))
+    return f"{where}: {problem['msg']} (given {given if len(given) <= 80 else given[:77] + '…'})"

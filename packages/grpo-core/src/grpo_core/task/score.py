@@ -8,6 +8,10 @@ from typing import Literal
 Fault = Literal["", "reward", "timeout", "infrastructure"]
 
 
+MAX_WHY_CHARS = 300
+"""Bound on `Score.why`: a reason may quote a hostile completion."""
+
+
 class Invalid(Exception):
     """Raised by a validator: the completion holds no answer. Any other exception is the task's bug and abstains."""
 
@@ -36,3 +40,8 @@ class Score:
     def abstained(self) -> bool:
         """Whether there is no value."""
         return self.value is None
+
+
+def one_line(text: str) -> str:
+    """Text in one line, short enough for `Score.why`."""
+    return " ".join(text[: 4 * MAX_WHY_CHARS].split())[:MAX_WHY_CHARS]

@@ -1,0 +1,175 @@
+"""From a completion to its score: validator, opponent, rewards, composition, and whose fault it is where that fails."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grpo_core.errors import InfrastructureError
+from grpo_core.task.calling import call_by_name, where_raised
+from grpo_core.task.composition import RewardSpec
+from grpo_core.task.opponent import Opponent
+from grpo_core.task.row import Prompt, Row, TaskConfig, as_prompt
+from grpo_core.task.score import Invalid, Score, one_line
+from grpo_core.task.task import Task
+
+
+class Grader:
+    """Applies a task's functions to completions. What the functions raise is caught and attributed.
+
+    Args:
+        task: The task.
+        config: Its options.
+        specs: Its rewards, in order.
+        opponent: The opponent, for a task that has one.
+    """
+
+    def __init__(self, task: Task, config: TaskConfig, specs: Sequence[RewardSpec], opponent: Opponent | None) -> None:
+        self._task, self._config, self._reward_specs, self._opponent = task, config, specs, opponent
+
+    def score(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> Score:
+        """See `BoundTask.score`."""
+        score = self._score(text, row, predictions)
+        return self.out_of_time(row, score.why) if score.fault == "timeout" else score
+
+    def out_of_time(self, row: Row, why: str) -> Score:
+        """See `BoundTask.out_of_time`."""
+        if self._task.on_timeout == "abstain":
+            return Score(None, why=one_line(why), fault="timeout")
+        return self._composed(self._given("", row, ()), None, valid=False, why=one_line(why))
+
+    def _score(self, text: str, row: Row, predictions: Sequence[str] | None) -> Score:
+        who = "validate()"
+        try:
+            answer = self._answer(text, row)
+            if self._opponent is not None and not predictions:
+                who = "opponent prompt"  # its crash may be why there are no predictions
+                self._ask_opponent(answer, row)
+        except Invalid as refusal:
+            answer, valid, why = None, False, one_line(f"invalid: {refusal}")
+        except (Exception, SystemExit) as error:  # the task's code met untrusted text: its crash is data, not ours
+            return fault_of(who, error)
+        else:
+            valid, why = True, ""
+        return self._composed(self._given(text, row, predictions or ()), answer, valid, why)
+
+    def refuse(self, text: str, row: Row, why: str) -> Score:
+        """See `BoundTask.refuse`."""
+        return self._composed(self._given(text, row, ()), None, valid=False, why=one_line(f"invalid: {why}"))
+
+    def _composed(self, given: Mapping[str, Any], answer: Any, valid: bool, why: str) -> Score:
+        parts: dict[str, float] = {}
+        for spec in self._reward_specs:
+            try:
+                parts[spec.name] = self._raw(spec, given, answer, valid, parts)
+            except (Exception, SystemExit) as error:  # as above
+                return fault_of(f"reward {spec.name}()", error)
+        try:
+            value = _number(self._task.compose(self._reward_specs, parts, valid), "a composed reward is a number")
+            if not math.isfinite(value):
+                raise _Returned(f"{value}; a composed reward is a finite number")
+            solved = valid and self._is_solved({**given, "answer": answer, "parts": parts}, parts)
+        except (Exception, SystemExit) as error:  # as above
+            return fault_of("compose/solved", error)
+        return Score(value, parts, valid, solved, why or one_line(self._shortfall(parts)))
+
+    def _answer(self, text: str, row: Row) -> Any:
+        """What the validator makes of a completion; it raises `Invalid` where that is nothing."""
+        answer = call_by_name(self._task.validate, self._given(text, row), positional=2)
+        if isinstance(answer, Invalid) or answer is Invalid:
+            raise _Returned("Invalid; what holds no answer is refused by raise Invalid(reason)")
+        _refuse_coroutine(answer)
+        return answer
+
+    def _given(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> dict[str, Any]:
+        given = {"text": text, "row": row, "config": self._config}
+        return given if predictions is None or self._opponent is None else {**given, "predictions": tuple(predictions)}
+
+    def _raw(
+        self, spec: RewardSpec, given: Mapping[str, Any], answer: Any, valid: bool, parts: Mapping[str, float]
+    ) -> float:
+        if spec.needs is not None:
+            needed = next(earlier for earlier in self._reward_specs if earlier.name == spec.needs)
+            if not needed.reached_by(parts[needed.name]):
+                return 0.0
+        if not valid and ("answer" in spec.arguments or "predictions" in spec.arguments):
+            return 0.0
+        raw = _number(
+            spec.function(**{name: answer if name == "answer" else given[name] for name in spec.arguments}),
+            "a reward is a number",
+        )
+        if not math.isfinite(raw):
+            raise _Returned(f"{raw}; a reward is a finite number")
+        if not spec.is_fact and raw > spec.maximum + 1e-6 * max(1.0, abs(spec.maximum)):
+            raise _Returned(f"{raw}, above its maximum {spec.maximum}; state it: @reward(…, maximum={raw:g})")
+        return raw
+
+    def _is_solved(self, available: Mapping[str, Any], parts: Mapping[str, float]) -> bool:
+        if self._task.solved is not None:
+            customary = {name: available[name] for name in ("answer", "row", "text", "parts", "config")}
+            solved = call_by_name(self._task.solved, customary, positional=2)
+            _refuse_coroutine(solved)
+            if isinstance(solved, str):
+                raise _Returned(f"the text {solved[:40]!r}; solved is True or False")
+            return bool(solved)
+        earned = [spec for spec in self._reward_specs if spec.is_criterion]
+        return bool(earned) and all(spec.reached_by(parts[spec.name]) for spec in earned)
+
+    def _shortfall(self, parts: Mapping[str, float]) -> str:
+        short = [s for s in self._reward_specs if not s.is_fact and not s.reached_by(parts[s.name])]
+        return ", ".join(f"{spec.name} {parts[spec.name]:.3g} of {spec.maximum:g}" for spec in short)
+
+    def opponent_prompt(self, text: str, row: Row) -> Prompt | None:
+        """See `BoundTask.opponent_prompt`."""
+        assert self._opponent is not None
+        try:
+            return self._ask_opponent(self._answer(text, row), row)
+        except (Exception, SystemExit):  # untrusted text met the task's code; `score` meets it too and reports it
+            return None
+
+    def _ask_opponent(self, answer: Any, row: Row) -> Prompt:
+        assert self._opponent is not None
+        available = {"answer": answer, "row": row, "config": self._config}
+        return as_prompt(call_by_name(self._opponent.prompt, available, positional=1), "opponent prompt")
+
+
+class _Returned(Exception):
+    """A function of the task returned what it must not; the message goes on after `returned`."""
+
+
+def _number(value: Any, rule: str) -> float:
+    """What a function returned, which may also be a number of numpy or torch; text is none, whatever it says."""
+    _refuse_coroutine(value)
+    if isinstance(value, str | bytes | bytearray):
+        raise _Returned(f"the text {value[:40]!r}; {rule}")
+    try:
+        return float(value)
+    except (TypeError, ValueError):  # ValueError: an array of several
+        kind = "None" if value is None else f"a {type(value).__name__}"
+        raise _Returned(f"{kind}; {rule}") from None
+
+
+def _refuse_coroutine(value: Any) -> None:
+    if inspect.iscoroutine(value):
+        value.close()  # nobody will await it
+        raise _Returned("a coroutine; it is called without await: write def in place of async def")
+
+
+def fault_of(where: str, error: BaseException) -> Score:
+    """The score of a completion that the task's code raised an exception on.
+
+    Args:
+        where: What was called, as messages name it.
+        error: What it raised.
+    """
+    if isinstance(error, TimeoutError):
+        return Score(None, why=one_line(f"{where} ran out of time: {error}"), fault="timeout")
+    if isinstance(error, InfrastructureError):
+        return Score(None, why=one_line(f"{where}: {error}"), fault="infrastructure")
+    if isinstance(error, _Returned):
+        return Score(None, why=one_line(f"the task's {where} returned {error}"), fault="reward")
+    return Score(
+        None, why=one_line(f"{where} raised {type(error).__name__} ({where_raised(error)}): {error}"), fault="reward"
+    )
