@@ -57,7 +57,7 @@ class Mutations:
     def note(self, argument: Any, after: Any) -> None:
         """Remember what a call made of an argument; of an instance of a subclass, as its base."""
         base = next((base for base in _MUTABLE if isinstance(argument, base)), type(argument))
-        if type(after) is base and (base in _MUTABLE or attributes(argument)):
+        if isinstance(after, base) and (base in _MUTABLE or attributes(argument)):
             self._changes[id(argument)] = _Change(argument, _content(argument), after)
 
     def apply(self, arguments: Iterable[Any]) -> None:

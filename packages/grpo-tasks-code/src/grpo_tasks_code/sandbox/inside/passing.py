@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from grpo_tasks_code.sandbox.inside.values import NotPlainError, Reference, decode, encode
+from grpo_tasks_code.sandbox.inside.values import Named, NotPlainError, Reference, decode, encode
 
 TEST_FILE = "<test>"
 """Of set-up and tests, in tracebacks."""
@@ -107,13 +107,17 @@ class Passing:
             match value.content:
                 case ["record", int(index)] if 0 <= index < len(blanks):
                     return blanks[index]
-                case ["member", str(name), str(member)]:
-                    return getattr(self.classes[name], member)
+                case ["member", str(name), str(member)] if issubclass(self.classes[name], enum.Enum):
+                    return self.classes[name][member]
             return self._resolve(value.content)
         if kind in (list, tuple, deque, set, frozenset):
             return kind(self._rebuilt(item, blanks) for item in value)
-        if kind is dict:
-            return {key: self._rebuilt(item, blanks) for key, item in value.items()}
+        if kind is Named:
+            return Named.of(value._fields, [self._rebuilt(item, blanks) for item in value])
+        if isinstance(value, dict):  # of whatever kind; it was just made
+            for key, item in value.items():
+                value[key] = self._rebuilt(item, blanks)
+            return value
         if kind is _VALUES:
             return dict(enumerate(self._rebuilt(list(value), blanks))).values()
         if kind is _ITEMS:

@@ -14,8 +14,8 @@ from __future__ import annotations
 import datetime
 import math
 from array import array
-from collections import Counter, UserList, UserString, deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter, OrderedDict, UserList, UserString, defaultdict, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
@@ -37,6 +37,43 @@ _MAX_COLLISIONS = 100
 
 class NotPlainError(TypeError):
     """A value that is not plain data; the message is its type, or what is wrong with it."""
+
+
+class Named(tuple[Any, ...]):
+    """A tuple whose items have names, as an instance of a `namedtuple` arrives: without methods of its own.
+
+    Attributes:
+        _fields: The names, in the items' order.
+    """
+
+    _fields: tuple[str, ...]
+
+    @classmethod
+    def of(cls, fields: Sequence[str], items: Sequence[Any]) -> Named:
+        """One with these names and items.
+
+        Raises:
+            ValueError: those are no names for these items.
+        """
+        if len(fields) != len(items) or not all(name.isidentifier() and name[:1] != "_" for name in fields):
+            raise ValueError("not a plain value: not a name for each item")
+        made = cls(items)
+        made._fields = tuple(fields)
+        return made
+
+    def __getattribute__(self, name: str) -> Any:
+        if name[:1] != "_" and name in self._fields:  # before `count` and `index`, which a field may be called
+            return self[self._fields.index(name)]
+        return super().__getattribute__(name)
+
+    def _asdict(self) -> dict[str, Any]:
+        return dict(zip(self._fields, self, strict=True))
+
+    def _replace(self, **changes: Any) -> Named:
+        return Named.of(self._fields, [*(self._asdict() | changes).values()])
+
+    def __repr__(self) -> str:
+        return f"({', '.join(f'{name}={item!r}' for name, item in self._asdict().items())})"
 
 
 class Reference:
@@ -155,6 +192,19 @@ def _take_dict(encoder: _Encoder, value: dict[Any, Any], depth: int) -> Any:
     return ["dict", encoder.take_pairs(dict.items(value), depth)]
 
 
+def _take_tuple(encoder: _Encoder, value: tuple[Any, ...], depth: int) -> Any:
+    items = encoder.take_all(tuple.__iter__(value), depth)
+    fields = getattr(value, "_fields", None) if type(value) is not tuple else None
+    is_named = type(fields) is tuple and len(fields) == len(items) and all(type(name) is str for name in fields)
+    return ["named", [list(fields), items]] if is_named and fields else ["tuple", items]
+
+
+def _take_default(encoder: _Encoder, value: defaultdict[Any, Any], depth: int) -> Any:
+    factory = value.default_factory
+    name = next((name for name, kind in _FACTORIES.items() if kind is factory), None)
+    return ["default", [name, _take_dict(encoder, value, depth)[1]]]
+
+
 def _take_fraction(encoder: _Encoder, value: Fraction, depth: int) -> Any:
     parts = value.numerator, value.denominator
     if max(part.bit_length() for part in parts) > MAX_FRACTION_BITS:
@@ -166,6 +216,8 @@ def _parts(value: datetime.timedelta) -> tuple[int, int, int]:
     return value.days, value.seconds, value.microseconds
 
 
+_FACTORIES = {kind.__name__: kind for kind in (int, float, str, bool, list, tuple, dict, set, Counter, deque)}
+"""Of a defaultdict, those that arrive; a function of the program's does not."""
 _EMPTY: dict[Any, Any] = {}
 _KEYS, _VALUES, _ITEMS = type(_EMPTY.keys()), type(_EMPTY.values()), type(_EMPTY.items())
 
@@ -174,7 +226,10 @@ _ENCODERS: tuple[tuple[type, _Take], ...] = (
     (float, _take_float),
     (str, lambda encoder, value, depth: str.__str__(value)),
     (list, _take_items("list", list)),
-    (tuple, _take_items("tuple", tuple)),
+    (tuple, _take_tuple),
+    (Counter, lambda encoder, value, depth: ["counter", _take_dict(encoder, value, depth)[1]]),  # before its base
+    (OrderedDict, lambda encoder, value, depth: ["ordered", _take_dict(encoder, value, depth)[1]]),
+    (defaultdict, _take_default),
     (dict, _take_dict),
     (set, _take_unordered("set", set)),
     (frozenset, _take_unordered("frozenset", frozenset)),
@@ -283,6 +338,20 @@ def _fraction(decoder: _Decoder, content: list[Any], depth: int) -> Fraction:
     return Fraction(numerator, denominator)
 
 
+def _named(decoder: _Decoder, content: list[Any], depth: int) -> Named:
+    fields, items = content
+    if not (isinstance(fields, list) and isinstance(items, list) and all(isinstance(name, str) for name in fields)):
+        raise ValueError("not a plain value: no names")
+    return Named.of(fields, decoder.all(items, depth))
+
+
+def _default(decoder: _Decoder, content: list[Any], depth: int) -> defaultdict[Any, Any]:
+    name, pairs = content
+    if not isinstance(pairs, list):
+        raise ValueError("not a plain value: not pairs")
+    return defaultdict(None if name is None else _FACTORIES[name], decoder.dict(pairs, depth))
+
+
 def _array(decoder: _Decoder, content: list[Any], depth: int) -> array[Any]:
     typecode, items = content
     if not (isinstance(typecode, str) and isinstance(items, list)):
@@ -308,7 +377,11 @@ _DECODERS: dict[str, tuple[type, Callable[[_Decoder, Any, int], Any]]] = {
     "float": (str, lambda decoder, content, depth: _NOT_FINITE[content]),
     "list": (list, _Decoder.all),
     "tuple": (list, lambda decoder, content, depth: tuple(decoder.all(content, depth))),
+    "named": (list, _named),
     "dict": (list, _Decoder.dict),
+    "counter": (list, lambda decoder, content, depth: Counter(decoder.dict(content, depth))),
+    "ordered": (list, lambda decoder, content, depth: OrderedDict(decoder.dict(content, depth))),
+    "default": (list, _default),
     "set": (list, lambda decoder, content, depth: set(decoder.keys(content, depth))),
     "frozenset": (list, lambda decoder, content, depth: frozenset(decoder.keys(content, depth))),
     "complex": (list, lambda decoder, content, depth: complex(*decoder.of_type(float, content, depth))),

@@ -114,12 +114,14 @@ def parse(data: bytes) -> Any:
     """A message from a frame's bytes.
 
     Raises:
-        ValueError: it is none. (An integer of thousands of digits, or deep nesting, is none either.)
+        ValueError: it is none. (An integer of thousands of digits, deep nesting, or `null` is none either.)
     """
     try:
         message = json.loads(data)
     except RecursionError:
         raise ValueError("nested too deep") from None
+    if message is None:  # who waits for a message would go on waiting, past every limit of time
+        raise ValueError("null is no message")
     level = [message]
     for _ in range(MAX_NESTING):
         level = [child for each in level if isinstance(each, (list, dict)) for child in _children(each)]
