@@ -174,6 +174,12 @@ def test_names_that_are_the_programs() -> None:
         ("assert Vector(1).x == 1\nassert Vector(1) == Vector(1)", "object of the program's class Vector"),
         ("a = Vector(1)\na.scale(2)\nassert a == Vector(2)", "compares an object"),
         ("bag = Bag()\nbag.put(2)\nassert 2 in bag", "object of the program's class Bag"),
+        ("a, b = Vector(1), Vector(2)\nassert (a + b).x == 3\nassert a + b == Vector(3)", "class Vector"),
+        ("a = Vector(1)\nassert a.x == 1 and a < f(2)", "object of the program's class Vector"),
+        ("class Own:\n    data = [1]\nassert f(Own()) == 1", "object of the test's class Own"),
+        ("class Own:\n    data = [1]\nassert g(f(key=Own)) == 1", "object of the test's class Own"),
+        ("def g():\n    class Own: pass\n    x = Own()\n    assert f(x) == 1\ng()", "object of the test's class Own"),
+        ("class Own(Vector):\n    pass\nassert Own(1).x == 1", "inherits from the program's Vector"),
     ],
 )
 def test_a_test_that_leaves_it_to_the_program_is_refused(test: str, message: str) -> None:

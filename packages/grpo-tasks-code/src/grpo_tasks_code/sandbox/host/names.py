@@ -79,7 +79,19 @@ def root(node: ast.expr) -> str | None:
 
 
 MODULES = (
-    *("cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "itertools", "json", "math"),
+    *(
+        "asyncio",
+        "cmath",
+        "collections",
+        "copy",
+        "datetime",
+        "decimal",
+        "fractions",
+        "functools",
+        "itertools",
+        "json",
+        "math",
+    ),
     *("operator", "random", "re", "statistics", "string", "sys"),
 )
 """Of the standard library; what tests use without an import of their own, counting on the program's."""
@@ -104,6 +116,21 @@ def capitalised_calls(tree: ast.AST) -> frozenset[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id[:1].isupper()
     )
+
+
+def own_classes(tree: ast.Module, setup: ast.Module) -> list[ast.stmt]:
+    """Of a test, the imports and classes that the program gets too, if there are such classes.
+
+    A class whose instances can be called stays here: what calls it is called back.
+    """
+    known = BUILTINS | bound(*shared_with_the_program(setup))
+    found = shared_with_the_program(tree, known)
+    return found if any(isinstance(each, ast.ClassDef) for each in found) else []
+
+
+def is_callable(statement: ast.ClassDef) -> bool:
+    """Whether its instances can be called."""
+    return any(isinstance(part, ast.FunctionDef) and part.name == "__call__" for part in statement.body)
 
 
 def used_as_data(tree: ast.AST) -> frozenset[str]:
@@ -141,14 +168,13 @@ def exceptions(tree: ast.AST) -> frozenset[str]:
     return used(*found)
 
 
-def shared_with_the_program(setup: ast.Module) -> list[ast.stmt]:
+def shared_with_the_program(setup: ast.Module, known: frozenset[str] = BUILTINS) -> list[ast.stmt]:
     """Of set-up, what the program has too: imports, and classes whose instances it may be handed.
 
     Those have a state of their own, are enumerations or exceptions, or are empty, and hold no data beside defaults.
     Everything else, a reference solution or a table of expected values, it must not see, be it in a class.
     """
     shared: list[ast.stmt] = []
-    known = BUILTINS
     for statement in setup.body:
         is_known = free(ast.Module([statement], [])) <= known
         is_class = isinstance(statement, ast.ClassDef) and _is_for_both(statement)

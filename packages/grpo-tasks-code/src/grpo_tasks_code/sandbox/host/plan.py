@@ -56,9 +56,13 @@ class Judged:
 
     Attributes:
         source: Its statements, as `rewriting` prepares them.
+        before: Of those, its own classes that the program gets too, and imports.
+        shared: The names of the classes.
     """
 
     source: str
+    before: str = ""
+    shared: tuple[str, ...] = ()
 
 
 Way = tuple[Pair, ...] | Judged
@@ -123,10 +127,11 @@ def _plan_of(tests: tuple[str, ...], setup: str, entry_point: str | None) -> Pla
     if not programs:  # the program redefines a built-in function
         programs = frozenset().union(*map(_function_of, trees))
     capitalised = frozenset().union(*map(names.capitalised_calls, [shared, *trees])) & programs
-    classes = capitalised - frozenset[str]().union(*map(names.used_as_data, trees))
+    objects = refusing.objects_of([shared, *trees], capitalised)
+    classes = capitalised - frozenset[str]().union(*map(names.used_as_data, trees)) | objects
     exceptions = frozenset[str]().union(*map(names.exceptions, [shared, *trees])) & programs
     for index, tree in enumerate(trees):
-        if refusal := refusing.refusal_of([shared, tree], programs, capitalised):
+        if refusal := refusing.refusal_of(shared, tree, programs, objects, exceptions):
             raise UserError(f"test {index} cannot be judged: {refusal}")
     comparable = frozenset[str]() if _acts(shared, programs) else programs
     ways = tuple(_way(tree, shared, comparable, programs, exceptions) for tree in trees)
@@ -138,7 +143,7 @@ def _plan_of(tests: tuple[str, ...], setup: str, entry_point: str | None) -> Pla
         "\n".join([*imports, rewriting.rewritten(shared, [shared], programs, exceptions)]),
         tuple(sorted(programs)),
         tuple(sorted(classes)),
-        tuple(sorted(classes & refusing.objects_of([shared, *trees], programs, classes))),
+        tuple(sorted(objects)),
         tuple(sorted(exceptions)),
         ways,
     )
@@ -202,7 +207,13 @@ def _way(
     exceptions: frozenset[str],
 ) -> Way:
     pairs = _pairs(tree, comparable)
-    return Judged(rewriting.rewritten(tree, [setup, tree], programs, exceptions)) if pairs is None else pairs
+    if pairs is not None:
+        return pairs
+    before = names.own_classes(tree, setup)
+    classes = tuple(each.name for each in before if isinstance(each, ast.ClassDef))
+    rest = ast.Module([each for each in tree.body if not (isinstance(each, ast.ClassDef) and each in before)], [])
+    around = [setup, ast.Module(before, []), rest]
+    return Judged(rewriting.rewritten(rest, around, programs - {*classes}, exceptions), names.source(before), classes)
 
 
 def _acts(setup: ast.Module, programs: frozenset[str]) -> bool:

@@ -20,14 +20,23 @@ from grpo_tasks_code.sandbox.inside.values import decode
 JUDGE = Limits(timeout_s=10.0, memory_mib=1024, output_bytes=1 << 16)
 """Of a judge, for each test and without what the program computes: a thousand times what an honest test takes."""
 
+MAX_JUDGING_S = 60.0
+"""Of a judge for all tests, up to 600 of them: what the program answers decides how long each takes."""
+
 _SIZE_FACTOR, _SIZE_MARGIN = 8, 4096
 """What equals the expected value has an encoding of about its size (1, 1.0 and True are equal). What is longer than
 this many times it differs, and is not read: a set can be made of numbers that take hours to put into it."""
-_MAX_REASON_CHARS = 300
+MAX_REASON_CHARS = 300
+"""Of why a test did not pass."""
 MAX_ATTEMPTS = 3
 """With servers that turn out to be gone before the program starts, and with judges that a test ends."""
 
 Verdict = tuple[TestStatus, str]
+
+
+def judging_s(tests: int) -> float:
+    """Processor seconds of a judge for so many tests, which together do not take the longest that each may take."""
+    return min(JUDGE.timeout_s * tests, max(MAX_JUDGING_S, MAX_JUDGING_S / 600 * tests))
 
 
 class Servers(Protocol):
@@ -68,10 +77,10 @@ class Examination:
         return result_of([self._verdicts.get(index, without) for index in range(len(self._plan.tests))], execution)
 
     def _decide(self, candidate: Candidate) -> None:
-        judged: list[tuple[int, str]] = []
+        judged: list[tuple[int, Judged]] = []
         for index, way in enumerate(self._plan.tests):
             if isinstance(way, Judged):
-                judged.append((index, way.source))
+                judged.append((index, way))
             else:
                 self._verdicts[index] = _compare(candidate, way)
         for attempt in range(1, MAX_ATTEMPTS + 1):
@@ -87,27 +96,31 @@ class Examination:
             if attempt == MAX_ATTEMPTS:
                 self._verdicts.update(dict.fromkeys([index for index, _ in judged], rest))
 
-    def _judge(self, candidate: Candidate, server: ServerProcess, tests: Sequence[tuple[int, str]]) -> None:
+    def _judge(self, candidate: Candidate, server: ServerProcess, tests: Sequence[tuple[int, Judged]]) -> None:
         """Have a judge decide tests: all, or up to one that ends it.
 
         Raises:
             ServerError: the server was gone before it could start one.
         """
-        judge = Job(server, b"", b"", JUDGE, mode=wire.JUDGE, most_cpu_s=JUDGE.timeout_s * len(tests))
+        judge = Job(server, b"", b"", JUDGE, mode=wire.JUDGE, most_cpu_s=judging_s(len(tests)))
         plan = self._plan
         names = [list(each) for each in (plan.names, plan.classes, plan.objects, plan.exceptions, plan.shared)]
-        judge.send(["begin", plan.setup, *names, [list(test) for test in tests]])
+        sources = [[index, way.source, way.before, list(way.shared)] for index, way in tests]
+        judge.send(["begin", plan.setup, *names, sources])
+        classes = {index: way for index, way in tests if way.shared}
         current: int | None = None
         while (message := judge.receive()) is not None:
             match message:
                 case ["test", int(index)]:
                     current = index
+                    if index in classes:
+                        candidate.ask("define", classes[index].before, list(classes[index].shared))
                     judge.renew_clock()
                     judge.send(["go"])
                 case ["ask", [str(kind), *details]]:
                     judge.send(candidate.ask(kind, *details))
                 case ["verdict", status, str(reason)] if current is not None and status in get_args(TestStatus):
-                    self._verdicts[current] = status, reason[:_MAX_REASON_CHARS]
+                    self._verdicts[current] = status, reason[:MAX_REASON_CHARS]
                     judge.send(["go"])
         execution = judge.finish()
         judge.check_server()
@@ -138,7 +151,7 @@ def _compare(candidate: Candidate, pairs: Sequence[Pair]) -> Verdict:
             case ["raised", classes, text]:
                 return "failed", f"{pair.question} raises {classes[0] if classes else 'something'}: {text}"
             case [status, str(reason)]:
-                return status, reason[:_MAX_REASON_CHARS]
+                return status, reason[:MAX_REASON_CHARS]
             case _:
                 return "failed", f"{pair.question} has no answer"
     return "passed", ""
@@ -148,7 +161,7 @@ def result_of(verdicts: Sequence[Verdict], execution: Execution) -> TestResult:
     """What the caller gets."""
     statuses = [status for status, _ in verdicts]
     per_test = [status == "passed" for status in statuses]
-    reasons = [readable(reason[:_MAX_REASON_CHARS])[:_MAX_REASON_CHARS] for _, reason in verdicts]
+    reasons = [readable(reason[:MAX_REASON_CHARS])[:MAX_REASON_CHARS] for _, reason in verdicts]
     return TestResult(sum(per_test), len(per_test), per_test, statuses, reasons, execution.level, execution)
 
 

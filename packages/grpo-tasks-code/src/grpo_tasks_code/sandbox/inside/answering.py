@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import builtins
 import types
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from grpo_tasks_code.sandbox.inside.passing import Passing, compiled
 from grpo_tasks_code.sandbox.inside.proxies import library_member
 from grpo_tasks_code.sandbox.inside.values import NotPlainError, encode
 from grpo_tasks_code.sandbox.inside.wire import Channel
+
+if TYPE_CHECKING:
+    import asyncio  # programs that need it are few
 
 MAX_TEXT = 300
 """Of an exception's text that is handed on."""
@@ -29,6 +32,8 @@ def answer(code: types.CodeType, namespace: dict[str, Any], channel: Channel) ->
                                                       it makes stays here, even if it inherits from plain data
         ["get", id, target, name]                     an attribute
         ["set", id, target, name, values]             likewise
+        ["define", id, source, names]                 classes of a test, whose instances travel by value from now on
+        ["run", id, target]                           what awaiting something gives, and whether it ends an iteration
         ["take", id, target, count]                   items of an iterator, and whether there are no more
         ["value", id, name]                           a global name
         ["returned", id, values]                      of a function of the test's that the program called,
@@ -45,9 +50,10 @@ def answer(code: types.CodeType, namespace: dict[str, Any], channel: Channel) ->
         channel.send(["failed", f"{type(error).__name__}: {_text(error)}"])
         return
     channel.send(["prepared"])
+    before = dict(namespace)
     exec(code, namespace)  # this is what the sandbox is for
     channel.send(["ready"])
-    answers = Answers(namespace, classes, channel)
+    answers = Answers(namespace, before, classes, channel)
     while (question := channel.receive()) is not None:
         answers.respond(question)
 
@@ -68,12 +74,15 @@ class Answers:
 
     Args:
         namespace: The program's.
+        before: What it held before the program ran.
         classes: Names of classes of the set-up.
         channel: To whoever asks.
     """
 
-    def __init__(self, namespace: dict[str, Any], classes: Sequence[str], channel: Channel) -> None:
-        self._namespace, self._channel = namespace, channel
+    def __init__(
+        self, namespace: dict[str, Any], before: dict[str, Any], classes: Sequence[str], channel: Channel
+    ) -> None:
+        self._namespace, self._before, self._channel = namespace, before, channel
         self._passing = Passing(self._refer, self._resolve)
         # By now they may be the program's own.
         self._passing.classes = {name: namespace[name] for name in classes if isinstance(namespace.get(name), type)}
@@ -81,6 +90,7 @@ class Answers:
         self._numbers: dict[int, int] = {}
         self._raised: dict[int, BaseException] = {}
         self._last = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def respond(self, question: list[Any]) -> None:
         """Answer a question."""
@@ -132,6 +142,27 @@ class Answers:
         """A global name's."""
         return self._give([self._resolve(["name", name])])
 
+    def define(self, source: str, names: list[str]) -> Any:
+        """Classes, apart from the program's names."""
+        namespace = dict(self._before)
+        exec(compiled(source), namespace)
+        self._passing.classes |= {name: namespace[name] for name in names}
+        return self._give([None])
+
+    def run(self, target: list[Any]) -> Any:
+        """What awaiting it gives; all in one event loop, which may hold what the program made in it."""
+        import asyncio
+
+        self._loop = self._loop or asyncio.new_event_loop()
+
+        async def wait() -> Any:
+            return await self._resolve(target)
+
+        try:
+            return self._give([self._loop.run_until_complete(wait()), False])
+        except StopAsyncIteration:
+            return self._give([None, True])
+
     def take(self, target: list[Any], count: int) -> Any:
         """The next items of an iterator, and whether it has ended; what it raises, it raises after those before."""
         iterator = self._resolve(target)
@@ -150,7 +181,7 @@ class Answers:
         return self._give([items, False])
 
     def _give(self, values: Sequence[Any]) -> Any:
-        return self._passing.pack([_Items(each) if isinstance(each, Iterator) else each for each in values], _Whole)
+        return self._passing.pack(list(map(_in_its_wrapper, values)), _Whole)
 
     def _refer(self, value: Any) -> Any:
         if isinstance(value, Callback):
@@ -161,7 +192,9 @@ class Answers:
         if id(value) not in self._numbers:
             self._numbers[id(value)] = len(self._objects)
             self._objects.append(value)
-        name = [type(value).__name__[:MAX_TEXT]] if kind == "object" else []
+        name = [] if kind == "iterator" else [type(value).__name__[:MAX_TEXT]]
+        if kind == "object" and isinstance(value, Awaitable):
+            kind = "awaitable"
         return [kind, self._numbers[id(value)], *name]
 
     def _resolve(self, content: Any) -> Any:
@@ -191,6 +224,13 @@ class _Items:
 
     def __init__(self, value: Any) -> None:
         self.value = value
+
+
+def _in_its_wrapper(value: Any) -> Any:
+    """What can be awaited is an iterator too, in part, and is not taken for one."""
+    if isinstance(value, Awaitable):
+        return _Whole(value)
+    return _Items(value) if isinstance(value, Iterator) else value
 
 
 def _is_as_before(argument: Any, data: Any) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from grpo_tasks_code.sandbox.inside.looks import Looks
 from grpo_tasks_code.sandbox.inside.mutations import Mutations
 from grpo_tasks_code.sandbox.inside.passing import Passing, compiled
-from grpo_tasks_code.sandbox.inside.proxies import Proxy, exception_of, is_raised, reference_to_library
+from grpo_tasks_code.sandbox.inside.proxies import Awaitable, Proxy, exception_of, is_raised, reference_to_library
 from grpo_tasks_code.sandbox.inside.values import MAX_ITEMS, NotPlainError
 from grpo_tasks_code.sandbox.inside.wire import Channel
 
@@ -71,9 +71,9 @@ class Session:
         }
 
     def share(self, names: Sequence[str]) -> None:
-        """Have instances of these classes travel by value, as far as the set-up has defined them."""
+        """Have instances of these classes travel by value too, as far as they have been defined."""
         found = {name: self.namespace.get(name) for name in names}
-        self._passing.classes = {name: kind for name, kind in found.items() if isinstance(kind, type)}
+        self._passing.classes |= {name: kind for name, kind in found.items() if isinstance(kind, type)}
 
     # What prepared tests call
 
@@ -135,6 +135,30 @@ class Session:
         self._use(subject)
         self._ask(["set", subject.__target__, name, self._pack([value])])
 
+    def operate(self, operator: str, operands: Sequence[Any]) -> Any:
+        """What an operator gives; only of objects that the test made are operators what it tests."""
+        proxies = [each for each in operands if isinstance(each, Proxy)]
+        is_order = operator.removeprefix("operator.") in ("lt", "le", "gt", "ge")
+        are_made = [isinstance(each, Proxy) and each.__is_made__ for each in operands]
+        if not (all(are_made) if is_order else any(are_made)):
+            answer = next((each for each in proxies if not each.__is_made__), proxies[0])
+            self.refuse(answer, operator.partition(".")[2].rstrip("_"))
+        result = self.call(Proxy(self, ["library", *operator.split(".")], "function"), operands, {})
+        if not isinstance(result, Proxy):
+            return result
+        self._unused.pop(id(result), None)
+        if is_order or operator in ("operator.truth", "operator.index"):
+            self.refuse(result)
+        return self._made.setdefault(result.__target__[1], result.as_made())
+
+    def run(self, awaitable: Proxy) -> tuple[Any, bool]:
+        """What awaiting it gives, or that its iteration is over."""
+        self._use(awaitable)
+        match self._ask(["run", awaitable.__target__]):
+            case [result, bool(is_over)]:
+                return result, is_over
+        self.stop("failed", "it answers with no value")
+
     def stop(self, status: str, reason: str) -> NoReturn:
         """Decide the test."""
         self.undecidable = self.undecidable or Undecidable(status, reason)
@@ -176,6 +200,8 @@ class Session:
         match content:
             case ["object", int(number), str(kind)]:
                 return Proxy(self, ["object", number], kind[:MAX_TEXT])
+            case ["awaitable", int(number), str(kind)]:
+                return Awaitable(self, ["object", number], kind[:MAX_TEXT])
             case ["function", int(number)] if 0 <= number < len(self._functions):
                 return self._functions[number]
             case ["iterator", int(number)]:
@@ -269,30 +295,33 @@ class Session:
 def judge(channel: Channel) -> int:
     """Run the tests that arrive and send a verdict for each.
 
-    ["begin", set-up, names, classes, objects, exceptions, shared classes, [[index, source], …]]; per test then
-    ["test", index], questions ["ask", question], and ["verdict", status, reason]; each is answered, so that its clock
-    is the asker's. The set-up runs anew for each test: none finds what another, or the program, made of its values.
+    ["begin", set-up, names, classes, objects, exceptions, shared classes, [[index, source, its own classes, their
+    names], …]]; per test then ["test", index], questions ["ask", question], and ["verdict", status, reason]; each is
+    answered, so that its clock is the asker's. The set-up runs anew for each test: none finds what another, or the
+    program, made of its values.
     """
     begin = channel.receive()
     if begin is None:
         return 0
     _, setup, names, classes, objects, exceptions, shared, tests = begin
-    for index, source in tests:
+    for index, source, before, own in tests:
         channel.send(["test", index])
         channel.receive()
         session = Session(channel, classes, objects)
         session.namespace |= {name: Proxy(session, ["name", name], name) for name in names}
         session.namespace |= {name: type(name, (Exception,), {}) for name in exceptions}
-        channel.send(["verdict", *_verdict(setup, source, shared, session)])
+        channel.send(["verdict", *_verdict([(setup, shared), (before, own)], source, session)])
         channel.receive()
     return 0
 
 
-def _verdict(setup: str, source: str, shared: Sequence[str], session: Session) -> tuple[str, str]:
+def _verdict(before: Sequence[tuple[str, Sequence[str]]], source: str, session: Session) -> tuple[str, str]:
+    """Of a test, after what runs before it, each with the names of the classes that it shares."""
     status, reason, is_set_up = "passed", "", False
     try:
-        exec(compiled(setup), session.namespace)
-        session.share(shared)
+        for statements, shared in before:
+            exec(compiled(statements), session.namespace)
+            session.share(shared)
         is_set_up = True
         exec(compiled(source), session.namespace)
         session.check_use()

@@ -10,8 +10,10 @@ import __future__
 
 import enum
 import types
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 from grpo_tasks_code.sandbox.inside.values import Named, NotPlainError, Reference, decode, encode
@@ -19,9 +21,13 @@ from grpo_tasks_code.sandbox.inside.values import Named, NotPlainError, Referenc
 TEST_FILE = "<test>"
 """Of set-up and tests, in tracebacks."""
 
-_RECORD, _MEMBER = "record", "member"
+_RECORD, _MEMBER, _CLASS = "record", "member", "class"
 _EMPTY: dict[Any, Any] = {}
 _VALUES, _ITEMS = type(_EMPTY.values()), type(_EMPTY.items())
+
+_METHODS_OF_DATA = frozenset(
+    name for kind in (str, bytes, int, float, list, tuple, dict, set, deque, Counter, Decimal) for name in dir(kind)
+)
 
 Parcel = list[Any]
 
@@ -55,8 +61,10 @@ class Passing:
         numbers: dict[int, int] = {}
 
         def other(value: Any) -> Any:
+            if isinstance(value, type) and self._class(value.__name__) is value:
+                return [_CLASS, value.__name__]
             kind = type(value).__name__
-            if self.classes.get(kind) is not type(value):
+            if self._class(kind) is not type(value):
                 return self._refer(value)
             if isinstance(value, enum.Enum):
                 return [_MEMBER, kind, value.name]
@@ -88,15 +96,20 @@ class Passing:
             case _:
                 raise ValueError("not a parcel")
         try:
-            blanks: list[Any] = [object.__new__(self.classes[name]) for name, _ in records]
+            blanks: list[Any] = [_blank(self._class(name)) for name, _ in records]
             for blank, (_, content) in zip(blanks, records, strict=True):
-                for name, item in self._rebuilt(decode(content), blanks).items():
-                    if name.startswith("__") or callable(getattr(type(blank), name, None)):
-                        raise ValueError("not an attribute")  # it would stand before a method of the class
+                given = decode(content)
+                for name, item in given.items():
+                    if name.startswith("__") or callable(getattr(type(blank), name, None)) or _is_method(name, item):
+                        raise ValueError("not an attribute")  # it would stand before a method of the class, or of data
+                for name, item in self._rebuilt(given, blanks).items():
                     object.__setattr__(blank, name, item)
             return [self._rebuilt(decode(each), blanks) for each in packed]
         except (TypeError, LookupError, AttributeError) as error:
             raise ValueError(f"not a plain value: {type(error).__name__}") from None
+
+    def _class(self, name: str) -> type | None:
+        return self.classes.get(name, SimpleNamespace if name == SimpleNamespace.__name__ else None)
 
     def _rebuilt(self, value: Any, blanks: list[Any]) -> Any:
         """Decoded data with what references stand for in their place."""
@@ -107,12 +120,16 @@ class Passing:
             match value.content:
                 case ["record", int(index)] if 0 <= index < len(blanks):
                     return blanks[index]
-                case ["member", str(name), str(member)] if issubclass(self.classes[name], enum.Enum):
-                    return self.classes[name][member]
+                case ["class", str(name)] if (shared := self._class(name)) is not None:
+                    return shared
+                case ["member", str(name), str(member)] if issubclass(kinds := self.classes[name], enum.Enum):
+                    return kinds[member]
             return self._resolve(value.content)
         if kind in (list, tuple, deque, set, frozenset):
             return kind(self._rebuilt(item, blanks) for item in value)
         if kind is Named:
+            if any(map(_is_method, value._fields, value)):
+                raise ValueError("not an item")
             return Named.of(value._fields, [self._rebuilt(item, blanks) for item in value])
         if isinstance(value, dict):  # of whatever kind; it was just made
             for key, item in value.items():
@@ -125,6 +142,18 @@ class Passing:
         if isinstance(value, Iterator):
             return (self._rebuilt(item, blanks) for item in value)
         return value
+
+
+def _is_method(name: str, item: Any) -> bool:
+    """Whether an attribute would be taken for a method of plain data, with the program to answer when it is called."""
+    return type(item) is Reference and name in _METHODS_OF_DATA
+
+
+def _blank(kind: type | None) -> Any:
+    """An instance without attributes."""
+    if kind is None:
+        raise ValueError("an instance of no class")
+    return SimpleNamespace() if kind is SimpleNamespace else object.__new__(kind)
 
 
 def compiled(source: str) -> types.CodeType:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import builtins
 import importlib
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NoReturn, Protocol
+
+from grpo_tasks_code.sandbox.inside.values import MAX_ITEMS
 
 EQUALITIES = frozenset({"equals", "equal", "eq", "is_equal", "isEqual"})
 """Methods that compare; no object of the program's is asked whether it is what it must be."""
@@ -47,6 +49,12 @@ class Asker(Protocol):
     def look(self, subject: Proxy, name: str, key: Any = None) -> Any:
         """What an object says that it holds."""
 
+    def operate(self, operator: str, operands: Sequence[Any]) -> Any:
+        """What an operator gives, if one of the operands is an object that the test made."""
+
+    def run(self, awaitable: Proxy) -> tuple[Any, bool]:
+        """What awaiting it gives, or that its iteration is over."""
+
     def refuse(self, answer: Proxy, what: str = "") -> NoReturn:
         """Decide the test."""
 
@@ -54,7 +62,8 @@ class Asker(Protocol):
 class Proxy:
     """A function, class or object of the program's, which stays in its process: it can be called, and has attributes.
 
-    It has no comparison, no truth and no arithmetic, because those would be the program's to answer.
+    What was returned has no comparison, no truth and no arithmetic, because those would be the program's to answer. An
+    object that the test made has operators, which are what it tests, and no equality.
     """
 
     __slots__ = ("__asker__", "__is_made__", "__kind__", "__target__")
@@ -65,7 +74,7 @@ class Proxy:
 
     def as_made(self) -> Proxy:
         """The same, as an object that the test itself made by calling a class."""
-        return Proxy(self.__asker__, self.__target__, self.__kind__, is_made=True)
+        return type(self)(self.__asker__, self.__target__, self.__kind__, is_made=True)
 
     def __getattr__(self, name: str) -> Any:
         """An attribute; a method is an object again."""
@@ -93,6 +102,27 @@ class Proxy:
     def __setitem__(self, key: Any, value: Any) -> None:
         self.__asker__.get(self, "__setitem__")(key, value)
 
+    def __delitem__(self, key: Any) -> None:
+        self.__asker__.get(self, "__delitem__")(key)
+
+    def __instancecheck__(self, value: Any) -> bool:
+        # Data is of no class of the program's; of its objects it may say what it likes.
+        if not isinstance(value, Proxy):
+            return False
+        return self.__asker__.call(_library("builtins", "isinstance", self), [value, self], {}) is True
+
+    def __aiter__(self) -> AsyncItems:
+        return AsyncItems(self.__asker__.get(self, "__aiter__")())
+
+    async def __aenter__(self) -> Any:
+        return await self.__asker__.get(self, "__aenter__")()
+
+    async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
+        await self.__asker__.get(self, "__aexit__")(None, None, None)  # as in __exit__
+
+    def __format__(self, form: str) -> str:
+        return str(self.__asker__.get(self, "__format__")(form))
+
     def __str__(self) -> str:
         return str(self.__asker__.get(self, "__str__")())
 
@@ -113,10 +143,69 @@ class Proxy:
         self.__asker__.get(self, "__exit__")(None, None, None)
 
     def __copy__(self) -> Any:
-        return self.__asker__.call(Proxy(self.__asker__, ["library", "copy", "copy"], "function"), [self], {})
+        return self.__asker__.call(_library("copy", "copy", self), [self], {})
 
     def __deepcopy__(self, memo: object) -> Any:
-        return self.__asker__.call(Proxy(self.__asker__, ["library", "copy", "deepcopy"], "function"), [self], {})
+        return self.__asker__.call(_library("copy", "deepcopy", self), [self], {})
+
+
+class Awaitable(Proxy):
+    """A coroutine of the program's, or what else it awaits: awaiting it here runs it there, to its end."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__  # asyncio keeps them in tables
+
+    def __getattr__(self, name: str) -> Any:
+        """An attribute, but none by which asyncio describes a coroutine."""
+        if name.startswith(("cr_", "gi_", "ag_")):
+            raise AttributeError(name)
+        return super().__getattr__(name)
+
+    def send(self, value: object) -> NoReturn:
+        """As of a coroutine."""
+        result, is_over = self.__asker__.run(self)
+        raise RuntimeError("StopAsyncIteration") if is_over else StopIteration(result)
+
+    def throw(self, *error: Any) -> NoReturn:
+        """As of a coroutine."""
+        raise error[-1]
+
+    def close(self) -> None:
+        """As of a coroutine."""
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        yield from ()
+        result, is_over = self.__asker__.run(self)
+        if is_over:
+            raise RuntimeError("StopAsyncIteration")
+        return result
+
+
+class AsyncItems:
+    """What `async for` takes of an asynchronous iterator of the program's."""
+
+    def __init__(self, items: Proxy) -> None:
+        self._items, self._left = items, MAX_ITEMS
+
+    def __aiter__(self) -> AsyncItems:
+        return self
+
+    async def __anext__(self) -> Any:
+        awaitable = self._items.__anext__()
+        if not isinstance(awaitable, Awaitable):
+            raise TypeError("__anext__() gives what cannot be awaited")
+        self._left -= 1
+        if self._left < 0:
+            raise ValueError(f"the test wants more than {MAX_ITEMS} items of an iterator")
+        item, is_over = self._items.__asker__.run(awaitable)
+        if is_over:
+            raise StopAsyncIteration
+        return item
+
+
+def _library(module: str, name: str, beside: Proxy) -> Proxy:
+    """A function of Python's own, in the program's process."""
+    return Proxy(beside.__asker__, ["library", module, name], "function")
 
 
 def _asked(name: str) -> property:
@@ -134,7 +223,19 @@ def _refusal(operator: str) -> Any:
     return refuse
 
 
-_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "bool", "contains", "hash")
+def _operation(function: str, convert: Any = None, *, is_reflected: bool = False) -> Any:
+    """An operator, as the function of its name in `operator` or `builtins`."""
+
+    def operate(self: Proxy, *others: Any) -> Any:
+        operands = [*others, self] if is_reflected else [self, *others]
+        result = self.__asker__.operate(function, operands)
+        return result if convert is None or isinstance(result, Proxy) else convert(result)
+
+    return operate
+
+
+_NEVER = ("eq", "ne", "contains", "hash")
+_ORDER = ("lt", "le", "gt", "ge")
 _ARITHMETIC = (
     "add",
     "sub",
@@ -150,9 +251,25 @@ _ARITHMETIC = (
     "lshift",
     "rshift",
 )
-_CONVERSIONS = ("int", "float", "complex", "index", "abs", "neg", "pos", "invert", "round", "divmod", "rdivmod")
-for _name in (*_COMPARISONS, *_ARITHMETIC, *(f"r{name}" for name in _ARITHMETIC), *_CONVERSIONS):
+_OF_ONE = ("neg", "pos", "invert", "index", "abs")
+_CONVERSIONS = ("int", "float", "complex", "round", "divmod")
+for _name in _NEVER:
     setattr(Proxy, f"__{_name}__", _refusal(f"__{_name}__"))
+for _name in (*_ORDER, *_OF_ONE):
+    setattr(Proxy, f"__{_name}__", _operation(f"operator.{_name}"))
+for _name in _ARITHMETIC:
+    _function = f"operator.{_name}" + "_" * (_name in ("and", "or"))
+    setattr(Proxy, f"__{_name}__", _operation(_function))
+    setattr(Proxy, f"__r{_name}__", _operation(_function, is_reflected=True))
+    setattr(Proxy, f"__i{_name}__", _operation(f"operator.i{_name}"))
+for _name in _CONVERSIONS:
+    setattr(Proxy, f"__{_name}__", _operation(f"builtins.{_name}"))
+_SPECIAL = {
+    "__rdivmod__": _operation("builtins.divmod", is_reflected=True),
+    "__bool__": _operation("operator.truth", bool),
+}
+for _name, _method in _SPECIAL.items():
+    setattr(Proxy, _name, _method)
 
 
 def reference_to_library(value: Any) -> list[Any] | None:

@@ -20,6 +20,7 @@ from grpo_tasks_code.sandbox.errors import SandboxUnavailableError, ServerError
 from grpo_tasks_code.sandbox.execution import Execution, Level, Status, TestResult, TestStatus, all_text
 from grpo_tasks_code.sandbox.executor import Cancellation
 from grpo_tasks_code.sandbox.host.checked import CheckedExecutor, Script, TestedProgram
+from grpo_tasks_code.sandbox.host.testing import MAX_REASON_CHARS
 
 URL_VARIABLE, TOKEN_VARIABLE = "GRPO_SANDBOX_URL", "GRPO_SANDBOX_TOKEN"
 
@@ -29,7 +30,9 @@ QUEUE_TIMEOUT_S = 600.0
 BYTES_PER_CHARACTER = 6
 r"""Of JSON at most, for text: \u0000."""
 _ROOM_BYTES = 1 << 20
-"""Of an answer or a request, beyond its texts."""
+"""Of an answer, beyond its texts."""
+_VERDICT_BYTES = 2 * BYTES_PER_CHARACTER * MAX_REASON_CHARS + 100
+"""Of an answer, for each test: a reason's characters may take two escapes each, and a program chooses them."""
 
 T = TypeVar("T")
 
@@ -121,7 +124,7 @@ class HttpExecutor(CheckedExecutor):
             "entry_point": program.entry_point,
             "memory_mib": limits.memory_mib,
         }
-        most_bytes = 2 * BYTES_PER_CHARACTER * DEFAULT_OUTPUT_BYTES + _ROOM_BYTES * (1 + len(tests) // 1000)
+        most_bytes = 2 * BYTES_PER_CHARACTER * DEFAULT_OUTPUT_BYTES + _ROOM_BYTES + len(tests) * _VERDICT_BYTES
         with self._failures():
             result = _made(TestResult, self._ask("run_tests", request, limits.timeout_s, most_bytes))
             if not len(tests) == result.total == len(result.per_test) == len(result.statuses) == len(result.reasons):
