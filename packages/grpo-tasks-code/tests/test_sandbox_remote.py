@@ -20,6 +20,8 @@ from grpo_core import UserError
 from grpo_tasks_code import sandbox as public
 from grpo_tasks_code.sandbox import Execution, Executor, Level, Sandbox, SandboxUnavailableError, TestResult
 from grpo_tasks_code.sandbox import level as level_here
+from grpo_tasks_code.sandbox.arguments import DEFAULT_OUTPUT_BYTES
+from grpo_tasks_code.sandbox.host.testing import MAX_REASON_CHARS
 from grpo_tasks_code.sandbox.remote import HttpExecutor, SandboxServer
 
 TOKEN = "a-token-☃"
@@ -210,6 +212,18 @@ def ask(address: str, path: str, body: bytes, **headers: str) -> int:
     status = connection.getresponse().status
     connection.close()
     return status
+
+
+def test_no_program_makes_an_answer_too_long() -> None:
+    # As much as a program can bring about: both outputs full of what JSON escapes, and the longest reasons.
+    count, noise = 1000, "\0" * DEFAULT_OUTPUT_BYTES
+    execution = Execution("runtime_error", noise, noise, 1.0, 1.0, "L3")
+    reasons = ["\N{GRINNING FACE}" * MAX_REASON_CHARS] * count
+    longest = TestResult(0, count, [False] * count, ["runtime_error"] * count, reasons, "L3", execution)
+    with Liar(200, json.dumps(asdict(longest)).encode()) as remote:
+        result = remote.run_tests("f = 1", [f"assert f({n}) == 1" for n in range(count)])
+    assert set(result.statuses) == {"runtime_error"}
+    assert result.reasons[-1] == reasons[-1]
 
 
 def test_requests_that_are_none_are_refused(address: str) -> None:
