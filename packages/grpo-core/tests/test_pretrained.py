@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -157,6 +158,18 @@ def test_a_damaged_model_is_refused_with_the_reason(here: Path, damage: Damage, 
     assert str(caught.value).startswith(f"--model ./m cannot be loaded: {reason}")
     assert "\n" not in str(caught.value)
     assert not (here / "m" / "ran").exists()
+
+
+def test_a_refusal_is_one_line_on_stderr_too(here: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tensors(lambda weights: weights.pop(LAYER))(here / "m")
+    logger = logging.getLogger("transformers")
+    logger.addHandler(caplog.handler)
+    try:
+        with pytest.raises(UserError, match=LAYER):
+            load_policy("./m", device="cpu")
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert not caplog.records
 
 
 def test_code_beside_a_model_that_does_without_it_is_left_alone(here: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -164,14 +165,15 @@ def _tokenizer(location: str, gguf: Mapping[str, str]) -> Any:
 def _model(location: str, dtype: torch.dtype, options: Mapping[str, Any]) -> Any:
     from transformers import AutoModelForCausalLM
 
-    loaded: Any = AutoModelForCausalLM.from_pretrained(
-        location,
-        dtype=dtype,
-        trust_remote_code=False,
-        use_safetensors=True,  # never a pickle
-        output_loading_info=True,
-        **options,
-    )
+    with _refusals_said_once():
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            location,
+            dtype=dtype,
+            trust_remote_code=False,
+            use_safetensors=True,  # never a pickle
+            output_loading_info=True,
+            **options,
+        )
     model, found = loaded  # which its annotation does not know of
     if missing := sorted(found["missing_keys"]):
         raise _Unusable(f"its weights lack {_listed(missing)}; they are incomplete, or of another model type.")
@@ -179,6 +181,22 @@ def _model(location: str, dtype: torch.dtype, options: Mapping[str, Any]) -> Any
     if layers := sorted(name for name in found["unexpected_keys"] if _numberless(name) in own):
         raise _Unusable(f"its config.json has fewer layers than its weights, which also hold {_listed(layers)}.")
     return model
+
+
+@contextmanager
+def _refusals_said_once() -> Iterator[None]:
+    """Leave out transformers' table of weights that are missing or have other shapes: both are refused in one line."""
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        return "LOAD REPORT" not in message or not ("| MISSING" in message or "| MISMATCH" in message)
+
+    logger = logging.getLogger("transformers.modeling_utils")
+    logger.addFilter(is_shown)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_shown)
 
 
 def _check_vocabulary(model: Any, tokenizer: Any) -> None:
