@@ -263,7 +263,7 @@ def test_hostile_words_in_an_error_are_escaped(capsys: pytest.CaptureFixture[str
 def test_a_dotenv_file_serves_libraries_and_never_the_environment_s_settings(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (elsewhere / ".env").write_text("SOME_LIBRARY_HOME=/x\nGRPO_LOG_DIR=logs\nGRPO_SEED=3\nKEPT=new\n")
+    (elsewhere / ".env").write_text("SOME_LIBRARY_HOME=/x\nGRPO_LOG_DIR=logs\nGRPO_SEED=3\ngrpo_seed=3\nKEPT=new\n")
     for name in ("SOME_LIBRARY_HOME", "GRPO_LOG_DIR"):
         monkeypatch.setenv(name, "")  # so that monkeypatch restores it
         monkeypatch.delenv(name)
@@ -271,6 +271,7 @@ def test_a_dotenv_file_serves_libraries_and_never_the_environment_s_settings(
     entry.load_dotenv(elsewhere / ".env")
     assert (os.environ["SOME_LIBRARY_HOME"], os.environ["GRPO_LOG_DIR"], os.environ["KEPT"]) == ("/x", "logs", "old")
     assert "GRPO_SEED" not in os.environ, "a setting there would rank above .env"
+    assert "grpo_seed" not in os.environ, "it would be refused as the environment's"
 
 
 # Commands that list and show

@@ -102,7 +102,7 @@ def load_dotenv(path: Path) -> None:
     from grpo_core.config.sources import PREFIX, RESERVED_ENVIRONMENT, read_dotenv
 
     for name, value in read_dotenv(path).items():
-        if not name.startswith(PREFIX) or name in RESERVED_ENVIRONMENT:
+        if not name.upper().startswith(PREFIX) or name in RESERVED_ENVIRONMENT:
             os.environ.setdefault(name, value)
 
 
