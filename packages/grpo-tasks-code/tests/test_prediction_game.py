@@ -110,13 +110,24 @@ LETTERS = ", ".join(map(repr, "abcdefgh"))
         f"print(ord(list({{{LETTERS}}})[0]))",
         f"print(ord({{{LETTERS}}}.pop()))",
         f"d = dict.fromkeys([{LETTERS}])\nprint(ord(list(d.keys() & d.keys())[0]))",
+        "print([len, print].index({len, print}.pop()))",  # in address order, which a machine has the same each time
+        "print([int, str].index([*frozenset((int, str))][0]))",
+        "print([int, str].index([each for each in {x for x in (int, str)}][0]))",
+        "print(list({None, 1, 2, 3}).index(None))",
+        "print([int, str].index((set([int]) | {str}).pop()))",
+        "d = {len: 0, print: 1}\nprint([len, print].index([*d.keys() - []][0]))",
+        "d = {len: 0, print: 1}.keys()\nd -= set()\nprint([len, print].index([*d][0]))",
+        "print(list({30, 17, 96})[0])",
         "def f(n):\n    global d\n    d = n\n    f(n + 1)\ntry:\n    f(0)\nexcept RecursionError:\n    print(d)",
         "def f(n):\n    global d\n    d = n\n    max([0], key=lambda _: f(n + 1))\n"
         "try:\n    f(0)\nexcept RecursionError:\n    print(d)",
         "x, n = [], 0\ntry:\n    while True:\n        x.append(bytes(10**6))\n        n += 1\n"
         "except MemoryError:\n    x = 0\n    print(n)",
     ],
-    ids=["aslr", "function", "object", "set", "pop", "view", "depth", "depth in C", "memory"],
+    ids=[
+        *("aslr", "function", "object", "set", "pop", "view", "functions", "frozen", "comprehension", "none", "union"),
+        *("view of functions", "view in place", "numbers", "depth", "depth in C", "memory"),
+    ],
 )
 def test_what_the_machine_decides_is_not_fair(program: str) -> None:
     score = PATIENT.score(program, ROW, ())
@@ -128,6 +139,11 @@ def test_what_the_machine_decides_is_not_fair(program: str) -> None:
     "program",
     [
         "print(max({3, 1, 2}) + len(set('banana')))",
+        "s, t = {1, 5, 9}, {5, 9, 12}\nprint(len(s & t) + max(s | t) - min(s ^ t) + len(s - t) + len(str({1})))",
+        "s = t = {1, 2}\ns |= {3}\ns -= {1}\nprint(sum(t) + len({1: 2}.keys() & s) + isinstance(s & t, set))",
+        "seen, x = set(), 1\nwhile x not in seen:\n    seen.add(x)\n    x = x * 7 % 31\nprint(len(seen) + {4}.pop())",
+        "print(len({frozenset({1}), frozenset([2]), frozenset({1}) | set()}) + sum(set.union({1}, {2})))",
+        "def f(set): return len(set)\nprint(f([1, 2]) + len(f'{set()}') + sum({*range(5), 7}.copy()))",
         "def f(n):\n    return n and 1 + f(n - 1)\nprint(f(800))",
         "import math\nprint(math.factorial(8) % 1000)",
         "from itertools import accumulate\nprint(list(accumulate(range(9)))[-1])",

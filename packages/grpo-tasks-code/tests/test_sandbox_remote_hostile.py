@@ -252,6 +252,7 @@ def test_nobody_waits_for_the_program_of_a_client_that_is_gone() -> None:
         ({"Authorization": f"Basic {TOKEN}"}, 401, "token"),
         ({"Authorization": f"Bearer {TOKEN}x"}, 401, "token"),
         ({"Authorization": "Bearer \xff"}, 401, "token"),
+        ({"X_More": "x" * 40_000}, 431, "headers may have"),
         ({"Host": "example.com"}, 200, ""),  # a proxy's; without the token nobody gets here
     ],
 )

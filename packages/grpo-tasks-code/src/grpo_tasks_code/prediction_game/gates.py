@@ -2,6 +2,8 @@
 
 Nothing that the machine decides may show: what reaches the machine is refused by name, and what is left (addresses in
 the text of a function, the order of a set, how deep the stack is, how much memory there is) differs between the runs.
+Python does not say in which order a set has its items, and of functions, classes and None it goes by their addresses,
+which one machine has the same each time. So in all runs but the first sets have another order.
 """
 
 from __future__ import annotations
@@ -33,19 +35,56 @@ NAMES = frozenset(_NAMES.split())
 """Functions that reach the machine, addresses in memory, or attributes whose names this check does not see."""
 
 STATES = 4
-"""Runs of a program, each in another state. A set of two strings has the same order in all of them once in eight times,
-one of three once in 216; what so little is decided by, the opponent guesses as often."""
+"""Runs of a program, each in another state."""
 
 _FRAMES, _BLOCKS, _MEMORY_MIB = 12, 100, 32
 """From one state to the next: calls under the program, objects of each size before its own, and its memory."""
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")  # as print() writes one; int() is bounded
 
+_SET, _OWN = "_set", "_own"
+"""Names that no program can use: the class of its sets, and what makes those of the sets that operators give."""
+_OPERATORS = (
+    *(f"__{reflected}{name}__" for name in ("and", "or", "sub", "xor") for reflected in ("", "r")),
+    *("copy", "difference", "intersection", "symmetric_difference", "union"),
+)
+"""Methods of sets that give sets."""
+_OF_VIEWS = frozenset({"keys", "items"})
+"""Methods of dictionaries whose results have operators that give sets."""
+
 _IN_STATE = """
+import random
+
+def unordered(base):
+    def order(self):  # the second run has it the other way round: even of two items
+        items = [*base.__iter__(self)]
+        return iter(items[::-1] if {state} == 1 else random.Random({state}).sample(items, len(items)))
+
+    def method(name):
+        original = getattr(base, name)
+        return lambda *arguments: own(original(*arguments))
+
+    def pop(self):
+        item = next(iter(self), None) if self else base.pop(self)
+        self.discard(item)
+        return item
+
+    methods = {{name: method(name) for name in {operators} if hasattr(base, name)}}
+    if base is set:
+        methods["pop"] = pop
+        methods["__repr__"] = lambda self: "{{" + ", ".join(map(repr, self)) + "}}" if self else "set()"
+    return type(base.__name__, (base,), {{**methods, "__iter__": order}})
+
+def own(value):
+    return sets[type(value)](value) if type(value) in sets else value
+
+sets = {{base: unordered(base) for base in (set, frozenset)}}
+own_names = {{"_set": sets[set], "_own": own, "set": sets[set], "frozenset": sets[frozenset]}} if {state} else {{}}
+
 def run(frames):
     if frames:  # max() calls its key from C, so that the stack of C grows too
         return max((0,), key=lambda _: run(frames - 1) or 0)
-    exec(compile({program!r}, "main.py", "exec"), {{"__name__": "__main__"}})
+    exec(compile({program!r}, "main.py", "exec"), {{"__name__": "__main__", **own_names}})
 blocks = [[bytes(size) for _ in range({blocks})] for size in range(0, 480, 16)]  # in every size class of the allocator
 run({frames})
 """
@@ -138,8 +177,58 @@ def output_of(program: str, *, largest: int, timeout_s: float, memory_mib: int) 
     return output
 
 
+class _OwnSets(ast.NodeTransformer):
+    """Has a program make sets of a class that it is given.
+
+    Args:
+        has_views: Whether its operators may be those of a dictionary's views.
+    """
+
+    def __init__(self, has_views: bool) -> None:
+        self._has_views = has_views
+
+    def visit_Set(self, node: ast.Set) -> ast.AST:
+        self.generic_visit(node)
+        return _call(_SET, ast.List(node.elts, ast.Load()))
+
+    def visit_SetComp(self, node: ast.SetComp) -> ast.AST:
+        self.generic_visit(node)
+        return _call(_SET, ast.GeneratorExp(node.elt, node.generators))
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        is_of_sets = isinstance(node.op, (ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor))
+        return _call(_OWN, node) if self._has_views and is_of_sets else node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST | list[ast.stmt]:
+        self.generic_visit(node)
+        if not self._has_views or any(isinstance(each, (ast.Call, ast.NamedExpr)) for each in ast.walk(node.target)):
+            return node
+        target = ast.unparse(node.target)  # not `x = _own(x - y)`: of a set, another name would keep the old one
+        return [node, *ast.parse(f"{target} = {_OWN}({target})").body]
+
+
+def _call(function: str, argument: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(function, ast.Load()), [argument], [])
+
+
+def _with_own_sets(program: str) -> str:
+    tree = _parsed(program)
+    has_views = any(isinstance(node, ast.Attribute) and node.attr in _OF_VIEWS for node in ast.walk(tree))
+    try:
+        return ast.unparse(ast.fix_missing_locations(_OwnSets(has_views).visit(tree)))
+    except RecursionError:
+        raise Invalid("nested too deep") from None
+
+
 def _printed(program: str, state: int, *, timeout_s: float, memory_mib: int) -> str:
-    source = _IN_STATE.format(program=program, frames=state * _FRAMES, blocks=state * _BLOCKS)
+    source = _IN_STATE.format(
+        program=_with_own_sets(program) if state else program,
+        state=state,
+        operators=_OPERATORS,
+        frames=state * _FRAMES,
+        blocks=state * _BLOCKS,
+    )
     memory_mib += state * _MEMORY_MIB
     ran = run_program(source, timeout_s=timeout_s, memory_mib=memory_mib, machine_state=state)
     if ran.status != "ok":

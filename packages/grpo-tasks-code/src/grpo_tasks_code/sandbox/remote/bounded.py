@@ -292,6 +292,10 @@ class _Guard:
             await self._app(scope, self._limited(receive), send)
 
     def _check(self, scope: Scope) -> None:
+        most = self._bounds.head_bytes
+        if len(scope["raw_path"]) + sum(len(name) + len(value) for name, value in scope["headers"]) > most:
+            # h11's own limit is for what comes in parts.
+            raise HTTPException(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"headers may have {most} bytes at most")
         headers = Headers(scope=scope)
         if "Origin" in headers:
             raise HTTPException(HTTPStatus.FORBIDDEN, "a web page is no client of this server")
