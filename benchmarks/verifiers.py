@@ -37,7 +37,6 @@ OPTIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("1,22", "1.22"): {"decimals": "comma"},
     ("2.74", "Soucis : 2,74 $ a.."): {"decimals": "comma"},
     ("0,111", "0.111"): {"decimals": "comma"},
-    (r"$\frac{1}{12}$", "$0.0833333333333333$"): {"rel_tol": 1e-6},
     (r"$(\frac{3}{5},\frac{8}{3}]$", "$(0.6,2.6667]$"): {"rel_tol": 0.01},
     (
         r"$(\begin{pmatrix}\frac{1}{3}\\ \frac{1}{5} \end{pmatrix})$",

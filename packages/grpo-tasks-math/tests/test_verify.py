@@ -252,6 +252,100 @@ def test_no_answer_is_unparsable(completion: str) -> None:
     assert verify("5", completion) is UNPARSABLE
 
 
+WHAT_IS_NOT_SAID = [
+    r"\boxed{6=5}",
+    r"\boxed{x=4=5}",
+    r"\boxed{x^2=25=5}",
+    "$6=5$",
+    "So x = 4 = 5.",
+    "The answer is not 5",
+    "The answer is definitely not 5.",
+    "The answer isn't $5$.",
+    r"The answer cannot be \(5\).",
+    "<answer>not 5</answer>",
+    r"\boxed{\text{not }5}",
+    "The answer is not 5, it is 6.",
+    r"\boxed{5}. No, the answer is 6",
+    r"\boxed{5}. Wait, that's wrong, it should be 6.",
+    r"\boxed{5}. The correct answer is 6.",
+    r"x\le=5",
+    r"\boxed{x \not= 5}",
+    "so x >= 5",
+    "so x != 5",
+    "so x ≤ 5",
+]
+NEVERTHELESS_SAID = [
+    r"\boxed{2+3=5}",
+    r"\boxed{2 + 2 = 5}",  # a slip in a computation, and one answer
+    "x = 2 + 3 = 4 = 5",
+    r"\boxed{x = 10/2 = 5}",
+    r"\boxed{2 * 2 = 4 + 1 = 5}",  # goes on from the 4
+    "Total: 2 * 2 = 4 + 1 = 5 apples",
+    "The answer is not 6 but 5.",
+    "The answer is not 6, it is 5.",
+    "The answer is 5, not 6.",
+    "He has 5 apples, not 6.",
+    r"\boxed{5}. No doubt it is 10 / 2.",
+    r"\boxed{6} Actually it is 5.",
+    r"\boxed{5}. The answer is 5 apples.",
+]
+
+
+@pytest.mark.parametrize("completion", WHAT_IS_NOT_SAID)
+def test_what_a_text_denies_or_contradicts_is_not_its_answer(completion: str) -> None:
+    assert verify("5", completion, timeout_s=60.0) is not CORRECT
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize("completion", NEVERTHELESS_SAID)
+def test_what_a_text_says_beside_a_denial_is_its_answer(completion: str) -> None:
+    assert verify("5", completion) is CORRECT
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_a_choice_that_is_denied_is_not_chosen() -> None:
+    assert verify("B", "The answer is not B.") is not CORRECT
+    assert verify("C", "The answer is not (B) but (C).") is CORRECT
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_equal_sides_may_be_rounded_or_have_units() -> None:
+    assert verify("3.33", "x = 10/3 = 3.33") is CORRECT
+    assert verify("60", r"\boxed{1 \text{ h} = 60 \text{ min}}") is CORRECT
+    assert verify("50%", r"\boxed{50\% = 0.5}") is CORRECT
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize(
+    "gold", ["Player 2", "Route 66", "the 3rd of May", "Vitamin B12", "about 5", "Catch-22", "not 5"]
+)
+@pytest.mark.parametrize(
+    "form",
+    ["{}", r"\boxed{{{}}}", "<answer>{}</answer>", "So the answer is {}.", "#### {}", "I think.\n\nAnswer: {}"],
+)
+def test_a_gold_of_text_with_numbers_matches_itself_and_not_the_number(gold: str, form: str) -> None:
+    assert verify(gold, form.format(gold)) is CORRECT
+    assert verify(gold, form.format(gold.upper())) is CORRECT
+    assert verify(gold, form.format("Player 1")) is not CORRECT
+    assert verify(gold, form.format("5")) is not CORRECT
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_articles_are_words_not_ends_of_words() -> None:
+    assert verify("banana split", "bananasplit") is not CORRECT
+    assert verify("The banana", "banana") is CORRECT
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_a_fraction_without_a_finite_decimal_is_what_a_computer_prints_for_it() -> None:
+    for fraction in (Fraction(1, 12), Fraction(2, 3), Fraction(-22, 7)):
+        assert verify(str(fraction), repr(float(fraction))) is CORRECT
+        assert verify(str(fraction), f"{float(fraction):.10f}") is WRONG
+        assert verify(str(fraction), repr(float(fraction) * (1 + 1e-12))) is WRONG
+    assert verify("0.5", "0.5000000000000001") is WRONG
+    assert verify("5", "4.999999999999999") is WRONG
+
+
 SYMBOLIC = [
     ("5", "Therefore $x > 5$ is the solution.", WRONG),
     ("x > 5", "$x < 5$", WRONG),

@@ -45,7 +45,7 @@ def test_it_agrees_with_their_suite_but_for_options_and_reasons() -> None:
 
 def test_what_is_an_option_is_not_the_default() -> None:
     optional = [case for case in CASES if "options" in case]
-    assert len(optional) == 7
+    assert len(optional) == 6
     assert not any(are_correct(optional, with_options=False))
 
 

@@ -12,7 +12,7 @@ from grpo_core import UserError
 from grpo_tasks_math.verify import pool
 from grpo_tasks_math.verify.bounds import computations, is_too_large
 from grpo_tasks_math.verify.compare import EXACT, LONGEST_SYMBOL, Equality, compare, spelling
-from grpo_tasks_math.verify.extract import MAX_GOLD_CHARS, Decimals, extract, read_gold
+from grpo_tasks_math.verify.extract import MAX_GOLD_CHARS, Decimals, extract, read_gold, states
 from grpo_tasks_math.verify.values import Based, Formula, Number, Value, Words
 
 DEFAULT_TIMEOUT_S = 3.0
@@ -48,8 +48,8 @@ def verify(
     Only formulas within the size bounds of `bounds` go to math-verify, in killable workers that all threads of the
     process share (started on first use). What is compared is the value: an unreduced fraction or an unevaluated sum
     equals its value, so a task whose prompt is itself an expression has to check the form besides. A gold that is no
-    mathematics (words, a name) is compared by its normalised spelling; one that is empty or too long to read, as it
-    stands.
+    mathematics (words, a name, `Player 2`) is compared by its normalised spelling with the answer as it stands; one
+    that is empty or too long to read, with the whole completion.
 
     Args:
         gold: The expected answer, plain or LaTeX, or a solution that states it.
@@ -73,6 +73,8 @@ def verify(
     expected = _read_gold(gold, decimals) if len(gold) <= MAX_GOLD_CHARS else None
     if expected is None:
         return Verdict.CORRECT if gold.strip() and gold.strip() == completion.strip() else Verdict.WRONG
+    if isinstance(expected, Words) and expected.is_prose and states(completion, expected, decimals):
+        return Verdict.CORRECT
     answer = extract(completion, decimals)
     if answer is None:
         return Verdict.UNPARSABLE

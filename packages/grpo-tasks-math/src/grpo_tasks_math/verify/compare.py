@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from grpo_tasks_math.verify.exact import MAX_DIGITS
 from grpo_tasks_math.verify.values import (
     Based,
     Choice,
+    Contradiction,
     Equation,
     Formula,
     Items,
@@ -54,17 +56,20 @@ def spelling(value: Value) -> str:
 def compare(gold: Value, answer: Value, equality: Equality = EXACT) -> bool | None:
     """Return whether `answer` says what `gold` says; None only where `equality` decides nothing.
 
-    * Numbers are compared exactly unless there is a `rel_tol`: an approximation is another number.
+    * Numbers are compared exactly unless there is a `rel_tol`: an approximation is another number. Only a fraction that
+      no decimal writes in full (1/12) equals its first `PRINTED_DIGITS` digits, which is what a computer prints for it.
     * A percent sign is read as the gold reads it: 20% equals 20 and 0.2, and both equal 20%.
     * Units count only when both are known and differ; words that follow a number otherwise say nothing.
     * Several values are never one value; a set has no order, a tuple and an interval have.
     * `x = 5` equals `5`; `x = 5` and `y = 5` differ.
-    * `nan` equals nothing.
+    * `nan` equals nothing; `6 = 5` equals itself alone.
     """
     if isinstance(gold, NotANumber) or isinstance(answer, NotANumber):
         return False
     if spelling(gold) == spelling(answer):
         return True
+    if isinstance(answer, Contradiction):
+        return False
     match gold, answer:
         case Number(), Number():
             return _numbers(gold, answer, equality)
@@ -106,7 +111,30 @@ def _numbers(gold: Number, answer: Number, equality: Equality) -> bool:
 
 
 def _are_close(gold: Fraction, answer: Fraction, equality: Equality) -> bool:
-    return gold == answer or abs(gold - answer) <= equality.rel_tol * abs(gold)
+    if gold == answer or abs(gold - answer) <= equality.rel_tol * abs(gold):
+        return True
+    is_printed = _decimal_digits(gold) is None and (_decimal_digits(answer) or 0) >= PRINTED_DIGITS
+    return is_printed and abs(gold - answer) <= PRINTED_ERROR * abs(gold)
+
+
+PRINTED_DIGITS = 14
+"""A computer prints 15 to 17 significant digits, and may leave out a zero at the end."""
+PRINTED_ERROR = Fraction(1, 10 ** (PRINTED_DIGITS - 1))
+"""Largest relative error of a number that is printed with so many digits."""
+
+
+def _decimal_digits(number: Fraction) -> int | None:
+    """Return the significant digits of a decimal; None for a number that no decimal writes in full, such as 1/12."""
+    rest, places = number.denominator, 0
+    for prime in (2, 5):
+        power = 0
+        while rest % prime == 0:
+            rest //= prime
+            power += 1
+        places = max(places, power)
+    if rest > 1 or places > MAX_DIGITS:
+        return None
+    return len(str(abs(number.numerator) * 10**places // number.denominator))
 
 
 def _equation(gold: Equation, answer: Value, equality: Equality) -> bool | None:

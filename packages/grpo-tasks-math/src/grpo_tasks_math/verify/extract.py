@@ -7,7 +7,7 @@ from typing import Literal
 
 from grpo_tasks_math.verify.normalise import point_decimals, to_ascii
 from grpo_tasks_math.verify.reader import MAX_ANSWER_CHARS, read
-from grpo_tasks_math.verify.sentence import after_phrase, correction, read_sentence
+from grpo_tasks_math.verify.sentence import after_phrase, correction, read_sentence, stated
 from grpo_tasks_math.verify.values import Value, Words
 
 Decimals = Literal["point", "comma"]
@@ -45,6 +45,24 @@ def extract(completion: str, decimals: Decimals = "point") -> Value | None:
     text = outside_thinking(_spelled(completion[-MAX_COMPLETION_CHARS:], decimals))
     tagged = last_answer_block(text)
     return _marked(tagged) if tagged is not None else _free(text)
+
+
+def states(completion: str, gold: Words, decimals: Decimals = "point") -> bool:
+    """Whether the answer of a completion, as it stands, spells a gold that is text: of `Player 2` not only the 2.
+
+    The answer stands in the tag, else in the box, behind `####` or behind "answer is", or is the whole completion.
+    """
+    text = outside_thinking(_spelled(completion[-MAX_COMPLETION_CHARS:], decimals))
+    tagged = last_answer_block(text)
+    text = text if tagged is None else tagged
+    for _ in range(MAX_BOX_NESTING):
+        if (box := _last_box(text)) is None:
+            break
+        text = tagged = box[0]
+    candidates = (
+        [text] if tagged is not None else [text[text.rfind("####") :].lstrip("#").partition("\n")[0], *stated(text)]
+    )
+    return any(isinstance(value := read(each), Words) and value.words == gold.words for each in candidates)
 
 
 def read_gold(gold: str, decimals: Decimals = "point") -> Value | None:

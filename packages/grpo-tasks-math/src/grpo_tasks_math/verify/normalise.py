@@ -122,6 +122,19 @@ def point_decimals(text: str) -> str:
     return _DECIMAL_COMMA.sub(r"\1.\2", text)
 
 
+_RELATION = re.compile(r"(<|>|(?<=\s)!(?==)|\\(?:le|ge|ne|not)(?![A-Za-z]))\s*=(?!=)")
+_RELATIONS = {
+    "<": "\\le ",
+    "\\le": "\\le ",
+    ">": "\\ge ",
+    "\\ge": "\\ge ",
+    "!": "\\ne ",
+    "\\ne": "\\ne ",
+    "\\not": "\\ne ",
+}
+"""Relations that are written with an equals sign, `x <= 5`, `x\\le=5` and `x \\not= 5`: none of them says `x = 5`."""
+
+
 def clean(text: str) -> str:
     r"""Give an answer one spelling: no layout, no math delimiters, `\frac{1}{2}` for all its short forms, `*` and `/`.
 
@@ -130,8 +143,8 @@ def clean(text: str) -> str:
     text = to_ascii(text)
     if "\\" in text:
         text = _clean_latex(text)
-    if "<=" in text or ">=" in text:
-        text = text.replace("<=", "\\le ").replace(">=", "\\ge ")
+    if "=" in text:
+        text = _RELATION.sub(lambda relation: _RELATIONS[relation[1]], text)
     text = _strip_dollars(_SPACES.sub(" ", text).strip())
     if "{" in text:
         text = _GROUP_COMMA.sub(",", text)

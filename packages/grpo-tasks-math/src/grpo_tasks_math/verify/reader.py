@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 
-from grpo_tasks_math.verify.exact import evaluate
+from grpo_tasks_math.verify.exact import decimal_places, evaluate
 from grpo_tasks_math.verify.normalise import clean, trim
 from grpo_tasks_math.verify.units import CANONICAL, CURRENCIES, MAGNITUDES, read_unit
 from grpo_tasks_math.verify.values import (
     Based,
     Choice,
+    Contradiction,
     Equation,
     Formula,
     Items,
@@ -149,7 +151,26 @@ def _read_equation(text: str, depth: int) -> Value | None:
     value = read(parts[-1], depth + 1)
     if value is None or (isinstance(value, Words) and value.is_prose) or not _is_formula(text):
         return None
-    return Equation(text, parts[0] if _NAME.fullmatch(parts[0]) else "", value)
+    kind = Contradiction if contradicts(parts) else Equation
+    return kind(text, parts[0] if _NAME.fullmatch(parts[0]) else "", value)
+
+
+def contradicts(parts: Sequence[str]) -> bool:
+    """Whether a plain number before the last `=` differs from the one behind it, which nothing else comes to.
+
+    A slip in a computation, `x = 3 + 3 = 5`, leaves one answer; `x = 4 = 5` gives two.
+    """
+    last = evaluate(trim(parts[-1]))
+    if last is None:
+        return False
+    others = [(part, number) for part in parts[:-1] if (number := evaluate(part)) is not None]
+    has_plain = any(decimal_places(part) is not None for part, _ in others)
+    return has_plain and not any(_is_rounded(part, number, parts[-1], last) for part, number in others)
+
+
+def _is_rounded(left: str, first: Fraction, right: str, last: Fraction) -> bool:
+    places = [shown for shown in (decimal_places(left), decimal_places(right)) if shown]
+    return abs(first - last) <= max((Fraction(1, 10**shown) for shown in places), default=Fraction(0))
 
 
 _OPENING = frozenset(("(", "[", "{", "\\{", "\\langle", "\\begin"))
@@ -295,7 +316,7 @@ def _read_quantity(text: str) -> Number | None:
     return None if match is None or number is None else Number(text, number, unit=CANONICAL[match[2]])
 
 
-_ARTICLE = re.compile(r"(?:the|an|a)\s(?=\w)")
+_ARTICLE = re.compile(r"\b(?:the|an|a)\s(?=\w)")
 
 
 def _read_words(text: str) -> Words | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from grpo_tasks_math.verify.normalise import group_digits
-from grpo_tasks_math.verify.reader import read
-from grpo_tasks_math.verify.values import Choice, Value, Words
+from grpo_tasks_math.verify.reader import contradicts, read
+from grpo_tasks_math.verify.values import Choice, Contradiction, Value, Words
 
 SENTENCE_CHARS = 16_384
 """Window of the rules for free text, which use regular expressions."""
@@ -29,6 +29,7 @@ def read_sentence(text: str) -> Value | None:
         text = _BOLD.sub("", text)
     if "\\" in text or "{" in text:
         text = group_digits(text)
+    text = _without_denied(text)
     for rule in (after_phrase, _whole, _final_formula, _final_equation, _last_number, _last_choice, _words):
         if (value := rule(text)) is not None:
             return value
@@ -40,7 +41,14 @@ _PHRASE = re.compile(
     r"[*_\s]{0,8}",
     re.IGNORECASE,
 )
-_FINAL = re.compile(r"\bfinal answer\b", re.IGNORECASE)
+_FINAL = re.compile(r"\b(?:final|correct|right|actual) answer\b", re.IGNORECASE)
+_RETRACTION = re.compile(
+    r"\b(?:no|wait|actually|sorry|oops|hmm+|rather|wrong|incorrect|mistake\w{0,1}|mistaken|correction)\b", re.IGNORECASE
+)
+_REPLACEMENT = re.compile(
+    rf"{_PHRASE.pattern}|\b(?:it(?:'s| is| equals)|(?:should|must) (?:be|have been|equal))[*_\s]{{1,8}}", re.IGNORECASE
+)
+"""Behind a retraction, "it is" also states an answer."""
 _CLAUSE_CHARS = 300
 """Longest clause after "answer is" or after the last `=`; an answer is shorter."""
 _CLAUSE_END = re.compile(
@@ -49,12 +57,12 @@ _CLAUSE_END = re.compile(
 )
 
 
-def after_phrase(text: str) -> Value | None:
+def after_phrase(text: str, phrase: re.Pattern[str] = _PHRASE) -> Value | None:
     """Read what follows the last phrase such as "answer is" that an answer follows."""
-    matches = list(_PHRASE.finditer(text))[-MAX_TRIES:]
+    matches = list(phrase.finditer(text))[-MAX_TRIES:]
     for match in reversed(matches):
         clause = _clause(text, match.end())
-        for candidate in (clause, _CLAUSE_END.split(clause, maxsplit=1)[0], _leading_numbers(clause)):
+        for candidate in (*_clauses(clause), _leading_numbers(clause)):
             value = read(candidate)
             if value is None or (isinstance(value, Words) and value.is_prose):
                 continue
@@ -65,10 +73,25 @@ def after_phrase(text: str) -> Value | None:
     return None
 
 
+def stated(text: str) -> list[str]:
+    """Return what a text says its answer is, as it stands: what follows the last "answer is", or the whole text."""
+    text = text[-SENTENCE_CHARS:].strip()
+    *_, phrase = (None, *_PHRASE.finditer(text))
+    return [*(_clauses(_clause(text, phrase.end())) if phrase else ()), text]
+
+
+def _clauses(clause: str) -> tuple[str, str]:
+    """Return a clause, and what stands before its first subordinate one."""
+    return clause, _CLAUSE_END.split(clause, maxsplit=1)[0]
+
+
 def correction(text: str) -> Value | None:
-    """Read the "final answer" that a text behind a box states; words correct nothing."""
-    match = _FINAL.search(text[-SENTENCE_CHARS:])
-    value = after_phrase(text[-SENTENCE_CHARS:][match.start() :]) if match else None
+    """Read what a text behind a box puts in its place: a "final answer", or a retraction; words correct nothing."""
+    text = _without_denied(text[-SENTENCE_CHARS:])
+    match = _FINAL.search(text)
+    value = after_phrase(text[match.start() :]) if match else None
+    if value is None and (match := _RETRACTION.search(text)) is not None:
+        value = after_phrase(text[match.start() :], _REPLACEMENT)
     return None if isinstance(value, Words) else value
 
 
@@ -131,11 +154,16 @@ def _mathematics(text: str) -> Value | None:
     return None if isinstance(value, Words) else value
 
 
+_EQUALS = re.compile(r"(?<![<>!])(?<!\\le)(?<!\\ge)(?<!\\ne)(?<!\\[lgn]eq)(?<!\\not)=(?!=)")
+
+
 def _final_equation(text: str) -> Value | None:
     """Read what follows the last `=` of the last line, if it is an answer up to its end; `x = 1 or x = 2` is two."""
-    *before, tail = text[text.rfind("\n") + 1 :].split("=")
+    *before, tail = _EQUALS.split(text[text.rfind("\n") + 1 :])
     if not before or len(tail) > _CLAUSE_CHARS:
         return None
+    if contradicts([*before, tail]) and (last := read(tail)) is not None:
+        return Contradiction(text, "", last)
     values = [tail]
     for part in before[:0:-1]:
         joint = _JOINED_NAME.search(part[-16:])
@@ -166,6 +194,25 @@ _NUMBERS = re.compile(rf"{_START}{_ELEMENT}(?:{_JOIN}{_ELEMENT}){{0,63}}")
 _NEAR_END = 400
 """Characters of the end in which the last number is looked for before the whole window."""
 
+_RELATION = re.compile(r"(?:^|(?<=[\s($]))[A-Za-z]\s?(?:[<>!]=|[<>]|\\(?:le|ge|ne|leq|geq|neq)(?![A-Za-z]))\s?$")
+"""A variable and its relation before a number: `x >= 5` is no 5."""
+_DENIAL = re.compile(r"(?:\b(?:not|never|cannot)\b|n't\b)(?:[\s}~]{1,8}|\b(?:be|equals?|to)\b){0,8}", re.IGNORECASE)
+_DENIED = re.compile(
+    rf"(?:\$[^$\n]{{1,60}}\$(?![0-9])|\\\([^\n]{{1,60}}?\\\)|-?{_ELEMENT}(?:{_JOIN}{_ELEMENT}){{0,63}}|\(?[A-J]\)?(?![\w']))"
+    r"(?:,?\s{1,4}but(?:\srather)?\b)?"
+)
+
+
+def _without_denied(text: str) -> str:
+    """Drop what is said not to be, "not 5", so that no rule takes it for the answer."""
+    pieces, position = [], 0
+    for denial in _DENIAL.finditer(text):
+        denied = _DENIED.match(text, denial.end())
+        if denied is not None and denial.start() >= position:
+            pieces.append(text[position : denial.start()])
+            position = denied.end()
+    return "".join((*pieces, text[position:])) if pieces else text
+
 
 def _leading_numbers(clause: str) -> str:
     match = _NUMBERS.match(clause.lstrip("$(*_ ~"))
@@ -180,7 +227,8 @@ def _last_number(text: str) -> Value | None:
     for window in (near, text):
         *_, last = (None, *_NUMBERS.finditer(window))
         if last is not None:
-            return _span_around(window, last) or read(last[0])
+            relation = _RELATION.search(window, max(0, last.start() - 16), last.start())
+            return _span_around(window, last) or read((relation[0] if relation else "") + last[0])
     return None
 
 

@@ -63,6 +63,11 @@ class Equation(Value):
 
 
 @dataclass(frozen=True, slots=True)
+class Contradiction(Equation):
+    """An equation between plain numbers that differ, `x = 4 = 5`: no answer; as a gold it means its last value."""
+
+
+@dataclass(frozen=True, slots=True)
 class Based(Value):
     """Digits in a stated base, `101_2`."""
 
