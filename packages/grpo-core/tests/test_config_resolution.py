@@ -196,6 +196,21 @@ def test_something_always_ends_the_run(host: PluginHost) -> None:
     assert ends(max_minutes=2.0) == (None, None, 2.0)
 
 
+def test_a_time_limit_leaves_out_the_recommended_steps(host: PluginHost) -> None:
+    resolved = resolve(RunConfig(task="toy.small", trainer=TrainerConfig(max_minutes=2.0)), host=host)
+    assert resolved.config.trainer.max_steps is None
+    source = resolved.sources["trainer.max_steps"]
+    assert str(source) == (
+        "chosen: trainer.max_minutes=2.0 says when to stop; 200 is recommended for the embedded model tiny"
+    )
+    assert any(choice.what == "trainer.max_steps" and choice.value == "null" for choice in resolved.choices)
+    assert resolve(resolved.config, resolved.sources, host=host).config == resolved.config
+    both = TrainerConfig(max_minutes=2.0, max_steps=7)
+    assert resolve(RunConfig(task="toy.small", trainer=both), host=host).config.trainer.max_steps == 7
+    epochs = TrainerConfig(num_train_epochs=2.0)
+    assert resolve(RunConfig(task="toy.small", trainer=epochs), host=host).config.trainer.max_steps is None
+
+
 def test_resolving_twice_changes_nothing(host: PluginHost, tmp_path: Path) -> None:
     once = resolve(RunConfig(task="toy.small", trainer=TrainerConfig(loss_args={"a": 1})), host=host)
     twice = resolve(once.config, once.sources, host=host)

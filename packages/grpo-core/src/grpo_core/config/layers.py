@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from grpo_core.config.keys import Key, choices, find, keys
 from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import recipe
-from grpo_core.config.trainer import EXCLUSIVE
+from grpo_core.config.trainer import EXCLUSIVE, LIMITS
 from grpo_core.errors import GrpoError, UserError, near_match
 
 SourceKind = Literal["command line", "environment", ".env", "file", "recipe", "profile", "python", "chosen", "default"]
@@ -49,6 +49,8 @@ class Source:
 
 
 DEFAULT = Source("default")
+RECOMMENDED: tuple[SourceKind, ...] = ("recipe", "profile")
+"""Sources that the user did not write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,10 @@ def _merge(layers: Sequence[Layer]) -> Layer:
             for name, other in ((first, second), (second, first))
             if merged.values.get(f"trainer.{name}") is not None
         }
+        is_limited = any(merged.values.get(name) is not None for name in LIMITS)
         for name, value in layer.values.items():
+            if is_limited and name in LIMITS and layer.sources[name].kind in RECOMMENDED:
+                continue
             if name not in merged.values and name not in overruled:
                 merged.values[name], merged.sources[name] = value, layer.sources[name]
     return merged

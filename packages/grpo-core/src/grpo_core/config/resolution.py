@@ -11,7 +11,7 @@ from grpo_core.config.layers import DEFAULT, Layer, LoadedConfig, Source, build,
 from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import OVERLONG_SHARE, overlong_buffer, recipe
 from grpo_core.config.sources import Profile
-from grpo_core.config.trainer import TrainerConfig
+from grpo_core.config.trainer import LIMITS, TrainerConfig
 from grpo_core.errors import UserError
 from grpo_core.plugins import variants as registry
 from grpo_core.plugins.host import PluginHost, default_host
@@ -85,7 +85,7 @@ def resolve(
         ]
         if recommended:
             choices.append(Choice("settings", ", ".join(recommended), profile.why))
-    for name, value, why in _dependent_defaults(loaded):
+    for name, value, why in (*_left_out(loaded, profiles, user.values), *_dependent_defaults(loaded)):
         choose(name, value, why)
     loaded = merged()
     return ResolvedConfig(loaded.config, loaded.sources, tuple(choices))
@@ -198,6 +198,18 @@ def _value(config: RunConfig, name: str) -> object:
     for part in name.split("."):
         value = value[part] if isinstance(value, dict) else getattr(value, part)
     return value
+
+
+def _left_out(
+    loaded: LoadedConfig, profiles: Iterable[Profile], given: Mapping[str, object]
+) -> Iterable[tuple[str, None, str]]:
+    """Recommended limits of the run that are left out for one of the user's: (key, None, why)."""
+    limit = next((name for name in LIMITS if _value(loaded.config, name) is not None), None)
+    for profile in profiles if limit is not None else ():
+        for name, value in profile.values.items():
+            if name in LIMITS and name not in given and _value(loaded.config, name) is None:
+                ends = f"{limit}={shown(_value(loaded.config, limit))} says when to stop"
+                yield name, None, f"{ends}; {shown(value)} is {profile.why}"
 
 
 def _dependent_defaults(loaded: LoadedConfig) -> Iterable[tuple[str, object, str]]:

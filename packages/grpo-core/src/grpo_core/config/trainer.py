@@ -26,6 +26,9 @@ EXCLUSIVE = (
 )
 """Pairs of keys of which only one may be given, and what both say; where sources differ, the higher one wins."""
 
+LIMITS = ("trainer.max_steps", "trainer.num_train_epochs", "trainer.max_minutes")
+"""Settings that end a run: a recommended one is left out where the user gives another."""
+
 _SETTING_OF_ARGUMENT = {
     ("loss", "epsilon"): "trainer.epsilon",
     ("loss", "epsilon_high"): "trainer.epsilon_high",
