@@ -99,6 +99,7 @@ def test_every_checkpoint_in_order_with_the_control_first(lab: Lab) -> None:
         "tiny", *(str(lab.run / "training_state" / f"step_{step}" / "model") for step in (2, 10, "final"))
     ]  # fmt: skip
     assert all(job["adapter"] is None for job in jobs)
+    assert all(job["start"] == ["tiny", None] for job in jobs), "the opponent `base`"
     assert jobs[0]["settings"]["tasks.letters"] == {
         "size": 8, "split": "test", "subset_frac": None, "n": 1, "temperature": 0.0, "top_p": 1.0,
         "max_completion_length": 8, "seed": 5, "batch_size": None, "surprisal": True,

@@ -4,13 +4,20 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
+import torch
 
+from grpo_core.callbacks import Callbacks
+from grpo_core.config import ScoringConfig
 from grpo_core.engines.base import Request, SampleKey, Sampling
 from grpo_core.engines.completion import Completion
 from grpo_core.engines.openai import OpenAIEngine
 from grpo_core.errors import EmptyPromptError, UserError
+from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, evaluate_model
+from grpo_core.plugins.tasks import load_task
 from grpo_core.policy.load import load_policy
 from grpo_core.rollouts.model_opponents import PolicyOpponent
 from grpo_core.rollouts.opponents import (
@@ -261,3 +268,41 @@ def test_an_endpoint_that_fails_for_one_prompt_answers_the_others(url: str) -> N
     prompts = [(Message(role="user", content=text),) for text in ("12", "13", "14")]
     answers = EndpointOpponent(OpenAIEngine.from_url(url)).sample(prompts, OPPONENT, keys(3))
     assert [isinstance(given, Unanswered) for given in answers] == [False, True, False]
+
+
+BASE_TASK = """
+from grpo_core import Opponent, Row, Task, reward
+
+def load(config) -> list[Row]:
+    return [Row(id="a")]
+
+def ask(answer):
+    return "1 + 2 ="
+
+@reward(maximum=1.0)
+def by_the_start(predictions):
+    return float(predictions == ({reply!r},))
+
+task = Task(
+    "guess", load, lambda row: "Say something.", lambda text, row: text, (by_the_start,),
+    opponent=Opponent(prompt=ask, samples=1, temperature=0.0, max_completion_length=4), exempt={{"split": "one row"}},
+)
+"""
+
+
+def test_base_is_what_a_run_started_from_and_not_its_checkpoint(tmp_path: Path) -> None:
+    start = load_policy("tiny")
+    opponent = Opponent(prompt=lambda answer: "", samples=1, temperature=0.0, max_completion_length=4)
+    ((reply,),) = PolicyOpponent(start, frozen=False).sample(["1 + 2 ="], opponent, keys(1))
+    (tmp_path / "guessing.py").write_text(BASE_TASK.format(reply=reply))
+    with torch.no_grad():
+        for parameter in start.model.parameters():
+            parameter.zero_()  # a checkpoint that answers something else
+    start.model.save_pretrained(tmp_path / "checkpoint")
+    start.tokenizer.save_pretrained(tmp_path / "checkpoint")
+    task = load_task(f"{tmp_path}/guessing.py:task")
+    tasks = {"guess": EvaluationTask(task, EvaluationSettings(max_completion_length=4))}
+    options, checkpoint = ModelOptions(device="cpu", scoring=ScoringConfig(workers=1)), str(tmp_path / "checkpoint")
+    by_start = evaluate_model(checkpoint, None, tasks, options, Callbacks(), start=("tiny", None))["guess"]
+    by_itself = evaluate_model(checkpoint, None, tasks, options, Callbacks(), start=(checkpoint, None))["guess"]
+    assert [[score.value for score in made.scores] for made in (by_start, by_itself)] == [[1.0], [0.0]]

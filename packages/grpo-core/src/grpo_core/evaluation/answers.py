@@ -38,11 +38,13 @@ class EvaluatedModel:
         sampler: Generates the completions.
         policy: The sampler's model, where it runs in this process.
         ranks: The processes that share the rows.
+        start: The policy of the opponent `base`; None is `policy`.
     """
 
     sampler: Sampler
     policy: Policy | None = None
     ranks: Ranks = field(default_factory=Alone)
+    start: Policy | None = None
 
 
 def in_process(

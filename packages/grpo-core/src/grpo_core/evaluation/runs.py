@@ -122,9 +122,11 @@ def evaluate_run(
         control = chosen[0].name
     tasks, choices = _tasks(config, task, settings)
     everybody.on_choices(choices)
+    assert config.model is not None, "a run's configuration is resolved"
+    start = (config.model, config.adapter)
     output_dir = evaluation_dir(run_dir) if output_dir is None else Path(output_dir)
     folders = {label: EvaluationFolder(output_dir, run_dir.resolve().name, label) for label in tasks}
-    jobs, kept = _jobs(run_dir, chosen, tasks, folders, options, overwrite=overwrite)
+    jobs, kept = _jobs(run_dir, chosen, tasks, folders, options, start, overwrite=overwrite)
     for label, folder in folders.items():
         facts = {"run": str(run_dir), "task": tasks[label].task.spec, "steps": steps, **asdict(tasks[label].settings)}
         folder.write_config({**facts, "base": chosen[0].model if with_base else None, "timeout_s": timeout_s})
@@ -297,6 +299,7 @@ def _jobs(
     tasks: Mapping[str, EvaluationTask],
     folders: Mapping[str, EvaluationFolder],
     options: ModelOptions,
+    start: tuple[str, str | None],
     *,
     overwrite: bool,
 ) -> tuple[list[Job], list[str]]:
@@ -329,6 +332,7 @@ def _jobs(
                 steps_done=checkpoint.steps_done,
                 model=checkpoint.model,
                 adapter=checkpoint.adapter,
+                start=start,
                 tasks={label: tasks[label].task.spec for label in missing},
                 folders={label: str(folder) for label, folder in missing.items()},
                 settings={label: asdict(tasks[label].settings) for label in missing},

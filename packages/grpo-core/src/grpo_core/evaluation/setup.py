@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.plugins import variants as registry
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.memory import tokens_that_fit
+from grpo_core.policy.policy import Policy
 from grpo_core.prompts.mixture import task_labels
 from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.scoring.conditions import condition_choices
@@ -106,12 +107,28 @@ def evaluate_model(
     tasks: Mapping[str, EvaluationTask],
     options: ModelOptions,
     callbacks: Callbacks,
+    *,
+    start: tuple[str, str | None] | None = None,
 ) -> dict[str, Evaluation]:
-    """Load a model and evaluate it on tasks, by label; arguments as for `evaluate` and its parts."""
+    """Load a model and evaluate it on tasks, by label; arguments as for `evaluate` and its parts.
+
+    Args:
+        model: As for `evaluate`, like the adapter.
+        adapter: As there.
+        tasks: Tasks by label, as `prepare_tasks` makes them.
+        options: How the model is loaded.
+        callbacks: Notified of progress and warnings.
+        start: Model and adapter of the opponent `base`; by default those that are evaluated.
+    """
     from grpo_core.policy.load import load_policy
+    from grpo_core.rollouts.model_opponents import plays_base
 
     open_engine = registry.resolve("engine", options.engine)
-    policy = load_policy(model, adapter=adapter, lora=options.lora, device=options.device, precision=options.precision)
+
+    def load(name: str, on_it: str | None) -> Policy:
+        return load_policy(name, adapter=on_it, lora=options.lora, device=options.device, precision=options.precision)
+
+    policy = load(model, adapter)
     choices = [
         choice
         for label, each in tasks.items()
@@ -126,6 +143,8 @@ def evaluate_model(
         prompts_at_once=next((each.settings.batch_size for each in tasks.values()), None),  # the same for all
         warn=callbacks.warn_once,
     )
+    if start is not None and start != (model, adapter) and any(plays_base(each.task) for each in tasks.values()):
+        evaluated = replace(evaluated, start=load(*start))
     return evaluate_tasks(tasks, evaluated, options.scoring, callbacks)
 
 
@@ -148,7 +167,7 @@ def evaluate_tasks(
         hooks = EvaluationHooks(
             progress=partial(callbacks.on_progress, f"evaluating {label}"), warn=callbacks.warn_once
         )
-        with Scoring({label: each.task}, scoring, model.policy) as scorers:
+        with Scoring({label: each.task}, scoring, model.start or model.policy) as scorers:
             results[label] = evaluate_rows(each.task, each.rows, each.settings, model, scorers[label], hooks)
         for warning in unscored_warnings(label, results[label]):
             callbacks.warn_once(warning)

@@ -31,6 +31,7 @@ class Job:
         steps_done: Training steps of the checkpoint.
         model: What to load.
         adapter: And to put on it.
+        start: Model and adapter that the run started from: the opponent `base`.
         tasks: Label -> spec.
         folders: Label -> results folder to write.
         settings: Label -> fields of `EvaluationSettings`.
@@ -42,6 +43,7 @@ class Job:
     steps_done: int
     model: str
     adapter: str | None
+    start: tuple[str, str | None]
     tasks: Mapping[str, str]
     folders: Mapping[str, str]
     settings: Mapping[str, Mapping[str, Any]]
@@ -92,7 +94,9 @@ def evaluate_job(job: Job, callbacks: Callbacks) -> None:
         label: EvaluationTask(load_task(spec), EvaluationSettings.from_json(job.settings[label]))
         for label, spec in job.tasks.items()
     }
-    for label, evaluation in evaluate_model(job.model, job.adapter, tasks, options, callbacks).items():
+    model, adapter = job.start  # a list by now
+    evaluations = evaluate_model(job.model, job.adapter, tasks, options, callbacks, start=(model, adapter))
+    for label, evaluation in evaluations.items():
         task, settings, folder = tasks[label].task, tasks[label].settings, Path(job.folders[label])
         entry = entry_of(evaluation, task, seed=settings.seed, warn=callbacks.warn_once)
         folder.parent.parent.mkdir(parents=True, exist_ok=True)
