@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -371,6 +373,38 @@ def test_a_malformed_file_of_entry_points_harms_only_its_package(site: Path, tex
     assert [row.error.partition(" (")[0] for row in rows] == (
         ["package grpo-bad 1.0: its entry_points.txt cannot be read"] if "[grpo]" in text else []
     )
+
+
+RAISES_IN_A_WORKER = """
+import os
+
+if "GRPO_KILLABLE_WORKER" in os.environ:
+    raise RuntimeError("broken")
+
+class plugin:
+    def new_schema_validator(*args):
+        return None, None, None
+"""
+
+SCORE = """
+from grpo_core import Scorer, load_task
+
+task = load_task("rhyme.couplet")
+with Scorer(task, workers=1) as scorer:
+    print(scorer.score([""], list(task.rows()))[0].fault or "scored")
+"""
+
+
+@pytest.mark.parametrize("content", [b"[grpo]\n\xff = x\n", b"[pydantic]\nbad = grpo_raises:plugin\n"])
+def test_what_breaks_pydantics_own_search_for_plugins_breaks_no_worker(site: Path, content: bytes) -> None:
+    install(site, "rhyme", TASKS)
+    (site / "grpo_raises.py").write_text(RAISES_IN_A_WORKER)
+    (site / "grpo_binary-1.0.dist-info").mkdir()
+    (site / "grpo_binary-1.0.dist-info" / "METADATA").write_text("Name: grpo-binary\nVersion: 1.0\n")
+    (site / "grpo_binary-1.0.dist-info" / "entry_points.txt").write_bytes(content)
+    environment = {**os.environ, "PYTHONPATH": str(site), "GRPO_PLUGINS": "rhyme"}
+    made = subprocess.run([sys.executable, "-c", SCORE], env=environment, capture_output=True, text=True, check=False)
+    assert made.stdout == "scored\n", made.stderr
 
 
 def test_prints_go_to_stderr(site: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,8 @@ nothing; `train`, `evaluate` and `Completer` import torch, the others do not.
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from grpo_core import moved
@@ -34,6 +36,21 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 moved.install()
+
+
+def _keep_pydantic_importable() -> None:
+    """Turn pydantic's plugins off where its search for them fails: a package's entry_points.txt cannot be read."""
+    if "pydantic" in sys.modules or "PYDANTIC_DISABLE_PLUGINS" in os.environ:
+        return
+    from importlib import metadata
+
+    try:
+        metadata.entry_points(group="pydantic")
+    except Exception:  # Python reads these files without checking them; the file's package is listed by the plugin host
+        os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+
+
+_keep_pydantic_importable()
 
 _MODULE_OF = {
     "BoundTask": "task.bound",

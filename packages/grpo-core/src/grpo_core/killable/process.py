@@ -99,6 +99,14 @@ class Launch:
     cwd: str | None
 
 
+_WORKER_DEFAULTS = {
+    # One thread per worker: a numerical library's pool in each of them would fight over the same cores.
+    "OMP_NUM_THREADS": "1",
+    # A pydantic plugin that cannot be loaded would keep every worker from starting.
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",
+}
+
+
 class WorkerProcess:
     """A worker: its process, its socket, and the items it holds, oldest first.
 
@@ -126,8 +134,7 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 cwd=launch.cwd,
-                # One thread per worker: a numerical library's pool in each of them would fight over the same cores.
-                env={"OMP_NUM_THREADS": "1", **os.environ, program.IN_WORKER_VARIABLE: self._mark},
+                env={**_WORKER_DEFAULTS, **os.environ, program.IN_WORKER_VARIABLE: self._mark},
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,  # Ctrl-C is for the trainer, and a kill takes what the target started
             )
