@@ -30,10 +30,10 @@ def extract(completion: str, decimals: Decimals = "point") -> Value | None:
     1. Thinking is removed: `<think>…</think>`, everything before a `</think>` that the prompt opened, and everything
        after a `<think>` left open, except an `<answer>` tag, which ends the thinking.
     2. Then the first of these that is there: the last `<answer>…</answer>` (or one left open, because engines cut at a
-       stop string), the last closed `\boxed{…}` (unless a "final answer is …" behind it corrects it), the line after
-       the last `####`, the last phrase "answer is …" or "answer: …", a text that is an answer as a whole, the formula
-       or the `= …` that ends the text, the last number with the formula it stands in,
-       a last choice such as (B).
+       stop string), the last closed `\boxed{…}` (unless a "final answer is …" or "no, it is …" behind it corrects it),
+       the line after the last `####`, the last phrase "answer is …" or "answer: …", a text that is an answer as a
+       whole, the formula or the `= …` that ends the text, the last number with the formula it stands in, a last
+       choice such as (B). What is denied, "not 5", is not looked at.
 
     An empty tag or box is an empty answer: nothing else is tried. Boxes side by side or joined by `,`, `and` or `or`
     are one enumeration; otherwise a later one corrects the earlier ones. Numbers joined so are one enumeration as well.
