@@ -205,7 +205,9 @@ def _left_out(
 ) -> Iterable[tuple[str, None, str]]:
     """Recommended limits of the run that are left out for one of the user's: (key, None, why)."""
     limit = next((name for name in LIMITS if _value(loaded.config, name) is not None), None)
-    for profile in profiles if limit is not None else ():
+    if limit is None:
+        return
+    for profile in profiles:
         for name, value in profile.values.items():
             if name in LIMITS and name not in given and _value(loaded.config, name) is None:
                 ends = f"{limit}={shown(_value(loaded.config, limit))} says when to stop"
