@@ -86,6 +86,11 @@ def sample(text: str, value: float | None = 1.0, why: str = "") -> Sample:
     return Sample("math.arithmetic", "57 + 38 =", text, Score(value, why=why))
 
 
+def test_a_difference_without_an_interval_has_no_dash_behind_it() -> None:
+    shown = lines.evaluation({"solved_rate": 0.5, "delta": 0.0, "n": 8, "mean_reward": 0.7, "reward_delta": 0.0})
+    assert shown[2:] == ["+0.00 over base on the same 8 rows", "mean reward 0.70, +0.00"]
+
+
 def test_a_run_in_a_pipe_is_one_plain_line_a_step() -> None:
     run = Watched()
     with run.progress:

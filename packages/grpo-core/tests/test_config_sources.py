@@ -282,6 +282,8 @@ def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
     assert "more than 1048576 bytes" in refusal(config_file=tmp_path / "big.yaml")
     os.mkfifo(tmp_path / "pipe")
     assert "it is a pipe; give a file" in refusal(config_file=tmp_path / "pipe")
+    assert "is a pipe, and settings are read from a file" in refusal(dotenv_path=tmp_path / "pipe")
+    assert load(dotenv_path=tmp_path).config == RunConfig(), "a virtual environment may be called .env"
     assert "it is a device; give a file" in refusal(config_file="/dev/null")
     assert "standard input and output are not used here" in refusal(config_file="-")
     assert "out of reach (File name too long)" in refusal(config_file="a" * 5000)

@@ -15,8 +15,9 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from grpo_core import Row
+from grpo_core import Row, TaskConfig
 from grpo_core.data import (
     MAX_LINE_BYTES,
     DatasetConfig,
@@ -426,3 +427,10 @@ def test_without_a_network_the_hub_says_how_to_give_a_local_file(
         message = str(caught.value)
         assert f"{named} 'test', could not be loaded" in message and "no reason given" not in message
         assert "give a local file: ?path=rows.jsonl" in message and "\n" not in message
+
+
+def test_more_rows_than_memory_holds_are_refused() -> None:
+    with pytest.raises(ValidationError, match="less than or equal to 1000000"):
+        ProceduralConfig(size=10**12)
+    with pytest.raises(ValidationError, match="less than or equal to 10000000"):
+        TaskConfig(size=10**12)

@@ -335,6 +335,14 @@ def test_a_dead_endpoint_is_given_up_early() -> None:
     assert sum("not tried, since 3 requests in a row failed" in answer.error for answer in answers) >= 25
 
 
+def test_an_endpoint_that_never_accepted_a_connection_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed_again:
+        port = closed_again.getsockname()[1]
+    dead = OpenAIEngine(f"http://127.0.0.1:{port}", "m", max_retries=1000, backoff_s=0.01)
+    answers = ask(dead, n=2)
+    assert [answer.error.endswith("(tried 2 times)") for answer in answers] == [True, True]
+
+
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_a_wrong_key_or_model_ends_it_at_once(endpoint: Endpoint, status: int) -> None:
     endpoint.respond = lambda handler, n: handler.send(status, f"no such key: {KEY}".encode())

@@ -296,6 +296,8 @@ def test_a_target_is_a_folder_or_a_hub_id(target: str, repo_id: str | None, tmp_
     ("target", "message"),
     [
         ("", "give a folder"),
+        ("-", "standard input and output are not used here"),
+        ("~nobody-of-this-name/m", "there is no such home folder"),
         ("a/b/c", r"no hub id, which is owner/name.*'\./a/b/c'"),
         ("owner/na me", "is no hub id"),
         ("here/name", r"there is a folder 'here' here\. Write \./here/name for the folder, or hub:here/name"),

@@ -55,6 +55,10 @@ class DatasetConfig(TaskConfig):
         return data
 
 
+MAX_GENERATED = 10**6
+"""Most rows that a task generates: they are made at the start of a run, and held in memory."""
+
+
 class ProceduralConfig(TaskConfig):
     """Options of a task that generates its rows.
 
@@ -64,7 +68,7 @@ class ProceduralConfig(TaskConfig):
         max_difficulty: Hardest level.
     """
 
-    size: int | None = Field(default=1000, ge=1)
+    size: int | None = Field(default=1000, ge=1, le=MAX_GENERATED)
     min_difficulty: int = 1
     max_difficulty: int = 3
 

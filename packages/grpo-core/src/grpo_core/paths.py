@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import tempfile
 from pathlib import Path
 
 from grpo_core.errors import UserError
@@ -41,6 +43,24 @@ def user_path_text(given: str, what: str) -> str:
     """As `user_path`, as text that keeps a leading `./`, which tells a folder from a name of the hub."""
     path = user_path(given, what)
     return str(path) if given.startswith("~") else given
+
+
+def check_makeable(folder: Path, what: str) -> None:
+    """Refuse a folder that cannot be made, or nothing in it, before anything costs time; leaves nothing behind.
+
+    Args:
+        folder: It, or a part of its path, may be missing.
+        what: The option or setting with its value, for the message.
+
+    Raises:
+        UserError: nothing can be made in the part of the path that is there.
+    """
+    there = next(each for each in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(each))
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".", dir=there))
+    except OSError as error:
+        why = f"nothing can be made in {there}: {error.strerror or error}"
+        raise UserError(f"{what}: {why}. Give another folder.") from None
 
 
 def kind_of(path: Path) -> str:

@@ -9,6 +9,7 @@ from random import Random
 from pydantic import Field, field_validator, model_validator
 
 from grpo_core import EvaluationDefaults, Row, Score, Task, TaskConfig, reward, weighted_sum
+from grpo_core.data import MAX_GENERATED
 from grpo_tasks_code.extraction import block_of, program_of
 from grpo_tasks_code.programs.faults import break_program
 from grpo_tasks_code.programs.generator import KINDS, LEVELS, generate
@@ -42,7 +43,7 @@ class ExecutionConfig(TaskConfig):
             4 functions, lists, strings.
     """
 
-    size: int | None = Field(default=1000, ge=1)
+    size: int | None = Field(default=1000, ge=1, le=MAX_GENERATED)
     success_with_output: float = Field(default=1.0, ge=-1, le=1)
     success_no_output: float = Field(default=0.5, ge=-1, le=1)
     syntax_error: float = Field(default=-0.5, ge=-1, le=1)

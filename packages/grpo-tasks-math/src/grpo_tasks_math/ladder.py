@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from grpo_core import BoundTask, InfrastructureError, Invalid, Prompt, Row, Score, Task, TaskConfig, load_task, reward
+from grpo_core.data import MAX_GENERATED
 
 LADDER = (
     "math.echo",
@@ -38,7 +39,7 @@ class LadderConfig(TaskConfig):
             needs a network or a file.
     """
 
-    size: int | None = Field(default=1000, ge=1)
+    size: int | None = Field(default=1000, ge=1, le=MAX_GENERATED)
     rungs: tuple[str, ...] = tuple(rung for rung in RUNGS if rung != "gsm8k")
 
     @field_validator("rungs", mode="before")

@@ -108,17 +108,22 @@ def evaluation(result: Mapping[str, Any], task: str = "", control: str = "base")
     solved = f"solved {number(result.get('solved_rate'))} {interval(result.get('ci_low'), result.get('ci_high'))}"
     segments = [task, solved]
     if result.get("delta") is not None:
-        over = interval(result.get("delta_ci_low"), result.get("delta_ci_high"))
+        over = _if_known(interval(result.get("delta_ci_low"), result.get("delta_ci_high")))
         rows = result.get("delta_n", result.get("n", "-"))
-        segments.append(f"{result['delta']:+.2f} over {control} {over} on the same {rows} rows")
+        segments.append(f"{result['delta']:+.2f} over {control}{over} on the same {rows} rows")
     reward = f"mean reward {number(result.get('mean_reward'))}"
     if result.get("reward_delta") is not None:
-        over = interval(result.get("reward_delta_ci_low"), result.get("reward_delta_ci_high"))
-        reward += f", {result['reward_delta']:+.2f} {over}"
+        over = _if_known(interval(result.get("reward_delta_ci_low"), result.get("reward_delta_ci_high")))
+        reward += f", {result['reward_delta']:+.2f}{over}"
     segments.append(reward)
     if result.get("abstained"):
         segments.append(f"{result['abstained']} rows not scored")
     return segments
+
+
+def _if_known(interval: str) -> str:
+    """An interval behind a number; nothing in place of a dash."""
+    return "" if interval == "-" else f" {interval}"
 
 
 def step(metrics: Mapping[str, float], tasks: Sequence[str], eta: str) -> list[str]:

@@ -97,7 +97,7 @@ def load_dotenv(path: Path) -> None:
     Settings stay out, because they rank below the environment's and are read by `load_config`; the rest is for
     libraries (HF_HOME, WANDB_API_KEY) and for reserved names such as GRPO_PLUGINS.
     """
-    if not path.is_file():
+    if not path.exists():
         return
     from grpo_core.config.sources import PREFIX, RESERVED_ENVIRONMENT, read_dotenv
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +13,7 @@ from grpo_core.cli.launch import is_rank, is_silent_rank, launch, words_of
 from grpo_core.cli.settings import only_results_on_stdout, read_settings
 from grpo_core.config.recipes import RECIPES
 from grpo_core.errors import ExitCode
+from grpo_core.paths import check_makeable
 
 if TYPE_CHECKING:
     from grpo_core.callbacks import Callback
@@ -84,6 +86,8 @@ def run(
         return ExitCode.DONE
     if nproc is not None and not is_rank():
         return launch(nproc, ["run", *words_of(click.get_current_context())])
+    output_dir, source = resolved.config.output_dir, resolved.sources["output_dir"]
+    check_makeable(Path(output_dir), f"output_dir={output_dir} ({source})")
     result = _train(resolved, quiet=quiet or is_silent_rank())
     show_result(result, as_json=as_json, quiet=quiet)
     return ExitCode.INTERRUPTED if result.interrupted else ExitCode.DONE

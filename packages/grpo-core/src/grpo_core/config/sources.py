@@ -114,10 +114,13 @@ def read_dotenv(path: Path | str | None) -> dict[str, str]:
     """The variables of a .env file; nothing if there is no such file.
 
     Raises:
-        UserError: it cannot be read, is not UTF-8 text, or has a line that is no NAME=value or repeats a name.
+        UserError: it is no file, cannot be read, is not UTF-8 text, or has a line that is no NAME=value or repeats a
+            name.
     """
-    if path is None or not Path(path).is_file():
+    if path is None or (kind := kind_of(Path(path))) in ("", "a folder"):  # a virtual environment may have this name
         return {}
+    if kind != "a file":
+        raise UserError(f"{path} is {kind}, and settings are read from a file: rename or remove it.")
     from dotenv.parser import parse_stream
 
     variables: dict[str, str] = {}

@@ -37,6 +37,9 @@ MAX_WAIT_S = 60.0
 BACKOFF_S = 0.5
 """Mean pause before the first repetition; it doubles with each."""
 
+CONNECT_RETRIES = 1
+"""Repetitions while nothing has ever accepted a connection; a server that is only restarted has answered before."""
+
 MIN_FAILURES_TO_GIVE_UP = 3
 """Requests in a row that must fail for good before the rest of a batch is not tried; at least the concurrency."""
 
@@ -74,8 +77,9 @@ class OpenAIEngine:
     """Asks an OpenAI-compatible endpoint (OpenAI, vLLM, llama.cpp, Ollama, SGLang …).
 
     Messages go to `/chat/completions`, text to `/completions`. Rate limits, server errors and broken connections are
-    repeated with exponential pauses and jitter. Stop strings are matched here, not sent: endpoints remove them from the
-    text and most do not say which it was, while our completions keep theirs.
+    repeated with exponential pauses and jitter; where nothing has ever answered, only `CONNECT_RETRIES` times. Stop
+    strings are matched here, not sent: endpoints remove them from the text and most do not say which it was, while our
+    completions keep theirs.
 
     Args:
         base_url: Everything before `/chat/completions`, e.g. `http://localhost:8000/v1`.
@@ -123,6 +127,7 @@ class OpenAIEngine:
         self._length_field = _LENGTH_FIELDS.get(url.host, "max_tokens")
         self._concurrency, self._timeout_s, self._max_retries = concurrency, timeout_s, max_retries
         self._api_key_env, self._backoff_s = api_key_env, backoff_s
+        self._has_answered = False
 
     @staticmethod
     def is_url(name: str) -> bool:
@@ -216,6 +221,7 @@ class OpenAIEngine:
         return path, json.dumps(fields).encode()  # not orjson: texts may hold lone surrogates, which this escapes
 
     async def _ask(self, client: httpx2.AsyncClient, path: str, body: bytes, stop: Sequence[str], key: str) -> Answer:
+        retries = self._max_retries
         for attempt in count():
             try:
                 async with asyncio.timeout(self._timeout_s):
@@ -224,17 +230,20 @@ class OpenAIEngine:
                 why, asked_s = f"no answer within {self._timeout_s:g} s", 0.0
             except (httpx2.TransportError, httpx2.DecodingError) as error:
                 why, asked_s = f"{type(error).__name__}: {_excerpt(str(error), key)}", 0.0
+                if isinstance(error, httpx2.ConnectError) and not self._has_answered:
+                    retries = min(retries, CONNECT_RETRIES)
             except _TryAgain as error:
                 why, asked_s = str(error), error.retry_after_s
-            if attempt == self._max_retries:
+            if attempt >= retries:
                 break
             pause_s = self._backoff_s * 2**attempt * random.uniform(0.5, 1.5)  # jitter: requests failed together
             await asyncio.sleep(min(max(pause_s, asked_s), MAX_WAIT_S))
-        return _failure(f"{self.base_url}: {why} (tried {self._max_retries + 1} times)")
+        return _failure(f"{self.base_url}: {why} (tried {attempt + 1} times)")
 
     async def _post(self, client: httpx2.AsyncClient, path: str, body: bytes, key: str) -> Answer:
         data = bytearray()
         async with client.stream("POST", self.base_url + path, content=body) as response:
+            self._has_answered = True
             status, coding = response.status_code, response.headers.get("Content-Encoding", "").strip()
             if coding.lower() not in (
                 "",

@@ -12,6 +12,7 @@ from grpo_core.checkpoints import Step
 from grpo_core.checkpoints.files import disk_full_reason, put_in_place, remove, tree
 from grpo_core.config import to_yaml
 from grpo_core.errors import UserError
+from grpo_core.paths import kind_of, user_path
 from grpo_core.publish.card import CONFIG_FILE, model_card
 from grpo_core.publish.errors import PublishError
 from grpo_core.publish.hub import upload
@@ -127,7 +128,7 @@ def parse_target(target: str, run_dir: Path) -> Target:
     repo_id = target.removeprefix(HUB_PREFIX)
     is_folder = target.startswith((".", "/", "~")) or "/" not in target
     if repo_id == target and is_folder:
-        return Target(Path(target).expanduser().resolve(), None)
+        return Target(user_path(target, "the folder to publish to").resolve(), None)
     if repo_id.count("/") != 1 or not all(repo_id.split("/")):
         raise UserError(f"{target!r} is no hub id, which is owner/name; a folder begins with ./ or /: './{target}'.")
     if repo_id == target and Path(target).parent.is_dir():
@@ -155,7 +156,7 @@ def check_target(place: Target, run_dir: Path, *, force: bool) -> None:
     if place.repo_id is not None or not os.path.lexists(folder):
         return
     if not folder.is_dir():
-        raise UserError(f"{folder} is a file; give a folder that is new or empty.")
+        raise UserError(f"{folder} is {kind_of(folder) or 'a broken link'}; give a folder that is new or empty.")
     if not any(folder.iterdir()):
         return
     if not force:

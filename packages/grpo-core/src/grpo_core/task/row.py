@@ -39,6 +39,10 @@ class Row(BaseModel):
     difficulty: float | None = None
 
 
+MAX_ROWS = 10**7
+"""Most rows that `size` asks for: all of them are held in memory."""
+
+
 class TaskConfig(BaseModel):
     """Options of a task, set in its spec: `math.gsm8k?split=test&size=100`. Subclass to add more.
 
@@ -53,7 +57,7 @@ class TaskConfig(BaseModel):
 
     seed: int = 0
     split: Split = "train"
-    size: int | None = Field(default=None, ge=1)
+    size: int | None = Field(default=None, ge=1, le=MAX_ROWS)
     path: str | None = None
 
 

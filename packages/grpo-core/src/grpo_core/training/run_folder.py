@@ -161,7 +161,7 @@ def _new_folder(output_dir: Path) -> Path:
         for suffix in range(1, 10_000):
             path = output_dir / (name if suffix == 1 else f"{name}_{suffix}")
             try:
-                path.mkdir()
+                path.mkdir(parents=True)
             except FileExistsError:
                 continue
             return path

@@ -14,6 +14,7 @@ from grpo_core.engines.base import StopRequested
 from grpo_core.evaluation.answers import in_process
 from grpo_core.evaluation.held_out import HeldOutEvaluator
 from grpo_core.killable.importing import refuse_in_worker
+from grpo_core.paths import check_makeable
 from grpo_core.policy.policy import REFERENCE_DIR
 from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.tracking.observe import Observers, observe
@@ -67,6 +68,9 @@ def train(config: RunConfig | ResolvedConfig | None = None, callbacks: Sequence[
     resolved = config if isinstance(config, ResolvedConfig) else resolve(config or RunConfig())
     with ExitStack() as lock, ExitStack() as resources:  # unlocked when everything else is closed
         world = resources.enter_context(joined(resolved.config.device))
+        if world.is_main:
+            output_dir = resolved.config.output_dir
+            check_makeable(Path(output_dir), f"output_dir={output_dir} ({resolved.sources['output_dir']})")
         observed = observe(resolved.config, callbacks, resources) if world.is_main else Observers(Callbacks(), ())
         setup = prepare(resolved.config, resources, world)
         folder = resources.enter_context(closing(shared_folder(Path(resolved.config.output_dir), world)))
