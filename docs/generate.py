@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import inspect
 import re
 import sys
@@ -10,6 +11,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
+from xml.sax.saxutils import escape
 
 import click
 
@@ -31,6 +33,17 @@ REFERENCE = Path(__file__).parent / "reference"
 
 ALGORITHMS = Path(__file__).parent / "templates" / "algorithms.md.in"
 """The page of the algorithms, with `{{name}}` where something is read off the code."""
+
+CONTRACTS = Path(__file__).parents[1] / ".importlinter"
+
+PICTURE_WIDTH, PICTURE_ROW, PICTURE_MARGIN = 760, 38, 12
+"""Of the picture of the packages, in pixels."""
+
+PICTURE_STYLE = (
+    "text{font:13px sans-serif;text-anchor:middle;fill:#1f2328}.key{font-size:12px;fill:#59636e}"
+    "rect{stroke:#59636e;fill:#fff}.light{fill:#ddf4ff}.plugin{stroke-dasharray:4 3}"
+    "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.key{fill:#9198a1}rect{fill:#0d1117}.light{fill:#12314d}}"
+)
 
 HELP_WIDTH = 100
 """Columns of the help texts, whatever terminal this runs in."""
@@ -231,6 +244,36 @@ def _other_names() -> str:
     )
 
 
+def house_picture() -> str:
+    """The packages and the rooms of grpo_core, layer above layer, as `.importlinter` states them."""
+    contracts = configparser.ConfigParser()
+    contracts.read(CONTRACTS, encoding="utf-8")
+    stated = contracts["importlinter:contract:layers"]["layers"].split("\n")
+    light = set(re.findall(r"grpo_core\.(\w+)", contracts["importlinter:contract:light"]["source_modules"]))
+    light |= {"paths", "moved"}
+    plugins = contracts["importlinter:contract:licence"]["modules"].split()
+    rows = [plugins, *(re.split(r" [|:] ", line) for line in stated if line)]
+    shapes: list[str] = []
+    for row, rooms in enumerate(rows):
+        top = PICTURE_MARGIN + row * PICTURE_ROW + (PICTURE_MARGIN if row else 0)
+        width = (PICTURE_WIDTH - PICTURE_MARGIN * (len(rooms) + 1)) / len(rooms)
+        for column, room in enumerate(rooms):
+            left = PICTURE_MARGIN + column * (width + PICTURE_MARGIN)
+            kind = "plugin" if row == 0 else "light" if room in light else "room"
+            shapes.append(
+                f'<rect class="{kind}" x="{left:.0f}" y="{top}" width="{width:.0f}" height="{PICTURE_ROW - 8}" rx="4"/>'
+                f'<text x="{left + width / 2:.0f}" y="{top + 19}">{escape(room)}</text>'
+            )
+    height = 3 * PICTURE_MARGIN + len(rows) * PICTURE_ROW
+    key = "Each box imports only what stands below it. Filled: free of torch. Dashed: the plugins."
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {PICTURE_WIDTH} {height + 24}" role="img">\n'
+        f"<title>The packages and the layers of grpo_core</title>\n<style>{PICTURE_STYLE}</style>\n"
+        + "\n".join(shapes)
+        + f'\n<text x="{PICTURE_WIDTH / 2:.0f}" y="{height + 8}" class="key">{escape(key)}</text>\n</svg>\n'
+    )
+
+
 def pages() -> Mapping[Path, str]:
     """Every generated page by its path."""
     return {
@@ -238,6 +281,7 @@ def pages() -> Mapping[Path, str]:
         REFERENCE / "cli.md": cli_page(),
         REFERENCE / "algorithms.md": algorithms_page(),
         REFERENCE / "metrics.md": metrics_page(),
+        REFERENCE.parent / "explanation" / "house.svg": house_picture(),
     }
 
 
