@@ -249,3 +249,51 @@ def test_tests_that_cannot_be_meant(tests: list[str], options: dict[str, str], m
 
 def test_no_tests() -> None:
     assert plan_of([], "", None).tests == ()
+
+
+def test_the_program_gets_no_class_of_a_test_that_it_is_not_handed() -> None:
+    test = """
+from enum import Enum
+class Base:
+    def __init__(self): self.n = 1
+class Thing(Base):
+    def __init__(self, n): self.n = n
+class Reference:
+    def __init__(self): self.table = {1: 42}
+    def solve(self, n): return self.table[n]
+    def sample(self): return 1
+class Case:
+    def __init__(self, n, want): self.n, self.want = n, want
+cases, reference, things = [Case(1, 42)], Reference(), []
+things.append(Thing(3))
+n = reference.sample()
+for case in cases:
+    assert f(case.n, things) == case.want
+assert f(n, [*things]) == reference.solve(n)
+"""
+    way = plan_of([test], "", None).tests[0]
+    assert isinstance(way, Judged)
+    assert way.shared == ("Base", "Thing")
+    assert "Reference" not in way.before and "Case" not in way.before
+    assert "class Thing" not in way.source and "class Reference" in way.source
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "things = [Own(n) for n in (1, 2)]\nassert f(things) == 3",
+        "for each in (Own(1), Own(2)):\n    assert f(each) == 1",
+        "def make(n):\n    return Own(n)\nassert f(make(1)) == 1",
+        "def check(thing, n):\n    assert f(thing) == n\ncheck(Own(1), 1)",
+        "head = Own(1)\nhead.next = Own(2)\nassert f(head) == 3",
+        "assert f({'a': Own(1)}, *[Own(2)]) == 3",
+        "assert Solver(1).solve(x=Own(1)) == 3",
+        "T = Own\nassert f(T) == 3",
+    ],
+)
+def test_what_is_handed_on(test: str) -> None:
+    data = "class Own:\n    table = [1]\n"
+    with pytest.raises(UserError, match="object of the test's class Own"):
+        plan_of([data + test], "", None)
+    (way,) = plan_of(["class Own:\n    def __init__(self, n): self.n = n\n" + test], "", None).tests
+    assert isinstance(way, Judged) and way.shared == ("Own",)

@@ -118,16 +118,6 @@ def capitalised_calls(tree: ast.AST) -> frozenset[str]:
     )
 
 
-def own_classes(tree: ast.Module, setup: ast.Module) -> list[ast.stmt]:
-    """Of a test, the imports and classes that the program gets too, if there are such classes.
-
-    A class whose instances can be called stays here: what calls it is called back.
-    """
-    known = BUILTINS | bound(*shared_with_the_program(setup))
-    found = shared_with_the_program(tree, known)
-    return found if any(isinstance(each, ast.ClassDef) for each in found) else []
-
-
 def is_callable(statement: ast.ClassDef) -> bool:
     """Whether its instances can be called."""
     return any(isinstance(part, ast.FunctionDef) and part.name == "__call__" for part in statement.body)

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from grpo_core import UserError
-from grpo_tasks_code.sandbox.host import names, refusing, rewriting
+from grpo_tasks_code.sandbox.host import handing, names, refusing, rewriting
 from grpo_tasks_code.sandbox.inside.passing import Parcel
 from grpo_tasks_code.sandbox.inside.values import NotPlainError, encode
 
@@ -209,7 +209,7 @@ def _way(
     pairs = _pairs(tree, comparable)
     if pairs is not None:
         return pairs
-    before = names.own_classes(tree, setup)
+    before = handing.own_classes(tree, setup, programs)
     classes = tuple(each.name for each in before if isinstance(each, ast.ClassDef))
     rest = ast.Module([each for each in tree.body if not (isinstance(each, ast.ClassDef) and each in before)], [])
     around = [setup, ast.Module(before, []), rest]

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from grpo_tasks_code.sandbox.host import names
+from grpo_tasks_code.sandbox.host.handing import handed, own_classes
 from grpo_tasks_code.sandbox.inside.proxies import EQUALITIES
 
 _PLAIN_ATTRIBUTES = frozenset(
@@ -29,7 +30,6 @@ def refusal_of(
     """
     nodes = [node for tree in (setup, test) for node in ast.walk(tree)]
     values = _values(nodes)
-    own = _Own(setup, test, values)
     for node in nodes:
         match node:
             case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in EQUALITIES:
@@ -43,13 +43,11 @@ def refusal_of(
             case ast.ClassDef(name=name, bases=bases):
                 if inherited := names.used(*bases) & (programs - exceptions):
                     return f"its class {name} inherits from the program's {min(inherited)}; call that one's methods."
-        if isinstance(node, ast.Call) and names.root(node.func) in programs:
-            for argument in (*node.args, *(each.value for each in node.keywords)):
-                if name := own.stays(argument):
-                    return (
-                        f"{ast.unparse(node)} hands the program an object of the test's class {name}, which it cannot "
-                        "have; give that class an __init__ and no data, and define it outside of functions."
-                    )
+    for name, call in _kept_back(setup, test, programs):
+        return (
+            f"{ast.unparse(call)} hands the program an object of the test's class {name}, which it cannot have; give "
+            "that class an __init__ and no data, and define it outside of functions."
+        )
     return ""
 
 
@@ -129,21 +127,11 @@ def _makers(
     return frozenset()
 
 
-class _Own:
-    """The classes of a test and its set-up that the program does not have."""
-
-    def __init__(self, setup: ast.Module, test: ast.Module, values: Values) -> None:
-        shared = [*names.shared_with_the_program(setup), *names.own_classes(test, setup)]
-        self._names = frozenset(
-            node.name
-            for tree in (setup, test)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ClassDef) and node not in shared and not names.is_callable(node)
-        )
-        self._values = values
-
-    def stays(self, argument: ast.expr) -> str:
-        """The class, if an argument is one of them or an instance, or an empty string."""
-        if isinstance(argument, ast.Name) and argument.id in self._names:
-            return argument.id
-        return min(_makers(argument, self._values, self._names), default="")
+def _kept_back(setup: ast.Module, test: ast.Module, programs: frozenset[str]) -> Iterator[tuple[str, ast.Call]]:
+    """Classes of a test and its set-up that the program does not have, and is handed."""
+    shared = [*names.shared_with_the_program(setup), *own_classes(test, setup, programs)]
+    for node in (node for tree in (setup, test) for node in ast.walk(tree)):
+        if isinstance(node, ast.ClassDef) and node not in shared and not names.is_callable(node):
+            call = handed([setup, test], node.name, programs)
+            if call is not None:
+                yield node.name, call
