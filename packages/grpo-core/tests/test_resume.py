@@ -264,6 +264,7 @@ def test_a_schedule_without_planned_steps_follows_the_clock(
     assert 0.05 < rates[0] < rates[-1] < 1.0, rates
     choices = json.loads((run / "logs" / "events.jsonl").read_text().splitlines()[0])["choices"]
     assert [each["value"] for each in choices if each["what"] == "schedule"] == ["cosine, over time"]
+    assert [each["value"] for each in choices if each["what"] == "steps"] == ["no fixed number"]
 
 
 def test_the_end_that_a_run_did_not_reach_is_made_by_a_resume(

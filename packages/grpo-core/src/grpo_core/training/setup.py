@@ -125,7 +125,8 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
     scoring = resources.enter_context(Scoring(tasks, config.scoring, policy))
     total_steps, why = planned_steps(config, sum(map(len, kept.values())))
     schedule_steps = None if total_steps >= ENDLESS else total_steps
-    choices += [*_schedule_choices(trainer, schedule_steps), Choice("steps", str(total_steps), why)]
+    steps = "no fixed number" if schedule_steps is None else str(total_steps)
+    choices += [*_schedule_choices(trainer, schedule_steps), Choice("steps", steps, why)]
     return Setup(
         config_yaml=to_yaml(config, leave_out=open_settings(config, involved)),
         algorithm=algorithm,
