@@ -407,6 +407,18 @@ def test_what_breaks_pydantics_own_search_for_plugins_breaks_no_worker(site: Pat
     assert made.stdout == "scored\n", made.stderr
 
 
+def test_no_command_fails_for_a_malformed_file_of_entry_points(site: Path) -> None:
+    """In a process of its own: pydantic and torch, which ask every package for plugins, are imported only once."""
+    install(site, "bad", TASKS)
+    (site / "grpo_bad-1.0.dist-info" / "entry_points.txt").write_text("[other]\nno equals sign\n")
+    program = "from grpo_core.cli.main import main_run; code = main_run(['--show-config']); import torch; exit(code)"
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "trainer.learning_rate" in ran.stdout
+
+
 def test_prints_go_to_stderr(site: Path, capfd: pytest.CaptureFixture[str]) -> None:
     loud = "import os\nprint('one')\nos.system('echo two')\n"
     install(site, "loud", f"{loud}{TASKS}".replace("    return [task", "    print('three')\n    return [task"))

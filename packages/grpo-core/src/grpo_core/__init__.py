@@ -38,8 +38,8 @@ __version__ = "0.1.0"
 moved.install()
 
 
-def _keep_pydantic_importable() -> None:
-    """Turn pydantic's plugins off where its search for them fails: a package's entry_points.txt cannot be read."""
+def _keep_libraries_importable() -> None:
+    """Turn plugins of pydantic and torch off where their search for them fails: an entry_points.txt cannot be read."""
     if "pydantic" in sys.modules or "PYDANTIC_DISABLE_PLUGINS" in os.environ:
         return
     from importlib import metadata
@@ -48,9 +48,10 @@ def _keep_pydantic_importable() -> None:
         metadata.entry_points(group="pydantic")
     except Exception:  # Python reads these files without checking them; the file's package is listed by the plugin host
         os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+        os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 
 
-_keep_pydantic_importable()
+_keep_libraries_importable()
 
 _MODULE_OF = {
     "BoundTask": "task.bound",
