@@ -130,3 +130,27 @@ def test_each_plugin_alone_with_core_is_used(wheels: Path, tmp_path: Path, plugi
     }
     assert listed == {plugin}
     assert environment("grpo", "sample", task, "-n", "1").stdout
+
+
+def test_mlflow_holds_what_a_run_measured(wheels: Path, tmp_path: Path) -> None:
+    environment = Environment(tmp_path, wheels, "grpo-core[mlflow]", "grpo-tasks-math")
+    run = ["run", "--task", "math.arithmetic", "--model", "tiny", "tracking.trackers=mlflow", "eval.size=4"]
+    small = ["trainer.prompts_per_step=2", "trainer.num_generations=4", "--output-dir", str(tmp_path / "runs")]
+    address = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    grpo = str(environment.folder / "venv" / "bin" / "grpo")
+    stopped = [*run, *small, "--max-steps", "3", "--stop-after", "2"]
+    assert call(grpo, *stopped, cwd=tmp_path, check=False, MLFLOW_TRACKING_URI=address).returncode == 130
+    (folder,) = (tmp_path / "runs").iterdir()
+    call(grpo, "resume", str(folder), cwd=tmp_path, MLFLOW_TRACKING_URI=address)
+    found = json.loads(environment("python", "-c", READ_MLFLOW, address).stdout)
+    assert found == {"name": folder.name, "status": "FINISHED", "steps": [1, 2, 3], "task": "math.arithmetic"}
+
+
+READ_MLFLOW = """
+import json, sys, mlflow
+client = mlflow.MlflowClient(sys.argv[1])
+(run,) = [run for each in client.search_experiments() for run in client.search_runs([each.experiment_id])]
+steps = [each.step for each in client.get_metric_history(run.info.run_id, "reward")]
+facts = {"name": run.info.run_name, "status": run.info.status, "steps": steps, "task": run.data.params["task"]}
+print(json.dumps(facts))
+"""

@@ -405,6 +405,21 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
         ),
     },
     "tracker": {
+        "aim": Variant(
+            "grpo_core.tracking.accelerate:aim",
+        ),
+        "clearml": Variant(
+            "grpo_core.tracking.accelerate:clearml",
+        ),
+        "comet_ml": Variant(
+            "grpo_core.tracking.accelerate:comet_ml",
+        ),
+        "mlflow": Variant(
+            "grpo_core.tracking.accelerate:mlflow",
+        ),
+        "swanlab": Variant(
+            "grpo_core.tracking.accelerate:swanlab",
+        ),
         "tensorboard": Variant(
             "grpo_core.tracking.tensorboard:tensorboard",
         ),

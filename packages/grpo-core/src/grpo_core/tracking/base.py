@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -30,7 +31,18 @@ TABLE_EVERY_S = 30.0
 MAX_CELL_CHARS = 4000
 """Of a prompt or completion in a table: two pages; `grpo rollouts` shows all of it."""
 
-SECRETS = ("WANDB_API_KEY", "HF_TOKEN", "TRACKIO_WRITE_TOKEN")
+SECRETS = (
+    "WANDB_API_KEY",
+    "HF_TOKEN",
+    "TRACKIO_WRITE_TOKEN",
+    "MLFLOW_TRACKING_PASSWORD",
+    "MLFLOW_TRACKING_TOKEN",
+    "DATABRICKS_TOKEN",
+    "COMET_API_KEY",
+    "CLEARML_API_ACCESS_KEY",
+    "CLEARML_API_SECRET_KEY",
+    "SWANLAB_API_KEY",
+)
 """Variables whose values never reach a file or a log, whatever a library's error says."""
 
 
@@ -174,6 +186,24 @@ def shortened(text: str, limit: int = MAX_CELL_CHARS) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, bounded."""
     return shortened((str(error).splitlines() or [""])[0], 300)
+
+
+def recall_id(run_dir: Path, tracker: str) -> str | None:
+    """The identifier that a tracker's service gave the run when it began; None for a new run."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        known = _id_file(run_dir, tracker).read_text(encoding="ascii").strip()
+        if known.isalnum():
+            return known
+    return None
+
+
+def remember_id(run_dir: Path, tracker: str, identifier: str) -> None:
+    """Keep a run's identifier in `logs/`, so that a resumed run goes on under it."""
+    _id_file(run_dir, tracker).write_text(identifier, encoding="ascii")
+
+
+def _id_file(run_dir: Path, tracker: str) -> Path:
+    return run_dir / "logs" / f"{tracker}_run_id"
 
 
 def without_secrets(text: str) -> str:

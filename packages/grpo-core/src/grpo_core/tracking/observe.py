@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PROJECT = "grpo"
 
-EXTRAS = ("tensorboard", "trackio", "wandb")
+EXTRAS = ("aim", "clearml", "comet_ml", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
 """Trackers of ours: the package, and the extra of grpo-core that brings it, are called the same."""
 
 

@@ -10,19 +10,15 @@ import socket
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import get_args
 
 from grpo_core.errors import UserError, unknown_name
-from grpo_core.tracking.base import Cell, Mode, TrackedRun, Tracker
+from grpo_core.tracking.base import Cell, Mode, TrackedRun, Tracker, recall_id, remember_id
 
 DEFAULT_HOST = "https://api.wandb.ai"
 
 REACH_TIMEOUT_S = 3.0
 """For one connection: a server that needs longer would hold up every start of a run."""
-
-ID_FILE = Path("logs") / "wandb_run_id"
-"""Which run of W&B a run is, so that a resumed one goes on in it."""
 
 _WORDS = {"dryrun": "offline", "run": "online"}
 """W&B's old words for its modes."""
@@ -39,10 +35,12 @@ class WandB:
         import wandb as library
 
         self._library = library
+        identifier = recall_id(run.run_dir, "wandb") or secrets.token_hex(8)
+        remember_id(run.run_dir, "wandb", identifier)
         self._run = library.init(
             project=run.project,
             name=run.name,
-            id=_run_id(run.run_dir),
+            id=identifier,
             dir=str(run.run_dir / "logs"),
             config=dict(run.config),
             mode=run.mode,
@@ -131,14 +129,3 @@ def _has_key(host: str, environ: Mapping[str, str]) -> bool:
             if file and netrc.netrc(os.path.expanduser(file)).authenticators(name):
                 return True
     return False
-
-
-def _run_id(run_dir: Path) -> str:
-    path = run_dir / ID_FILE
-    with contextlib.suppress(OSError):
-        known = path.read_text(encoding="ascii").strip()
-        if known.isalnum():
-            return known
-    made = secrets.token_hex(8)
-    path.write_text(made, encoding="ascii")
-    return made

@@ -1,0 +1,268 @@
+"""MLflow, Comet, ClearML, SwanLab and Aim, through the trackers of accelerate."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grpo_core.tracking.base import Cell, TrackedRun, Tracker, recall_id, remember_id
+
+
+class AccelerateTracker:
+    """Writes the numbers of one run through a tracker of accelerate; subclasses add tables, warnings and how it ended.
+
+    Args:
+        run: The run.
+        options: Further arguments of accelerate's tracker.
+    """
+
+    name: str
+    """What accelerate calls it."""
+
+    def __init__(self, run: TrackedRun, **options: Any) -> None:
+        from accelerate import PartialState
+        from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+        PartialState()  # without it, the trackers' first log message raises an error
+        self._tracker = LOGGER_TYPE_TO_CLASS[self.name](run.project, **options)
+        self._tracker.start()
+        self._service = self._tracker.tracker
+
+    def configure(self, run: TrackedRun) -> None:
+        """Log the settings."""
+        self._tracker.store_init_configuration(dict(run.config))
+
+    def numbers(self, step: int, values: Mapping[str, float]) -> None:
+        """Log numbers."""
+        self._tracker.log(dict(values), step=step)
+
+    def close(self, *, failed: bool) -> None:
+        """Write what is left."""
+        self._tracker.finish()
+
+
+class MLflow(AccelerateTracker):
+    """Writes one run to MLflow, where MLFLOW_TRACKING_URI says.
+
+    Args:
+        run: The run.
+    """
+
+    name = "mlflow"
+
+    def __init__(self, run: TrackedRun) -> None:
+        import mlflow as library
+
+        self._library = library
+        known = recall_id(run.run_dir, self.name)
+        super().__init__(run, run_id=known, run_name=run.name)
+        remember_id(run.run_dir, self.name, self._service.info.run_id)
+        if known is None:  # MLflow refuses a parameter that changes
+            self.configure(run)
+
+    def numbers(self, step: int, values: Mapping[str, float]) -> None:
+        """Log numbers under names that MLflow accepts: `pass@4` is `pass_4`."""
+        super().numbers(step, {re.sub(r"[^\w\-. /:]", "_", name): value for name, value in values.items()})
+
+    def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        """Log a table as an artifact of its own."""
+        self._log_table(f"{name}/step_{step:06d}.json", columns, rows)
+
+    def note(self, step: int, text: str) -> None:
+        """Add a warning to the artifact `warnings.json`."""
+        self._log_table("warnings.json", ("step", "warning"), [(step, text)])
+
+    def close(self, *, failed: bool) -> None:
+        """End the run with its status."""
+        self._library.end_run("FAILED" if failed else "FINISHED")
+
+    def _log_table(self, file: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        by_column = {column: [row[index] for row in rows] for index, column in enumerate(columns)}
+        self._library.log_table(by_column, file)
+
+
+class Comet(AccelerateTracker):
+    """Writes one run to Comet, or with COMET_START_ONLINE=0 to `logs/comet/`.
+
+    Args:
+        run: The run.
+    """
+
+    name = "comet_ml"
+
+    def __init__(self, run: TrackedRun) -> None:
+        from comet_ml import ExperimentConfig
+
+        known = recall_id(run.run_dir, self.name)
+        key = known or secrets.token_hex(16)
+        super().__init__(
+            run,
+            experiment_key=key,
+            mode="get_or_create",
+            # The console is the progress report's; the code is not ours to upload.
+            experiment_config=ExperimentConfig(
+                name=run.name,
+                offline_directory=os.environ.get("COMET_OFFLINE_DIRECTORY") or str(run.run_dir / "logs" / "comet"),
+                auto_output_logging=False,
+                auto_param_logging=False,
+                auto_metric_logging=False,
+                log_code=False,
+                log_git_patch=False,
+                display_summary_level=0,
+            ),
+        )
+        remember_id(run.run_dir, self.name, key)
+        self.configure(run)
+
+    def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        """Log a table as a CSV file."""
+        self._service.log_table(f"{name}_{step:06d}.csv", [list(row) for row in rows], headers=list(columns))
+
+    def note(self, step: int, text: str) -> None:
+        """Log a warning as text."""
+        self._service.log_text(text, step=step)
+
+    def close(self, *, failed: bool) -> None:
+        """Write what is left; a run that failed gets the tag `failed`."""
+        if failed:
+            self._service.add_tag("failed")
+        super().close(failed=failed)
+
+
+class ClearML(AccelerateTracker):
+    """Writes one run as a task of ClearML.
+
+    Args:
+        run: The run.
+    """
+
+    name = "clearml"
+
+    def __init__(self, run: TrackedRun) -> None:
+        known = recall_id(run.run_dir, self.name)
+        super().__init__(
+            run,
+            task_name=os.environ.get("CLEARML_TASK") or run.name,
+            reuse_last_task_id=known or False,
+            continue_last_task=0 if known else False,  # 0: our steps are not moved behind those logged before
+            auto_connect_arg_parser=False,
+            auto_connect_frameworks=False,
+            auto_connect_streams=False,
+        )
+        remember_id(run.run_dir, self.name, self._service.id)
+        self.configure(run)
+
+    def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        """Log a table as a plot."""
+        self._tracker.log_table(name, list(columns), [list(row) for row in rows], step=step)
+
+    def note(self, step: int, text: str) -> None:
+        """Log a warning to the task's console."""
+        self._service.get_logger().report_text(f"step {step}: {text}", level=logging.WARNING, print_console=False)
+
+    def close(self, *, failed: bool) -> None:
+        """Write what is left, and how the run ended."""
+        if failed:
+            self._service.mark_failed()
+        super().close(failed=failed)
+
+
+class SwanLab(AccelerateTracker):
+    """Writes one run to SwanLab, as SWANLAB_MODE says; its files are in `logs/swanlab/`.
+
+    Args:
+        run: The run.
+    """
+
+    name = "swanlab"
+
+    def __init__(self, run: TrackedRun) -> None:
+        import swanlab as library
+
+        self._library = library
+        known = recall_id(run.run_dir, self.name)
+        super().__init__(
+            run,
+            name=run.name,
+            id=known or secrets.token_hex(10),
+            resume="allow",
+            log_dir=str(run.run_dir / "logs" / "swanlab"),
+        )
+        remember_id(run.run_dir, self.name, self._service.id)
+        self.configure(run)
+
+    def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        """Log a table as a list of texts, one of each row: SwanLab has no tables of text."""
+        texts = [", ".join(f"{column}: {cell}" for column, cell in zip(columns, row, strict=True)) for row in rows]
+        self._tracker.log({name: [self._library.Text(text) for text in texts]}, step=step)
+
+    def note(self, step: int, text: str) -> None:
+        """Log a warning as text."""
+        self._tracker.log({"warnings": self._library.Text(text)}, step=step)
+
+    def close(self, *, failed: bool) -> None:
+        """Write what is left, and how the run ended."""
+        self._library.finish(*(("crashed", "the run failed") if failed else ()))
+
+
+class Aim(AccelerateTracker):
+    """Writes one run to Aim's repository in the working folder.
+
+    Args:
+        run: The run.
+    """
+
+    name = "aim"
+
+    def __init__(self, run: TrackedRun) -> None:
+        known = recall_id(run.run_dir, self.name)
+        super().__init__(
+            run,
+            run_hash=known,
+            experiment=run.project,
+            system_tracking_interval=None,
+            capture_terminal_logs=False,
+        )
+        self._service.name = run.name  # accelerate gives it the project's
+        remember_id(run.run_dir, self.name, self._service.hash)
+        self.configure(run)
+
+    def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        """Log a table as a list of texts, one of each row: Aim has no tables."""
+        from aim import Text
+
+        texts = [", ".join(f"{column}: {cell}" for column, cell in zip(columns, row, strict=True)) for row in rows]
+        self._tracker.log({name: [Text(text) for text in texts]}, step=step)
+
+    def note(self, step: int, text: str) -> None:
+        """Log a warning."""
+        self._service.log_warning(f"step {step}: {text}")
+
+
+def mlflow(run: TrackedRun) -> Tracker:
+    """Open a run in MLflow."""
+    return MLflow(run)
+
+
+def comet_ml(run: TrackedRun) -> Tracker:
+    """Open an experiment in Comet."""
+    return Comet(run)
+
+
+def clearml(run: TrackedRun) -> Tracker:
+    """Open a task in ClearML."""
+    return ClearML(run)
+
+
+def swanlab(run: TrackedRun) -> Tracker:
+    """Open an experiment in SwanLab."""
+    return SwanLab(run)
+
+
+def aim(run: TrackedRun) -> Tracker:
+    """Open a run in Aim."""
+    return Aim(run)
