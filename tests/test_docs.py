@@ -54,7 +54,7 @@ SLOW = (
 SLOW_PYTHON = ("from grpo_core import train", "from grpo_core import evaluate")
 """Likewise blocks of Python that hold one of these."""
 
-NOT_RUN_PYTHON = {"GRPOTrainer(": "needs a model from outside; packages/grpo-core/tests/test_interop_trl.py trains"}
+NOT_RUN_PYTHON = {"GRPOTrainer(": "needs a model from outside; packages/grpo-core/tests/interop/test_trl.py trains"}
 """Blocks of Python that no test runs: what they hold -> why."""
 
 

@@ -208,7 +208,7 @@ def test_no_engine_outlives_its_process(make_engine: MakeEngine, pids: Pids, cas
 def test_a_scoring_worker_takes_its_engine_with_it(
     make_engine: MakeEngine, pids: Pids, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
     with KillablePool("engine_targets:best_move", args=(make_engine("hangs-once"),), workers=1) as pool:
         assert pool.submit(QUEEN_HANGS.encode(), 1.0).result().status == "timeout"
         assert eventually(lambda: pids() == [])

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rank_runs
 import torch
 from rank_runs import after_updates
+from resumed_runs import TASKS, assert_same, config, log, rollouts
 from safetensors.torch import load_file
-from test_resume import TASKS, assert_same, config, log, rollouts
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from grpo_core import train
@@ -50,12 +51,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def launched(*arguments: str, size: int = 2) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={size}", "--rdzv-backend=c10d"]
     command += ["--rdzv-endpoint=localhost:0", "--monitor-interval=0.1", *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(rank_runs.__file__).parent)}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def jobs(folder: Path, *todo: Mapping[str, Any]) -> subprocess.Popen[str]:
-    return launched(str(Path(__file__).with_name("rank_runs.py")), str(folder), json.dumps(todo))
+    return launched(rank_runs.__file__, str(folder), json.dumps(todo))
 
 
 FAILING: Mapping[str, Any] = {"variant": "plain", "fail_at": 3}

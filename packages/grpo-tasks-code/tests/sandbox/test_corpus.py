@@ -12,7 +12,7 @@ import pytest
 
 from grpo_tasks_code.sandbox import Sandbox, SandboxUnavailableError
 
-CORPUS = Path(__file__).with_name("sandbox_corpus")
+CORPUS = Path(__file__).parents[1] / "sandbox_corpus"
 TIMEOUT_S = 280
 
 

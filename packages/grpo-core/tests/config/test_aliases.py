@@ -172,7 +172,7 @@ def test_aliases_lead_to_settings_and_are_none() -> None:
 
 
 def test_the_guide_lists_every_word() -> None:
-    guide = (Path(__file__).parents[3] / "docs" / "how-to" / "recipes.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[4] / "docs" / "how-to" / "recipes.md").read_text(encoding="utf-8")
     for word, alias in ALIASES.items():
         assert f"| `{word}` | `{alias.key}` | {alias.note}" in guide
     for word, why in REFUSED.items():

@@ -16,7 +16,7 @@ from grpo_core.cli.group import COMMANDS, load_command
 from grpo_core.config import LoadedConfig, load_config
 from grpo_core.config.keys import keys
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[4] / "docs"
 
 
 @pytest.fixture(scope="module")

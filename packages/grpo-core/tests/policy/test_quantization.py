@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
-from test_resume import TASKS, assert_same
+from resumed_runs import TASKS, assert_same
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from grpo_core import train

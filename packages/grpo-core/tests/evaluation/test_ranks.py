@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import evaluation_rank_runs
 import pytest
 from evaluation_rank_runs import called_back, evaluated
 from evaluation_runs import TASKS
@@ -141,7 +142,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def two_ranks(folder: Path, out: Path, *options: str) -> list[dict[str, Any]]:
     out.mkdir()
-    script = str(Path(__file__).with_name("evaluation_rank_runs.py"))
+    script = evaluation_rank_runs.__file__
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d"]
     command += ["--rdzv-endpoint=localhost:0", "--monitor-interval=0.1", script, str(folder), str(out), *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

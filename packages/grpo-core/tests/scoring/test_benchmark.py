@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "scoring.py"
+BENCHMARK = Path(__file__).parents[4] / "benchmarks" / "scoring.py"
 
 
 @pytest.mark.skipif(not BENCHMARK.exists(), reason="benchmarks are only in the repository")

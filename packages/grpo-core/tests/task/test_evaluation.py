@@ -43,7 +43,7 @@ def test_conditions_are_found_out_once() -> None:
 @pytest.mark.parametrize(
     ("conditions", "message"),
     [
-        (lambda config: 1 / 0, r"task 'code\.run': conditions\(\) raised ZeroDivisionError \(test_task_eval"),
+        (lambda config: 1 / 0, r"task 'code\.run': conditions\(\) raised ZeroDivisionError \(test_eval"),
         (lambda config: {"sandbox": 3}, r"task 'code\.run': conditions\(\) must give text by name, not \{'sandbox': 3"),
         (lambda config: "L3", r"conditions\(\) must give text by name, not 'L3'"),
         (lambda config: (_ for _ in ()).throw(UserError("say ?sandbox=L1")), r"^task 'code\.run': say \?sandbox=L1$"),

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from test_resume import config
+from resumed_runs import config
 
 from grpo_core.callbacks import Callback, StepRecord
 from grpo_core.config import EngineConfig

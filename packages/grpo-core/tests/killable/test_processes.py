@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import killable_targets
 import psutil
 import pytest
 
@@ -21,7 +22,7 @@ from grpo_core.errors import InfrastructureError
 from grpo_core.killable import KillablePool
 
 ENOUGH_S = 30.0
-HERE = str(Path(__file__).parent)
+HERE = str(Path(killable_targets.__file__).parent)
 
 
 @pytest.fixture(autouse=True)

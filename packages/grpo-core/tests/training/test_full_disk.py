@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_resume import TASKS, assert_same
+from resumed_runs import TASKS, assert_same
 
 from grpo_core import train
 from grpo_core.cli.main import main

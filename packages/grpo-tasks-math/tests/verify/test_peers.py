@@ -16,7 +16,7 @@ import pytest
 
 from grpo_tasks_math.verify import Verdict, close, verify
 
-CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "math_verify_cases.json").read_bytes())["cases"]
+CASES: list[dict[str, Any]] = json.loads((Path(__file__).with_name("math_verify_cases.json")).read_bytes())["cases"]
 PATIENCE_S = 60.0
 
 

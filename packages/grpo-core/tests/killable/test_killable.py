@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
 
+import killable_targets
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ ENOUGH_S = 30.0
 @pytest.fixture(autouse=True, scope="module")
 def _targets_are_importable() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).parent))  # the pool must hand sys.path on
+        patch.syspath_prepend(str(Path(killable_targets.__file__).parent))  # the pool must hand sys.path on
         yield
 
 

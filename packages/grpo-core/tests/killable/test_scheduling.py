@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import killable_targets
 import pytest
 
 from grpo_core.killable import KillablePool, scheduling
@@ -21,7 +22,7 @@ OTHERS = 5
 
 @pytest.fixture
 def workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[KillablePool]:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(str(Path(killable_targets.__file__).parent))
     with KillablePool("killable_targets:make_on_one_processor", workers=1, name="test") as workers:
         workers.warm()
         yield workers

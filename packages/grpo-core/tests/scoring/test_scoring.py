@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import scoring_tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from grpo_core.scoring import MAX_TEXT_CHARS, check_abstentions, reason_head, sh
 from grpo_core.scoring.abstention import MAX_REASONS, OTHER_REASONS, count_reasons
 from grpo_core.scoring.wire import decode_request, encode_request
 
-FILE = Path(__file__).with_name("scoring_tasks.py")
+FILE = Path(scoring_tasks.__file__)
 SPEC = f"{FILE}:sums"
 SUMS = load_task(SPEC)
 ROWS = SUMS.rows()  # 0 + 0, 1 + 1, … 4 + 4

@@ -188,7 +188,7 @@ def test_layers_without_a_recipe_stay_as_they_are() -> None:
 def test_the_guide_lists_every_recipe_with_its_own_values() -> None:
     from grpo_core.config.layers import shown
 
-    guide = (Path(__file__).parents[3] / "docs" / "how-to" / "recipes.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[4] / "docs" / "how-to" / "recipes.md").read_text(encoding="utf-8")
     for name, recipe in RECIPES.items():
         assert f"## `{name}`" in guide
         section = guide.split(f"## `{name}`\n")[1].split("\n## ")[0]

@@ -12,7 +12,7 @@ import torch
 
 from grpo_core.training.resume import resume
 
-FIXTURES = Path(__file__).parent / "fixtures" / "runs_of_0_1"
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "runs_of_0_1"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text())
 
 
