@@ -146,7 +146,12 @@ def spell(tree: Tree) -> str:
 def evaluate(tree: Tree) -> Fraction:
     if isinstance(tree, int):
         return Fraction(tree)
-    operator, a, b = tree[0], evaluate(tree[1]), evaluate(tree[2])
+    operator, a = tree[0], evaluate(tree[1])
+    if operator == "!":  # of its left side; the right one is not spelled, and may be astronomical
+        if a.denominator == 1 and a >= 0:
+            return Fraction(math.factorial(a.numerator))
+        raise ArithmeticError("no rational number")
+    b = evaluate(tree[2])
     match operator:
         case "+":
             return a + b
@@ -156,8 +161,6 @@ def evaluate(tree: Tree) -> Fraction:
             return a * b
         case "/":
             return a / b
-        case "!" if a.denominator == 1 and a >= 0:
-            return Fraction(math.factorial(a.numerator))
         case "^" if b.denominator == 1:
             return a**b.numerator
     raise ArithmeticError("no rational number")

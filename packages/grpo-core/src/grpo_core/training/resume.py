@@ -23,7 +23,7 @@ from grpo_core.tracking.presence import working_in
 from grpo_core.tracking.runs import ENDLESS, has_ended
 from grpo_core.training.provenance import conditions_of, data_hash, is_free, tasks_of, versions
 from grpo_core.training.run_folder import RunFolder, SilentFolder
-from grpo_core.training.setup import prepare
+from grpo_core.training.setup import Setup, prepare
 from grpo_core.training.state import INFO_FILE, hardware, read_state
 from grpo_core.training.stop import reason_to_end
 from grpo_core.training.trainer import RunResult, Trainer
@@ -75,30 +75,8 @@ def resume(
         observed = observe(config, callbacks, resources) if world.is_main else Observers(Callbacks(), ())
         setup = prepare(config, resources, world, checkpoint=checkpoint)
         shared = _other_ranks(config, world, info["distributed_info"])
-        machine, then = hardware(setup.policy.device), dict(info["hardware"])
-        if shared:  # the launcher gives each of several processes one thread, and sums round differently anyway
-            machine["threads"] = then["threads"] = 0
-        rows, used = {"training rows": data_hash(setup.rows)}, tasks_of(setup).values()
-        tasks = {task.spec: task for task in setup.mixture.tasks.values()}
-        stored = {
-            spec: setup.identities[spec] if spec in tasks and tasks[spec].is_identified_by(identity) else identity
-            for spec, identity in info["identities"].items()
-        }
-        _check_same(allow, "data", setup.identities, stored, "rows or rewards of a task changed")
-        _check_same(allow, "data", rows, {"training rows": info["data_hash"]}, "other rows are left for the training")
-        _check_same(allow, "hardware", machine, then, "numbers may differ in their last bits here")
-        _check_same(allow, "versions", versions(used), info["versions"], "numbers may differ with other packages")
-        _check_same(allow, "conditions", conditions_of(setup), info["conditions"], "the scores may differ here")
-        choices = [choice for choice in setup.choices if choice.what != "steps"]  # those of this call are said below
-        planned = int(state["planned_steps"])
-        # A plan by time alone is that of the configuration, whose time limit may have been changed meanwhile.
-        setup = replace(
-            setup,
-            total_steps=setup.total_steps if end.step >= ENDLESS else end.step,
-            schedule_steps=setup.schedule_steps if planned >= ENDLESS else planned,
-            is_extension=end.is_extension,
-            choices=choices,
-        )
+        _check_surroundings(setup, info, allow, has_other_ranks=bool(shared))
+        setup = _with_end(setup, end, planned=int(state["planned_steps"]))
         inside = state.get("buffer") is not None  # version 0.1 saved between the optimizer steps of a batch
         folder: RunFolder = SilentFolder(path)
         if world.is_main:
@@ -115,6 +93,39 @@ def resume(
         )
         choices = [said, *_renamed(state), *shared, *observed.choices]
         return Trainer(config, setup, folder, observed.callbacks, choices, resources, world).run(checkpoint)
+
+
+def _check_surroundings(
+    setup: Setup, info: Mapping[str, Any], allow: Collection[str], *, has_other_ranks: bool
+) -> None:
+    """Refuse what differs from the checkpoint and is not allowed to: tasks, rows, hardware, packages, conditions."""
+    machine, then = hardware(setup.policy.device), dict(info["hardware"])
+    if has_other_ranks:  # the launcher gives each of several processes one thread, and sums round differently anyway
+        machine["threads"] = then["threads"] = 0
+    tasks = {task.spec: task for task in setup.mixture.tasks.values()}
+    stored = {
+        spec: setup.identities[spec] if spec in tasks and tasks[spec].is_identified_by(identity) else identity
+        for spec, identity in info["identities"].items()
+    }
+    rows = {"training rows": data_hash(setup.rows)}
+    packages = versions(tasks_of(setup).values())
+    _check_same(allow, "data", setup.identities, stored, "rows or rewards of a task changed")
+    _check_same(allow, "data", rows, {"training rows": info["data_hash"]}, "other rows are left for the training")
+    _check_same(allow, "hardware", machine, then, "numbers may differ in their last bits here")
+    _check_same(allow, "versions", packages, info["versions"], "numbers may differ with other packages")
+    _check_same(allow, "conditions", conditions_of(setup), info["conditions"], "the scores may differ here")
+
+
+def _with_end(setup: Setup, end: _End, planned: int) -> Setup:
+    """The setup with the end of this call, and the schedule of the steps that were planned."""
+    return replace(
+        setup,
+        # A plan by time alone is that of the configuration, whose time limit may have been changed meanwhile.
+        total_steps=setup.total_steps if end.step >= ENDLESS else end.step,
+        schedule_steps=setup.schedule_steps if planned >= ENDLESS else planned,
+        is_extension=end.is_extension,
+        choices=[choice for choice in setup.choices if choice.what != "steps"],  # those of this call are said below
+    )
 
 
 def _renamed(state: Mapping[str, Any]) -> list[Choice]:
