@@ -133,7 +133,8 @@ def test_closing_while_busy_answers_everybody() -> None:
 def test_closing_lets_idle_workers_run_their_exit_handlers(tmp_path: Path) -> None:
     with pool(2, "make_with_exit_handler", str(tmp_path / "log")) as workers:
         workers.warm()
-    assert (tmp_path / "log").read_text() == "left in peace\n" * 2
+    words = (tmp_path / "log").read_text().splitlines()
+    assert set(words) == {"left in peace"} and len(words) in (2, 3)  # the spare's too, where it was started already
 
 
 def test_a_forgotten_pool_finishes_its_work_and_ends() -> None:

@@ -1,10 +1,18 @@
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from grpo_core.training.stop import stop_on_signal
+
+
+@pytest.fixture(autouse=True)
+def without_nohup() -> Iterator[None]:
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

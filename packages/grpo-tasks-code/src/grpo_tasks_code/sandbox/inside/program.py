@@ -42,8 +42,6 @@ def freshen(confinement: Confinement) -> None:
     os.environ.clear()
     os.environ.update(_ENVIRONMENT, HOME=home)
     sys.argv[:] = sys.orig_argv[:] = [FILE_NAME]
-    if confinement.box is not None:
-        sys.path.insert(0, home)
     sys.path_hooks[:] = [hook for hook in sys.path_hooks if hook.__module__ != "__main__"]
     for name in [name for name in sys.modules if name.partition(".")[0] == _OWN_PACKAGE]:
         _kept.append(sys.modules.pop(name))
@@ -51,6 +49,8 @@ def freshen(confinement: Confinement) -> None:
             _kept[-1].__dict__.pop(attribute, None)
     for folder in [folder for folder in sys.path_importer_cache if not folder.startswith(tuple(sys.path))]:
         del sys.path_importer_cache[folder]
+    if confinement.box is not None:  # after that: this package may lie in a folder of the same name, as /tmp
+        sys.path.insert(0, home)
 
 
 _kept: list[types.ModuleType] = []
