@@ -10,7 +10,7 @@ from rich.console import Console
 
 from grpo_core.callbacks import Choice, RunInfo, Sample, StepRecord
 from grpo_core.cli import lines
-from grpo_core.cli.progress import SAMPLE_EVERY_S, TELL_EVERY_S, Progress, Waiting
+from grpo_core.cli.progress import SAMPLE_EVERY_S, TELL_EVERY_S, ProgressDisplay, Waiting
 from grpo_core.cli.text import quoted, visible
 from grpo_core.config import RunConfig
 from grpo_core.task.score import Score
@@ -58,7 +58,7 @@ class Watched:
             color_system="standard" if is_terminal else None, legacy_windows=False, _environ={"TERM": "xterm"},
         )  # fmt: skip
         self.clock = Clock()
-        self.progress = Progress(console, RunConfig.model_validate(settings), quiet=quiet, clock=self.clock)
+        self.progress = ProgressDisplay(console, RunConfig.model_validate(settings), quiet=quiet, clock=self.clock)
 
     def start(
         self,

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core.errors import InfrastructureError, UserError
-from grpo_core.killable import KillablePool, Outcome, crew
+from grpo_core.killable import KillablePool, Outcome, worker_set
 from grpo_core.killable.quarantine import CAPACITY, Quarantine
 
 ENOUGH_S = 30.0
@@ -338,12 +338,12 @@ def test_restarts_are_bounded(tmp_path: Path) -> None:
             outcome = one(workers, "echo:")
             assert outcome.why.endswith("a worker exited with status 7 while it loaded the target")
         time.sleep(0.1)
-    assert len(log.read_text().splitlines()) == crew.MAX_FAILED_STARTS
+    assert len(log.read_text().splitlines()) == worker_set.MAX_FAILED_STARTS
 
 
 def test_one_worker_tries_again_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "FIRST_PAUSE_S", 0.05)
-    monkeypatch.setattr(crew, "LONGEST_PAUSE_S", 0.05)
+    monkeypatch.setattr(worker_set, "FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(worker_set, "LONGEST_PAUSE_S", 0.05)
     log = tmp_path / "starts"
     with pool(4, "make_counted", str(log)) as workers:
         workers.map([b"echo:"] * 8, ENOUGH_S)
@@ -355,7 +355,7 @@ def test_one_worker_tries_again_for_all(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_repaired_target_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(worker_set, "FIRST_PAUSE_S", 0.05)
     needed = tmp_path / "there"
     with pool(1, "make_when_there", str(needed)) as workers:
         assert one(workers, "echo:").status == "unavailable"

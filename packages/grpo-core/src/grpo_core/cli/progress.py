@@ -120,7 +120,7 @@ class Waiting(Callback):
             self._live = None
 
 
-class Progress(Waiting):
+class ProgressDisplay(Waiting):
     """Shows a training run from its header to where it was saved.
 
     Args:

@@ -82,12 +82,12 @@ def _resume(
     quiet: bool,
 ) -> RunResult:
 
-    from grpo_core.cli.progress import Progress
+    from grpo_core.cli.progress import ProgressDisplay
     from grpo_core.cli.text import err
     from grpo_core.config import load_config
 
     config = load_config(config_file=user_path(run, "RUN") / "config.yaml", environ={}, dotenv_path=None).config
-    with Progress(err(), config, quiet=quiet) as progress:
+    with ProgressDisplay(err(), config, quiet=quiet) as progress:
         callbacks: tuple[Callback, ...] = (progress,)
         with only_results_on_stdout(callbacks):
             from grpo_core.training import resume as resuming

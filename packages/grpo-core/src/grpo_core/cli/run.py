@@ -114,10 +114,10 @@ def train(config: ResolvedConfig, callbacks: Sequence[Callback]) -> RunResult:
 
 
 def _train(resolved: ResolvedConfig, *, quiet: bool) -> RunResult:
-    from grpo_core.cli.progress import Progress
+    from grpo_core.cli.progress import ProgressDisplay
     from grpo_core.cli.text import err
 
-    with Progress(err(), resolved.config, quiet=quiet) as progress:
+    with ProgressDisplay(err(), resolved.config, quiet=quiet) as progress:
         return train(resolved, (progress,))
 
 

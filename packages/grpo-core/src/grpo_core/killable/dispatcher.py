@@ -15,11 +15,11 @@ from dataclasses import fields
 
 from grpo_core.errors import InfrastructureError
 from grpo_core.killable import worker as program
-from grpo_core.killable.crew import Crew, fork_lock
 from grpo_core.killable.importing import refuse_at_import
 from grpo_core.killable.outcome import Outcome, PoolStats
 from grpo_core.killable.process import Answer, Item, Launch, WorkerProcess
 from grpo_core.killable.quarantine import Quarantine
+from grpo_core.killable.worker_set import WorkerSet, fork_lock
 
 AHEAD_S = 0.004
 """Work that a worker may hold ahead, so that it need not wait for this process's interpreter lock (5 ms when another
@@ -62,7 +62,7 @@ class Dispatcher:
         self._inbox: deque[Item] = deque()
         self._asked_to_warm: deque[Future[None]] = deque()
         # From here on the thread's own.
-        self._crew: Crew | None = None
+        self._worker_set: WorkerSet | None = None
         self._queue: deque[Item] = deque()
         self._warming: list[Future[None]] = []
         self._next_check = 0.0
@@ -74,9 +74,9 @@ class Dispatcher:
     @property
     def stats(self) -> PoolStats:
         """Counts so far."""
-        crew = self._crew
-        if crew is not None:
-            self._counts["restarts"] = crew.restarts
+        worker_set = self._worker_set
+        if worker_set is not None:
+            self._counts["restarts"] = worker_set.restarts
         return PoolStats(**self._counts)
 
     def put(self, items: Iterable[Item]) -> None:
@@ -121,8 +121,8 @@ class Dispatcher:
 
     def abandon(self) -> None:
         """In a forked child: drop the parent's thread, workers and items, and start afresh."""
-        if self._crew is not None:
-            self._crew.abandon()
+        if self._worker_set is not None:
+            self._worker_set.abandon()
         for fd in self._wake_pipe or ():
             os.close(fd)
         self._reset()
@@ -138,11 +138,13 @@ class Dispatcher:
             self._wake_pipe = os.pipe()
             for fd in self._wake_pipe:
                 os.set_blocking(fd, False)
-            crew = Crew(self._launch, self._size, self._start_timeout_s)
-            crew.selector.register(self._wake_pipe[0], selectors.EVENT_READ)
-            self._crew = crew
+            worker_set = WorkerSet(self._launch, self._size, self._start_timeout_s)
+            worker_set.selector.register(self._wake_pipe[0], selectors.EVENT_READ)
+            self._worker_set = worker_set
             # Daemonic: the interpreter joins other threads before it runs the exit handler that stops this one.
-            thread = threading.Thread(target=self._run, args=(crew,), name=f"killable-{self._launch.name}", daemon=True)
+            thread = threading.Thread(
+                target=self._run, args=(worker_set,), name=f"killable-{self._launch.name}", daemon=True
+            )
             thread.start()
             self._thread = thread
         elif self._is_asleep and self._wake_pipe is not None:
@@ -152,50 +154,50 @@ class Dispatcher:
 
     # The thread
 
-    def _run(self, crew: Crew) -> None:
+    def _run(self, worker_set: WorkerSet) -> None:
         reason = "the pool was closed"
         try:
-            while not self._is_done(crew):
-                self._take_inbox(crew)
-                self._look_ahead(crew)
-                self._assign(crew)
-                self._staff(crew)  # afterwards: to start a process takes a while
+            while not self._is_done(worker_set):
+                self._take_inbox(worker_set)
+                self._look_ahead(worker_set)
+                self._assign(worker_set)
+                self._staff(worker_set)  # afterwards: to start a process takes a while
                 # Set before the inbox is looked at again: who fills it afterwards wakes this thread.
                 self._is_asleep = True
-                events = crew.selector.select(self._patience(crew))
+                events = worker_set.selector.select(self._patience(worker_set))
                 self._is_asleep = False
                 for key, mask in events:
                     if key.data is None:
                         os.read(key.fd, 4096)
                     else:
-                        self._attend(crew, key.data, mask)
-                crew.reap()
-                self._check_workers(crew)
+                        self._attend(worker_set, key.data, mask)
+                worker_set.reap()
+                self._check_workers(worker_set)
         except BaseException as error:
             reason = f"the pool failed: {program.describe(error)}"
             raise
         finally:
-            self._shut_down(crew, reason)
+            self._shut_down(worker_set, reason)
 
-    def _is_done(self, crew: Crew) -> bool:
+    def _is_done(self, worker_set: WorkerSet) -> bool:
         if not self._is_draining:
             return self._is_closed
         waiting = self._inbox or self._asked_to_warm or self._queue
-        return not (waiting or any(worker.held for worker in crew.workers))
+        return not (waiting or any(worker.held for worker in worker_set.workers))
 
-    def _patience(self, crew: Crew) -> float | None:
+    def _patience(self, worker_set: WorkerSet) -> float | None:
         """Seconds to sleep: None when nothing can happen but a submission or a worker's end."""
-        if self._inbox or self._asked_to_warm or self._is_done(crew):
+        if self._inbox or self._asked_to_warm or self._is_done(worker_set):
             return 0.0
-        if crew.has_dying:
+        if worker_set.has_dying:
             return REAP_TICK_S
-        deadline, now = crew.next_deadline(), time.monotonic()
+        deadline, now = worker_set.next_deadline(), time.monotonic()
         soonest = deadline if deadline == math.inf else min(deadline, now + LIVENESS_TICK_S)
-        if crew.spare_due > now:
-            soonest = min(soonest, crew.spare_due)
+        if worker_set.spare_due > now:
+            soonest = min(soonest, worker_set.spare_due)
         return None if soonest == math.inf else max(0.0, soonest - now)
 
-    def _take_inbox(self, crew: Crew) -> None:
+    def _take_inbox(self, worker_set: WorkerSet) -> None:
         while self._inbox:
             item = self._inbox.popleft()
             if not self._answer_from_quarantine(item):
@@ -219,23 +221,23 @@ class Dispatcher:
         item.payload, item.fallback, item.timeout, item.has_killed = item.fallback, None, outcome, False
         self._queue.appendleft(item)
 
-    def _look_ahead(self, crew: Crew) -> None:
+    def _look_ahead(self, worker_set: WorkerSet) -> None:
         """Say how many workers are needed."""
         if self._warming:
-            crew.want(self._size)
-            crew.spare_due = 0.0
+            worker_set.want(self._size)
+            worker_set.spare_due = 0.0
         else:
-            crew.want(len(self._queue) + sum(bool(worker.held) for worker in crew.workers))
+            worker_set.want(len(self._queue) + sum(bool(worker.held) for worker in worker_set.workers))
 
-    def _staff(self, crew: Crew) -> None:
+    def _staff(self, worker_set: WorkerSet) -> None:
         """Have enough workers, or tell those who wait that there are none."""
-        crew.start()
-        if crew.is_paused:
-            if not crew.workers:
-                self._give_up(self._queue, crew.trouble)
-            if not crew.is_full:
-                self._give_up_warming(crew.trouble)
-        if self._warming and crew.is_full:
+        worker_set.start()
+        if worker_set.is_paused:
+            if not worker_set.workers:
+                self._give_up(self._queue, worker_set.trouble)
+            if not worker_set.is_full:
+                self._give_up_warming(worker_set.trouble)
+        if self._warming and worker_set.is_full:
             while self._warming:
                 self._warming.pop().set_result(None)
 
@@ -248,14 +250,14 @@ class Dispatcher:
         while self._warming:
             self._warming.pop().set_exception(InfrastructureError(why))
 
-    def _assign(self, crew: Crew) -> None:
+    def _assign(self, worker_set: WorkerSet) -> None:
         depth = min(MAX_DEPTH, max(1, int(AHEAD_S / max(self._mean_s, AHEAD_S / MAX_DEPTH))))
         while self._queue:
-            may_begin = crew.may_begin
+            may_begin = worker_set.may_begin
             worker = min(
                 (
                     worker
-                    for worker in crew.workers
+                    for worker in worker_set.workers
                     if worker.is_ready and len(worker.held) < depth and (worker.held or may_begin)
                 ),
                 key=lambda worker: len(worker.held),
@@ -267,35 +269,35 @@ class Dispatcher:
             # Looked up again: its twin may have been quarantined meanwhile.
             if item.begin() and not self._answer_from_quarantine(item):
                 worker.give(item)
-                crew.listen(worker)
+                worker_set.listen(worker)
 
-    def _attend(self, crew: Crew, worker: WorkerProcess, mask: int) -> None:
+    def _attend(self, worker_set: WorkerSet, worker: WorkerProcess, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
             worker.flush()
-            crew.listen(worker)
+            worker_set.listen(worker)
         if mask & selectors.EVENT_READ:
             answers, is_open = worker.receive()
             for answer in answers:
-                self._accept(crew, worker, answer)
-                if worker not in crew.workers:
+                self._accept(worker_set, worker, answer)
+                if worker not in worker_set.workers:
                     return
             if not is_open:
-                self._died(crew, worker)
+                self._died(worker_set, worker)
 
-    def _accept(self, crew: Crew, worker: WorkerProcess, answer: Answer) -> None:
+    def _accept(self, worker_set: WorkerSet, worker: WorkerProcess, answer: Answer) -> None:
         if answer.kind == program.READY:
-            crew.is_ready(worker, int(answer.value))
+            worker_set.is_ready(worker, int(answer.value))
             return
         if answer.kind == program.BROKEN:
-            crew.retire(worker)
-            crew.start_failed(answer.value.decode("utf-8", "replace"))
+            worker_set.kill(worker)
+            worker_set.start_failed(answer.value.decode("utf-8", "replace"))
             return
         if not worker.held:  # something else wrote into the socket
-            self._died(crew, worker)
+            self._died(worker_set, worker)
             return
         item = worker.held.popleft()
         worker.restart_clock()
-        crew.proved_useful()
+        worker_set.proved_useful()
         self._took(answer.seconds)
         self._counts["answered"] += 1
         if answer.kind & program.ERROR:
@@ -303,14 +305,14 @@ class Dispatcher:
         else:
             item.resolve(Outcome("ok", answer.value, seconds=answer.seconds))
         if answer.kind & program.LEAVING:
-            self._retire(crew, worker)
+            self._kill(worker_set, worker)
 
-    def _check_workers(self, crew: Crew) -> None:
+    def _check_workers(self, worker_set: WorkerSet) -> None:
         now = time.monotonic()
         check_liveness = now >= self._next_check
         if check_liveness:
             self._next_check = now + LIVENESS_TICK_S
-        for worker in list(crew.workers):
+        for worker in list(worker_set.workers):
             is_overdue = now >= worker.deadline
             if check_liveness and now - worker.since >= LIVENESS_TICK_S:
                 worker.look()
@@ -318,19 +320,19 @@ class Dispatcher:
             if not (is_overdue or has_exited):
                 continue
             # Its answer may have come while this thread could not run: look before judging.
-            self._attend(crew, worker, selectors.EVENT_READ)
-            if worker not in crew.workers:
+            self._attend(worker_set, worker, selectors.EVENT_READ)
+            if worker not in worker_set.workers:
                 continue
             if has_exited:
-                self._died(crew, worker)
+                self._died(worker_set, worker)
             elif now >= worker.deadline:
-                self._overdue(crew, worker, now)
+                self._overdue(worker_set, worker, now)
 
-    def _overdue(self, crew: Crew, worker: WorkerProcess, now: float) -> None:
+    def _overdue(self, worker_set: WorkerSet, worker: WorkerProcess, now: float) -> None:
         seconds = now - worker.since
         if not worker.is_ready:
-            crew.retire(worker)
-            crew.start_failed(f"the target was not loaded after {seconds:.3g} s")
+            worker_set.kill(worker)
+            worker_set.start_failed(f"the target was not loaded after {seconds:.3g} s")
             return
         has_had_its_time = worker.extend_deadline(now)
         if now < worker.deadline:
@@ -345,13 +347,13 @@ class Dispatcher:
             why = f"the machine is too busy: after {seconds:.3g} s it had not had a processor for {item.timeout_s:g} s"
             outcome = Outcome("unavailable", why=why, seconds=seconds)
             self._counts["unavailable"] += 1
-        self._retire(crew, worker)
+        self._kill(worker_set, worker)
         self._settle(item, outcome)
 
     def _took(self, seconds: float) -> None:
         self._mean_s = _MEAN_DECAY * self._mean_s + (1 - _MEAN_DECAY) * seconds
 
-    def _died(self, crew: Crew, worker: WorkerProcess) -> None:
+    def _died(self, worker_set: WorkerSet, worker: WorkerProcess) -> None:
         """Handle a worker that ended by itself.
 
         The first item it held is the suspect. It gets one more worker, because the cause may have been something else:
@@ -359,11 +361,13 @@ class Dispatcher:
         """
         seconds = time.monotonic() - worker.since
         suspect = worker.held.popleft() if worker.held else None
-        self._retire(crew, worker)
+        self._kill(worker_set, worker)
         how = worker.cause_of_death()
         worker.kill_orphans()
         if suspect is None:
-            crew.start_failed(f"a worker {how} {'while idle' if worker.is_ready else 'while it loaded the target'}")
+            worker_set.start_failed(
+                f"a worker {how} {'while idle' if worker.is_ready else 'while it loaded the target'}"
+            )
         elif not suspect.has_killed:
             suspect.has_killed = True
             self._queue.appendleft(suspect)
@@ -373,29 +377,29 @@ class Dispatcher:
             self._quarantine.admit(suspect.payload, suspect.timeout_s, outcome)
             suspect.resolve(outcome)
 
-    def _retire(self, crew: Crew, worker: WorkerProcess) -> None:
+    def _kill(self, worker_set: WorkerSet, worker: WorkerProcess) -> None:
         """Kill a worker; what it had not begun goes back to the front of the queue."""
         self._queue.extendleft(reversed(worker.held))
         worker.held.clear()
-        crew.retire(worker)
+        worker_set.kill(worker)
 
-    def _shut_down(self, crew: Crew, reason: str) -> None:
+    def _shut_down(self, worker_set: WorkerSet, reason: str) -> None:
         with self._lock:
             self._is_closed = True
-        for worker in crew.workers:
+        for worker in worker_set.workers:
             self._give_up(worker.held.copy(), reason)
         self._give_up(self._queue, reason)
         self._give_up(self._inbox, reason)
         self._warming.extend(self._asked_to_warm)
         self._give_up_warming(reason)
-        crew.disband()
+        worker_set.shutdown()
         with self._lock:
             assert self._wake_pipe is not None
             for fd in self._wake_pipe:
                 os.close(fd)
             # A later fork must not close these numbers again: they will be somebody else's.
-            self._wake_pipe, self._crew = None, None
-            self._counts["restarts"] = crew.restarts
+            self._wake_pipe, self._worker_set = None, None
+            self._counts["restarts"] = worker_set.restarts
 
 
 _live: weakref.WeakSet[Dispatcher] = weakref.WeakSet()

@@ -21,7 +21,7 @@ from grpo_core.task.game import SELF, Episode, GameConfig, Move, write_transcrip
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.row import Message, Prompt, Row
 from grpo_core.task.score import Fault, Score
-from grpo_core.task.turns import Progress, continued
+from grpo_core.task.turns import TurnState, continued
 
 Made = TypeVar("Made")
 
@@ -79,7 +79,7 @@ class Play(Generic[Made]):
         prompt: What is answered next; all of it.
         opponent: Who plays the seats that the policy does not have, if a model does.
         role: Whose turn it is.
-        moves: Made so far; see `Progress`.
+        moves: Made so far; see `TurnState`.
         turns: Those of the policy.
         replaced: Places of illegal moves that a random one replaced.
         told: The game as people read it, when it is over.
@@ -123,7 +123,7 @@ class Play(Generic[Made]):
         game = self.task.task.game
         return ("",) if game is None else (self.seat,) if self.seat else game.roles
 
-    def follow(self, progress: Progress) -> bool:
+    def follow(self, progress: TurnState) -> bool:
         """Take in what comes next: whether there is something to answer."""
         self.moves, self.replaced, self.told = progress.moves, progress.replaced, progress.story
         self.fault, self.why = progress.fault, progress.why
@@ -185,7 +185,7 @@ def play(plays: Sequence[Play[Made]], answer: Answering[Made]) -> None:
         ]
 
 
-def _in_time(one: Play[Made], progress: Progress) -> Progress:
+def _in_time(one: Play[Made], progress: TurnState) -> TurnState:
     """What comes next, where a move that cannot be read in time counts as an empty one, which no game can read."""
     task = one.task.task
     if progress.fault != "timeout" or task.on_timeout == "abstain" or task.game is None or not progress.moves:
@@ -193,9 +193,9 @@ def _in_time(one: Play[Made], progress: Progress) -> Progress:
     return one.scorer.next_turn((*progress.moves[:-1], ""), one.row).result()
 
 
-def _answered(plays: Sequence[Play[Made]], answer: Answering[Made]) -> dict[int, Future[Progress]]:
+def _answered(plays: Sequence[Play[Made]], answer: Answering[Made]) -> dict[int, Future[TurnState]]:
     """Let the policy move; what comes next is found out while others are still sampled."""
-    following: dict[int, Future[Progress]] = {}
+    following: dict[int, Future[TurnState]] = {}
     for index, reply in answer(plays):
         one = plays[index]
         if reply.made is None:
@@ -208,9 +208,9 @@ def _answered(plays: Sequence[Play[Made]], answer: Answering[Made]) -> dict[int,
     return following
 
 
-def _opposed(plays: Sequence[Play[Made]]) -> dict[int, Future[Progress]]:
+def _opposed(plays: Sequence[Play[Made]]) -> dict[int, Future[TurnState]]:
     """Let the models move that play against the policy."""
-    following: dict[int, Future[Progress]] = {}
+    following: dict[int, Future[TurnState]] = {}
     by_opponent: dict[int, list[Play[Made]]] = {}
     for one in plays:
         by_opponent.setdefault(id(one.opponent), []).append(one)

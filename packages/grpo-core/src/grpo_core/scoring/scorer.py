@@ -23,9 +23,9 @@ from grpo_core.scoring.wire import (
     OPPONENT_PROMPT,
     OUT_OF_TIME,
     REFUSED,
-    decode_progress,
     decode_prompt,
     decode_score,
+    decode_turn_state,
     encode_moves,
     encode_request,
 )
@@ -33,7 +33,7 @@ from grpo_core.task.bound import BoundTask
 from grpo_core.task.game import Move
 from grpo_core.task.row import Prompt, Row
 from grpo_core.task.score import MAX_WHY_CHARS, Fault, Score
-from grpo_core.task.turns import Progress
+from grpo_core.task.turns import TurnState
 
 MAX_TEXT_CHARS = 1 << 20
 """Longest completion or prediction that is scored: over ten times what a context of 32,000 tokens usually decodes to.
@@ -152,7 +152,7 @@ class Scorer:
             prompts[index] = prompt
         return prompts
 
-    def next_turn(self, moves: Sequence[Move], row: Row) -> Future[Progress]:
+    def next_turn(self, moves: Sequence[Move], row: Row) -> Future[TurnState]:
         """Queue the question what comes after some turns; a crash or a time-out is the answer's `fault`.
 
         Args:
@@ -161,13 +161,13 @@ class Scorer:
         """
         text = encode_moves(moves)
         if len(text) > MAX_TEXT_CHARS:
-            refused: Future[Progress] = Future()
+            refused: Future[TurnState] = Future()
             why = f"turns too long to go on: {len(text)} characters; the limit is {MAX_TEXT_CHARS}"
             fault: Fault = "timeout" if self._fails_on_timeout else "infrastructure"
-            refused.set_result(Progress(tuple(moves), fault=fault, why=why))
+            refused.set_result(TurnState(tuple(moves), fault=fault, why=why))
             return refused
         request = NEXT_TURN + encode_request(text, _row_json(row), None)
-        return self._pool.submit_as(request, self.timeout_s, lambda outcome: self._to_progress(outcome, moves))
+        return self._pool.submit_as(request, self.timeout_s, lambda outcome: self._to_turn_state(outcome, moves))
 
     def out_of_time(self, row: Row, why: str) -> Future[Score]:
         """Queue the score of a completion whose limit ran out before it could be scored, by the task's `on_timeout`."""
@@ -254,11 +254,11 @@ class Scorer:
             return self._counted(decode_score(outcome.value))
         return self._counted(self._abstention(outcome.why, _FAULTS[outcome.status]))
 
-    def _to_progress(self, outcome: Outcome, moves: Sequence[Move]) -> Progress:
+    def _to_turn_state(self, outcome: Outcome, moves: Sequence[Move]) -> TurnState:
         if outcome.status == "ok":
-            return decode_progress(outcome.value)
+            return decode_turn_state(outcome.value)
         why = f"task {self.task.name}: {outcome.why}"[:MAX_WHY_CHARS]
-        return Progress(tuple(moves), fault=_FAULTS[outcome.status], why=why)
+        return TurnState(tuple(moves), fault=_FAULTS[outcome.status], why=why)
 
     def _abstention(self, why: str, fault: Fault) -> Score:
         return Score(None, why=f"task {self.task.name}: {why}"[:MAX_WHY_CHARS], fault=fault)

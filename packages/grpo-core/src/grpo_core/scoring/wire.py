@@ -13,7 +13,7 @@
     answer:   the score as JSON
 
     request:  NEXT_TURN, then the same with the moves made so far, as JSON, for the text
-    answer:   what comes next, a `Progress` as JSON
+    answer:   what comes next, a `TurnState` as JSON
 
 Text travels as UTF-8 with surrogates passed through, because a completion decoded byte by byte may hold lone
 surrogates, which JSON in UTF-8 cannot carry.
@@ -32,7 +32,7 @@ from grpo_core.plugins.tasks import load_task
 from grpo_core.task.game import Move
 from grpo_core.task.row import Message, Prompt
 from grpo_core.task.score import Score
-from grpo_core.task.turns import Progress
+from grpo_core.task.turns import TurnState
 
 OPPONENT_PROMPT = b"\xff\xff\xff\xff"
 """Marks a request for the opponent's prompt: as a length it would announce 4 GiB of text, which is never sent."""
@@ -98,16 +98,16 @@ def encode_moves(moves: Sequence[Move]) -> str:
     return json.dumps(list(moves))
 
 
-def encode_progress(made: Progress) -> bytes:
+def encode_turn_state(made: TurnState) -> bytes:
     """What comes next, as JSON; lone surrogates in it are escaped."""
-    return json.dumps({field.name: getattr(made, field.name) for field in fields(Progress)}).encode()
+    return json.dumps({field.name: getattr(made, field.name) for field in fields(TurnState)}).encode()
 
 
-def decode_progress(data: bytes) -> Progress:
-    """What `encode_progress` wrote."""
+def decode_turn_state(data: bytes) -> TurnState:
+    """What `encode_turn_state` wrote."""
     made = json.loads(data)
     tuples = {name: tuple(made[name]) for name in ("moves", "replaced")}
-    return Progress(**{**made, **tuples, "prompt": _prompt(made["prompt"])})
+    return TurnState(**{**made, **tuples, "prompt": _prompt(made["prompt"])})
 
 
 def _prompt(made: Any) -> Prompt | None:
@@ -129,12 +129,12 @@ def make_handler(spec: str) -> Callable[[bytes], bytes]:
             if asked == OPPONENT_PROMPT:
                 return encode_prompt(None)
             if asked == NEXT_TURN:
-                return encode_progress(Progress((), fault="infrastructure", why=str(error)))
+                return encode_turn_state(TurnState((), fault="infrastructure", why=str(error)))
             return encode_score(Score(None, why=str(error), fault="infrastructure"))
         if asked == OPPONENT_PROMPT:
             return encode_prompt(task.opponent_prompt(text, row))
         if asked == NEXT_TURN:
-            return encode_progress(task.next_turn(row, json.loads(text)))
+            return encode_turn_state(task.next_turn(row, json.loads(text)))
         if asked == OUT_OF_TIME:
             return encode_score(task.out_of_time(row, text))
         if asked == REFUSED:

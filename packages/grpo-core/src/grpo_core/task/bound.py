@@ -25,7 +25,7 @@ from grpo_core.task.row import Prompt, Row, TaskConfig, as_prompt, first_problem
 from grpo_core.task.score import Score, one_line
 from grpo_core.task.spec import TaskSpec
 from grpo_core.task.task import Task
-from grpo_core.task.turns import Progress, progress
+from grpo_core.task.turns import TurnState, turn_state
 
 
 class BoundTask:
@@ -247,15 +247,15 @@ class BoundTask:
         """Whether a rollout may have several turns."""
         return self.task.game is not None or (self.task.respond is not None and self.task.max_turns > 1)
 
-    def next_turn(self, row: Row, moves: Sequence[Move]) -> Progress:
+    def next_turn(self, row: Row, moves: Sequence[Move]) -> TurnState:
         """What comes after some turns of a rollout; a crash of the task's code is the answer's `fault`."""
         try:
-            made = progress(self.task, self.config, row, moves)
+            made = turn_state(self.task, self.config, row, moves)
             if made.prompt is not None:
                 made = replace(made, prompt=as_prompt(made.prompt, f"task {self.name!r}: respond()"))
         except (Exception, SystemExit) as error:  # untrusted text met the task's code
             fault = fault_of(f"task {self.name}: the next turn", error)
-            return Progress(tuple(moves), fault=fault.fault, why=fault.why)
+            return TurnState(tuple(moves), fault=fault.fault, why=fault.why)
         return made
 
     @cached_property

@@ -15,7 +15,7 @@ from grpo_core.task.task import Task
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TurnState:
     """Where a rollout stands after some turns.
 
     Attributes:
@@ -38,7 +38,7 @@ class Progress:
     why: str = ""
 
 
-def progress(task: Task, config: TaskConfig, row: Row, moves: Sequence[Move]) -> Progress:
+def turn_state(task: Task, config: TaskConfig, row: Row, moves: Sequence[Move]) -> TurnState:
     """What follows the moves made so far.
 
     Args:
@@ -53,14 +53,14 @@ def progress(task: Task, config: TaskConfig, row: Row, moves: Sequence[Move]) ->
         position = replay(rules, row, moves, scripted_roles(task.game, config, row))
         replaced = tuple(position.replaced)
         if not position.to_move:
-            return Progress(position.moves, replaced=replaced, story=story(rules, position))
+            return TurnState(position.moves, replaced=replaced, story=story(rules, position))
         seen: Any = rules.call("observe", state=position.state, role=position.to_move)
-        return Progress(position.moves, position.to_move, seen, replaced)
+        return TurnState(position.moves, position.to_move, seen, replaced)
     turn = len(moves)
     if task.respond is None or turn >= task.max_turns:
-        return Progress(tuple(moves))
+        return TurnState(tuple(moves))
     available = {"text": moves[-1], "row": row, "turn": turn, "config": config}
-    return Progress(tuple(moves), prompt=call_by_name(task.respond, available, positional=3))
+    return TurnState(tuple(moves), prompt=call_by_name(task.respond, available, positional=3))
 
 
 def continued(prompt: Prompt, text: str, following: Prompt) -> Prompt:

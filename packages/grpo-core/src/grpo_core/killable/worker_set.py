@@ -28,7 +28,7 @@ fork_lock = threading.Lock()
 """Held while a worker is started: a fork in between would copy descriptors that nobody knows yet into the child."""
 
 
-class Crew:
+class WorkerSet:
     """The workers of a pool and the selector that hears them; belongs to the pool's thread.
 
     Workers are started when they are first needed and then kept up. After repeated failures to start, the next attempt
@@ -141,7 +141,7 @@ class Crew:
         """The earliest, by the monotonic clock; infinite when all are idle."""
         return min((worker.deadline for worker in self.workers), default=math.inf)
 
-    def retire(self, worker: WorkerProcess) -> None:
+    def kill(self, worker: WorkerProcess) -> None:
         """Kill a worker and its group."""
         self.restarts += worker.is_ready
         self.workers.remove(worker)
@@ -157,7 +157,7 @@ class Crew:
         if self._dying:
             self._dying = [worker for worker in self._dying if not worker.has_exited()]
 
-    def disband(self) -> None:
+    def shutdown(self) -> None:
         """End all: the idle may run their exit handlers, the others are killed."""
         give_up = time.monotonic() + GRACE_S
         for worker in self.workers:
