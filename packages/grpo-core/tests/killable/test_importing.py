@@ -85,7 +85,8 @@ def test_a_file_that_starts_work_in_a_thread_cannot_do_so_in_workers(tmp_path: P
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "Scorer() runs while the task file unguarded.py is imported" in done.stderr
-    assert len(file.with_suffix(".imports").read_text().splitlines()) == 2
+    imports = file.with_suffix(".imports").read_text().splitlines()
+    assert len(imports) in (2, 3)  # here and in the worker, and in the spare where it was started already
 
 
 def test_a_guarded_script_runs_and_sigterm_ends_all_of_it(tmp_path: Path) -> None:
