@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from http import HTTPStatus
@@ -38,11 +39,11 @@ MAX_REQUEST_BYTES = BYTES_PER_CHARACTER * MAX_STDIN_BYTES + MAX_TESTS_BYTES
 logger = logging.getLogger(__name__)
 
 
-class _Asked(BaseModel):
+class _Asked(BaseModel, ABC):
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    def answer(self, executor: Executor, cancellation: Cancellation) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def answer(self, executor: Executor, cancellation: Cancellation) -> Any: ...
 
 
 class _Level(_Asked):
