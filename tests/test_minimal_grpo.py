@@ -132,7 +132,7 @@ def test_the_same_losses_gradients_and_weights_as_the_trainer(
         taken = minimal.update(model, reference, optimizer, *example_batch(tokenizer.eos_token_id), advantages, options)
 
         made = rollouts(rewards)
-        batch = updater.passes.freeze(collate(made, pad_id=tokenizer.pad_token_id, mask_truncated=False))
+        batch = updater.forward.freeze(collate(made, pad_id=tokenizer.pad_token_id, mask_truncated=False))
         flat = torch.tensor(rewards, dtype=torch.float64).flatten()
         batch = estimator(batch, made, flat, ["t"] * len(made), beta=0.0)
         metrics = updater.update(batch)

@@ -1,7 +1,8 @@
-"""What a run tells whoever watches it: the command line's progress, a notebook, a tracker."""
+"""Callbacks of a run: the command line's progress, a notebook, a tracker."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +16,12 @@ EvalPhase = Phase
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """Something that was chosen (device, precision, model, …), printed once.
+class ResolvedDefault:
+    """A default that depends on the machine or on other settings, printed once with its reason.
 
     Attributes:
-        what: What was chosen, e.g. `device`.
-        value: The choice, e.g. `cpu, 2 threads, float32`.
+        what: Its subject, e.g. `device`.
+        value: Its value, e.g. `cpu, 2 threads, float32`.
         why: The reason, e.g. `no accelerator found`.
     """
 
@@ -43,7 +44,7 @@ class RunInfo:
 
     run_dir: Path
     tasks: Mapping[str, tuple[int, int]]
-    choices: Sequence[Choice]
+    choices: Sequence[ResolvedDefault]
     total_steps: int | None
     seconds_left: float | None = None
 
@@ -79,7 +80,7 @@ class Callback:
     def on_run_start(self, info: RunInfo) -> None:
         """The run's folder exists and every choice is made; nothing is sampled yet."""
 
-    def on_choices(self, choices: Sequence[Choice]) -> None:
+    def on_choices(self, choices: Sequence[ResolvedDefault]) -> None:
         """What was chosen where no run begins: for an evaluation of its own."""
 
     def on_progress(self, what: str, done: int, total: int) -> None:
@@ -128,7 +129,7 @@ class Callbacks(Callback):
         for callback in self._callbacks:
             callback.on_run_start(info)
 
-    def on_choices(self, choices: Sequence[Choice]) -> None:
+    def on_choices(self, choices: Sequence[ResolvedDefault]) -> None:
         """Notify every callback."""
         for callback in self._callbacks:
             callback.on_choices(choices)
@@ -157,3 +158,11 @@ class Callbacks(Callback):
         """Notify every callback."""
         for callback in self._callbacks:
             callback.on_run_end(summary, run_dir)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Choice":
+        message = "grpo_core.callbacks.Choice is now ResolvedDefault; the old name goes with version 0.2."
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return ResolvedDefault
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from grpo_core.callbacks import Choice, RunInfo, Sample, StepRecord
+from grpo_core.callbacks import ResolvedDefault, RunInfo, Sample, StepRecord
 from grpo_core.cli import lines
 from grpo_core.cli.progress import SAMPLE_EVERY_S, TELL_EVERY_S, ProgressDisplay, Waiting
 from grpo_core.cli.text import quoted, visible
@@ -32,10 +32,10 @@ METRICS = {
     "step_s": 0.5,
 }
 CHOICES = (
-    Choice("model", "tiny (embedded, 1.9 M parameters)", "no --model given"),
-    Choice("device", "cpu, 2 threads", "no accelerator found"),
-    Choice("precision", "float32", "float32: the safe choice on cpu"),
-    Choice("loss", "dr_grpo", "asked for"),
+    ResolvedDefault("model", "tiny (embedded, 1.9 M parameters)", "no --model given"),
+    ResolvedDefault("device", "cpu, 2 threads", "no accelerator found"),
+    ResolvedDefault("precision", "float32", "float32: the safe choice on cpu"),
+    ResolvedDefault("loss", "dr_grpo", "asked for"),
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import grpo_core.training
-from grpo_core.callbacks import Callback, Choice, RunInfo, StepRecord
+from grpo_core.callbacks import Callback, ResolvedDefault, RunInfo, StepRecord
 from grpo_core.cli import main as entry
 from grpo_core.cli import run
 from grpo_core.cli.settings import BAR_SWITCHES
@@ -39,7 +39,7 @@ class FakeTrainer:
     def __init__(self, run_dir: Path, *, interrupted: bool = False) -> None:
         self.run_dir, self.interrupted = run_dir, interrupted
         self.configs: list[RunConfig] = []
-        self.choices: Sequence[Choice] = ()
+        self.choices: Sequence[ResolvedDefault] = ()
 
     def __call__(self, config: ResolvedConfig, callbacks: Sequence[Callback]) -> SimpleNamespace:
         self.configs.append(config.config)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core.engines.base import Request, SampleKey, Sampling
-from grpo_core.engines.batching import MAX_SLOT_SHARE, PREFILL_TOKENS, PromptGroup, plan, prefill_chunks
+from grpo_core.engines.batching import MAX_SLOT_SHARE, PREFILL_TOKENS, RequestGroup, plan, prefill_chunks
 
 SAMPLING = Sampling(max_completion_length=10)
 
@@ -17,7 +17,7 @@ def requests(*groups: tuple[int, int]) -> list[Request]:
     ]
 
 
-def shape(batches: list[list[PromptGroup]]) -> list[list[tuple[int, int]]]:
+def shape(batches: list[list[RequestGroup]]) -> list[list[tuple[int, int]]]:
     return [[(len(group.prompt_ids), len(group.requests)) for group in batch] for batch in batches]
 
 

@@ -26,7 +26,7 @@ from grpo_core.evaluation.ranks import evaluate_together
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
 from grpo_core.policy.fresh import fresh_model
-from grpo_core.training.world import World
+from grpo_core.policy.ranks import Ranks
 
 SEVERAL = (
     TASKS
@@ -51,7 +51,7 @@ class Threads:
     def rank(self, rank: int) -> Any:
         outer = self
 
-        class Rank(World):
+        class Rank(Ranks):
             def gather(self, data: bytes) -> list[bytes]:
                 outer._data[rank] = data
                 outer._barrier.wait()
@@ -127,7 +127,7 @@ def test_a_stop_on_one_rank_is_a_stop_on_all() -> None:
 
     assert Threads(3).together(rows_of(4), evaluate) == ["stopped"] * 3
     with pytest.raises(StopRequested):
-        evaluate_together(rows_of(2), lambda mine: evaluate(1, mine), World(), lambda *expected: nullcontext())
+        evaluate_together(rows_of(2), lambda mine: evaluate(1, mine), Ranks(), lambda *expected: nullcontext())
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def records(out: Path, task: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("options", [(), pytest.param(("shard",), id="sharded", marks=pytest.mark.slow)])
 def test_two_processes_find_what_one_finds(folder: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
     (tmp_path / "alone").mkdir()
-    alone = json.loads(json.dumps(evaluated(folder, tmp_path / "alone", World())))
+    alone = json.loads(json.dumps(evaluated(folder, tmp_path / "alone", Ranks())))
     first, second = two_ranks(folder, tmp_path / "together", *options)
     for name, value in alone["metrics"].items():
         if not name.endswith(TIMED):
@@ -185,7 +185,7 @@ def test_a_rank_that_is_asked_to_stop_stops_both(folder: Path, tmp_path: Path, o
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_trainers_callback_shares_the_rows_too(folder: Path, tmp_path: Path) -> None:
-    alone = called_back(folder, World())["metrics"]
+    alone = called_back(folder, Ranks())["metrics"]
     for together in two_ranks(folder, tmp_path / "out", "trl"):
         for name, value in alone.items():
             if not name.endswith(TIMED):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from grpo_core import UserError, evaluate
-from grpo_core.callbacks import Callback, Choice
+from grpo_core.callbacks import Callback, ResolvedDefault
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
 from grpo_core.engines.compatibility import max_context
 from grpo_core.errors import DataError
@@ -47,10 +47,10 @@ plain = Task("plain", load, lambda row: row.prompt, lambda text, row: text, (any
 
 class Watch(Callback):
     def __init__(self) -> None:
-        self.choices: list[Choice] = []
+        self.choices: list[ResolvedDefault] = []
         self.warnings: list[str] = []
 
-    def on_choices(self, choices: Sequence[Choice]) -> None:
+    def on_choices(self, choices: Sequence[ResolvedDefault]) -> None:
         self.choices += choices
 
     def on_run_start(self, info: Any) -> None:

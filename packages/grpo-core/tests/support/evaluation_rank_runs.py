@@ -18,11 +18,11 @@ from grpo_core.evaluation.setup import ModelOptions
 from grpo_core.interop.trl import EvaluationCallback
 from grpo_core.plugins.tasks import load_task
 from grpo_core.policy.load import load_policy
+from grpo_core.policy.ranks import Ranks, joined
 from grpo_core.rollouts.task_scoring import Scoring
-from grpo_core.training.world import World, joined
 
 
-def evaluated(folder: Path, out: Path, world: World, *, shard: bool = False, stop: bool = False) -> dict[str, Any]:
+def evaluated(folder: Path, out: Path, ranks: Ranks, *, shard: bool = False, stop: bool = False) -> dict[str, Any]:
     """What this rank knows after an evaluation of five rows, twice each, and of a task with a single row."""
     config = RunConfig(
         task=f"{folder}/tasks.py:letters",
@@ -43,10 +43,10 @@ def evaluated(folder: Path, out: Path, world: World, *, shard: bool = False, sto
 
     def should_stop() -> bool:
         asked.append(1)
-        return stop and world.rank == 1 and len(asked) > 1
+        return stop and ranks.rank == 1 and len(asked) > 1
 
     engine = NativeEngine(policy.model, policy.tokenizer, max_batch_tokens=64)
-    model = in_process(policy, engine, tokens_at_once=64, prompts_at_once=None, warn=print, ranks=world)
+    model = in_process(policy, engine, tokens_at_once=64, prompts_at_once=None, warn=print, ranks=ranks)
     with Scoring({label: held.task for label, held in tasks.items()}, config.scoring, policy) as scoring:
         evaluator = HeldOutEvaluator(tasks, model, scoring, run=out / "runs" / "run_1", should_stop=should_stop)
         try:
@@ -56,7 +56,7 @@ def evaluated(folder: Path, out: Path, world: World, *, shard: bool = False, sto
     return {"metrics": metrics, "results": evaluator.results}
 
 
-def called_back(folder: Path, world: World) -> dict[str, Any]:
+def called_back(folder: Path, ranks: Ranks) -> dict[str, Any]:
     """What a trainer of `transformers` logs on this rank."""
     callback = EvaluationCallback(
         f"{folder}/tasks.py:letters",
@@ -64,20 +64,20 @@ def called_back(folder: Path, world: World) -> dict[str, Any]:
         loading=ModelOptions(scoring=ScoringConfig(workers=1)),
     )
     policy = load_policy(str(folder / "model"), device="cpu")
-    ranks = {"world_size": world.size, "process_index": world.rank, "local_process_index": world.rank}
-    arguments = SimpleNamespace(bf16=False, fp16=False, output_dir=str(folder), device=world.device, **ranks)
+    ranks = {"world_size": ranks.size, "process_index": ranks.rank, "local_process_index": ranks.rank}
+    arguments = SimpleNamespace(bf16=False, fp16=False, output_dir=str(folder), device=ranks.device, **ranks)
     state = SimpleNamespace(global_step=0, log_history=[])
     callback.on_train_begin(arguments, state, None, model=policy.model, processing_class=policy.tokenizer)
     return {"metrics": state.log_history[0]}
 
 
 def main(folder: str, out: str, *options: str) -> None:
-    with joined("cpu") as world:
+    with joined("cpu") as ranks:
         if options == ("trl",):
-            found = called_back(Path(folder), world)
+            found = called_back(Path(folder), ranks)
         else:
-            found = evaluated(Path(folder), Path(out), world, **dict.fromkeys(options, True))
-        (Path(out) / f"rank_{world.rank}.json").write_text(json.dumps(found))
+            found = evaluated(Path(folder), Path(out), ranks, **dict.fromkeys(options, True))
+        (Path(out) / f"rank_{ranks.rank}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

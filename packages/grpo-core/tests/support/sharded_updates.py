@@ -19,11 +19,11 @@ from grpo_core.config import TrainerConfig
 from grpo_core.plugins.models import ModelSource
 from grpo_core.policy.parts import gathered_state, local_part
 from grpo_core.policy.policy import Policy
+from grpo_core.policy.ranks import Ranks, joined
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.state import optimizer_tensors
 from grpo_core.training.update import Updater
-from grpo_core.training.world import World, joined
 
 STEPS = 2
 
@@ -99,16 +99,16 @@ def batch_of(case: Case) -> TrainBatch:
     return made
 
 
-def updated(policy: Policy, case: Case, world: World) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
+def updated(policy: Policy, case: Case, ranks: Ranks) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
     """Metrics of a few updates; weights and optimizer after them."""
-    updater = Updater(policy, Algorithm.of(trainer_of(case)), STEPS, world=world)
+    updater = Updater(policy, Algorithm.of(trainer_of(case)), STEPS, ranks=ranks)
     if case.scale is not None:
         updater.scaler.load_state_dict({**updater.scaler.state_dict(), "scale": case.scale})
     metrics = []
     for _ in range(STEPS):
-        taken = updater.update(updater.passes.freeze(batch_of(case)))
+        taken = updater.update(updater.forward.freeze(batch_of(case)))
         metrics.append({name: value for name, value in taken.items() if name != "update_s"})
-    scales = set(world.gather(str(updater.scaler.get_scale()).encode()))
+    scales = set(ranks.gather(str(updater.scaler.get_scale()).encode()))
     assert len(scales) == 1, f"ranks scale differently: {scales}"
     state = {f"model.{name}": tensor for name, tensor in gathered_state(policy.model).items()}
     if policy.value_head is not None:
@@ -116,15 +116,15 @@ def updated(policy: Policy, case: Case, world: World) -> tuple[list[dict[str, fl
     return metrics, state | {f"adam.{name}": tensor for name, tensor in optimizer_tensors(updater.optimizer).items()}
 
 
-def difference(case: Case, world: World) -> dict[str, Any]:
+def difference(case: Case, ranks: Ranks) -> dict[str, Any]:
     """What sharding changes."""
     sharded = policy_of(case)
     whole = copy.deepcopy(sharded)
     sharded.shard()
-    metrics, state = updated(sharded, case, world)
-    expected_metrics, expected = updated(whole, case, World())
+    metrics, state = updated(sharded, case, ranks)
+    expected_metrics, expected = updated(whole, case, Ranks())
     assert [one.keys() for one in metrics] == [one.keys() for one in expected_metrics]
-    if not world.is_main:
+    if not ranks.is_main:
         return {}
     assert state.keys() == expected.keys()
     held = [local_part(parameter).numel() / parameter.numel() for parameter in sharded.model.parameters()]
@@ -133,7 +133,7 @@ def difference(case: Case, world: World) -> dict[str, Any]:
 
 
 def main(out: str) -> None:
-    with joined("cpu") as world:
-        found = {name: difference(case, world) for name, case in CASES.items()}
-        if world.is_main:
+    with joined("cpu") as ranks:
+        found = {name: difference(case, ranks) for name, case in CASES.items()}
+        if ranks.is_main:
             Path(out).write_text(json.dumps(found))

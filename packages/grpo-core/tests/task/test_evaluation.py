@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from grpo_core import Diagnosis, EvaluationDefaults, InfrastructureError, Row, Task, TaskConfig, UserError, reward
-from grpo_core.callbacks import Choice
+from grpo_core.callbacks import ResolvedDefault
 from grpo_core.scoring.conditions import condition_choices
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.spec import TaskSpec
@@ -67,8 +67,8 @@ def test_equal_conditions_are_shown_once_with_all_their_tasks() -> None:
         "math.c": bound("math.c"),
     }
     assert condition_choices(tasks) == [
-        Choice("sandbox", "L3", "the scores of code.a, code.b depend on it"),
-        Choice("engine", "none", "the scores of code.b depend on it"),
+        ResolvedDefault("sandbox", "L3", "the scores of code.a, code.b depend on it"),
+        ResolvedDefault("engine", "none", "the scores of code.b depend on it"),
     ]
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from grpo_core.callbacks import Callback, Choice, RunInfo, Sample, StepRecord
+from grpo_core.callbacks import Callback, ResolvedDefault, RunInfo, Sample, StepRecord
 from grpo_core.config import RunConfig, TrackingConfig, load_config
 from grpo_core.errors import UnknownNameError, UserError
 from grpo_core.plugins import variants as registry
@@ -89,7 +89,7 @@ def a_run(folder: Path, config: RunConfig, steps: Sequence[Mapping[str, float]],
     with ExitStack() as resources:
         observed = observe(config, [ears], resources)
         callbacks = observed.callbacks
-        callbacks.on_run_start(RunInfo(folder, {"math.a": (8, 4)}, [Choice("device", "cpu", "")], len(steps)))
+        callbacks.on_run_start(RunInfo(folder, {"math.a": (8, 4)}, [ResolvedDefault("device", "cpu", "")], len(steps)))
         for step, metrics in enumerate(steps, start=1):
             callbacks.on_step(StepRecord(step, metrics, (SAMPLE,)))
         callbacks.on_evaluation("math.a", "final", RESULT)

@@ -54,7 +54,7 @@ def gradient_norm(policy: Policy, loss_of_row: object) -> float:
 
 def updated(policy: Policy, config: TrainerConfig, made: TrainBatch | None = None) -> dict[str, float]:
     updater = Updater(policy, Algorithm.of(config), total_steps=4)
-    return update(updater, updater.passes.freeze(batch() if made is None else made))
+    return update(updater, updater.forward.freeze(batch() if made is None else made))
 
 
 def logp_of(network: LlamaForCausalLM, made: TrainBatch, row: int) -> Tensor:
@@ -114,7 +114,7 @@ def test_the_full_kl_in_the_loss(policy: Policy, direction: str) -> None:
 def test_kl_in_the_reward_leaves_the_loss_alone_and_measures_every_token(policy: Policy) -> None:
     made = batch()
     updater = Updater(policy, Algorithm.of(settings(beta=0.2, kl="k1", kl_placement="reward")), total_steps=4)
-    frozen = updater.passes.freeze(made)
+    frozen = updater.forward.freeze(made)
     for row in range(4):
         n = LENGTHS[row][1]
         k1 = logp_of(policy.model, made, row) - logp_of(policy._reference, made, row)
@@ -177,7 +177,7 @@ def test_the_value_loss_trains_head_and_model(policy: Policy) -> None:
         policy, Algorithm.of(settings(value_head=True, value_loss_coef=0.5, value_clip=None)), total_steps=4
     )
     returns = torch.ones(4, 5, dtype=torch.float64)
-    frozen = replace(updater.passes.freeze(batch()), returns=returns)
+    frozen = replace(updater.forward.freeze(batch()), returns=returns)
     assert bool((frozen.old_values == 0).all())  # before it has learnt
     metrics = update(updater, frozen)
     # ½(0 − 1)² on each of 12 tokens, each weighing 1 / (4 · 8).
@@ -192,7 +192,7 @@ def test_a_warm_up_and_a_controller_move_beta(policy: Policy) -> None:
     updater = Updater(policy, Algorithm.of(config), total_steps=4)
     seen = []
     for _ in range(3):
-        seen.append(update(updater, updater.passes.freeze(batch()))["kl_coef"])
+        seen.append(update(updater, updater.forward.freeze(batch()))["kl_coef"])
     # The KL is far above its target, so β doubles after each update; the warm-up gives 1/4, 2/4, 3/4 of it.
     assert seen == pytest.approx([0.4 / 4, 0.8 * 2 / 4, 1.6 * 3 / 4])
 
@@ -200,7 +200,7 @@ def test_a_warm_up_and_a_controller_move_beta(policy: Policy) -> None:
 def test_state_of_the_coefficients_survives_a_round_trip(policy: Policy) -> None:
     config = settings(beta=0.4, kl_controller="step_rule", entropy_coef=0.01, entropy_controller="adaptive")
     updater = Updater(policy, Algorithm.of(config), total_steps=4)
-    update(updater, updater.passes.freeze(batch()))
+    update(updater, updater.forward.freeze(batch()))
     other = Updater(policy_of(copy.deepcopy(policy.model)), Algorithm.of(config), total_steps=4)
     other.load_state(updater.state())
     assert other.state() == updater.state()

@@ -37,7 +37,7 @@ def three_updates(policy: Policy, folder: Path | None = None, **options: object)
     fixed = {"learning_rate": 0.01, "num_generations": 1, "prompts_per_step": 4, "baseline": "ema"}
     config = settings(**{**fixed, "micro_batch_prompts": 1, **options})
     updater = Updater(policy, Algorithm.of(config), total_steps=4, probe_dir=folder)
-    return [update(updater, updater.passes.freeze(batch())) for _ in range(3)]
+    return [update(updater, updater.forward.freeze(batch())) for _ in range(3)]
 
 
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: next(iter(probe)))

@@ -5,7 +5,7 @@ from pathlib import Path
 from grpo_core.engines.completion import Completion
 from grpo_core.plugins.tasks import load_task
 from grpo_core.prompts.mixture import Draw
-from grpo_core.rollouts.prompt_group import Prompted, rollout_of
+from grpo_core.rollouts.prompt_group import PromptGroup, rollout_of
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.score import Score
@@ -23,13 +23,13 @@ letters = Task("letters", lambda config: [Row(id=x, gold=x) for x in "ab"], lamb
 """
 
 
-def groups(folder: Path) -> list[Prompted]:
+def groups(folder: Path) -> list[PromptGroup]:
     (folder / "letters.py").write_text(TASK)
     task: BoundTask = load_task(f"{folder / 'letters.py'}:letters")
-    return [Prompted(Draw(task, task.name, row, index), (1,)) for index, row in enumerate(task.rows())]
+    return [PromptGroup(Draw(task, task.name, row, index), (1,)) for index, row in enumerate(task.rows())]
 
 
-def said(group: Prompted, index: int, value: float | None, *texts: str) -> Rollout:
+def said(group: PromptGroup, index: int, value: float | None, *texts: str) -> Rollout:
     turns = tuple(Turn((1,), Completion((2,), (0.0,), text, "stop", 0)) for text in texts)
     return rollout_of(group, index, turns, Score(value))
 

@@ -5,10 +5,10 @@ import torch
 
 from grpo_core.config import TrainerConfig
 from grpo_core.errors import UserError
-from grpo_core.training import world as world_module
+from grpo_core.policy import ranks as ranks_module
+from grpo_core.policy.ranks import Ranks, _buckets
 from grpo_core.training.random_state import gathered_random_state, restore_rank, seed_everything
 from grpo_core.training.rank_shares import accumulation, check_shares
-from grpo_core.training.world import World, _buckets
 
 
 def trainer(**options: object) -> TrainerConfig:
@@ -39,36 +39,35 @@ def trainer(**options: object) -> TrainerConfig:
 )
 def test_what_does_not_divide_is_refused_with_the_arithmetic(options: dict, ranks: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        check_shares(trainer(**options), World(size=ranks))
+        check_shares(trainer(**options), Ranks(size=ranks))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 12])
 def test_accumulation_is_computed_and_exact(ranks: int) -> None:
     # Micro-batches x their size x ranks are the step's 12 prompts, or 48 completions.
     for options, whole in (({"micro_batch_prompts": 1}, 12), ({"micro_batch_size": 4}, 48)):
-        world = World(size=ranks)
-        check_shares(trainer(**options), world)
-        (choice,) = accumulation(trainer(**options), world)
+        check_shares(trainer(**options), Ranks(size=ranks))
+        (choice,) = accumulation(trainer(**options), Ranks(size=ranks))
         count = int(choice.value.split()[0])
         assert count * ranks * next(iter(options.values())) == whole
-    assert accumulation(trainer(), World(size=ranks)) == []  # filled by tokens, as many as it takes
+    assert accumulation(trainer(), Ranks(size=ranks)) == []  # filled by tokens, as many as it takes
 
 
 def test_accumulation_says_the_arithmetic() -> None:
-    (choice,) = accumulation(trainer(micro_batch_size=8), World(size=2))
+    (choice,) = accumulation(trainer(micro_batch_size=8), Ranks(size=2))
     assert (choice.what, choice.value) == ("gradient accumulation", "3 micro-batches")
     assert choice.why == "48 completions of an optimizer step / 2 ranks / micro_batch_size 8"
 
 
 def test_shares_are_disjoint_and_whole() -> None:
     for n, size in ((8, 2), (7, 3), (1, 4), (0, 2)):
-        shares = [World(rank=rank, size=size).share(n) for rank in range(size)]
+        shares = [Ranks(rank=rank, size=size).share(n) for rank in range(size)]
         assert [index for share in shares for index in share] == list(range(n))
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 def test_buckets_are_bounded_and_of_one_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world_module, "BUCKET_BYTES", 40)  # ten numbers of float32
+    monkeypatch.setattr(ranks_module, "BUCKET_BYTES", 40)  # ten numbers of float32
     sizes = [4, 6, 1, 30, 2]
     tensors = [torch.zeros(size) for size in sizes] + [torch.zeros(1, dtype=torch.float64)]
     assert [[each.numel() for each in bucket] for bucket in _buckets(tensors)] == [[4, 6], [1], [30], [2], [1]]
@@ -80,7 +79,7 @@ def numbers() -> list[float]:
 
 def test_a_rank_that_was_not_there_gets_numbers_of_its_own() -> None:
     seed_everything(7)
-    state = gathered_random_state(World())
+    state = gathered_random_state(Ranks())
     expected = numbers()
     restore_rank(0, *state, seed=7, step=2)
     assert numbers() == expected

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from grpo_core import UserError, train
-from grpo_core.callbacks import Callback, Choice, RunInfo
+from grpo_core.callbacks import Callback, ResolvedDefault, RunInfo
 from grpo_core.cli.main import main
 from grpo_core.config import EvalConfig, RunConfig, ScoringConfig, TrainerConfig, resolve
 from grpo_core.evaluation.evaluate import Candidate, evaluate, evaluate_as
@@ -90,12 +90,12 @@ def level(monkeypatch: pytest.MonkeyPatch) -> None:
 class Ears(Callback):
     def __init__(self) -> None:
         self.said: list[str] = []
-        self.chosen: list[Choice] = []
+        self.chosen: list[ResolvedDefault] = []
 
     def on_run_start(self, info: RunInfo) -> None:
         self.chosen += info.choices
 
-    def on_choices(self, choices: Sequence[Choice]) -> None:
+    def on_choices(self, choices: Sequence[ResolvedDefault]) -> None:
         self.chosen += choices
 
     def on_warning(self, message: str) -> None:
@@ -136,7 +136,7 @@ def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, E
 def test_conditions_are_shown_once_and_stored_everywhere(run: tuple[Path, Ears]) -> None:
     path, ears = run
     sandbox = [choice for choice in ears.chosen if choice.what == "sandbox"]
-    assert sandbox == [Choice("sandbox", "L3: seccomp", "the scores of tasks.code depend on it")]
+    assert sandbox == [ResolvedDefault("sandbox", "L3: seccomp", "the scores of tasks.code depend on it")]
     summary = json.loads((path / "summary.json").read_text())["tasks"]
     assert (summary["tasks.code"]["conditions"], summary["tasks.plain"]["conditions"]) == (SANDBOX, {})
     assert summary["tasks.code"]["final"]["conditions"] == SANDBOX

@@ -56,7 +56,7 @@ def updated(policy: Policy, **options: object) -> tuple[dict[str, float], torch.
     updater = Updater(policy, Algorithm.of(config), total_steps=4)
     if config.beta:
         policy.freeze_reference()
-    metrics = update(updater, updater.passes.freeze(batch()))
+    metrics = update(updater, updater.forward.freeze(batch()))
     return metrics, torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
 
 
@@ -100,7 +100,7 @@ def test_more_iterations_move_the_ratio_away_from_one(policy: Policy) -> None:
 def test_steps_per_generation_split_the_batch_and_keep_the_old_log_probs(policy: Policy) -> None:
     config = TrainerConfig(learning_rate=1e-2, num_generations=2, prompts_per_step=2, steps_per_generation=2)
     updater = Updater(policy, Algorithm.of(config), total_steps=1)
-    metrics = update(updater, updater.passes.freeze(batch()))
+    metrics = update(updater, updater.forward.freeze(batch()))
     assert updater.updates == 2
     assert metrics["ratio_mean"] != 1.0  # the second half was sampled by the policy before the first half's update
 

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from grpo_core.callbacks import Choice, Sample
+from grpo_core.callbacks import ResolvedDefault, Sample
 from grpo_core.cli.text import quoted, visible
 
 LABEL_WIDTH = 10
@@ -81,7 +81,7 @@ def crop(label: str, segments: Sequence[str], width: int, gap: str = GAP) -> str
     return line
 
 
-def header(tasks: Mapping[str, tuple[int, int]], choices: Sequence[Choice]) -> list[str]:
+def header(tasks: Mapping[str, tuple[int, int]], choices: Sequence[ResolvedDefault]) -> list[str]:
     """What is trained, on what and where."""
     values = {choice.what: choice.value for choice in choices}
     segments = [f"task {visible(name)} ({train} train / {held} held-out rows)" for name, (train, held) in tasks.items()]
@@ -92,7 +92,7 @@ def header(tasks: Mapping[str, tuple[int, int]], choices: Sequence[Choice]) -> l
     return segments
 
 
-def reasons(choices: Sequence[Choice]) -> list[str]:
+def reasons(choices: Sequence[ResolvedDefault]) -> list[str]:
     """What was chosen for the user and why, a line each."""
     return [
         visible(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rich.text import Text
 
-from grpo_core.callbacks import Callback, Choice, EvalPhase, RunInfo, StepRecord
+from grpo_core.callbacks import Callback, EvalPhase, ResolvedDefault, RunInfo, StepRecord
 from grpo_core.cli import lines
 from grpo_core.cli.text import visible
 from grpo_core.tracking.runs import ENDLESS
@@ -75,7 +75,7 @@ class Waiting(Callback):
             self._told = self._clock()
             self.say("working", segments)
 
-    def on_choices(self, choices: Sequence[Choice]) -> None:
+    def on_choices(self, choices: Sequence[ResolvedDefault]) -> None:
         """Print what was chosen and why."""
         for index, reason in enumerate(lines.reasons(choices)):
             self.say("why" if index == 0 else "", [reason])

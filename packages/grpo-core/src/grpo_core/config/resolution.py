@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from grpo_core.callbacks import Choice
+from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config.layers import DEFAULT, Layer, LoadedConfig, Source, build, given, shown, with_recipe
 from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import OVERLONG_SHARE, overlong_buffer, recipe
@@ -35,7 +35,7 @@ class ResolvedConfig:
 
     config: RunConfig
     sources: Mapping[str, Source]
-    choices: tuple[Choice, ...]
+    choices: tuple[ResolvedDefault, ...]
 
 
 def resolve(
@@ -55,12 +55,12 @@ def resolve(
             allowed.
     """
     user, chosen = _user_layer(config, sources or {}), Layer()
-    choices: list[Choice] = []
+    choices: list[ResolvedDefault] = []
 
     def choose(name: str, value: object, why: str) -> None:
         user.drop(name)  # null, which leaves it open, or a task that gains options
         chosen.put(name, value, Source("chosen", why))
-        choices.append(Choice(name, value if isinstance(value, str) else shown(value), why))
+        choices.append(ResolvedDefault(name, value if isinstance(value, str) else shown(value), why))
 
     model = config.model
     if model is None:
@@ -84,7 +84,7 @@ def resolve(
             if name not in user.values and loaded.sources[name].kind == "profile"
         ]
         if recommended:
-            choices.append(Choice("settings", ", ".join(recommended), profile.why))
+            choices.append(ResolvedDefault("settings", ", ".join(recommended), profile.why))
     for name, value, why in (*_left_out(loaded, profiles, user.values), *_dependent_defaults(loaded)):
         choose(name, value, why)
     loaded = merged()
@@ -164,13 +164,13 @@ def _user_layer(config: RunConfig, sources: Mapping[str, Source]) -> Layer:
     return layer
 
 
-def _recipe_choices(loaded: LoadedConfig, profiles: Iterable[Profile]) -> list[Choice]:
+def _recipe_choices(loaded: LoadedConfig, profiles: Iterable[Profile]) -> list[ResolvedDefault]:
     """The recipe, and where it overrides what is recommended for the model."""
     name = loaded.config.recipe
     keys_set = {key for key, source in loaded.sources.items() if source.kind == "recipe"}
     if name is None or not keys_set:
         return []  # the configuration of an earlier run holds every value itself
-    choices = [Choice("recipe", name, f"{recipe(name).source}; it says {len(keys_set)} settings")]
+    choices = [ResolvedDefault("recipe", name, f"{recipe(name).source}; it says {len(keys_set)} settings")]
     overridden = [
         f"{key}={shown(_value(loaded.config, key))}, not {shown(value)}"
         for profile in profiles
@@ -179,14 +179,16 @@ def _recipe_choices(loaded: LoadedConfig, profiles: Iterable[Profile]) -> list[C
     ]
     if overridden:
         above = f"the recipe {name} stands above what is recommended for the model {loaded.config.model}"
-        choices.append(Choice("settings", name, f"{above}: {'; '.join(overridden)}"))
+        choices.append(ResolvedDefault("settings", name, f"{above}: {'; '.join(overridden)}"))
     return choices
 
 
-def _alias_choices(loaded: LoadedConfig) -> list[Choice]:
+def _alias_choices(loaded: LoadedConfig) -> list[ResolvedDefault]:
     """The settings that were given by another name."""
     return [
-        Choice(key, shown(_value(loaded.config, key)), f"given by the name {source.alias}, which is this setting here")
+        ResolvedDefault(
+            key, shown(_value(loaded.config, key)), f"given by the name {source.alias}, which is this setting here"
+        )
         for key, source in loaded.sources.items()
         if source.alias
     ]

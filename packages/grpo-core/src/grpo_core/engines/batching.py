@@ -16,7 +16,7 @@ PREFILL_TOKENS = 8192
 
 
 @dataclass(slots=True)
-class PromptGroup:
+class RequestGroup:
     """Requests that share a prompt.
 
     Attributes:
@@ -28,12 +28,12 @@ class PromptGroup:
     requests: list[int] = field(default_factory=list)
 
 
-def plan(requests: Sequence[Request], sampling: Sampling, max_batch_tokens: int) -> Iterator[list[PromptGroup]]:
+def plan(requests: Sequence[Request], sampling: Sampling, max_batch_tokens: int) -> Iterator[list[RequestGroup]]:
     """Yield sub-batches, from short prompts to long ones, each with at most `max_batch_tokens` of keys and values.
 
     A sub-batch holds P·longest prompt + Σ completion limits tokens. A single request that is larger goes alone.
     """
-    batch: list[PromptGroup] = []
+    batch: list[RequestGroup] = []
     completions = rows = largest = 0
     for group in _by_prompt(requests):
         length = len(group.prompt_ids)  # sorted, so it is the longest so far
@@ -48,7 +48,7 @@ def plan(requests: Sequence[Request], sampling: Sampling, max_batch_tokens: int)
                 yield batch
                 batch, completions, rows, largest, members, opens = [], 0, 0, 0, 1, True
             if opens:
-                batch.append(PromptGroup(group.prompt_ids))
+                batch.append(RequestGroup(group.prompt_ids))
             batch[-1].requests.append(index)
             completions, rows, largest = completions + limit, rows + 1, max(largest, members)
     if batch:
@@ -64,8 +64,8 @@ def prefill_chunks(lengths: Sequence[int]) -> Iterator[slice]:
             start = end
 
 
-def _by_prompt(requests: Sequence[Request]) -> list[PromptGroup]:
-    groups: dict[tuple[int, ...], PromptGroup] = {}
+def _by_prompt(requests: Sequence[Request]) -> list[RequestGroup]:
+    groups: dict[tuple[int, ...], RequestGroup] = {}
     for index, request in enumerate(requests):
-        groups.setdefault(request.prompt_ids, PromptGroup(request.prompt_ids)).requests.append(index)
+        groups.setdefault(request.prompt_ids, RequestGroup(request.prompt_ids)).requests.append(index)
     return sorted(groups.values(), key=lambda group: len(group.prompt_ids))

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from grpo_core.algorithms.causal_lm import CausalLM, causal_lm, evaluating
 from grpo_core.engines.base import Request, Sampling
-from grpo_core.engines.batching import PromptGroup, plan, prefill_chunks
+from grpo_core.engines.batching import RequestGroup, plan, prefill_chunks
 from grpo_core.engines.compatibility import check_model, check_requests
 from grpo_core.engines.completion import Completion, FinishReason
 from grpo_core.engines.decoding import StopMatcher, StopStrings, TextDecoder
@@ -189,7 +189,7 @@ class _Batch:
     def __init__(
         self,
         parts: CausalLM,
-        groups: Sequence[PromptGroup],
+        groups: Sequence[RequestGroup],
         rows: list[_Row],
         sampling: Sampling,
         eos_ids: frozenset[int],

@@ -12,13 +12,14 @@ from grpo_core.engines.compatibility import max_context
 from grpo_core.errors import InfrastructureError
 from grpo_core.evaluation.conversations import converse
 from grpo_core.evaluation.hooks import EvaluationHooks
-from grpo_core.evaluation.ranks import Alone, Ranks, evaluate_together
+from grpo_core.evaluation.ranks import evaluate_together
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.sampling import EngineSampler, Question, Sampled, Sampler
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.surprisal import ROWS_AT_ONCE, Certainty, certainty
 from grpo_core.policy.memory import peak_memory_mib
 from grpo_core.policy.policy import Policy
+from grpo_core.policy.ranks import Ranks
 from grpo_core.rollouts.opponents import OpponentSampler, play_opponents
 from grpo_core.rollouts.task_scoring import TaskScoring
 from grpo_core.scoring import Scorer, reason_head
@@ -43,7 +44,7 @@ class EvaluatedModel:
 
     sampler: Sampler
     policy: Policy | None = None
-    ranks: Ranks = field(default_factory=Alone)
+    ranks: Ranks = field(default_factory=Ranks)
     start: Policy | None = None
 
 
@@ -74,7 +75,7 @@ def in_process(
         max_context=max_context(policy.model),
         warn=warn,
     )
-    return EvaluatedModel(sampler, policy, ranks or Alone())
+    return EvaluatedModel(sampler, policy, ranks or Ranks())
 
 
 def evaluate_rows(

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_core.callbacks import Callback, Callbacks, Choice
+from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.config import ScoringConfig
 from grpo_core.config.resolution import task_for_model
 from grpo_core.engines.native import MAX_BATCH_TOKENS
@@ -176,7 +176,7 @@ def evaluate_as(
     if candidate.endpoint is None:
         task, why = task_for_model(task, candidate.model)
     tasks, choices = prepare_tasks(task, given, defaults)
-    everybody.on_choices([*([Choice("task", task, why)] if why else []), *choices])
+    everybody.on_choices([*([ResolvedDefault("task", task, why)] if why else []), *choices])
     folders = {} if output_dir is None else _new_folders(Path(output_dir), candidate.model, tasks, overwrite=overwrite)
     evaluations, controls = _evaluated(candidate, tasks, options, everybody)
     results = {}

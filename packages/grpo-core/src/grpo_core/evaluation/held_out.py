@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from grpo_core.callbacks import Callbacks, Choice, EvalPhase
+from grpo_core.callbacks import Callbacks, EvalPhase, ResolvedDefault
 from grpo_core.checkpoints import evaluation_dir
 from grpo_core.config import RunConfig
 from grpo_core.errors import UserError
@@ -54,7 +54,7 @@ def held_out_tasks(
     needed: Collection[str] | None = (),
     *,
     others: str | None = None,
-) -> tuple[dict[str, HeldOutTask], list[Choice]]:
+) -> tuple[dict[str, HeldOutTask], list[ResolvedDefault]]:
     """The tasks that a run evaluates, on their held-out rows: the trained ones and those of `eval.task`.
 
     Rows that are also trained on are counted and named.
@@ -83,7 +83,9 @@ def held_out_tasks(
         held = held_out(task, size=asked, split=plan.settings.split)
         there = len(held.rows())
         if asked is not None and there < asked:
-            said.append(Choice("held-out", f"{label}: {there} rows", f"eval.size={asked}, and only {there} exist"))
+            said.append(
+                ResolvedDefault("held-out", f"{label}: {there} rows", f"eval.size={asked}, and only {there} exist")
+            )
         rows = subset(held.rows(), plan.settings.subset_frac)
         overlap = problems.overlap(held, rows)
         found[label] = HeldOutTask(held, plan, rows, overlap)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_core.callbacks import Choice
+from grpo_core.callbacks import ResolvedDefault
 from grpo_core.errors import UserError
 from grpo_core.evaluation.rows import held_out
 from grpo_core.task.bound import BoundTask
@@ -95,13 +95,13 @@ def own_overlap(task: BoundTask) -> Overlap | None:
         return None
 
 
-def own_choices(label: str, task: BoundTask) -> list[Choice]:
+def own_choices(label: str, task: BoundTask) -> list[ResolvedDefault]:
     """What the user should know of a task's test rows: which of them are training rows."""
     overlap = own_overlap(task)
     return [] if overlap is None or not overlap.pairs else [_choice(label, overlap)]
 
 
-def overlap_choices(label: str, held: BoundTask, overlap: Overlap | None) -> list[Choice]:
+def overlap_choices(label: str, held: BoundTask, overlap: Overlap | None) -> list[ResolvedDefault]:
     """What the user should know of it.
 
     Raises:
@@ -118,8 +118,8 @@ def overlap_choices(label: str, held: BoundTask, overlap: Overlap | None) -> lis
     return [_choice(label, overlap)]
 
 
-def _choice(label: str, overlap: Overlap) -> Choice:
-    return Choice("held-out", f"{label}: not disjoint", f"{overlap}; what they show is memory")
+def _choice(label: str, overlap: Overlap) -> ResolvedDefault:
+    return ResolvedDefault("held-out", f"{label}: not disjoint", f"{overlap}; what they show is memory")
 
 
 def _by_problem(task: BoundTask) -> dict[bytes, Row | dict[str, Row]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from grpo_core.callbacks import Choice, EvalPhase
+from grpo_core.callbacks import EvalPhase, ResolvedDefault
 from grpo_core.config import RunConfig
 from grpo_core.config.layers import shown
 from grpo_core.evaluation.settings import EvaluationSettings
@@ -63,7 +63,7 @@ class EvaluationPlan:
         return self.at_start or self.at_end or self.interval_steps is not None
 
 
-def plan_of(config: RunConfig, task: BoundTask) -> tuple[EvaluationPlan, list[Choice]]:
+def plan_of(config: RunConfig, task: BoundTask) -> tuple[EvaluationPlan, list[ResolvedDefault]]:
     """The plan of one task in a run.
 
     Returns:
@@ -85,13 +85,13 @@ def plan_of(config: RunConfig, task: BoundTask) -> tuple[EvaluationPlan, list[Ch
         at_end=values["at_end"] and defaults.enabled,
     )
     if not defaults.enabled:
-        return plan, [Choice("evaluation", f"{task.name}: none", "the task says so: enabled=False")]
+        return plan, [ResolvedDefault("evaluation", f"{task.name}: none", "the task says so: enabled=False")]
     return plan, wish(task, own)
 
 
 def settings_of(
     task: BoundTask, given: Mapping[str, Any], ours: EvaluationSettings
-) -> tuple[EvaluationSettings, list[Choice]]:
+) -> tuple[EvaluationSettings, list[ResolvedDefault]]:
     """How one task is evaluated outside a training.
 
     Args:
@@ -121,13 +121,13 @@ def settled(
     return {**ours, **own, **given}, {name: value for name, value in own.items() if value != ours[name]}
 
 
-def wish(task: BoundTask, own: Mapping[str, Any]) -> list[Choice]:
+def wish(task: BoundTask, own: Mapping[str, Any]) -> list[ResolvedDefault]:
     """What a task changes by its wishes, as a choice to be shown."""
     if not own:
         return []
     listed = ", ".join(f"{name}={shown(value)}" for name, value in own.items())
     settings = ", ".join(f"eval.{name}" for name in own)
-    return [Choice("evaluation", f"{task.name}: {listed}", f"the task's own wish, below {settings}")]
+    return [ResolvedDefault("evaluation", f"{task.name}: {listed}", f"the task's own wish, below {settings}")]
 
 
 def open_settings(config: RunConfig, tasks: Mapping[str, BoundTask]) -> frozenset[str]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import IO, Any
 
-from grpo_core.callbacks import Callbacks, Choice
+from grpo_core.callbacks import Callbacks, ResolvedDefault
 from grpo_core.evaluation.worker import Job
 
 WORKER = (sys.executable, "-m", "grpo_core.evaluation.worker")
@@ -26,7 +26,7 @@ MAX_REASON_CHARS = 300
 
 
 class Relay:
-    """Passes the messages of workers on to callbacks, a choice that several checkpoints share once.
+    """ForwardPasses the messages of workers on to callbacks, a choice that several checkpoints share once.
 
     Args:
         callbacks: Notified of choices, progress and warnings.
@@ -34,11 +34,11 @@ class Relay:
 
     def __init__(self, callbacks: Callbacks) -> None:
         self._callbacks = callbacks
-        self._choices: list[Choice] = []
+        self._choices: list[ResolvedDefault] = []
 
     def __call__(self, step: str, message: Mapping[str, Any]) -> None:
         """Pass a message on from the worker that evaluates the checkpoint `step`."""
-        choices = [Choice(**fields) for fields in message.get("choices", ())]
+        choices = [ResolvedDefault(**fields) for fields in message.get("choices", ())]
         new = [choice for choice in choices if choice not in self._choices]
         self._choices += new
         if new:

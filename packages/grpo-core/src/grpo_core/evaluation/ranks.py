@@ -6,52 +6,15 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
-from typing import Protocol
 
 from grpo_core.engines.base import StopRequested
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
+from grpo_core.policy.ranks import Ranks
 from grpo_core.task.row import Row
 from grpo_core.task.score import Score
 
 _STOPPED = b"stopped"
-
-
-class Ranks(Protocol):
-    """The processes, as far as an evaluation has to know them."""
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-        ...
-
-    @property
-    def is_main(self) -> bool:
-        """Whether this one writes and speaks."""
-        ...
-
-    def share(self, n: int) -> range:
-        """This process's part of n things, in order; the parts of all are all of them."""
-        ...
-
-    def gather(self, data: bytes) -> list[bytes]:
-        """Everybody's bytes, by rank, on each."""
-        ...
-
-
-class Alone:
-    """The only process."""
-
-    size = 1
-    is_main = True
-
-    def share(self, n: int) -> range:
-        """All of it."""
-        return range(n)
-
-    def gather(self, data: bytes) -> list[bytes]:
-        """Its own."""
-        return [data]
 
 
 def evaluate_together(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grpo_core.callbacks import Choice
+from grpo_core.callbacks import ResolvedDefault
 from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.encode import encode_prompt
 from grpo_core.errors import UserError
@@ -17,7 +17,7 @@ from grpo_core.task.row import Row
 
 def check_room(
     label: str, task: BoundTask, rows: Sequence[Row], settings: EvaluationSettings, policy: Policy
-) -> list[Choice]:
+) -> list[ResolvedDefault]:
     """Compare the lengths of held-out prompts with the model's context.
 
     Args:
@@ -50,9 +50,9 @@ def check_room(
     if cramped:
         value = f"{label}: {len(cramped)} of {len(rows)} answers have room for fewer than {limit} tokens"
         why = f"the model's context is {context}; the longest of these prompts, {max(cramped)}, leaves "
-        choices.append(Choice("held-out", value, f"{why}{context - max(cramped)}"))
+        choices.append(ResolvedDefault("held-out", value, f"{why}{context - max(cramped)}"))
     if overlong:
         value = f"{label}: {len(overlong)} of {len(rows)} rows cannot be answered and are not scored"
         why = f"their prompts, of up to {max(overlong)} tokens, fill the model's context of {context}"
-        choices.append(Choice("held-out", value, why))
+        choices.append(ResolvedDefault("held-out", value, why))
     return choices

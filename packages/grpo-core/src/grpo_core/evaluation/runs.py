@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from grpo_core.callbacks import Callback, Callbacks, Choice
+from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.checkpoints import CheckpointError, CheckpointStore, check_run, evaluation_dir, read_json
 from grpo_core.config import RunConfig, load_config
 from grpo_core.config.resolution import task_for_model
@@ -168,7 +168,7 @@ def _results(
 
 def _tasks(
     config: RunConfig, task: str | None, settings: EvaluationSettings | None
-) -> tuple[dict[str, EvaluationTask], list[Choice]]:
+) -> tuple[dict[str, EvaluationTask], list[ResolvedDefault]]:
     """What a run evaluates, or other tasks as it would: by label, on their held-out rows."""
     if settings is not None:
         return prepare_tasks(task or tasks_of(config), asdict(settings), settings)
@@ -179,7 +179,7 @@ def _tasks(
         task, why = task_for_model(task, config.model)
     held, choices = held_out_tasks(config, trained, needed=None, others=task)
     if task is not None and why:
-        choices = [Choice("task", task, why), *choices]
+        choices = [ResolvedDefault("task", task, why), *choices]
     choices = [*condition_choices({label: each.task for label, each in held.items()}), *choices]
     return {label: EvaluationTask(each.task, each.plan.settings) for label, each in held.items()}, choices
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from grpo_core.callbacks import Callbacks, Choice
+from grpo_core.callbacks import Callbacks, ResolvedDefault
 from grpo_core.config import LoraConfig, ScoringConfig
 from grpo_core.engines.native import MAX_BATCH_TOKENS
 from grpo_core.evaluation.answers import EvaluatedModel, evaluate_rows, in_process, unscored_warnings
@@ -75,7 +75,7 @@ class EvaluationTask:
 
 def prepare_tasks(
     task: str, given: Mapping[str, Any], ours: EvaluationSettings
-) -> tuple[dict[str, EvaluationTask], list[Choice]]:
+) -> tuple[dict[str, EvaluationTask], list[ResolvedDefault]]:
     """The tasks of a spec on their held-out rows, by label.
 
     Args:

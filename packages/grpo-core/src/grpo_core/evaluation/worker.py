@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from grpo_core.callbacks import Callback, Callbacks, Choice
+from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.config import LoraConfig, ScoringConfig
 from grpo_core.errors import ExitCode, GrpoError
 
@@ -56,7 +56,7 @@ class Reporter(Callback):
     def __init__(self, descriptor: int) -> None:
         self._file = os.fdopen(descriptor, "w", encoding="utf-8", buffering=1)
 
-    def on_choices(self, choices: Sequence[Choice]) -> None:
+    def on_choices(self, choices: Sequence[ResolvedDefault]) -> None:
         """Pass them on."""
         self.say("choices", [asdict(choice) for choice in choices])
 

@@ -21,17 +21,16 @@ from grpo_core.evaluation.answers import evaluate_rows, in_process
 from grpo_core.evaluation.entry import Moment, add_report, entry_of
 from grpo_core.evaluation.hooks import EvaluationHooks
 from grpo_core.evaluation.plan import EvaluationPlan, settled
-from grpo_core.evaluation.ranks import Alone, Ranks
 from grpo_core.evaluation.results import RowRates
 from grpo_core.evaluation.settings import OPEN, EvaluationSettings, Open
 from grpo_core.evaluation.setup import ModelOptions, prepare_tasks
 from grpo_core.plugins.models import ModelSource
 from grpo_core.policy.memory import tokens_that_fit
 from grpo_core.policy.policy import Policy
+from grpo_core.policy.ranks import Ranks
 from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.scoring.metrics import MetricNames
 from grpo_core.tracking.evaluations import evaluation_metrics
-from grpo_core.training.world import World
 
 
 class EvaluationCallback(TrainerCallback):
@@ -170,8 +169,8 @@ def _policy(args: Any, given: dict[str, Any]) -> Policy:
 def _ranks(args: Any) -> Ranks:
     """The trainer's processes."""
     if args.world_size == 1:
-        return Alone()
-    return World(args.process_index, args.local_process_index, args.world_size, args.device)
+        return Ranks()
+    return Ranks(args.process_index, args.local_process_index, args.world_size, args.device)
 
 
 def _warn(message: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from grpo_core.callbacks import Choice
+from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import LoraConfig
 from grpo_core.errors import UserError
 from grpo_core.plugins.host import PluginHost
@@ -142,25 +142,25 @@ def load_policy(
         torch.set_num_threads(1)
         device_why += "; one thread, because the model is too small to share"
     choices = [
-        Choice("model", f"{name} ({source.kind}, {_parameters(model) / 1e6:.1f} M parameters)", source.why),
-        Choice("device", _describe(where), device_why),
-        Choice("precision", str(autocast or dtype).removeprefix("torch."), precision_why),
+        ResolvedDefault("model", f"{name} ({source.kind}, {_parameters(model) / 1e6:.1f} M parameters)", source.why),
+        ResolvedDefault("device", _describe(where), device_why),
+        ResolvedDefault("precision", str(autocast or dtype).removeprefix("torch."), precision_why),
     ]
     if quantization is not None:
-        choices.append(Choice("base", f"4 bits ({quantization}), frozen", "lora.quantization"))
+        choices.append(ResolvedDefault("base", f"4 bits ({quantization}), frozen", "lora.quantization"))
     if adapter is not None:
         quiet_bitsandbytes()
         model = load_adapter(model, adapter, f"--adapter {adapter}")
         instead = f", in place of the one in {name}" if source.kind == "adapter" else ""
-        choices.append(Choice("adapter", adapter, f"training starts from it{instead}"))
+        choices.append(ResolvedDefault("adapter", adapter, f"training starts from it{instead}"))
     elif source.kind == "adapter":
         quiet_bitsandbytes()
         model = load_adapter(model, source.location, f"--model {name}")
-        choices.append(Choice("adapter", name, f"training starts from it; its base is {below.name}"))
+        choices.append(ResolvedDefault("adapter", name, f"training starts from it; its base is {below.name}"))
     elif lora is not None and lora.enabled:
         model = _with_fresh_lora(model, lora)
         trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-        choices.append(Choice("trained", f"LoRA r {lora.r}, {trained / 1e6:.2f} M parameters", "lora.enabled"))
+        choices.append(ResolvedDefault("trained", f"LoRA r {lora.r}, {trained / 1e6:.2f} M parameters", "lora.enabled"))
     if not stays_in_host_memory:
         model = model.to(where)
     return Policy(model, tokenizer, source, where, autocast, choices, quantization=quantization)

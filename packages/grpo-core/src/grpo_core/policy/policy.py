@@ -18,7 +18,7 @@ from torch import Tensor
 
 from grpo_core.algorithms.hidden_states import CompletionStates
 from grpo_core.algorithms.packing import Pack, packed_states
-from grpo_core.callbacks import Choice
+from grpo_core.callbacks import ResolvedDefault
 from grpo_core.errors import UserError
 from grpo_core.plugins.models import ModelSource
 from grpo_core.policy.parts import gathered_state
@@ -70,7 +70,7 @@ class Policy:
     source: ModelSource
     device: torch.device
     autocast: torch.dtype | None
-    choices: list[Choice] = field(default_factory=list)
+    choices: list[ResolvedDefault] = field(default_factory=list)
     value_head: ValueHead | None = None
     shards: Shards | None = None
     quantization: Quantization | None = None

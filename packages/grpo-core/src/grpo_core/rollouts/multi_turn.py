@@ -9,7 +9,7 @@ from typing import Any
 from grpo_core.engines.base import Engine, Request, SampleKey, Sampling, StopRequested
 from grpo_core.engines.encode import encode_continuation, encode_prompt
 from grpo_core.rollouts.episodes import Answering, Play, Reply, play
-from grpo_core.rollouts.prompt_group import Prompted, rollout_of
+from grpo_core.rollouts.prompt_group import PromptGroup, rollout_of
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.rollouts.task_scoring import Scoring
 
@@ -36,14 +36,14 @@ class RolloutContext:
 
 
 def episode_rollouts(
-    prompted: Mapping[int, Prompted], context: RolloutContext, sampling: Sampling, generations: int, step: int
+    groups: Mapping[int, PromptGroup], context: RolloutContext, sampling: Sampling, generations: int, step: int
 ) -> dict[int, list[Rollout]]:
     """G rollouts of each group; the groups of an episode are its sides.
 
     Args and errors are those of `sample_rollouts`, groups by their number.
     """
     plays: dict[tuple[int, int], Play[Turn]] = {}
-    for one in prompted.values():
+    for one in groups.values():
         draw, task = one.draw, one.draw.task
         for sample in range(generations):
             if (draw.position, sample) not in plays:
@@ -53,7 +53,7 @@ def episode_rollouts(
     play(list(plays.values()), _answering(context, sampling))
     scores = {place: one.scores() for place, one in plays.items()}
     made: dict[int, list[Rollout]] = {}
-    for group, one in prompted.items():
+    for group, one in groups.items():
         made[group] = []
         for sample in range(generations):
             place = (one.draw.position, sample)

@@ -13,7 +13,7 @@ from grpo_core.task.score import Score
 
 
 @dataclass(frozen=True, slots=True)
-class Prompted:
+class PromptGroup:
     """A drawn prompt with its tokens: one group of rollouts.
 
     Attributes:
@@ -36,7 +36,7 @@ def learning_roles(task: BoundTask, row: Row) -> tuple[str, ...]:
     return (row.seat,) if row.seat else game.roles
 
 
-def rollout_of(one: Prompted, group: int, turns: tuple[Turn, ...], score: Score, story: str = "") -> Rollout:
+def rollout_of(one: PromptGroup, group: int, turns: tuple[Turn, ...], score: Score, story: str = "") -> Rollout:
     """A scored rollout of a group."""
     return Rollout(
         spec=one.draw.task.spec,

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from grpo_core.engines.completion import Completion
-from grpo_core.rollouts.prompt_group import Prompted, rollout_of
+from grpo_core.rollouts.prompt_group import PromptGroup, rollout_of
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.task.score import Score
 
@@ -25,16 +25,16 @@ def packed(rollouts: Sequence[Rollout], first_group: int) -> bytes:
     return json.dumps(records).encode("ascii")  # orjson refuses lone surrogates
 
 
-def unpacked(data: bytes, prompted: Sequence[Prompted]) -> list[Rollout]:
+def unpacked(data: bytes, groups: Sequence[PromptGroup]) -> list[Rollout]:
     """Rollouts of a rank's bytes.
 
     Args:
         data: Of `packed`.
-        prompted: The prompts of all ranks, by group.
+        groups: The prompts of all ranks, by group.
     """
     rollouts = []
     for group, turns, score, story in json.loads(data):
-        one = prompted[group]
+        one = groups[group]
         made = tuple(_turn(turn, one.prompt_ids) for turn in turns)
         rollouts.append(rollout_of(one, group, made, Score(**score), story))
     return rollouts

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpo_core.callbacks import Choice
+from grpo_core.callbacks import ResolvedDefault
 from grpo_core.task.bound import BoundTask
 
 
-def condition_choices(tasks: Mapping[str, BoundTask]) -> list[Choice]:
+def condition_choices(tasks: Mapping[str, BoundTask]) -> list[ResolvedDefault]:
     """What the tasks' scores depend on here, equal conditions once, with the tasks that they are of.
 
     Raises:
@@ -19,5 +19,6 @@ def condition_choices(tasks: Mapping[str, BoundTask]) -> list[Choice]:
         for name, text in task.conditions.items():
             of.setdefault((name, text), []).append(label)
     return [
-        Choice(name, text, f"the scores of {', '.join(labels)} depend on it") for (name, text), labels in of.items()
+        ResolvedDefault(name, text, f"the scores of {', '.join(labels)} depend on it")
+        for (name, text), labels in of.items()
     ]

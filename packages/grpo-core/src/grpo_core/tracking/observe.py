@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from grpo_core.callbacks import Callback, Callbacks, Choice
+from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.config import flatten
 from grpo_core.errors import UserError
 from grpo_core.plugins import variants as registry
@@ -40,7 +40,7 @@ class Observers:
     """
 
     callbacks: Callbacks
-    choices: tuple[Choice, ...]
+    choices: tuple[ResolvedDefault, ...]
 
 
 def observe(config: RunConfig, callbacks: Sequence[Callback], resources: ExitStack) -> Observers:
@@ -84,10 +84,10 @@ def kl_target(trainer: TrainerConfig) -> float:
     return float(checked["target"])
 
 
-def _trackers(config: RunConfig, tell: Callable[[str], None]) -> tuple[list[TrackerCallback], list[Choice]]:
+def _trackers(config: RunConfig, tell: Callable[[str], None]) -> tuple[list[TrackerCallback], list[ResolvedDefault]]:
     tracking = config.tracking
     made: list[TrackerCallback] = []
-    choices: list[Choice] = []
+    choices: list[ResolvedDefault] = []
     for name in tracking.trackers:
         registry.check("tracker", name)
         if name in EXTRAS and importlib.util.find_spec(name) is None:
@@ -98,7 +98,7 @@ def _trackers(config: RunConfig, tell: Callable[[str], None]) -> tuple[list[Trac
         mode: Mode = "online"
         if name == "wandb":
             mode, why = choose_mode(tracking.wandb_mode)
-            choices.append(Choice("wandb", mode, why))
+            choices.append(ResolvedDefault("wandb", mode, why))
         made.append(
             TrackerCallback(
                 name,

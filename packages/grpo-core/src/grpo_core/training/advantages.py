@@ -60,7 +60,7 @@ class AdvantageEstimator:
         """Fill in advantages, and the returns that a value head learns.
 
         Args:
-            batch: Of the rollouts, after `Passes.freeze`.
+            batch: Of the rollouts, after `ForwardPasses.freeze`.
             rollouts: In its order.
             rewards: [N] float64, NaN where abstained.
             labels: Task label of each.

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 
-from grpo_core.training.world import World
+from grpo_core.policy.ranks import Ranks
 
 
 class RunClock:
     """Seconds of training, counted on across resumes.
 
     Args:
-        world: The processes of the run; the first one's clock decides for all.
+        ranks: The processes of the run; the first one's clock decides for all.
         max_minutes: The run's time limit; None is none.
         follows_time: Whether the learning rate follows the time limit.
     """
 
-    def __init__(self, world: World, max_minutes: float | None, *, follows_time: bool = False) -> None:
-        self._world, self._follows_time = world, follows_time
+    def __init__(self, ranks: Ranks, max_minutes: float | None, *, follows_time: bool = False) -> None:
+        self._ranks, self._follows_time = ranks, follows_time
         self._limit_s = None if max_minutes is None else 60 * max_minutes
         self._started = time.monotonic()
 
@@ -35,7 +35,7 @@ class RunClock:
         """Time so far by the first rank's clock, asked for by every rank at once; 0 where nothing depends on it."""
         if self._limit_s is None:
             return 0.0
-        return float(self._world.from_main(repr(self.seconds).encode()))
+        return float(self._ranks.from_main(repr(self.seconds).encode()))
 
     def time_share(self) -> float:
         """Share of the time limit that has passed, asked for by every rank at once; 0 unless the rate follows it."""

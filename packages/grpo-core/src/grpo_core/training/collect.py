@@ -14,15 +14,15 @@ from grpo_core.algorithms.advantages.groups import group_std
 from grpo_core.config import RunConfig
 from grpo_core.engines.base import Engine, Sampling
 from grpo_core.engines.compatibility import max_context
+from grpo_core.policy.ranks import Ranks
 from grpo_core.prompts.mixture import Draw
 from grpo_core.rewards import soft_overlong
 from grpo_core.rollouts.multi_turn import RolloutContext
-from grpo_core.rollouts.prompt_group import Prompted, learning_roles
+from grpo_core.rollouts.prompt_group import PromptGroup, learning_roles
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.rollouts.sample import sample_rollouts
 from grpo_core.rollouts.transfer import packed, unpacked
 from grpo_core.training.setup import Setup
-from grpo_core.training.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Collected:
     """What one step trains on.
 
     Attributes:
-        prompted: One prompt per group.
+        groups: One prompt per group.
         rollouts: G per prompt, group by group.
         labels: Task label of each rollout.
         rewards: [N] float64 reward of each, NaN where it abstained.
@@ -40,7 +40,7 @@ class Collected:
         generate_s: Seconds of sampling and scoring.
     """
 
-    prompted: Sequence[Prompted]
+    groups: Sequence[PromptGroup]
     rollouts: Sequence[Rollout]
     labels: Sequence[str]
     rewards: Tensor
@@ -59,7 +59,7 @@ class Collector:
         engine: Samples the completions.
         greedy: Whether each prompt also gets a greedy completion, whose reward is a baseline.
         should_stop: Asked after every completion, where this is the only process: ranks stop together, between steps.
-        world: The processes; each completes its share of the prompts.
+        ranks: The processes; each completes its share of the prompts.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class Collector:
         *,
         greedy: bool,
         should_stop: Callable[[], bool],
-        world: World,
+        ranks: Ranks,
     ) -> None:
-        self.config, self.setup, self.world, self._greedy = config, setup, world, greedy
+        self.config, self.setup, self.ranks, self._greedy = config, setup, ranks, greedy
         trainer = config.trainer
         self._sampling = Sampling(
             temperature=trainer.temperature,
@@ -88,7 +88,7 @@ class Collector:
             seed=config.seed,
             tokenizer=setup.policy.tokenizer,
             max_context=max_context(setup.policy.model),
-            should_stop=should_stop if world.size == 1 else lambda: False,
+            should_stop=should_stop if ranks.size == 1 else lambda: False,
         )
 
     def collect(self, step: int) -> Collected:
@@ -101,17 +101,17 @@ class Collector:
             StopRequested: the user asked to stop.
         """
         trainer, started = self.config.trainer, time.perf_counter()
-        prompted = [one for draw in self.setup.mixture.draw(trainer.prompts_per_step) for one in self._prompted(draw)]
-        rollouts = self._complete_and_tell(prompted, step)
-        metrics = self._resample(prompted, rollouts, step) if trainer.dynamic_sampling else {}
+        groups = [one for draw in self.setup.mixture.draw(trainer.prompts_per_step) for one in self._groups_of(draw)]
+        rollouts = self._complete_and_tell(groups, step)
+        metrics = self._resample(groups, rollouts, step) if trainer.dynamic_sampling else {}
         greedy = None
         if self._greedy:
-            completed = self._complete(prompted, step, replace(self._sampling, temperature=0.0), 1)
+            completed = self._complete(groups, step, replace(self._sampling, temperature=0.0), 1)
             greedy = self.rewards(completed).repeat_interleave(trainer.num_generations)
-        labels = [prompted[rollout.group].draw.label for rollout in rollouts]
+        labels = [groups[rollout.group].draw.label for rollout in rollouts]
         rewards = self.rewards(rollouts)
         generate_s = time.perf_counter() - started
-        return Collected(prompted, rollouts, labels, rewards, greedy, metrics, started, generate_s)
+        return Collected(groups, rollouts, labels, rewards, greedy, metrics, started, generate_s)
 
     def rewards(self, rollouts: Sequence[Rollout]) -> Tensor:
         """Rewards [N] float64, NaN where the score abstained; the soft overlong penalty is added where configured."""
@@ -132,7 +132,7 @@ class Collector:
             values.append(value)
         return torch.tensor(values, dtype=torch.float64)
 
-    def _resample(self, prompted: list[Prompted], rollouts: list[Rollout], step: int) -> dict[str, float]:
+    def _resample(self, groups: list[PromptGroup], rollouts: list[Rollout], step: int) -> dict[str, float]:
         """Replace, in place, the groups whose rewards hardly differ; what is left after the last attempt stays."""
         trainer, size = self.config.trainer, self.config.trainer.num_generations
         rejected = attempts = 0
@@ -140,11 +140,11 @@ class Collector:
         while useless and attempts < trainer.dynamic_sampling_attempts:
             attempts += 1
             rejected += len(useless)
-            draws = self.setup.mixture.replace([prompted[group].draw for group in useless])
-            others = [one for draw in draws for one in self._prompted(draw)]
+            draws = self.setup.mixture.replace([groups[group].draw for group in useless])
+            others = [one for draw in draws for one in self._groups_of(draw)]
             fresh = self._complete_and_tell(others, step)
             for index, group in enumerate(useless):
-                prompted[group] = others[index]
+                groups[group] = others[index]
                 mine = fresh[index * size : (index + 1) * size]
                 rollouts[group * size : (group + 1) * size] = [replace(rollout, group=group) for rollout in mine]
             useless = self._useless_groups(rollouts)
@@ -160,32 +160,34 @@ class Collector:
         spread = group_std(self.rewards(rollouts), groups, ddof=0).view(-1, trainer.num_generations)[:, 0]
         return [int(group) for group in (spread <= trainer.dynamic_sampling_min_std).nonzero()]
 
-    def _prompted(self, draw: Draw) -> list[Prompted]:
+    def _groups_of(self, draw: Draw) -> list[PromptGroup]:
         """The groups of a drawn prompt: one, or one for each side of an episode that the policy plays alone."""
         prompt_ids = self.setup.prompt_ids[draw.label][draw.row.id]
-        return [Prompted(draw, prompt_ids, role) for role in learning_roles(draw.task, draw.row)]
+        return [PromptGroup(draw, prompt_ids, role) for role in learning_roles(draw.task, draw.row)]
 
-    def _complete_and_tell(self, prompted: Sequence[Prompted], step: int) -> list[Rollout]:
+    def _complete_and_tell(self, groups: Sequence[PromptGroup], step: int) -> list[Rollout]:
         """Complete prompts, and tell the curriculum what was solved, in prompt order and before the next draw."""
         size = self.config.trainer.num_generations
-        rollouts = self._complete(prompted, step, self._sampling, size)
-        for group, one in enumerate(prompted):
+        rollouts = self._complete(groups, step, self._sampling, size)
+        for group, one in enumerate(groups):
             scores = [rollout.score for rollout in rollouts[group * size : (group + 1) * size]]
             solved = [float(score.solved) for score in scores if score is not None and not score.abstained]
             if solved:
                 self.setup.mixture.update(one.draw, sum(solved) / len(solved))
         return rollouts
 
-    def _complete(self, prompted: Sequence[Prompted], step: int, sampling: Sampling, generations: int) -> list[Rollout]:
+    def _complete(
+        self, groups: Sequence[PromptGroup], step: int, sampling: Sampling, generations: int
+    ) -> list[Rollout]:
         """Complete every prompt: this rank its share, then each rank gets the rollouts of all."""
-        draws = len({one.draw.position for one in prompted})  # the sides of an episode stay together
-        share, groups = self.world.share(draws), len(prompted) // draws
-        mine = range(share.start * groups, share.stop * groups)
-        alone, policy = self.world.size == 1, self.setup.policy
+        draws = len({one.draw.position for one in groups})  # the sides of an episode stay together
+        share, sides = self.ranks.share(draws), len(groups) // draws
+        mine = range(share.start * sides, share.stop * sides)
+        alone, policy = self.ranks.size == 1, self.setup.policy
         with policy.in_step(), policy.whole(self.config.engine.gather_weights), policy.precision():
-            rollouts = sample_rollouts(prompted[mine.start : mine.stop], self._context, sampling, generations, step)
+            rollouts = sample_rollouts(groups[mine.start : mine.stop], self._context, sampling, generations, step)
         if alone:
             return rollouts
         return [
-            rollout for data in self.world.gather(packed(rollouts, mine.start)) for rollout in unpacked(data, prompted)
+            rollout for data in self.ranks.gather(packed(rollouts, mine.start)) for rollout in unpacked(data, groups)
         ]

@@ -13,22 +13,22 @@ from grpo_core.algorithms.corrections import high_entropy_mask
 from grpo_core.algorithms.kl import k3
 from grpo_core.algorithms.packing import can_pack, pair_cost
 from grpo_core.policy.policy import Policy
+from grpo_core.policy.ranks import Ranks
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import MicroBatch, TrainBatch, micro_batches
-from grpo_core.training.world import World
 
 
-class Passes:
+class ForwardPasses:
     """Runs a policy and its reference over batches.
 
     Args:
         policy: The model.
         algorithm: The KL estimator and the settings of the passes.
-        world: The processes; each runs its own rows.
+        ranks: The processes; each runs its own rows.
     """
 
-    def __init__(self, policy: Policy, algorithm: Algorithm, world: World) -> None:
-        self.policy, self.config, self.world = policy, algorithm.config, world
+    def __init__(self, policy: Policy, algorithm: Algorithm, ranks: Ranks) -> None:
+        self.policy, self.config, self.ranks = policy, algorithm.config, ranks
         self._pair_cost = pair_cost(policy.model) if can_pack(policy.model) else math.inf
         self._kl = algorithm.kl
 
@@ -60,7 +60,7 @@ class Passes:
     def own_rows(self, batch: TrainBatch) -> Tensor:
         """Indices of this rank's rows: whole prompts, in order."""
         prompts = batch.groups.unique_consecutive()
-        share = self.world.share(len(prompts))
+        share = self.ranks.share(len(prompts))
         return torch.isin(batch.groups, prompts[share.start : share.stop]).nonzero()[:, 0]
 
     def freeze(self, batch: TrainBatch) -> TrainBatch:
@@ -123,7 +123,7 @@ class Passes:
                             estimate, driving = self._kl(wide, ref_wide), k3(wide, ref_wide)
                     keep("kl", micro, estimate)
                     keep("k3", micro, driving)
-        return {name: self.world.sum(values) for name, values in found.items()}  # 0 in the rows of others
+        return {name: self.ranks.sum(values) for name, values in found.items()}  # 0 in the rows of others
 
     def _reference_logprobs(self, batch: TrainBatch) -> Tensor:
         logprobs = torch.zeros(batch.mask.shape, dtype=self.policy.wide)
@@ -135,4 +135,4 @@ class Passes:
                 states = reference.states(rows.input_ids, rows.prompt_lens, rows.completion_lens, micro.packs)
                 some, _ = states.logprobs(temperature=self.config.temperature)
                 logprobs[own[micro.rows], : some.shape[1]] = some.to(self.policy.wide).cpu()
-        return self.world.sum(logprobs)
+        return self.ranks.sum(logprobs)

@@ -16,7 +16,7 @@ from grpo_core.algorithms.value_loss import value_loss
 from grpo_core.policy.policy import Policy
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch
-from grpo_core.training.forward import Passes
+from grpo_core.training.forward import ForwardPasses
 from grpo_core.training.statistics import ClipRange, MicroStatistics, UpdateStatistics
 
 
@@ -39,14 +39,14 @@ class Objective:
     Args:
         policy: The model.
         algorithm: The loss, the KL estimator and their settings.
-        passes: Says where the KL penalty goes.
+        forward: Says where the KL penalty goes.
 
     Attributes:
         clip: Where the loss clips its ratio, if it does.
     """
 
-    def __init__(self, policy: Policy, algorithm: Algorithm, passes: Passes) -> None:
-        self.policy, self.config, self.passes = policy, algorithm.config, passes
+    def __init__(self, policy: Policy, algorithm: Algorithm, forward: ForwardPasses) -> None:
+        self.policy, self.config, self.forward = policy, algorithm.config, forward
         self._loss, self._kl = algorithm.loss, algorithm.kl
         epsilon, clips = self._loss.arguments.get("epsilon"), self._loss.facts.clips
         self.clip = None
@@ -69,7 +69,7 @@ class Objective:
         lens = (micro.input_ids, micro.prompt_lens, micro.completion_lens)
         with policy.precision():
             ref_states = None
-            if self.passes.kl_in_loss and self.config.kl == "full":
+            if self.forward.kl_in_loss and self.config.kl == "full":
                 with policy.reference() as reference:
                     ref_states = reference.states(*lens, packs)
             states = policy.states(*lens, packs)
@@ -89,7 +89,7 @@ class Objective:
         )  # fmt: skip
         measured = MicroStatistics(mask=micro.mask, logp=logp.detach(), old_logp=old, entropy=entropy.detach())
         measured.policy_loss, measured.correction = float(loss.detach()), correction
-        if self.passes.kl_in_loss:
+        if self.forward.kl_in_loss:
             if kl is None:
                 assert micro.ref_logprobs is not None
                 ref_logp = micro.ref_logprobs.to(policy.wide)

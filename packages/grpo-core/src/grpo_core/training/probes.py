@@ -22,10 +22,10 @@ from grpo_core.algorithms.noise_scale import NoiseScale, gns_pair
 from grpo_core.config import TrainerConfig
 from grpo_core.policy.parts import local_part
 from grpo_core.policy.policy import Policy
+from grpo_core.policy.ranks import Ranks
 from grpo_core.training.batch import TrainBatch
-from grpo_core.training.forward import Passes
+from grpo_core.training.forward import ForwardPasses
 from grpo_core.training.objective import PenaltyCoefficients
-from grpo_core.training.world import World
 
 
 class Gradients(Protocol):
@@ -33,8 +33,8 @@ class Gradients(Protocol):
 
     policy: Policy
     config: TrainerConfig
-    world: World
-    passes: Passes
+    ranks: Ranks
+    forward: ForwardPasses
     parameters: Sequence[torch.nn.Parameter]
     optimizer: torch.optim.Optimizer
 
@@ -146,18 +146,18 @@ class Probes:
 
     def _backward_of_sums(self, part: TrainBatch, coefficients: Tensor) -> None:
         """Backward of Σ_i coefficient_i · S_i, with S_i the log-probability of completion i."""
-        policy, passes = self.updater.policy, self.updater.passes
+        policy, forward = self.updater.policy, self.updater.forward
         part = replace(part, advantages=coefficients)
-        part = part.rows(passes.own_rows(part))
+        part = part.rows(forward.own_rows(part))
         with policy.in_step():
-            for micro in passes.micro_batches(part):
+            for micro in forward.micro_batches(part):
                 rows = part.rows(micro.rows).to(policy.device)
                 with policy.precision():
                     states = policy.states(rows.input_ids, rows.prompt_lens, rows.completion_lens, micro.packs)
                     logp, _ = states.logprobs(temperature=self.updater.config.temperature)
                 sums = masked_sum(logp.to(policy.wide), rows.mask, dim=1)
                 self.updater.backward((rows.advantages * sums).sum())
-        self.updater.world.sum_gradients(self.updater.parameters)
+        self.updater.ranks.sum_gradients(self.updater.parameters)
         self.updater.unscale()
 
     def _adam_averages(self) -> list[Tensor]:
@@ -176,7 +176,7 @@ class Probes:
         """A sum over weights, from each rank's part of them where they are sharded."""
         if self.updater.policy.shards is None:
             return value
-        return float(self.updater.world.sum(torch.tensor(value, dtype=torch.float64)))
+        return float(self.updater.ranks.sum(torch.tensor(value, dtype=torch.float64)))
 
     def _save_entropy(
         self, update: int, part: TrainBatch, sequence_logp: Tensor, advantages: Tensor, change: float
@@ -249,7 +249,7 @@ class MicroNoise:
         """
         if not self.prompts:
             return {}
-        total = float(self.updater.world.sum(torch.tensor(self.total, dtype=torch.float64)))
+        total = float(self.updater.ranks.sum(torch.tensor(self.total, dtype=torch.float64)))
         # Of m = P / b micro-batches each has 1/m of its mean gradient g_b: mean ‖g_b‖² = m² · Σ ‖share‖² / m.
         small = self.prompts / self.size * total / loss_scale**2
         g2, trace = gns_pair(small, squared_norm, b_small=self.size, b_big=self.prompts)

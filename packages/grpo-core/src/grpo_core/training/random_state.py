@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from grpo_core.training.world import World
+from grpo_core.policy.ranks import Ranks
 
 
 def seed_everything(seed: int) -> None:
@@ -38,12 +38,12 @@ def random_state() -> tuple[dict[str, Tensor], dict[str, Any]]:
     }
 
 
-def gathered_random_state(world: World) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
+def gathered_random_state(ranks: Ranks) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
     """The state of every rank's generators: tensors by "RANK.NAME", and the JSON part by rank."""
     tensors, facts = random_state()
-    every = world.gather(save(tensors))
+    every = ranks.gather(save(tensors))
     named = {f"{rank}.{name}": tensor for rank, data in enumerate(every) for name, tensor in load(data).items()}
-    return named, [orjson.loads(data) for data in world.gather(orjson.dumps(facts))]
+    return named, [orjson.loads(data) for data in ranks.gather(orjson.dumps(facts))]
 
 
 def restore_rank(

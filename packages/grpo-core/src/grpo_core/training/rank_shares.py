@@ -2,54 +2,54 @@
 
 from __future__ import annotations
 
-from grpo_core.callbacks import Choice
+from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import TrainerConfig
 from grpo_core.config.section import either
 from grpo_core.config.trainer import divisors
 from grpo_core.errors import UserError
-from grpo_core.training.world import World
+from grpo_core.policy.ranks import Ranks
 
 
-def check_shares(trainer: TrainerConfig, world: World) -> None:
+def check_shares(trainer: TrainerConfig, ranks: Ranks) -> None:
     """Check that every rank gets as many prompts as the others, and whole micro-batches of them.
 
     Raises:
         UserError: with the arithmetic, and what would do.
     """
-    prompts, ranks = trainer.prompts_per_optimizer_step, world.size
-    if trainer.sharding == "full" and ranks == 1:
+    prompts, size = trainer.prompts_per_optimizer_step, ranks.size
+    if trainer.sharding == "full" and size == 1:
         raise UserError(
             "trainer.sharding=full shares a model among processes, and this is the only one. Start several (--nproc N, "
             "or torchrun), or use trainer.sharding=none, which holds it whole."
         )
-    if prompts % ranks:
+    if prompts % size:
         steps = trainer.steps_per_generation
         of = f"{trainer.prompts_per_step} prompts_per_step / {steps} steps_per_generation = " if steps > 1 else ""
         raise UserError(
-            f"{ranks} ranks cannot share the {prompts} prompts of an optimizer step: {of}{prompts} / {ranks} = "
-            f"{prompts / ranks:.4g}. Use {either(_at_most(divisors(prompts), ranks))} of them, or let "
-            f"trainer.prompts_per_step / steps_per_generation be a multiple of {ranks}."
+            f"{size} ranks cannot share the {prompts} prompts of an optimizer step: {of}{prompts} / {size} = "
+            f"{prompts / size:.4g}. Use {either(_at_most(divisors(prompts), size))} of them, or let "
+            f"trainer.prompts_per_step / steps_per_generation be a multiple of {size}."
         )
-    own = prompts // ranks
+    own = prompts // size
     per_pass = trainer.micro_batch_prompts
     if per_pass is not None and own % per_pass:
         raise UserError(
             f"trainer.micro_batch_prompts={per_pass} does not divide a rank's prompts of an optimizer step: "
-            f"{prompts} / {ranks} ranks = {own}, {own} / {per_pass} = {own / per_pass:.4g}. "
+            f"{prompts} / {size} ranks = {own}, {own} / {per_pass} = {own / per_pass:.4g}. "
             f"Use {either(divisors(own))}."
         )
-    size, rows = trainer.micro_batch_size, trainer.rows_per_step // ranks
-    if size is not None and rows % size:
+    per_pass, rows = trainer.micro_batch_size, trainer.rows_per_step // size
+    if per_pass is not None and rows % per_pass:
         raise UserError(
-            f"trainer.micro_batch_size={size} does not divide a rank's completions of an optimizer step: {prompts} "
-            f"prompts x {trainer.num_generations} generations / {ranks} ranks = {rows}, {rows} / {size} = "
-            f"{rows / size:.4g}. Use {either(divisors(rows))}, or leave it out to pack by micro_batch_tokens."
+            f"trainer.micro_batch_size={per_pass} does not divide a rank's completions of an optimizer step: {prompts} "
+            f"prompts x {trainer.num_generations} generations / {size} ranks = {rows}, {rows} / {per_pass} = "
+            f"{rows / per_pass:.4g}. Use {either(divisors(rows))}, or leave it out to pack by micro_batch_tokens."
         )
 
 
-def accumulation(trainer: TrainerConfig, world: World) -> list[Choice]:
+def accumulation(trainer: TrainerConfig, ranks: Ranks) -> list[ResolvedDefault]:
     """Over how many forward passes an optimizer step's gradient is summed, where the configuration fixes it."""
-    shared = f" / {world.size} ranks" if world.size > 1 else ""
+    shared = f" / {ranks.size} ranks" if ranks.size > 1 else ""
     if trainer.micro_batch_prompts is not None:
         whole, each = trainer.prompts_per_optimizer_step, trainer.micro_batch_prompts
         why = f"{whole} prompts of an optimizer step{shared} / micro_batch_prompts {each}"
@@ -58,7 +58,7 @@ def accumulation(trainer: TrainerConfig, world: World) -> list[Choice]:
         why = f"{whole} completions of an optimizer step{shared} / micro_batch_size {each}"
     else:
         return []
-    return [Choice("gradient accumulation", f"{whole // world.size // each} micro-batches", why)]
+    return [ResolvedDefault("gradient accumulation", f"{whole // ranks.size // each} micro-batches", why)]
 
 
 def _at_most(numbers: list[int], limit: int) -> list[int]:

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from grpo_core.callbacks import Callbacks, Choice, RunInfo, Sample, StepRecord
+from grpo_core.callbacks import Callbacks, ResolvedDefault, RunInfo, Sample, StepRecord
 from grpo_core.config import RunConfig
 from grpo_core.policy.memory import peak_memory_mib
-from grpo_core.rollouts.prompt_group import Prompted
+from grpo_core.rollouts.prompt_group import PromptGroup
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.scoring import check_abstentions, reason_head
 from grpo_core.scoring.metrics import numbers_of, step_numbers
@@ -43,7 +43,7 @@ class Report:
     def __init__(self, config: RunConfig, setup: Setup, folder: RunFolder, callbacks: Callbacks) -> None:
         self._config, self._setup, self._folder, self._callbacks = config, setup, folder, callbacks
 
-    def start(self, choices: Sequence[Choice], clock: RunClock) -> None:
+    def start(self, choices: Sequence[ResolvedDefault], clock: RunClock) -> None:
         """Write the configuration, and tell what was chosen and why."""
         setup = self._setup
         self._folder.write_config(setup.config_yaml)
@@ -109,7 +109,7 @@ class Report:
             "peak_memory_mib": peak_memory_mib(self._setup.policy.device),
         }
         self._folder.log_step(step, metrics)
-        samples = samples_of(collected.prompted, collected.rollouts, trainer.log_completions)
+        samples = samples_of(collected.groups, collected.rollouts, trainer.log_completions)
         self._callbacks.on_step(StepRecord(step, metrics, samples))
 
     def end(
@@ -163,25 +163,25 @@ class Report:
         self._callbacks.warned = {(kind, about) for kind, about in state}
 
 
-def samples_of(prompted: Sequence[Prompted], rollouts: Sequence[Rollout], limit: int) -> list[Sample]:
+def samples_of(groups: Sequence[PromptGroup], rollouts: Sequence[Rollout], limit: int) -> list[Sample]:
     """Different completions of one group, of one whose rewards differ where there is one, since it shows most.
 
     Args:
-        prompted: The step's groups.
+        groups: The step's groups.
         rollouts: Of them all, those of a group side by side and each group with as many.
         limit: Completions at most.
     """
-    generations = len(rollouts) // len(prompted)
-    groups = [rollouts[start : start + generations] for start in range(0, len(rollouts), generations)]
+    generations = len(rollouts) // len(groups)
+    by_group = [rollouts[start : start + generations] for start in range(0, len(rollouts), generations)]
 
     def has_spread(index: int) -> bool:
-        values = {rollout.score.value for rollout in groups[index] if rollout.score is not None}
+        values = {rollout.score.value for rollout in by_group[index] if rollout.score is not None}
         return len(values - {None}) > 1
 
-    index = max(range(len(groups)), key=has_spread)
-    draw = prompted[index].draw
+    index = max(range(len(by_group)), key=has_spread)
+    draw = groups[index].draw
     prompt = draw.task.prompt(draw.row)
     asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
-    distinct = {BETWEEN_TURNS.join(turn.completion.text for turn in each.turns): each for each in groups[index]}
+    distinct = {BETWEEN_TURNS.join(turn.completion.text for turn in each.turns): each for each in by_group[index]}
     chosen = list(distinct.items())[:limit]
     return [Sample(draw.label, asked, text, each.score) for text, each in chosen if each.score is not None]

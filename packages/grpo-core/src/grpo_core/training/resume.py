@@ -11,13 +11,14 @@ from typing import Any, Literal
 
 import orjson
 
-from grpo_core.callbacks import Callback, Callbacks, Choice
+from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.checkpoints import CheckpointStore, check_run, read_json
 from grpo_core.config import RunConfig, flatten, load_config, resolve
 from grpo_core.config.layers import shown
 from grpo_core.errors import UserError
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.paths import user_path
+from grpo_core.policy.ranks import Ranks, joined
 from grpo_core.tracking.observe import Observers, observe
 from grpo_core.tracking.presence import working_in
 from grpo_core.tracking.runs import ENDLESS, has_ended
@@ -27,7 +28,6 @@ from grpo_core.training.setup import Setup, prepare
 from grpo_core.training.state import INFO_FILE, hardware, read_state
 from grpo_core.training.stop import reason_to_end
 from grpo_core.training.trainer import RunResult, Trainer
-from grpo_core.training.world import World, joined
 
 
 def resume(
@@ -62,37 +62,37 @@ def resume(
     check_run(path)
     config = _config(path, stop_after)
     with ExitStack() as lock, ExitStack() as resources:  # unlocked when everything else is closed
-        world = resources.enter_context(joined(config.device))
-        if world.is_main and (warning := lock.enter_context(working_in(path))):
+        ranks = resources.enter_context(joined(config.device))
+        if ranks.is_main and (warning := lock.enter_context(working_in(path))):
             Callbacks(callbacks).on_warning(warning)
-        world.from_main(b"")  # what the others read is what the first one has locked
+        ranks.from_main(b"")  # what the others read is what the first one has locked
         store = CheckpointStore(path)
         checkpoint = store.path(from_step)
         store.verify(checkpoint)
         state, info = read_state(checkpoint), read_json(checkpoint / INFO_FILE, "training info")
         _check_config(path, config, info, allow)
         end = _end(path, config, state, additional_steps)
-        observed = observe(config, callbacks, resources) if world.is_main else Observers(Callbacks(), ())
-        setup = prepare(config, resources, world, checkpoint=checkpoint)
-        shared = _other_ranks(config, world, info["distributed_info"])
+        observed = observe(config, callbacks, resources) if ranks.is_main else Observers(Callbacks(), ())
+        setup = prepare(config, resources, ranks, checkpoint=checkpoint)
+        shared = _other_ranks(config, ranks, info["distributed_info"])
         _check_surroundings(setup, info, allow, has_other_ranks=bool(shared))
         setup = _with_end(setup, end, planned=int(state["planned_steps"]))
         inside = state.get("buffer") is not None  # version 0.1 saved between the optimizer steps of a batch
         folder: RunFolder = SilentFolder(path)
-        if world.is_main:
+        if ranks.is_main:
             store.clean()
             folder = RunFolder.reopen(
                 path, steps=state["step"], rollout_steps=state["step"] + inside, evaluates_end=bool(end.missing)
             )
         resources.enter_context(closing(folder))
         anchor = "same KL anchor, " if setup.policy.has_reference else ""
-        said = Choice(
+        said = ResolvedDefault(
             "resume",
             f"step {state['step']}{_of(setup.total_steps)} ({checkpoint.name} complete and verified)",
             end.missing or f"{anchor}same data order" + ("; inside a batch" if inside else ""),
         )
         choices = [said, *_renamed(state), *shared, *observed.choices]
-        return Trainer(config, setup, folder, observed.callbacks, choices, resources, world).run(checkpoint)
+        return Trainer(config, setup, folder, observed.callbacks, choices, resources, ranks).run(checkpoint)
 
 
 def _check_surroundings(
@@ -128,20 +128,20 @@ def _with_end(setup: Setup, end: _End, planned: int) -> Setup:
     )
 
 
-def _renamed(state: Mapping[str, Any]) -> list[Choice]:
+def _renamed(state: Mapping[str, Any]) -> list[ResolvedDefault]:
     """What a checkpoint of version 0.1 calls by another name."""
     if not any("base" in results for results in state["evaluator"]["results"].values()):
         return []
-    return [Choice("phases", "initial", "the evaluation of the starting model, which version 0.1 calls base")]
+    return [ResolvedDefault("phases", "initial", "the evaluation of the starting model, which version 0.1 calls base")]
 
 
-def _other_ranks(config: RunConfig, world: World, then: Mapping[str, Any]) -> list[Choice]:
+def _other_ranks(config: RunConfig, ranks: Ranks, then: Mapping[str, Any]) -> list[ResolvedDefault]:
     """What follows from other processes than the checkpoint's, which the run goes on in as it would have in those.
 
     Every rank draws the same prompts, a completion's numbers are keyed by prompt and token, and denominators are the
     whole step's; whether each rank gets as many prompts as the others is checked before.
     """
-    now = (world.size, config.trainer.sharding)
+    now = (ranks.size, config.trainer.sharding)
     before = (then["world_size"], then.get("sharding", "none"))
     if now == before:
         return []
@@ -150,7 +150,7 @@ def _other_ranks(config: RunConfig, world: World, then: Mapping[str, Any]) -> li
         why += ", and dropout leaves out other units"
     if now[1] != before[1] and config.precision not in ("float32", "float64"):
         why += ", and in mixed precision a sharded model adds up layers in the lower one"
-    return [Choice("ranks", f"{_ranks(*now)}, where the checkpoint's were {_ranks(*before)}", why)]
+    return [ResolvedDefault("ranks", f"{_ranks(*now)}, where the checkpoint's were {_ranks(*before)}", why)]
 
 
 def _ranks(size: int, sharding: str) -> str:

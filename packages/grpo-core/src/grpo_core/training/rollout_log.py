@@ -31,7 +31,7 @@ def batch_origin(
         seconds: In which it was sampled.
     """
     return BatchOrigin(
-        groups=[_group(mixture, prompted.draw) for prompted in collected.prompted],
+        groups=[_group(mixture, group.draw) for group in collected.groups],
         rewards=rewards,
         think_tokens=[
             sum(think_tokens(tokenizer, turn.completion) for turn in rollout.turns) for rollout in collected.rollouts

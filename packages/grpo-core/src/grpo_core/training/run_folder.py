@@ -15,9 +15,9 @@ import orjson
 
 from grpo_core.checkpoints import CheckpointStore
 from grpo_core.errors import UserError
+from grpo_core.policy.ranks import Ranks
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.tracking.rollout_lines import BatchOrigin, rollout_lines
-from grpo_core.training.world import World
 
 RUN_FORMAT_VERSION = 1
 """Version of the files in a run's folder; changes are announced a minor version ahead."""
@@ -145,13 +145,13 @@ class SilentFolder(RunFolder):
         """Nothing is open."""
 
 
-def shared_folder(output_dir: Path, world: World) -> RunFolder:
+def shared_folder(output_dir: Path, ranks: Ranks) -> RunFolder:
     """A new folder, which the first rank makes and names to the others."""
-    if world.is_main:
+    if ranks.is_main:
         folder = RunFolder(output_dir)
-        world.from_main(os.fsencode(folder.path))
+        ranks.from_main(os.fsencode(folder.path))
         return folder
-    return SilentFolder(Path(os.fsdecode(world.from_main(b""))))
+    return SilentFolder(Path(os.fsdecode(ranks.from_main(b""))))
 
 
 def _new_folder(output_dir: Path) -> Path:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from grpo_core.callbacks import Choice
+from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import RunConfig, TrainerConfig, to_yaml
 from grpo_core.engines.base import Engine
 from grpo_core.engines.compatibility import max_context
@@ -23,6 +23,7 @@ from grpo_core.plugins.models import model_source
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.policy import REFERENCE_DIR, Policy
+from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.value_head import VALUE_HEAD_FILE
 from grpo_core.prompts.curriculum import LadderCurriculum, PassRateCurriculum
 from grpo_core.prompts.filter import filter_rows
@@ -40,7 +41,6 @@ from grpo_core.training.catalogue import owner_of
 from grpo_core.training.learning_rate import follows_time
 from grpo_core.training.random_state import seed_everything
 from grpo_core.training.rank_shares import accumulation, check_shares
-from grpo_core.training.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +82,17 @@ class Setup:
     total_steps: int
     max_turns: int
     schedule_steps: int | None
-    choices: Sequence[Choice]
+    choices: Sequence[ResolvedDefault]
     is_extension: bool = False
 
 
-def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint: Path | None = None) -> Setup:
+def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint: Path | None = None) -> Setup:
     """Check names, then rows, then load the model, then start the scorers.
 
     Args:
         config: The run, resolved.
         resources: Receives what must be closed.
-        world: The processes of the run.
+        ranks: The processes of the run.
         checkpoint: Where the model comes from when a run goes on; its anchor then is the one stored with the run.
 
     Raises:
@@ -102,7 +102,7 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
     algorithm = Algorithm.of(trainer)
     open_engine = registry.resolve("engine", config.engine.name)
     metrics = {name: registry.resolve("metric", name) for name in config.tracking.metrics}
-    check_shares(trainer, world)
+    check_shares(trainer, ranks)
     specs = parse_task_specs(config.task)
     bound = [bind(spec) for spec in specs]
     _check_turns(trainer, bound)
@@ -113,8 +113,8 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
     metric_names = known_names(bound, owner_of)
     held, said = held_out_tasks(config, tasks, [label for label, each in tasks.items() if each.task.order == "ladder"])
     involved = {**tasks, **{label: each.task for label, each in held.items() if label not in tasks}}
-    choices = [*accumulation(trainer, world), *condition_choices(involved), *_probe_choices(trainer), *said]
-    policy = _policy(config, checkpoint, world)
+    choices = [*accumulation(trainer, ranks), *condition_choices(involved), *_probe_choices(trainer), *said]
+    policy = _policy(config, checkpoint, ranks)
     _check_context(config, policy)
     for label, one in held.items():
         choices += check_room(label, one.task, one.rows, one.plan.settings, policy)
@@ -126,7 +126,7 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
     total_steps, why = planned_steps(config, sum(map(len, kept.values())))
     schedule_steps = None if total_steps >= ENDLESS else total_steps
     steps = "no fixed number" if schedule_steps is None else str(total_steps)
-    choices += [*_schedule_choices(trainer, schedule_steps), Choice("steps", steps, why)]
+    choices += [*_schedule_choices(trainer, schedule_steps), ResolvedDefault("steps", steps, why)]
     return Setup(
         config_yaml=to_yaml(config, leave_out=open_settings(config, involved)),
         algorithm=algorithm,
@@ -149,7 +149,7 @@ def prepare(config: RunConfig, resources: ExitStack, world: World, *, checkpoint
     )
 
 
-def _policy(config: RunConfig, checkpoint: Path | None, world: World) -> Policy:
+def _policy(config: RunConfig, checkpoint: Path | None, ranks: Ranks) -> Policy:
     """The starting policy, or the one of a checkpoint with the run's stored reference."""
     assert config.model is not None, "the configuration is resolved"
     trainer, model, adapter = config.trainer, config.model, config.adapter
@@ -158,7 +158,7 @@ def _policy(config: RunConfig, checkpoint: Path | None, world: World) -> Policy:
         weights = str((checkpoint / "model").resolve())
         model, adapter = (model, weights) if is_adapter else (weights, None)
     seed_everything(config.seed)  # a fresh adapter is drawn here
-    device = config.device if world.size == 1 else str(world.device)
+    device = config.device if ranks.size == 1 else str(ranks.device)
     is_sharded = trainer.sharding == "full"
     policy = load_policy(
         model,
@@ -168,14 +168,14 @@ def _policy(config: RunConfig, checkpoint: Path | None, world: World) -> Policy:
         precision=config.precision,
         stays_in_host_memory=is_sharded,
     )
-    _check_precision(policy, world)
+    _check_precision(policy, ranks)
     if checkpoint is not None:  # the folder of the weights says nothing: name the model that the run started from
         first = policy.choices[0]
         shown = first.value.replace(f"{model} (", f"{config.model} (", 1)
         policy.choices[0] = replace(first, value=shown, why=f"with the weights of {checkpoint.name}")
-    if world.size > 1:
-        backend = "nccl" if world.device.type == "cuda" else "gloo"
-        policy.choices.append(Choice("ranks", f"{world.size}, {backend}", "started as several processes"))
+    if ranks.size > 1:
+        backend = "nccl" if ranks.device.type == "cuda" else "gloo"
+        policy.choices.append(ResolvedDefault("ranks", f"{ranks.size}, {backend}", "started as several processes"))
     stored = None if checkpoint is None else checkpoint.resolve().parent.parent / REFERENCE_DIR
     if stored is not None and stored.exists():
         policy.load_reference(stored)
@@ -188,15 +188,15 @@ def _policy(config: RunConfig, checkpoint: Path | None, world: World) -> Policy:
     if is_sharded:
         policy.shard()
         why = "trainer.sharding=full: a layer is whole only while it runs"
-        policy.choices.append(Choice("sharding", f"1 / {world.size} of the weights in each process", why))
+        policy.choices.append(ResolvedDefault("sharding", f"1 / {ranks.size} of the weights in each process", why))
     if trainer.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
     return policy
 
 
-def _check_precision(policy: Policy, world: World) -> None:
+def _check_precision(policy: Policy, ranks: Ranks) -> None:
     """Check that all ranks compute alike: each chooses by its own device, and gradients are summed."""
-    chosen = [name.decode() for name in world.gather(policy.precision_name.encode())]
+    chosen = [name.decode() for name in ranks.gather(policy.precision_name.encode())]
     if len(set(chosen)) > 1:
         listed = ", ".join(f"rank {rank} {name}" for rank, name in enumerate(chosen))
         common = "float16" if "float16" in chosen else "float32"
@@ -235,7 +235,7 @@ def _orders(
     tasks: Mapping[str, BoundTask],
     rows: Mapping[str, Sequence[Row]],
     held: Mapping[str, HeldOutTask],
-) -> tuple[dict[str, RowOrder], list[Choice]]:
+) -> tuple[dict[str, RowOrder], list[ResolvedDefault]]:
     curriculum = config.curriculum
     orders: dict[str, RowOrder] = {}
     said = []
@@ -245,7 +245,9 @@ def _orders(
             ladder = LadderCurriculum(rows[label], key, threshold=curriculum.ladder_threshold)
             ladder.check_held_out(held[label].task.rows())
             orders[label] = ladder
-            said.append(Choice("order", f"{label}: ladder", "the task asks for it; rungs unlock on held-out rows"))
+            said.append(
+                ResolvedDefault("order", f"{label}: ladder", "the task asks for it; rungs unlock on held-out rows")
+            )
         elif curriculum.enabled:
             orders[label] = PassRateCurriculum(
                 rows[label],
@@ -254,22 +256,24 @@ def _orders(
                 boundaries=curriculum.boundaries,
                 weights=curriculum.weights,
             )
-            said.append(Choice("order", f"{label}: by pass rate", "curriculum.enabled"))
+            said.append(ResolvedDefault("order", f"{label}: by pass rate", "curriculum.enabled"))
     return orders, said
 
 
-def _probe_choices(trainer: TrainerConfig) -> list[Choice]:
+def _probe_choices(trainer: TrainerConfig) -> list[ResolvedDefault]:
     if not trainer.gradient_noise_scale or trainer.micro_batch_prompts is not None:
         return []
     why = "micro-batches hold completions of like length, which are no random sample; set micro_batch_prompts"
-    return [Choice("trainer.gradient_noise_scale", "unavailable", why)]
+    return [ResolvedDefault("trainer.gradient_noise_scale", "unavailable", why)]
 
 
-def _schedule_choices(trainer: TrainerConfig, schedule_steps: int | None) -> list[Choice]:
+def _schedule_choices(trainer: TrainerConfig, schedule_steps: int | None) -> list[ResolvedDefault]:
     if not follows_time(trainer, schedule_steps):
         return []
     why = f"no number of steps is planned: warm-up and decay follow the share of {trainer.max_minutes:g} minutes"
-    return [Choice("schedule", f"{trainer.lr_scheduler_type}, over time", f"{why}; a resume is not bit for bit")]
+    return [
+        ResolvedDefault("schedule", f"{trainer.lr_scheduler_type}, over time", f"{why}; a resume is not bit for bit")
+    ]
 
 
 def _check_context(config: RunConfig, policy: Policy) -> None:
@@ -298,7 +302,7 @@ def _length_advice(trainer: TrainerConfig, shortest: int, completion: int, conte
 
 def _encode_rows(
     config: RunConfig, policy: Policy, task: BoundTask, rows: Sequence[Row]
-) -> tuple[list[Row], dict[str, tuple[int, ...]], list[Choice]]:
+) -> tuple[list[Row], dict[str, tuple[int, ...]], list[ResolvedDefault]]:
     trainer = config.trainer
     ids = {row.id: encode_prompt(policy.tokenizer, task.prompt(row)) for row in rows}
     longest = trainer.max_prompt_length
@@ -322,5 +326,5 @@ def _encode_rows(
         raise DataError(f"task {task.name!r}: {error} The limit is {longest} tokens: {why}. {advice}") from None
     said = []
     if report.dropped or report.truncated:
-        said.append(Choice("rows", f"{task.name}: {report}", f"longer than {longest} tokens: {why}"))
+        said.append(ResolvedDefault("rows", f"{task.name}: {report}", f"longer than {longest} tokens: {why}"))
     return list(report.kept), {row.id: ids[row.id][-longest:] for row in report.kept}, said

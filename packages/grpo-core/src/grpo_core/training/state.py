@@ -19,6 +19,7 @@ from grpo_core.checkpoints.names import checkpoint_name
 from grpo_core.config import RunConfig
 from grpo_core.errors import UserError
 from grpo_core.policy.parts import cut_like, gathered
+from grpo_core.policy.ranks import Ranks
 from grpo_core.tracking.runs import ENDLESS
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.batch import TrainBatch
@@ -30,7 +31,6 @@ from grpo_core.training.report import Report
 from grpo_core.training.run_folder import RUN_FORMAT_VERSION
 from grpo_core.training.setup import Setup
 from grpo_core.training.update import Updater
-from grpo_core.training.world import World
 
 INFO_FILE = "training_info.json"
 """What a checkpoint is of, for people and for the checks of a resume."""
@@ -51,7 +51,7 @@ class RunState:
         evaluations: What later evaluations compare with.
         report: What was warned of.
         clock: Time taken.
-        world: The processes of the run.
+        ranks: The processes of the run.
         step: Steps done.
         tokens: Completion tokens trained on.
     """
@@ -63,7 +63,7 @@ class RunState:
     evaluations: Evaluations
     report: Report
     clock: RunClock
-    world: World
+    ranks: Ranks
     step: int = 0
     tokens: int = 0
 
@@ -103,7 +103,7 @@ class RunState:
         _load_optimizer(self.updater.optimizer, folder / OPTIMIZER_FILE)
         self.updater.load_state(state["updater"])
         restore_rank(
-            self.world.rank, load_file(folder / RNG_FILE), state["random"], seed=self.config.seed, step=state["step"]
+            self.ranks.rank, load_file(folder / RNG_FILE), state["random"], seed=self.config.seed, step=state["step"]
         )
 
     def info(self) -> dict[str, Any]:
@@ -123,10 +123,10 @@ class RunState:
             "identities": dict(setup.identities),
             "reference": "reference" if setup.policy.has_reference else None,
             "distributed_info": {
-                "world_size": self.world.size,
+                "world_size": self.ranks.size,
                 "sharding": config.trainer.sharding,
-                "rank": self.world.rank,
-                "local_rank": self.world.local_rank,
+                "rank": self.ranks.rank,
+                "local_rank": self.ranks.local_rank,
             },
             "hardware": hardware(setup.policy.device),
             "precision": setup.policy.precision_name,
@@ -167,10 +167,10 @@ class Checkpoints:
     def save(self, which: int | Literal["final"]) -> None:
         """Write a checkpoint of this moment."""
         run = self._state
-        randomness, weights = gathered_random_state(run.world), run.setup.policy.weights()
+        randomness, weights = gathered_random_state(run.ranks), run.setup.policy.weights()
         moments = optimizer_tensors(run.updater.optimizer)
         self._saved = checkpoint_name(which), run.step
-        if not run.world.is_main:
+        if not run.ranks.is_main:
             return
         tensors, facts = randomness
         with self._store.writing(which) as folder:

@@ -14,8 +14,8 @@ from grpo_core.algorithms.diagnostics import clip_fractions, effective_sample_si
 from grpo_core.algorithms.kl import k1, k3
 from grpo_core.algorithms.sequence_losses import sequence_log_ratio
 from grpo_core.algorithms.variant import Clipped
+from grpo_core.policy.ranks import Ranks
 from grpo_core.training.batch import TrainBatch
-from grpo_core.training.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +93,18 @@ class UpdateStatistics:
         self._log_ratios.append(log_ratio[mask].cpu())
         self._row_log_ratios.append(log_ratio.sum(dim=1)[mask.any(dim=1)].cpu())
 
-    def of_all(self, world: World) -> UpdateStatistics:
+    def of_all(self, ranks: Ranks) -> UpdateStatistics:
         """The same over all ranks, on each of them."""
-        if world.size == 1:
+        if ranks.size == 1:
             return self
         together = UpdateStatistics()
-        for data in world.gather(orjson.dumps({"tokens": self.tokens, "sums": dict(self.sums)})):
+        for data in ranks.gather(orjson.dumps({"tokens": self.tokens, "sums": dict(self.sums)})):
             one = orjson.loads(data)
             together.tokens += one["tokens"]
             for name, value in one["sums"].items():
                 together.sums[name] += value
-        together._log_ratios = _gathered(self._log_ratios, world)
-        together._row_log_ratios = _gathered(self._row_log_ratios, world)
+        together._log_ratios = _gathered(self._log_ratios, ranks)
+        together._row_log_ratios = _gathered(self._row_log_ratios, ranks)
         return together
 
     @property
@@ -132,9 +132,9 @@ class UpdateStatistics:
         return found
 
 
-def _gathered(parts: Sequence[Tensor], world: World) -> list[Tensor]:
+def _gathered(parts: Sequence[Tensor], ranks: Ranks) -> list[Tensor]:
     mine = torch.cat(list(parts)).double() if parts else torch.zeros(0, dtype=torch.float64)
-    every = world.gather(mine.numpy().tobytes())
+    every = ranks.gather(mine.numpy().tobytes())
     return [torch.frombuffer(bytearray(data), dtype=torch.float64) for data in every if data]
 
 

@@ -10,8 +10,8 @@ from queue import SimpleQueue
 from types import FrameType
 
 from grpo_core.config import TrainerConfig
+from grpo_core.policy.ranks import Ranks
 from grpo_core.training.clock import RunClock
-from grpo_core.training.world import World
 
 HANGUP = getattr(signal, "SIGHUP", None)
 """A lost terminal; None on Windows, which has no such signal."""
@@ -94,7 +94,7 @@ class StopSwitch:
 
     Args:
         config: The limits.
-        world: The processes of the run.
+        ranks: The processes of the run.
         clock: Of the run.
         warn: Receives the reason.
         has_limits: Whether the time limit and patience end the run; not where somebody asked for exactly some steps.
@@ -107,13 +107,13 @@ class StopSwitch:
     def __init__(
         self,
         config: TrainerConfig,
-        world: World,
+        ranks: Ranks,
         clock: RunClock,
         warn: Callable[[str], None],
         *,
         has_limits: bool = True,
     ) -> None:
-        self._config, self._world, self._clock, self._warn = config, world, clock, warn
+        self._config, self._ranks, self._clock, self._warn = config, ranks, clock, warn
         self._has_limits = has_limits
         self.requested = False  # no threading.Event: a signal handler may take no lock
         self._last_step: int | None = None
@@ -121,7 +121,7 @@ class StopSwitch:
 
     def listen(self) -> AbstractContextManager[None]:
         """Take signals as requests to stop, within a block."""
-        return stop_on_signal(self.request, self._warn, may_insist=self._world.size == 1)
+        return stop_on_signal(self.request, self._warn, may_insist=self._ranks.size == 1)
 
     def count_from(self, step: int) -> None:
         """Take the step that `trainer.stop_after` counts from."""
@@ -134,7 +134,7 @@ class StopSwitch:
 
     def agreed(self) -> bool:
         """Whether any rank was asked to stop: all stop together."""
-        if self._world.any(self.requested):
+        if self._ranks.any(self.requested):
             self.request()
         return self.requested
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_core.callbacks import Callback, Callbacks, Choice
+from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.config import ResolvedConfig, RunConfig, resolve
 from grpo_core.engines.base import StopRequested
 from grpo_core.evaluation.answers import in_process
@@ -16,6 +16,7 @@ from grpo_core.evaluation.held_out import HeldOutEvaluator
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.paths import check_makeable
 from grpo_core.policy.policy import REFERENCE_DIR
+from grpo_core.policy.ranks import Ranks, joined
 from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.tracking.observe import Observers, observe
 from grpo_core.tracking.presence import working_in
@@ -33,7 +34,6 @@ from grpo_core.training.setup import Setup, prepare
 from grpo_core.training.state import Checkpoints, RunState, read_state, unfinished_batch
 from grpo_core.training.stop import StopSwitch
 from grpo_core.training.update import Updater
-from grpo_core.training.world import World, joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +67,17 @@ def train(config: RunConfig | ResolvedConfig | None = None, callbacks: Sequence[
     refuse_in_worker("train()")
     resolved = config if isinstance(config, ResolvedConfig) else resolve(config or RunConfig())
     with ExitStack() as lock, ExitStack() as resources:  # unlocked when everything else is closed
-        world = resources.enter_context(joined(resolved.config.device))
-        if world.is_main:
+        ranks = resources.enter_context(joined(resolved.config.device))
+        if ranks.is_main:
             output_dir = resolved.config.output_dir
             check_makeable(Path(output_dir), f"output_dir={output_dir} ({resolved.sources['output_dir']})")
-        observed = observe(resolved.config, callbacks, resources) if world.is_main else Observers(Callbacks(), ())
-        setup = prepare(resolved.config, resources, world)
-        folder = resources.enter_context(closing(shared_folder(Path(resolved.config.output_dir), world)))
-        if world.is_main:
+        observed = observe(resolved.config, callbacks, resources) if ranks.is_main else Observers(Callbacks(), ())
+        setup = prepare(resolved.config, resources, ranks)
+        folder = resources.enter_context(closing(shared_folder(Path(resolved.config.output_dir), ranks)))
+        if ranks.is_main:
             lock.enter_context(working_in(folder.path))
         choices = [*resolved.choices, *observed.choices]
-        return Trainer(resolved.config, setup, folder, observed.callbacks, choices, resources, world).run()
+        return Trainer(resolved.config, setup, folder, observed.callbacks, choices, resources, ranks).run()
 
 
 class Trainer:
@@ -90,7 +90,7 @@ class Trainer:
         callbacks: Notified of progress, results and warnings; none on all ranks but the first.
         choices: Choices made before the setup's.
         resources: Closes what is opened here.
-        world: The processes of the run; the first one writes and notifies.
+        ranks: The processes of the run; the first one writes and notifies.
     """
 
     def __init__(
@@ -99,20 +99,20 @@ class Trainer:
         setup: Setup,
         folder: RunFolder,
         callbacks: Callbacks,
-        choices: Sequence[Choice],
+        choices: Sequence[ResolvedDefault],
         resources: ExitStack,
-        world: World,
+        ranks: Ranks,
     ) -> None:
-        seed_everything(config.seed + world.rank)  # ranks drop out other units
-        self.config, self.setup, self.world, self.folder = config, setup, world, folder
+        seed_everything(config.seed + ranks.rank)  # ranks drop out other units
+        self.config, self.setup, self.ranks, self.folder = config, setup, ranks, folder
         self.policy, self.choices = setup.policy, [*choices, *setup.choices]
         trainer = config.trainer
         self.report = Report(config, setup, folder, callbacks)
-        self.clock = RunClock(world, trainer.max_minutes, follows_time=follows_time(trainer, setup.schedule_steps))
-        self.stop = StopSwitch(trainer, world, self.clock, callbacks.on_warning, has_limits=not setup.is_extension)
+        self.clock = RunClock(ranks, trainer.max_minutes, follows_time=follows_time(trainer, setup.schedule_steps))
+        self.stop = StopSwitch(trainer, ranks, self.clock, callbacks.on_warning, has_limits=not setup.is_extension)
         self.engine = setup.engine
         self.updater = Updater(
-            self.policy, setup.algorithm, setup.schedule_steps, folder.path, world, max_turns=setup.max_turns
+            self.policy, setup.algorithm, setup.schedule_steps, folder.path, ranks, max_turns=setup.max_turns
         )
         self.estimator = AdvantageEstimator(setup.algorithm, setup.mixture.tasks)
         self.collector = Collector(
@@ -121,7 +121,7 @@ class Trainer:
             self.engine,
             greedy=self.estimator.needs_greedy,
             should_stop=lambda: self.stop.requested,
-            world=world,
+            ranks=ranks,
         )
         evaluated = in_process(
             self.policy,
@@ -129,7 +129,7 @@ class Trainer:
             tokens_at_once=config.engine.max_batch_tokens,
             prompts_at_once=config.eval.batch_size,
             warn=callbacks.on_warning,
-            ranks=world,
+            ranks=ranks,
         )
         held_out = {label: held.task for label, held in setup.held_out.items()}
         evaluator = HeldOutEvaluator(
@@ -146,7 +146,7 @@ class Trainer:
             updates=lambda: self.updater.updates,
         )  # fmt: skip
         self.state = RunState(
-            config, setup, self.updater, self.estimator, self.evaluations, self.report, self.clock, world
+            config, setup, self.updater, self.estimator, self.evaluations, self.report, self.clock, ranks
         )
         self.checkpoints = Checkpoints(folder.checkpoints, self.state)
 
@@ -181,7 +181,7 @@ class Trainer:
                 # the others, who are ended; their last checkpoint stands.
                 if is_done:
                     self.checkpoints.end()
-                elif self.stop.requested or self.world.size == 1:
+                elif self.stop.requested or self.ranks.size == 1:
                     self.checkpoints.save(self.step)
             self.evaluations.end(self.step)
         summary = self.report.end(
@@ -220,18 +220,18 @@ class Trainer:
 
     def advantages(self, collected: Collected) -> TrainBatch:
         """The completions as tensors, compared with one another and with the reference."""
-        trainer, passes = self.config.trainer, self.updater.passes
+        trainer, forward = self.config.trainer, self.updater.forward
         batch = collate(
             collected.rollouts,
             pad_id=self.policy.tokenizer.pad_token_id,
             mask_truncated=trainer.mask_truncated_completions,
         )
         return self.estimator(
-            passes.freeze(batch),
+            forward.freeze(batch),
             collected.rollouts,
             collected.rewards,
             collected.labels,
-            beta=self.updater.beta.in_effect if passes.kl_in_reward else 0.0,
+            beta=self.updater.beta.in_effect if forward.kl_in_reward else 0.0,
             greedy_rewards=collected.greedy_rewards,
         )
 
@@ -246,10 +246,10 @@ class Trainer:
 
     def _save_reference(self) -> None:
         reference = self.folder.path / REFERENCE_DIR
-        is_stored = bool(self.world.from_main(b"stored" if reference.exists() else b""))
+        is_stored = bool(self.ranks.from_main(b"stored" if reference.exists() else b""))
         if self.policy.has_reference and not is_stored:
             weights = self.policy.reference_weights()
-            if self.world.is_main:
+            if self.ranks.is_main:
                 self.policy.save_reference(reference, weights)
 
     def _finish_interrupted(self, checkpoint: Path | None) -> None:

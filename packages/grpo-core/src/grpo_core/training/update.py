@@ -16,15 +16,15 @@ from grpo_core.algorithms.masking import masked_mean
 from grpo_core.errors import NonFiniteError
 from grpo_core.policy.parts import whole
 from grpo_core.policy.policy import Policy
+from grpo_core.policy.ranks import Ranks
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.coefficients import Coefficient
-from grpo_core.training.forward import Passes
+from grpo_core.training.forward import ForwardPasses
 from grpo_core.training.learning_rate import LearningRateSchedule
 from grpo_core.training.objective import Objective, PenaltyCoefficients
 from grpo_core.training.probes import Probes
 from grpo_core.training.statistics import UpdateStatistics
-from grpo_core.training.world import World
 
 MAX_SKIPPED_IN_A_ROW = 10
 """Optimizer steps skipped one after another before the run fails: the weights are then beyond repair."""
@@ -41,11 +41,11 @@ class Updater:
         algorithm: The functions and settings of an update.
         total_steps: Generated batches that the schedule is laid over; None lays it over the time limit.
         probe_dir: Folder that receives what the entropy probe saves.
-        world: The processes that take each step together.
+        ranks: The processes that take each step together.
         max_turns: Turns that a rollout may have; with the length of one, the constant length of the loss.
 
     Attributes:
-        passes: Forward passes over whole batches.
+        forward: Forward passes over whole batches.
         beta: Weight of the KL penalty.
         entropy_coef: Weight of the entropy bonus.
         probes: Measurements that leave the weights as they are.
@@ -64,17 +64,17 @@ class Updater:
         algorithm: Algorithm,
         total_steps: int | None,
         probe_dir: Path | None = None,
-        world: World | None = None,
+        ranks: Ranks | None = None,
         max_turns: int = 1,
     ) -> None:
         config = algorithm.config
-        self.policy, self.config, self.world = policy, config, world or World()
+        self.policy, self.config, self.ranks = policy, config, ranks or Ranks()
         self._max_turns = max_turns
-        self.passes = Passes(policy, algorithm, self.world)
+        self.forward = ForwardPasses(policy, algorithm, self.ranks)
         self.beta = Coefficient(config.beta, algorithm.kl_controller, warmup_steps=config.kl_warmup_steps)
         self.entropy_coef = Coefficient(config.entropy_coef, algorithm.entropy_controller)
         self._aggregation = algorithm.aggregation
-        self._objective = Objective(policy, algorithm, self.passes)
+        self._objective = Objective(policy, algorithm, self.forward)
         groups: list[dict[str, Any]] = [{"params": policy.parameters(), "peak": config.learning_rate}]
         if policy.value_head is not None:
             peak = config.learning_rate if config.value_learning_rate is None else config.value_learning_rate
@@ -106,7 +106,7 @@ class Updater:
         """Take the optimizer steps of one generated batch.
 
         Args:
-            batch: Its rows, group by group, with advantages; `passes.freeze` has filled in what they are compared with.
+            batch: Its rows, group by group, with advantages; `forward.freeze` was applied to it.
             time_share: Share of the run's time limit that has passed, for a learning rate that follows it.
             taken: Metrics of optimizer steps that were taken before a run of version 0.1 was stopped.
 
@@ -139,7 +139,7 @@ class Updater:
         probed = self.probes.before(part, coefficients, self.updates + 1)
         finite = True
         with self.policy.in_step():
-            for micro in self.passes.micro_batches(chosen):
+            for micro in self.forward.micro_batches(chosen):
                 rows = chosen.rows(micro.rows).to(self.policy.device)
                 loss = self._objective(rows, micro.packs, coefficients, statistics)
                 if not bool(torch.isfinite(loss)):
@@ -152,9 +152,9 @@ class Updater:
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * self._factor
         scale = self.scaler.get_scale()
-        self.world.sum_gradients(self.parameters)
-        grad_norm, finite = self._apply(not self.world.any(not finite))
-        statistics = statistics.of_all(self.world)
+        self.ranks.sum_gradients(self.parameters)
+        grad_norm, finite = self._apply(not self.ranks.any(not finite))
+        statistics = statistics.of_all(self.ranks)
         measured = statistics.metrics()
         if finite:
             measured |= noise.result(grad_norm**2, scale) | self.probes.after(probed, grad_norm**2)
@@ -209,10 +209,10 @@ class Updater:
         """Add the gradient of the loss of some weighted rows to parameters without one, measuring nothing."""
         chosen = self._with_gradient(part, coefficients)
         with self.policy.in_step():
-            for micro in self.passes.micro_batches(chosen):
+            for micro in self.forward.micro_batches(chosen):
                 rows = chosen.rows(micro.rows).to(self.policy.device)
                 self.backward(self._objective(rows, micro.packs, coefficients, UpdateStatistics()))
-        self.world.sum_gradients(self.parameters)
+        self.ranks.sum_gradients(self.parameters)
         self.unscale()
 
     def backward(self, loss: torch.Tensor) -> None:
@@ -228,9 +228,9 @@ class Updater:
 
     def _with_gradient(self, part: TrainBatch, coefficients: PenaltyCoefficients) -> TrainBatch:
         # A row without advantage has no gradient, unless a penalty has: it is skipped in compute, not in denominators.
-        penalised = self.passes.kl_in_loss or coefficients.entropy != 0 or self.policy.value_head is not None
+        penalised = self.forward.kl_in_loss or coefficients.entropy != 0 or self.policy.value_head is not None
         advantages = part.advantages if part.advantages.dim() == 2 else part.advantages[:, None]
-        own = self.passes.own_rows(part)
+        own = self.forward.own_rows(part)
         teaches = part.mask.any(dim=1) & ((advantages != 0).any(dim=1) | penalised)
         return part.rows(own[teaches[own]])
 

@@ -39,7 +39,7 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Ranks:
     """The ranks of a run; alone, every method is what one process needs.
 
     Attributes:
@@ -143,8 +143,8 @@ def is_launched() -> bool:
 
 
 @contextmanager
-def joined(device: str) -> Iterator[World]:
-    """The world that torchrun's variables describe; one of a single process without them.
+def joined(device: str) -> Iterator[Ranks]:
+    """The ranks that torchrun's variables describe; a single one without them.
 
     Args:
         device: As configured; `auto` takes this rank's accelerator if there is one.
@@ -153,7 +153,7 @@ def joined(device: str) -> Iterator[World]:
         UserError: the variables are incomplete.
     """
     if not is_launched():
-        yield World()
+        yield Ranks()
         return
     try:
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -170,6 +170,6 @@ def joined(device: str) -> Iterator[World]:
     backend = "nccl" if on_cuda else "gloo"
     dist.init_process_group(backend, store=store, timeout=PATIENCE, rank=rank, world_size=size)
     try:
-        yield World(rank, local_rank, size, where)
+        yield Ranks(rank, local_rank, size, where)
     finally:
         dist.destroy_process_group()
