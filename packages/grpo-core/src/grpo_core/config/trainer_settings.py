@@ -84,7 +84,7 @@ class LossSettings(Section):
         le=1000,
         description="Clip of the ratio upwards: not above 1 + epsilon_high; null goes by the loss, for most epsilon.",
     )
-    num_iterations: int = Field(1, ge=1, le=COUNT, description="ForwardPasses (mu) over each generated batch.")
+    num_iterations: int = Field(1, ge=1, le=COUNT, description="Passes (mu) over each generated batch.")
     steps_per_generation: int = Field(
         1,
         ge=1,
@@ -201,7 +201,7 @@ class OptimizerSettings(Section):
         None,
         gt=0,
         le=1e6,
-        description="ForwardPasses over the task's rows; null is 1, unless max_steps or max_minutes is given.",
+        description="Passes over the task's rows; null is 1, unless max_steps or max_minutes is given.",
     )
     max_minutes: float | None = Field(
         None, gt=0, le=1e7, description="Wall-clock limit, in minutes; the run then ends as at its last step."

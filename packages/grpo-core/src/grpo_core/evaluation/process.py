@@ -26,7 +26,7 @@ MAX_REASON_CHARS = 300
 
 
 class Relay:
-    """ForwardPasses the messages of workers on to callbacks, a choice that several checkpoints share once.
+    """Passes the messages of workers on to callbacks, a choice that several checkpoints share once.
 
     Args:
         callbacks: Notified of choices, progress and warnings.

@@ -59,7 +59,7 @@ Handler = Callable[[bytes], bytes]
 
 
 class _BoundedPrints(io.RawIOBase):
-    """ForwardPasses what is written on to a descriptor, up to `MAX_PRINT_BYTES` per payload."""
+    """Passes what is written on to a descriptor, up to `MAX_PRINT_BYTES` per payload."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

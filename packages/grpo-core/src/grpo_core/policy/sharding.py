@@ -202,7 +202,7 @@ class Shards:
 
 
 def _kind(index: int, *, with_gradient: bool) -> int:
-    """ForwardPasses of one kind gather and sum the same things: those of one root, with or without a backward pass."""
+    """Passes of one kind gather and sum the same things: those of one root, with or without a backward pass."""
     return 1 + 2 * index + with_gradient
 
 

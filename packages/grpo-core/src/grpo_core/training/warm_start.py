@@ -198,7 +198,7 @@ def _fine_tuned(
     losses: dict[str, float] = {}
 
     class Progress(TrainerCallback):
-        """ForwardPasses TRL's progress on to our callbacks, and keeps the losses."""
+        """Passes TRL's progress on to our callbacks, and keeps the losses."""
 
         def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if "loss" in kwargs["logs"]:  # the last log is of the whole training, and holds none
