@@ -16,7 +16,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
         "adaptive_shrink": Variant(
             "grpo_core.algorithms.advantages.baselines:adaptive_shrink",
             formula="A = r − (w·mean(r of the group) + (1 − w)·b[task]), w = n/(n + kappa), b as for ema",
-            source=("Shrinkage of a small group's mean (James & Stein 1961) towards the task's running mean"),
+            source="Shrinkage of a small group's mean (James & Stein 1961) towards the task's running mean",
             needs_group=False,
         ),
         "batch_mean": Variant(
@@ -120,7 +120,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
         ),
         "role": Variant(
             "grpo_core.algorithms.advantages.baselines:role",
-            formula=("A = R − b[role], then b ← alpha·b + (1 − alpha)·R, b₀ = 0, one episode after the other"),
+            formula="A = R − b[role], then b ← alpha·b + (1 − alpha)·R, b₀ = 0, one episode after the other",
             source="Role-conditioned advantage estimation, SPIRAL, arXiv 2506.24119",
             needs_group=False,
         ),
@@ -141,27 +141,15 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
             formula="c ← clip(c + delta if H < target, else c − delta); applied while H < target",
             source="arXiv 2505.22312, section 3.2.5, and its code",
         ),
-        "constant": Variant(
-            "grpo_core.algorithms.controllers:constant",
-            formula="c",
-            source="no control",
-        ),
+        "constant": Variant("grpo_core.algorithms.controllers:constant", formula="c", source="no control"),
     },
     "kl": {
-        "abs": Variant(
-            "grpo_core.algorithms.kl:abs",
-            formula="|d|",
-            source="verl, kl_penalty `abs`",
-        ),
+        "abs": Variant("grpo_core.algorithms.kl:abs", formula="|d|", source="verl, kl_penalty `abs`"),
         "fkl": Variant(
-            "grpo_core.algorithms.kl:fkl",
-            formula="r·log r",
-            source="importance-weighted k1 of KL(π_ref‖π)",
+            "grpo_core.algorithms.kl:fkl", formula="r·log r", source="importance-weighted k1 of KL(π_ref‖π)"
         ),
         "fkl_k3": Variant(
-            "grpo_core.algorithms.kl:fkl_k3",
-            formula="r·log r − r + 1",
-            source="importance-weighted k3 of KL(π_ref‖π)",
+            "grpo_core.algorithms.kl:fkl_k3", formula="r·log r − r + 1", source="importance-weighted k3 of KL(π_ref‖π)"
         ),
         "full": Variant(
             "grpo_core.algorithms.kl:linear_full_kl",
@@ -169,19 +157,13 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
             source="exact, without sampling noise",
         ),
         "jeffreys": Variant(
-            "grpo_core.algorithms.kl:jeffreys",
-            formula="(r − 1)·log r / 2",
-            source="Jeffreys 1946, halved",
+            "grpo_core.algorithms.kl:jeffreys", formula="(r − 1)·log r / 2", source="Jeffreys 1946, halved"
         ),
         "k1": Variant(
-            "grpo_core.algorithms.kl:k1",
-            formula="d",
-            source="Schulman 2020, joschu.net/blog/kl-approx.html",
+            "grpo_core.algorithms.kl:k1", formula="d", source="Schulman 2020, joschu.net/blog/kl-approx.html"
         ),
         "k2": Variant(
-            "grpo_core.algorithms.kl:k2",
-            formula="d² / 2",
-            source="Schulman 2020, joschu.net/blog/kl-approx.html",
+            "grpo_core.algorithms.kl:k2", formula="d² / 2", source="Schulman 2020, joschu.net/blog/kl-approx.html"
         ),
         "k3": Variant(
             "grpo_core.algorithms.kl:k3",
@@ -190,11 +172,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
         ),
     },
     "kl_controller": {
-        "constant": Variant(
-            "grpo_core.algorithms.controllers:constant",
-            formula="c",
-            source="no control",
-        ),
+        "constant": Variant("grpo_core.algorithms.controllers:constant", formula="c", source="no control"),
         "ppo_rule": Variant(
             "grpo_core.algorithms.controllers:ppo_rule",
             formula="β ← 2β if KL > 1.5·target; β/2 if KL < target / 1.5",
@@ -218,7 +196,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
                 "TRL's bnpo: the clipped surrogate, mean over tokens; of the whole step here, of a local batch in TRL."
             ),
             formula="−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A) / ΣT",
-            source=("TRL's loss_type bnpo; the normalisation of arXiv 2506.02864 is the baseline of that name"),
+            source="TRL's loss_type bnpo; the normalisation of arXiv 2506.02864 is the baseline of that name",
             aggregation="token_mean",
             clips="token",
             scale_rewards="group",
@@ -236,7 +214,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
         ),
         "dapo": Variant(
             "grpo_core.algorithms.losses:ppo_clip",
-            summary=("DAPO: the clipped surrogate with a higher upper range, mean over all tokens of the step."),
+            summary="DAPO: the clipped surrogate with a higher upper range, mean over all tokens of the step.",
             formula="−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A) / ΣT, ε_high > ε",
             source="arXiv 2503.14476, sections 3.1 and 3.3",
             aggregation="token_mean",
@@ -259,13 +237,12 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
         ),
         "dr_grpo": Variant(
             "grpo_core.algorithms.losses:ppo_clip",
-            summary=("Dr. GRPO: the clipped surrogate over a constant denominator, so that length carries no bias."),
-            formula=("−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A) / (B · max_completion_length), A = r − mean(r)"),
+            summary="Dr. GRPO: the clipped surrogate over a constant denominator, so that length carries no bias.",
+            formula="−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A) / (B · max_completion_length), A = r − mean(r)",
             source="arXiv 2503.20783, section 3.2",
             aggregation="constant",
             clips="token",
-            scale_rewards="none",
-            scale_why=("Dr. GRPO does not divide by a standard deviation: that weighs questions by difficulty"),
+            scale_why="Dr. GRPO does not divide by a standard deviation: that weighs questions by difficulty",
         ),
         "dro": Variant(
             "grpo_core.algorithms.losses:dro",
@@ -292,8 +269,8 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
         ),
         "grpo": Variant(
             "grpo_core.algorithms.losses:ppo_clip",
-            summary=("GRPO: the clipped surrogate; a long completion's tokens weigh less than a short one's."),
-            formula=("−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A), mean over a completion's tokens, then over completions"),
+            summary="GRPO: the clipped surrogate; a long completion's tokens weigh less than a short one's.",
+            formula="−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A), mean over a completion's tokens, then over completions",
             source="arXiv 2402.03300, equation 3",
             aggregation="sequence_mean",
             clips="token",
@@ -302,7 +279,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
         ),
         "gspo": Variant(
             "grpo_core.algorithms.sequence_losses:gspo",
-            formula=("−min(sA, clip(s, 1 − ε, 1 + ε_high)·A), s = exp(mean_t log ρ_t); mean over completions"),
+            formula="−min(sA, clip(s, 1 − ε, 1 + ε_high)·A), s = exp(mean_t log ρ_t); mean over completions",
             source="arXiv 2507.18071, section 4.1; ε of section 5.1",
             aggregation="sequence_mean",
             clips="sequence_mean",
@@ -328,7 +305,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
         ),
         "luspo": Variant(
             "grpo_core.algorithms.sequence_losses:luspo",
-            formula=("−T_i·min(sA, clip(s, 1 − ε, 1 + ε_high)·A), s = exp(mean_t log ρ_t); mean over completions"),
+            formula="−T_i·min(sA, clip(s, 1 − ε, 1 + ε_high)·A), s = exp(mean_t log ρ_t); mean over completions",
             source="arXiv 2602.05261; TRL's loss_type luspo",
             aggregation="sequence_sum",
             clips="sequence_mean",
@@ -375,60 +352,37 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
         ),
         "vespo": Variant(
             "grpo_core.algorithms.sequence_losses:vespo",
-            formula=("−sg(φ(w))·A·log π / ΣT, φ(w) = w^k·e^{λ(1−w)}, w = exp(Σ_t log ρ_t); (k, λ) by the sign of A"),
+            formula="−sg(φ(w))·A·log π / ΣT, φ(w) = w^k·e^{λ(1−w)}, w = exp(Σ_t log ρ_t); (k, λ) by the sign of A",
             source="arXiv 2602.10693; TRL's loss_type vespo",
             aggregation="token_mean",
         ),
     },
     "engine": {
         "native": Variant(
-            "grpo_core.engines.native:NativeEngine",
-            summary="Samples from the weights in training, in this process.",
-        ),
+            "grpo_core.engines.native:NativeEngine", summary="Samples from the weights in training, in this process."
+        )
     },
     "metric": {},
     "schedule": {
         "constant": Variant(
-            "grpo_core.algorithms.schedules:constant",
-            formula="1, after linear warm-up",
-            source="no decay",
+            "grpo_core.algorithms.schedules:constant", formula="1, after linear warm-up", source="no decay"
         ),
         "cosine": Variant(
             "grpo_core.algorithms.schedules:cosine",
             formula="0.1 + 0.9·(1 + cos(π·progress)) / 2, after linear warm-up",
             source="arXiv 1608.03983",
         ),
-        "none": Variant(
-            "grpo_core.algorithms.schedules:none",
-            formula="1",
-            source="no schedule",
-        ),
+        "none": Variant("grpo_core.algorithms.schedules:none", formula="1", source="no schedule"),
     },
     "tracker": {
-        "aim": Variant(
-            "grpo_core.tracking.accelerate:aim",
-        ),
-        "clearml": Variant(
-            "grpo_core.tracking.accelerate:clearml",
-        ),
-        "comet_ml": Variant(
-            "grpo_core.tracking.accelerate:comet_ml",
-        ),
-        "mlflow": Variant(
-            "grpo_core.tracking.accelerate:mlflow",
-        ),
-        "swanlab": Variant(
-            "grpo_core.tracking.accelerate:swanlab",
-        ),
-        "tensorboard": Variant(
-            "grpo_core.tracking.tensorboard:tensorboard",
-        ),
-        "trackio": Variant(
-            "grpo_core.tracking.trackio:trackio",
-        ),
-        "wandb": Variant(
-            "grpo_core.tracking.wandb:wandb",
-        ),
+        "aim": Variant("grpo_core.tracking.accelerate:aim"),
+        "clearml": Variant("grpo_core.tracking.accelerate:clearml"),
+        "comet_ml": Variant("grpo_core.tracking.accelerate:comet_ml"),
+        "mlflow": Variant("grpo_core.tracking.accelerate:mlflow"),
+        "swanlab": Variant("grpo_core.tracking.accelerate:swanlab"),
+        "tensorboard": Variant("grpo_core.tracking.tensorboard:tensorboard"),
+        "trackio": Variant("grpo_core.tracking.trackio:trackio"),
+        "wandb": Variant("grpo_core.tracking.wandb:wandb"),
     },
 }
 """Kind -> name -> the variant."""
