@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
-from typing import Any
 
 import orjson
 from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError
 
 from grpo_core.errors import DataError, UserError, near_match
-from grpo_core.task.calling import call_by_name, where_raised
+from grpo_core.task.calling import call_by_name
 from grpo_core.task.composition import RewardSpec
+from grpo_core.task.declarations import Declarations
 from grpo_core.task.evaluation import EvaluationDefaults
 from grpo_core.task.game import Move
 from grpo_core.task.grading import Grader, fault_of
 from grpo_core.task.identity import hashed, meaning_of, sources_of_0_1
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.row import Prompt, Row, TaskConfig, as_prompt, first_problem
-from grpo_core.task.score import Score, one_line
+from grpo_core.task.rows import RowLoader
+from grpo_core.task.score import Score
 from grpo_core.task.spec import TaskSpec
 from grpo_core.task.task import Task
 from grpo_core.task.turns import TurnState, turn_state
@@ -42,7 +42,8 @@ class BoundTask:
         self.task, self.name, self.config = task, name, config
         self._spec = spec
         self._reward_specs = task.specs()
-        self._row_type = task.row_type()
+        self._loader = RowLoader(task, name, config)
+        self._declarations = Declarations(task, name, config)
 
     def __repr__(self) -> str:
         return f"BoundTask({self.spec!r})"
@@ -77,40 +78,7 @@ class BoundTask:
 
     @cached_property
     def _rows(self) -> tuple[Row, ...]:
-        try:
-            loaded = call_by_name(self.task.load, {"config": self.config}, positional=1)
-            if not isinstance(loaded, Iterable):
-                raise DataError(f"task {self.name!r}: load() gave {type(loaded).__name__}; it must give rows.")
-            rows = tuple(self._checked(islice(loaded, self.config.size)))
-        except ValidationError as error:
-            raise DataError(f"task {self.name!r}: load() made a row that is refused: {first_problem(error)}") from None
-        if not rows:
-            raise DataError(
-                f"task {self.spec!r} has no rows for split {self.config.split!r}"
-                + (f" in {self.config.path}" if self.config.path else "")
-                + "; try another split, or give a local file with ?path=."
-            )
-        return rows
-
-    def _checked(self, rows: Iterable[Any]) -> Iterator[Row]:
-        seen: set[str] = set()
-        for row in rows:
-            if not isinstance(row, self._row_type):
-                raise DataError(
-                    f"task {self.name!r}: load() gave a {type(row).__name__}, not a {self._row_type.__name__}."
-                )
-            if row.id in seen:
-                raise DataError(f"task {self.name!r}: two rows have the id {row.id!r}; ids name prompts in every log.")
-            seen.add(row.id)
-            try:
-                written = row.model_dump_json()
-            except PydanticSerializationError as error:  # a lone surrogate, an object of a class without JSON
-                raise DataError(f"task {self.name!r}: row {row.id!r} cannot be written as JSON: {error}") from None
-            if self.row_from_json(written) != row:
-                raise DataError(
-                    f"task {self.name!r}: row {row.id!r} changes when written as JSON; use plain JSON types."
-                )
-            yield row
+        return self._loader.load(self.spec)
 
     def row_from_json(self, text: str | bytes) -> Row:
         """Read a row back.
@@ -118,12 +86,7 @@ class BoundTask:
         Raises:
             DataError: it does not fit the row class; names the field.
         """
-        try:
-            return self._row_type.model_validate_json(text)
-        except ValidationError as error:
-            raise DataError(
-                f"task {self.name!r}: a row does not fit {self._row_type.__name__}: {first_problem(error)}"
-            ) from None
+        return self._loader.from_json(text)
 
     def prompt(self, row: Row) -> Prompt:
         """The prompt of a row: text, or a tuple of messages."""
@@ -152,13 +115,7 @@ class BoundTask:
         Raises:
             UserError: the task cannot say.
         """
-        declared = self.task.opponent
-        if declared is None or isinstance(declared, Opponent):
-            return declared
-        found = self._asked("opponent", None)
-        if not isinstance(found, Opponent):
-            raise UserError(f"task {self.name!r}: opponent() must give an Opponent, not {found!r:.80}.")
-        return found
+        return self._declarations.opponent()
 
     @cached_property
     def _grader(self) -> Grader:
@@ -212,10 +169,7 @@ class BoundTask:
         Raises:
             UserError: the task cannot say.
         """
-        found = self._asked("conditions", {})
-        if not isinstance(found, Mapping) or not all(isinstance(word, str) for pair in found.items() for word in pair):
-            raise UserError(f"task {self.name!r}: conditions() must give text by name, not {found!r:.80}.")
-        return {name: one_line(text) for name, text in found.items()}
+        return self._declarations.conditions()
 
     @cached_property
     def evaluation(self) -> EvaluationDefaults:
@@ -224,23 +178,7 @@ class BoundTask:
         Raises:
             UserError: the task cannot say, or says what is not allowed.
         """
-        found = self._asked("evaluation", EvaluationDefaults())
-        if not isinstance(found, EvaluationDefaults):
-            raise UserError(f"task {self.name!r}: evaluation() must give EvaluationDefaults, not {found!r:.80}.")
-        return found
-
-    def _asked(self, contribution: str, absent: Any) -> Any:
-        function = getattr(self.task, contribution)
-        if function is None:
-            return absent
-        try:
-            return call_by_name(function, {"config": self.config}, positional=1)
-        except UserError as error:  # the task's own words to its user
-            raise UserError(f"task {self.name!r}: {error}") from error
-        except (Exception, SystemExit) as error:  # the task's code, asked before a run: it names itself
-            raise UserError(
-                f"task {self.name!r}: {contribution}() raised {type(error).__name__} ({where_raised(error)}): {error}"
-            ) from error
+        return self._declarations.evaluation()
 
     @property
     def has_turns(self) -> bool:

@@ -33,7 +33,7 @@ class Result:
 
 
 def game_task(game: Game) -> Task:
-    """The task that a game is; see the module."""
+    """Make the task of a game; see the module."""
 
     @lru_cache(maxsize=256)
     def result(text: str, episode: Episode, config_json: str) -> Result:
@@ -62,49 +62,21 @@ def game_task(game: Game) -> Task:
         position = replay(rules, row, (), scripted_roles(game, config, row))
         if not position.to_move:
             raise UserError(f"game {game.name!r}: episode {row.id!r} is over before the policy has moved.")
-        made: Prompt = rules.call("observe", state=position.state, role=position.to_move)
-        return made
+        observation: Prompt = rules.call("observe", state=position.state, role=position.to_move)
+        return observation
 
     def validate(text: str, row: Episode, config: GameConfig) -> Result:
-        found = result(text, row, config.model_dump_json())
-        if found.position.illegal == found.role:
-            raise Invalid(f"illegal move: {found.position.why}")
-        return found
-
-    # These ask for the text and not for the answer: an episode lost by an illegal move has a return too.
-    @reward(maximum=game.maximum)
-    def outcome(text: str, row: Episode, config: GameConfig) -> float:
-        found = of(text, row, config)
-        return 0.0 if found is None else found.value
-
-    def sides(row: Episode) -> float:
-        """Scores that the episode gives: one for each seat that learns."""
-        return 1.0 if row.seat else float(len(game.roles))
-
-    def fact(name: str, holds: Callable[[Result], float]) -> Callable[..., float]:
-        def measured(text: str, row: Episode, config: GameConfig) -> float:
-            found = of(text, row, config)
-            return 0.0 if found is None else float(holds(found))
-
-        measured.__name__ = name
-        return reward(0.0)(measured)
-
-    facts = (
-        fact("win", lambda found: found.value > 0),
-        fact("draw", lambda found: found.value == 0),
-        fact("loss", lambda found: found.value < 0),
-        fact("illegal", lambda found: found.position.illegal == found.role),
-        fact("replaced", lambda found: sum(found.position.movers[at] == found.role for at in found.position.replaced)),
-        fact("turns", lambda found: len(found.position.moves)),
-        fact("seat", lambda found: game.roles.index(found.role)),
-    )
+        played = result(text, row, config.model_dump_json())
+        if played.position.illegal == played.role:
+            raise Invalid(f"illegal move: {played.position.why}")
+        return played
 
     return Task(
         name=game.name,
         load=load,
         prompt=prompt,
         validate=validate,
-        rewards=(outcome, *facts, reward(0.0)(sides)),
+        rewards=_rewards(game, of),
         config=game.config,
         row=Episode,
         version=game.version,
@@ -124,6 +96,46 @@ def game_task(game: Game) -> Task:
     )
 
 
+# Names of arguments and of enclosed variables below are part of the identity of every game.
+def _rewards(game: Game, of: Callable[[str, Episode, GameConfig], Result | None]) -> tuple[Callable[..., float], ...]:
+    """The return of an episode, and facts of weight 0 that the metrics count.
+
+    Args:
+        game: The game.
+        of: Result of a transcript; None where it is invalid.
+    """
+
+    # These ask for the text and not for the answer: an episode lost by an illegal move has a return too.
+    @reward(maximum=game.maximum)
+    def outcome(text: str, row: Episode, config: GameConfig) -> float:
+        result = of(text, row, config)
+        return 0.0 if result is None else result.value
+
+    def sides(row: Episode) -> float:
+        """Scores that the episode gives: one for each seat that learns."""
+        return 1.0 if row.seat else float(len(game.roles))
+
+    def fact(name: str, holds: Callable[[Result], float]) -> Callable[..., float]:
+        def measured(text: str, row: Episode, config: GameConfig) -> float:
+            result = of(text, row, config)
+            return 0.0 if result is None else float(holds(result))
+
+        measured.__name__ = name
+        return reward(0.0)(measured)
+
+    facts = (
+        fact("win", lambda found: found.value > 0),
+        fact("draw", lambda found: found.value == 0),
+        fact("loss", lambda found: found.value < 0),
+        fact("illegal", lambda found: found.position.illegal == found.role),
+        fact("replaced", lambda found: sum(found.position.movers[at] == found.role for at in found.position.replaced)),
+        fact("turns", lambda found: len(found.position.moves)),
+        fact("seat", lambda found: game.roles.index(found.role)),
+    )
+
+    return (outcome, *facts, reward(0.0)(sides))
+
+
 EVALUATION_EPISODES = 256
 """A rate near one half is then known to about 0.06, and one near 0.02 to about 0.02."""
 
@@ -138,22 +150,22 @@ def game_metrics(game: Game, scores: Sequence[Score]) -> dict[str, float]:
 
     Args:
         game: The game.
-        scores: Of `game_task`'s scores, one for each learning seat of an episode.
+        scores: Scores of the game's task, one for each learning seat of an episode.
     """
     parts = [score.parts for score in scores if not score.abstained]
     metrics: dict[str, float] = {}
     for seat, role in enumerate(game.roles):
-        mine = [each for each in parts if each["seat"] == seat]
-        others = [each for each in parts if each["seat"] != seat and each["sides"] == 1]
-        for name in ("win", "draw", "loss", "illegal") if mine else ():
-            metrics[f"games/{game.name}/{role}/{name}_rate"] = sum(each[name] for each in mine) / len(mine)
-        if parts:  # of two, the one wins what the other loses
-            won = sum(each["win"] for each in mine) + sum(each["loss"] for each in others)
-            metrics[f"games/won_player_{seat}"] = won
+        own = [facts for facts in parts if facts["seat"] == seat]
+        others = [facts for facts in parts if facts["seat"] != seat and facts["sides"] == 1]
+        for name in ("win", "draw", "loss", "illegal") if own else ():
+            metrics[f"games/{game.name}/{role}/{name}_rate"] = sum(facts[name] for facts in own) / len(own)
+        if parts:  # with two players, one wins what the other loses
+            wins = sum(facts["win"] for facts in own) + sum(facts["loss"] for facts in others)
+            metrics[f"games/won_player_{seat}"] = wins
     if parts:
-        metrics["games/drawn"] = sum(each["draw"] / each["sides"] for each in parts)
-        metrics["games/invalid_moves"] = sum(each["illegal"] + each["replaced"] for each in parts)
-        metrics["games/avg_length"] = sum(each["turns"] for each in parts) / len(parts)
+        metrics["games/drawn"] = sum(facts["draw"] / facts["sides"] for facts in parts)
+        metrics["games/invalid_moves"] = sum(facts["illegal"] + facts["replaced"] for facts in parts)
+        metrics["games/avg_length"] = sum(facts["turns"] for facts in parts) / len(parts)
     return metrics
 
 

@@ -1,0 +1,82 @@
+"""The rows of a task: loaded, checked, and read back from JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+
+from grpo_core.errors import DataError
+from grpo_core.task.calling import call_by_name
+from grpo_core.task.row import Row, TaskConfig, first_problem
+from grpo_core.task.task import Task
+
+
+class RowLoader:
+    """Loads the rows of a task and refuses those that would break later.
+
+    Args:
+        task: The task.
+        name: Full name of the task, for messages.
+        config: Options of the task.
+    """
+
+    def __init__(self, task: Task, name: str, config: TaskConfig) -> None:
+        self._task, self._name, self._config = task, name, config
+        self._row_type = task.row_type()
+
+    def load(self, spec: str) -> tuple[Row, ...]:
+        """Load every row of the configured split and size.
+
+        Args:
+            spec: Spec of the task, for messages.
+
+        Raises:
+            DataError: no row, a row of the wrong class, a repeated id, or a row that does not survive JSON.
+        """
+        try:
+            loaded = call_by_name(self._task.load, {"config": self._config}, positional=1)
+            if not isinstance(loaded, Iterable):
+                raise DataError(f"task {self._name!r}: load() gave {type(loaded).__name__}; it must give rows.")
+            rows = tuple(self._checked(islice(loaded, self._config.size)))
+        except ValidationError as error:
+            raise DataError(f"task {self._name!r}: load() made a row that is refused: {first_problem(error)}") from None
+        if not rows:
+            raise DataError(
+                f"task {spec!r} has no rows for split {self._config.split!r}"
+                + (f" in {self._config.path}" if self._config.path else "")
+                + "; try another split, or give a local file with ?path=."
+            )
+        return rows
+
+    def from_json(self, text: str | bytes) -> Row:
+        """Read a row back; see `BoundTask.row_from_json`."""
+        try:
+            return self._row_type.model_validate_json(text)
+        except ValidationError as error:
+            raise DataError(
+                f"task {self._name!r}: a row does not fit {self._row_type.__name__}: {first_problem(error)}"
+            ) from None
+
+    def _checked(self, rows: Iterable[Any]) -> Iterator[Row]:
+        ids: set[str] = set()
+        for row in rows:
+            if not isinstance(row, self._row_type):
+                raise DataError(
+                    f"task {self._name!r}: load() gave a {type(row).__name__}, not a {self._row_type.__name__}."
+                )
+            if row.id in ids:
+                raise DataError(f"task {self._name!r}: two rows have the id {row.id!r}; ids name prompts in every log.")
+            ids.add(row.id)
+            try:
+                text = row.model_dump_json()
+            except PydanticSerializationError as error:  # a lone surrogate, an object of a class without JSON
+                raise DataError(f"task {self._name!r}: row {row.id!r} cannot be written as JSON: {error}") from None
+            if self.from_json(text) != row:
+                raise DataError(
+                    f"task {self._name!r}: row {row.id!r} changes when written as JSON; use plain JSON types."
+                )
+            yield row
