@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -165,48 +165,72 @@ def read_rows(
     if source is None:
         raise DataError("this task has no data of its own: give a local file with ?path=rows.jsonl.")
     presplit = source.startswith("hub:") or "{split}" in source
-    unknown = set(config.fields) - set(needed)  # until a record shows that the task reads them, too
-    for where, record in read_records(source.replace("{split}", config.split), split=config.split):
-        for name in needed:
-            column = config.fields.get(name, name)
-            if column not in record:
-                raise DataError(
-                    f"{where}: no field {column!r}.{near_match(column, record)} It has: {', '.join(map(str, record))}. "
-                    f"Say where it is with ?fields={name}:COLUMN."
-                )
-        mapped = _Record(record)
-        for ours, theirs in config.fields.items():
-            if theirs in record:
-                mapped[ours] = record[theirs]
-            elif ours in unknown:
-                raise DataError(
-                    f"{where}: no field {theirs!r} for ?fields={ours}:{theirs}.{near_match(theirs, record)} It has: "
-                    f"{', '.join(map(str, record))}."
-                )
+    unread = set(config.fields) - set(needed)  # until a record shows that the task reads them, too
+    for where, columns in read_records(source.replace("{split}", config.split), split=config.split):
+        record = _mapped(where, columns, config.fields, needed, unread)
         try:
-            row = make(mapped)
+            row = make(record)
         except ValidationError as error:
             raise DataError(f"{where}: {first_problem(error)}") from None
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
             # What int(record["n"]) or record["text"].strip() raises for a value of the wrong kind.
             reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
             raise DataError(f"{where}: {reason}") from None
-        if unknown := unknown - mapped.read if not mapped.is_read_whole else set():
-            name = min(unknown)
+        if unread := unread - record.read if not record.is_read_whole else set():
+            name = min(unread)
             raise DataError(
                 f"?fields={name}:{config.fields[name]}: this task reads no field {name!r}."
-                f"{near_match(name, needed)} It reads: {', '.join(sorted({*needed, *mapped.read}))}."
+                f"{near_match(name, needed)} It reads: {', '.join(sorted({*needed, *record.read}))}."
             )
         if presplit or split_of(content(row) if content else row.id) == config.split:
             yield row
 
 
+def _mapped(
+    where: str,
+    columns: Mapping[str, Any],
+    fields: Mapping[str, str],
+    needed: Sequence[str],
+    unread: Collection[str],
+) -> _Record:
+    """The columns of a record under the names of the task's fields.
+
+    Args:
+        where: File and line, for messages.
+        columns: The record as it was read.
+        fields: Field -> its column.
+        needed: Fields that the record must have.
+        unread: Fields of `fields` of which it is not known yet whether the task reads them.
+
+    Raises:
+        DataError: a column is missing.
+    """
+
+    def missing(column: str, purpose: str = "") -> str:
+        return (
+            f"{where}: no field {column!r}{purpose}.{near_match(column, columns)} It has: "
+            f"{', '.join(map(str, columns))}."
+        )
+
+    for name in needed:
+        column = fields.get(name, name)
+        if column not in columns:
+            raise DataError(f"{missing(column)} Say where it is with ?fields={name}:COLUMN.")
+    record = _Record(columns)
+    for name, column in fields.items():
+        if column in columns:
+            record[name] = columns[column]
+        elif name in unread:
+            raise DataError(missing(column, f" for ?fields={name}:{column}"))
+    return record
+
+
 class _Record(dict[str, Any]):
-    """A record that knows which of its fields were asked for.
+    """A record that remembers which of its fields were read.
 
     Attributes:
-        read: Those that were, by name.
-        is_read_whole: Whether all were, as by `Model(**record)`.
+        read: Names of the fields that were read.
+        is_read_whole: Whether all fields were read at once, as by `Model(**record)`.
     """
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
