@@ -298,7 +298,7 @@ def test_a_fork_while_scores_are_counted_harms_nobody(scorer: Scorer) -> None:
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
     scorer.score(["4"] * 3, [ROWS[2]] * 3)
-    with scorer._lock:  # as another thread may hold it at the moment of the fork
+    with scorer._counts._lock:  # as another thread may hold it at the moment of the fork
         child = context.Process(target=_score_in_child, args=(scorer, answers), daemon=True)
         child.start()
     assert answers.get(timeout=30) == (2.0, 2)  # counts are each process's own

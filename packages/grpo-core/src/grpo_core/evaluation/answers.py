@@ -17,6 +17,7 @@ from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.sampling import EngineSampler, Question, Sampled, Sampler
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.surprisal import ROWS_AT_ONCE, Certainty, certainty
+from grpo_core.killable.pool import resolved
 from grpo_core.policy.memory import peak_memory_mib
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
@@ -229,8 +230,4 @@ def _play(
         opponent,
         keys=[questions[index].key for index in known],
     )
-    made: dict[int, Future[Score]] = {}
-    for index, score in zip(known, scores, strict=True):
-        made[index] = Future()
-        made[index].set_result(score)
-    return made
+    return {index: resolved(score) for index, score in zip(known, scores, strict=True)}

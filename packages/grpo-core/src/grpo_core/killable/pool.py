@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from types import TracebackType
+from functools import partial
 from typing import Self, TypeVar
 
 from grpo_core.errors import UserError
@@ -83,7 +83,15 @@ class KillablePool:
         except (TypeError, ValueError) as error:
             raise UserError(f"args={args!r:.200} of {target!r} must be plain JSON values: {error}.") from None
         _check_seconds("start_timeout_s", start_timeout_s)
-        self._arguments = (target, args, workers, memory_mib, name, start_timeout_s)
+        self._remake = partial(
+            KillablePool,
+            target,
+            args=args,
+            workers=workers,
+            memory_mib=memory_mib,
+            name=name,
+            start_timeout_s=start_timeout_s,
+        )
         try:
             cwd: str | None = os.getcwd()
         except FileNotFoundError:  # it was deleted: the workers live without one too
@@ -99,7 +107,7 @@ class KillablePool:
         return f"KillablePool({self.target!r}, workers={self.workers}, name={self.name!r})"
 
     def __reduce__(self) -> tuple[Callable[..., KillablePool], tuple[object, ...]]:
-        return _rebuild, self._arguments
+        return self._remake, ()
 
     def submit(self, payload: bytes, timeout_s: float) -> Future[Outcome]:
         """Queue one payload. A future that is cancelled before a worker takes it is not run.
@@ -130,9 +138,9 @@ class KillablePool:
         self, payloads: Sequence[bytes], timeout_s: float, convert: Callable[[Outcome], T]
     ) -> list[Future[T]]:
         """Like `submit_as` for each, in order; either all are queued or none."""
-        made = [_item(payload, timeout_s, convert) for payload in payloads]
-        self._dispatcher.put(item for _, item in made)
-        return [future for future, _ in made]
+        pairs = [_item(payload, timeout_s, convert) for payload in payloads]
+        self._dispatcher.put(item for _, item in pairs)
+        return [future for future, _ in pairs]
 
     def map(self, payloads: Sequence[bytes], timeout_s: float) -> list[Outcome]:
         """Run each payload and wait; outcomes are in the order of the payloads. Errors are those of `submit`."""
@@ -162,10 +170,15 @@ class KillablePool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def resolved(result: T) -> Future[T]:
+    """A future that is done already."""
+    future: Future[T] = Future()
+    future.set_result(result)
+    return future
 
 
 def wait_all(futures: Sequence[Future[T]]) -> list[T]:
@@ -192,11 +205,11 @@ def _unchanged(outcome: Outcome) -> Outcome:
 def _item(
     payload: bytes, timeout_s: float, convert: Callable[[Outcome], T], fallback: bytes | None = None
 ) -> tuple[Future[T], Item]:
-    for given in (payload, b"" if fallback is None else fallback):
-        if not isinstance(given, bytes):
-            raise UserError(f"a payload is bytes, not a {type(given).__name__}.")
-        if len(given) > MAX_FRAME_BYTES:
-            raise UserError(f"a payload of {len(given)} bytes is longer than {MAX_FRAME_BYTES}.")
+    for data in (payload, b"" if fallback is None else fallback):
+        if not isinstance(data, bytes):
+            raise UserError(f"a payload is bytes, not a {type(data).__name__}.")
+        if len(data) > MAX_FRAME_BYTES:
+            raise UserError(f"a payload of {len(data)} bytes is longer than {MAX_FRAME_BYTES}.")
     _check_seconds("timeout_s", timeout_s)
     future: Future[T] = Future()
     return future, Item(payload, timeout_s, future, convert, fallback)
@@ -205,16 +218,3 @@ def _item(
 def _check_seconds(name: str, seconds: float) -> None:
     if not (math.isfinite(seconds) and seconds > 0):
         raise UserError(f"{name}={seconds!r} must be a number of seconds above 0.")
-
-
-def _rebuild(
-    target: str,
-    args: tuple[JSON, ...],
-    workers: int | None,
-    memory_mib: int | None,
-    name: str,
-    start_timeout_s: float,
-) -> KillablePool:
-    return KillablePool(
-        target, args=args, workers=workers, memory_mib=memory_mib, name=name, start_timeout_s=start_timeout_s
-    )

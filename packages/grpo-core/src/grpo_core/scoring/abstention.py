@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ class ScorerStats:
     Attributes:
         scored: Completions that got a value.
         abstained: Completions that got none, by fault.
-        reasons: The same, by fault and the head of `why`.
+        reasons: Completions that got none, by fault and the head of `why`.
         quarantined: Completions answered without running, because the same one timed out or crashed before.
         restarts: Workers that were replaced.
     """
@@ -34,6 +35,36 @@ class ScorerStats:
     reasons: dict[str, int] = field(default_factory=dict)
     quarantined: int = 0
     restarts: int = 0
+
+
+class ScoreCounts:
+    """Counts the scores of one process by fault and reason; may be used by several threads."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Start from zero, in a forked child too, where a thread that does not exist may have held the lock."""
+        self._lock = threading.Lock()
+        self._scored = 0
+        self._faults: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
+
+    def counted(self, score: Score) -> Score:
+        """Count a score and return it."""
+        with self._lock:
+            if score.abstained:
+                self._faults[score.fault] += 1
+                count_reasons((score,), self._reasons)
+            else:
+                self._scored += 1
+        return score
+
+    @property
+    def stats(self) -> ScorerStats:
+        """The counts so far."""
+        with self._lock:
+            return ScorerStats(self._scored, dict(self._faults), dict(self._reasons))
 
 
 def reason_head(why: str) -> str:
@@ -53,8 +84,8 @@ def check_abstentions(scores: Sequence[Score], task_name: str, limit: float) -> 
     """Refuse a batch of one task of which too many have no value.
 
     Args:
-        scores: Of one task.
-        task_name: For the message.
+        scores: Scores of one task.
+        task_name: Name of the task, for the message.
         limit: Largest allowed share, in [0, 1].
 
     Raises:

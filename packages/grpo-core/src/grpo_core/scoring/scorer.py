@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import lru_cache
-from types import TracebackType
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Self
 
 from pydantic_core import PydanticSerializationError
@@ -15,24 +13,25 @@ from pydantic_core import PydanticSerializationError
 from grpo_core.errors import DataError, UserError
 from grpo_core.killable import KillablePool, Outcome
 from grpo_core.killable.importing import refuse_in_worker
-from grpo_core.killable.pool import gather_all, wait_all
+from grpo_core.killable.pool import gather_all, resolved, wait_all
 from grpo_core.plugins.tasks import load_task
-from grpo_core.scoring.abstention import ScorerStats, check_abstentions, count_reasons
+from grpo_core.scoring.abstention import ScoreCounts, ScorerStats, check_abstentions
 from grpo_core.scoring.wire import (
     NEXT_TURN,
     OPPONENT_PROMPT,
-    OUT_OF_TIME,
     REFUSED,
-    decode_prompt,
-    decode_score,
-    decode_turn_state,
+    abstention,
     encode_moves,
+    encode_out_of_time,
     encode_request,
+    prompt_of,
+    score_of,
+    turn_state_of,
 )
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.game import Move
 from grpo_core.task.row import Prompt, Row
-from grpo_core.task.score import MAX_WHY_CHARS, Fault, Score
+from grpo_core.task.score import Fault, Score
 from grpo_core.task.turns import TurnState
 
 MAX_TEXT_CHARS = 1 << 20
@@ -41,13 +40,6 @@ MAX_TEXT_CHARS = 1 << 20
 A longer one is out of its limit as one that takes too long: the task's `on_timeout` says what that means. It is not
 truncated, because a score of half a text is a wrong score.
 """
-
-_FAULTS: dict[str, Fault] = {
-    "timeout": "timeout",
-    "error": "reward",
-    "crashed": "reward",
-    "unavailable": "infrastructure",
-}
 
 
 class Scorer:
@@ -87,7 +79,14 @@ class Scorer:
         self.max_abstain_share = max_abstain_share
         if max_abstain_share is not None:
             check_abstentions((), self.task.name, max_abstain_share)
-        self._arguments = (self.task.spec, workers, timeout_s, memory_mib, max_abstain_share)
+        self._remake = partial(
+            Scorer,
+            self.task.spec,
+            workers=workers,
+            timeout_s=timeout_s,
+            memory_mib=memory_mib,
+            max_abstain_share=max_abstain_share,
+        )
         self._pool = KillablePool(
             "grpo_core.scoring.wire:make_handler",
             args=(self.task.spec,),
@@ -95,14 +94,14 @@ class Scorer:
             memory_mib=memory_mib,
             name=f"score-{self.task.name}",
         )
-        self._forget_counts()
+        self._counts = ScoreCounts()
         _live.add(self)
 
     def __repr__(self) -> str:
         return f"Scorer({self.task.spec!r}, workers={self._pool.workers}, timeout_s={self.timeout_s:g})"
 
     def __reduce__(self) -> tuple[Callable[..., Scorer], tuple[object, ...]]:
-        return _rebuild, self._arguments
+        return self._remake, ()
 
     def score(
         self, texts: Sequence[str], rows: Sequence[Row], predictions: Sequence[Sequence[str]] | None = None
@@ -111,8 +110,8 @@ class Scorer:
 
         Args:
             texts: Completions, without the prompt and without special tokens.
-            rows: The row of each.
-            predictions: The opponent's answers for each, for a task that has an opponent.
+            rows: Row of each completion.
+            predictions: Opponent's answers to each completion, for a task that has an opponent.
 
         Raises:
             UserError: the lengths differ, or the task has an opponent and there are no predictions.
@@ -143,35 +142,35 @@ class Scorer:
         None where the opponent is not asked: the validator refuses the completion, or making the prompt crashed or ran
         out of time. `score` with no predictions then says which; errors are those of `score`.
         """
-        self._check_lengths(texts, rows, None)
+        _check_lengths(self.task.name, texts, rows, None)
         scorable = [index for index, text in enumerate(texts) if len(text) <= MAX_TEXT_CHARS]
         requests = [OPPONENT_PROMPT + encode_request(texts[index], _row_json(rows[index]), None) for index in scorable]
         prompts: list[Prompt | None] = [None] * len(texts)
-        made = wait_all(self._pool.submit_all(requests, self.timeout_s, _to_prompt))
-        for index, prompt in zip(scorable, made, strict=True):
+        answers = wait_all(self._pool.submit_all(requests, self.timeout_s, prompt_of))
+        for index, prompt in zip(scorable, answers, strict=True):
             prompts[index] = prompt
         return prompts
 
     def next_turn(self, moves: Sequence[Move], row: Row) -> Future[TurnState]:
-        """Queue the question what comes after some turns; a crash or a time-out is the answer's `fault`.
+        """Queue the computation of the next turn; a crash or a time-out is the `fault` of the result.
 
         Args:
             moves: Texts of the turns so far, in a game also the moves of scripted players.
-            row: The problem.
+            row: Row of the rollout.
         """
         text = encode_moves(moves)
         if len(text) > MAX_TEXT_CHARS:
-            refused: Future[TurnState] = Future()
             why = f"turns too long to go on: {len(text)} characters; the limit is {MAX_TEXT_CHARS}"
             fault: Fault = "timeout" if self._fails_on_timeout else "infrastructure"
-            refused.set_result(TurnState(tuple(moves), fault=fault, why=why))
-            return refused
+            return resolved(TurnState(tuple(moves), fault=fault, why=why))
         request = NEXT_TURN + encode_request(text, _row_json(row), None)
-        return self._pool.submit_as(request, self.timeout_s, lambda outcome: self._to_turn_state(outcome, moves))
+        return self._pool.submit_as(
+            request, self.timeout_s, lambda outcome: turn_state_of(outcome, self.task.name, moves)
+        )
 
     def out_of_time(self, row: Row, why: str) -> Future[Score]:
         """Queue the score of a completion whose limit ran out before it could be scored, by the task's `on_timeout`."""
-        return self._pool.submit_as(self._out_of_time(_row_json(row), why), self.timeout_s, self._to_score)
+        return self._pool.submit_as(encode_out_of_time(_row_json(row), why), self.timeout_s, self._to_score)
 
     def warm(self) -> None:
         """Start every worker and wait until all have loaded the task.
@@ -185,8 +184,7 @@ class Scorer:
     def stats(self) -> ScorerStats:
         """Counts of this process so far."""
         pool = self._pool.stats
-        with self._lock:
-            return ScorerStats(self._scored, dict(self._faults), dict(self._reasons), pool.quarantined, pool.restarts)
+        return replace(self._counts.stats, quarantined=pool.quarantined, restarts=pool.restarts)
 
     def close(self) -> None:
         """Stop the workers; what has not been scored abstains as `infrastructure`."""
@@ -195,29 +193,18 @@ class Scorer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _submit_all(
         self, texts: Sequence[str], rows: Sequence[Row], predictions: Sequence[Sequence[str]] | None
     ) -> list[Future[Score]]:
-        self._check_lengths(texts, rows, predictions)
-        made = {id(row): _row_json(row) for row in rows}  # the completions of a group share their row
+        _check_lengths(self.task.name, texts, rows, predictions)
+        texts_of_rows = {id(row): _row_json(row) for row in rows}  # the completions of a group share their row
         return [
-            self._submit(text, made[id(row)], None if predictions is None else predictions[index])
+            self._submit(text, texts_of_rows[id(row)], None if predictions is None else predictions[index])
             for index, (text, row) in enumerate(zip(texts, rows, strict=True))
         ]
-
-    def _check_lengths(
-        self, texts: Sequence[str], rows: Sequence[Row], predictions: Sequence[Sequence[str]] | None
-    ) -> None:
-        if len(rows) != len(texts) or (predictions is not None and len(predictions) != len(texts)):
-            given = f"{len(texts)} texts, {len(rows)} rows"
-            if predictions is not None:
-                given += f", {len(predictions)} lists of predictions"
-            raise UserError(f"task {self.task.name!r}: {given}; give one of each per completion.")
 
     def _submit(self, text: str, row_json: str, predictions: Sequence[str] | None) -> Future[Score]:
         if self.task.opponent is not None and predictions is None:
@@ -229,59 +216,28 @@ class Scorer:
         if longest > MAX_TEXT_CHARS:
             why = f"text too long to be scored: {longest} characters; the limit is {MAX_TEXT_CHARS}"
             if self._fails_on_timeout and len(text) > MAX_TEXT_CHARS:
-                request = self._out_of_time(row_json, f"task {self.task.name}: {why}")
+                request = encode_out_of_time(row_json, f"task {self.task.name}: {why}")
                 return self._pool.submit_as(request, self.timeout_s, self._to_score)
-            refused: Future[Score] = Future()
-            refused.set_result(self._counted(self._abstention(why, "infrastructure")))
-            return refused
+            return resolved(self._counts.counted(abstention(why, self.task.name, "infrastructure")))
         return self._submit_request(encode_request(text, row_json, predictions), row_json)
 
     def _submit_request(self, request: bytes, row_json: str) -> Future[Score]:
         fallback = None
         if self._fails_on_timeout:
-            fallback = self._out_of_time(row_json, f"task {self.task.name}: no answer within {self.timeout_s:g} s")
+            fallback = encode_out_of_time(row_json, f"task {self.task.name}: no answer within {self.timeout_s:g} s")
         return self._pool.submit_as(request, self.timeout_s, self._to_score, fallback=fallback)
 
     @property
     def _fails_on_timeout(self) -> bool:
         return self.task.task.on_timeout == "fail"
 
-    def _out_of_time(self, row_json: str, why: str) -> bytes:
-        return OUT_OF_TIME + encode_request(why, row_json, None)
-
     def _to_score(self, outcome: Outcome) -> Score:
-        if outcome.value:
-            return self._counted(decode_score(outcome.value))
-        return self._counted(self._abstention(outcome.why, _FAULTS[outcome.status]))
-
-    def _to_turn_state(self, outcome: Outcome, moves: Sequence[Move]) -> TurnState:
-        if outcome.status == "ok":
-            return decode_turn_state(outcome.value)
-        why = f"task {self.task.name}: {outcome.why}"[:MAX_WHY_CHARS]
-        return TurnState(tuple(moves), fault=_FAULTS[outcome.status], why=why)
-
-    def _abstention(self, why: str, fault: Fault) -> Score:
-        return Score(None, why=f"task {self.task.name}: {why}"[:MAX_WHY_CHARS], fault=fault)
-
-    def _counted(self, score: Score) -> Score:
-        with self._lock:
-            if score.value is None:
-                self._faults[score.fault] += 1
-                count_reasons((score,), self._reasons)
-            else:
-                self._scored += 1
-        return score
+        return self._counts.counted(score_of(outcome, self.task.name))
 
     def _checked(self, scores: list[Score]) -> list[Score]:
         if self.max_abstain_share is not None:
             check_abstentions(scores, self.task.name, self.max_abstain_share)
         return scores
-
-    def _forget_counts(self) -> None:
-        self._lock = threading.Lock()
-        self._scored = 0
-        self._faults: Counter[str] = Counter()
-        self._reasons: Counter[str] = Counter()
 
 
 @lru_cache(maxsize=32)
@@ -294,8 +250,14 @@ def shared_scorer(spec: str) -> Scorer:
     return Scorer(spec)
 
 
-def _to_prompt(outcome: Outcome) -> Prompt | None:
-    return decode_prompt(outcome.value) if outcome.status == "ok" else None
+def _check_lengths(
+    task: str, texts: Sequence[str], rows: Sequence[Row], predictions: Sequence[Sequence[str]] | None
+) -> None:
+    if len(rows) != len(texts) or (predictions is not None and len(predictions) != len(texts)):
+        counts = f"{len(texts)} texts, {len(rows)} rows"
+        if predictions is not None:
+            counts += f", {len(predictions)} lists of predictions"
+        raise UserError(f"task {task!r}: {counts}; give one of each per completion.")
 
 
 def _row_json(row: Row) -> str:
@@ -305,21 +267,13 @@ def _row_json(row: Row) -> str:
         raise DataError(f"row {row.id!r} is no plain JSON: {error}") from None
 
 
-def _rebuild(
-    spec: str, workers: int | None, timeout_s: float | None, memory_mib: int | None, max_abstain_share: float | None
-) -> Scorer:
-    return Scorer(
-        spec, workers=workers, timeout_s=timeout_s, memory_mib=memory_mib, max_abstain_share=max_abstain_share
-    )
-
-
 _live: weakref.WeakSet[Scorer] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
     # The lock may have been held by a thread that does not exist here.
     for scorer in list(_live):
-        scorer._forget_counts()
+        scorer._counts.reset()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

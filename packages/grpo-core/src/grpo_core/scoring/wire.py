@@ -28,10 +28,11 @@ from dataclasses import fields
 from typing import Any, cast
 
 from grpo_core.errors import DataError
+from grpo_core.killable.outcome import Outcome, Status
 from grpo_core.plugins.tasks import load_task
 from grpo_core.task.game import Move
 from grpo_core.task.row import Message, Prompt
-from grpo_core.task.score import Score
+from grpo_core.task.score import MAX_WHY_CHARS, Fault, Score
 from grpo_core.task.turns import TurnState
 
 OPPONENT_PROMPT = b"\xff\xff\xff\xff"
@@ -47,6 +48,12 @@ REFUSED = b"\xfc\xff\xff\xff"
 """Marks a request for the score of a completion that is invalid, though the validator takes it."""
 
 _LENGTH = struct.Struct("<I")
+_FAULTS: dict[Status, Fault] = {
+    "timeout": "timeout",
+    "error": "reward",
+    "crashed": "reward",
+    "unavailable": "infrastructure",
+}
 _SCORE_FIELDS = tuple(field.name for field in fields(Score))
 
 
@@ -58,6 +65,11 @@ def encode_request(text: str, row_json: str, predictions: Sequence[str] | None) 
         packed += _LENGTH.pack(len(data))
         packed += data
     return bytes(packed)
+
+
+def encode_out_of_time(row_json: str, why: str) -> bytes:
+    """Request for the score of a completion whose limit ran out."""
+    return OUT_OF_TIME + encode_request(why, row_json, None)
 
 
 def decode_request(payload: bytes) -> tuple[str, str, tuple[str, ...]]:
@@ -88,56 +100,80 @@ def encode_prompt(prompt: Prompt | None) -> bytes:
     return json.dumps(prompt).encode()
 
 
-def decode_prompt(data: bytes) -> Prompt | None:
-    """The opponent's prompt that a worker answered with."""
-    return _prompt(json.loads(data))
-
-
 def encode_moves(moves: Sequence[Move]) -> str:
     """Moves as JSON in ASCII."""
     return json.dumps(list(moves))
 
 
-def encode_turn_state(made: TurnState) -> bytes:
-    """What comes next, as JSON; lone surrogates in it are escaped."""
-    return json.dumps({field.name: getattr(made, field.name) for field in fields(TurnState)}).encode()
+def encode_turn_state(state: TurnState) -> bytes:
+    """A turn state as JSON; lone surrogates in it are escaped."""
+    return json.dumps({field.name: getattr(state, field.name) for field in fields(TurnState)}).encode()
 
 
-def decode_turn_state(data: bytes) -> TurnState:
-    """What `encode_turn_state` wrote."""
-    made = json.loads(data)
-    tuples = {name: tuple(made[name]) for name in ("moves", "replaced")}
-    return TurnState(**{**made, **tuples, "prompt": _prompt(made["prompt"])})
+def score_of(outcome: Outcome, task: str) -> Score:
+    """The score that a worker answered with, or an abstention that names the task."""
+    if outcome.value:
+        return decode_score(outcome.value)
+    return abstention(outcome.why, task, _FAULTS[outcome.status])
 
 
-def _prompt(made: Any) -> Prompt | None:
-    if not isinstance(made, list):
-        return cast("str | None", made)
-    return tuple(Message(role=message["role"], content=message["content"]) for message in made)
+def abstention(why: str, task: str, fault: Fault) -> Score:
+    """A score without value, whose reason names the task."""
+    return Score(None, why=_reason(why, task), fault=fault)
+
+
+def prompt_of(outcome: Outcome) -> Prompt | None:
+    """The opponent's prompt that a worker answered with; None where it failed."""
+    return _prompt(json.loads(outcome.value)) if outcome.status == "ok" else None
+
+
+def turn_state_of(outcome: Outcome, task: str, moves: Sequence[Move]) -> TurnState:
+    """The turn state that a worker answered with, or one with the fault.
+
+    Args:
+        outcome: Outcome of a request with `NEXT_TURN`.
+        task: Name of the task, for the reason.
+        moves: Moves of the request.
+    """
+    if outcome.status != "ok":
+        return TurnState(tuple(moves), fault=_FAULTS[outcome.status], why=_reason(outcome.why, task))
+    state = json.loads(outcome.value)
+    tuples = {name: tuple(state[name]) for name in ("moves", "replaced")}
+    return TurnState(**{**state, **tuples, "prompt": _prompt(state["prompt"])})
+
+
+def _reason(why: str, task: str) -> str:
+    return f"task {task}: {why}"[:MAX_WHY_CHARS]
+
+
+def _prompt(content: Any) -> Prompt | None:
+    if not isinstance(content, list):
+        return cast("str | None", content)
+    return tuple(Message(role=message["role"], content=message["content"]) for message in content)
 
 
 def make_handler(spec: str) -> Callable[[bytes], bytes]:
-    """What a worker runs: load the task once, then answer request after request in process."""
+    """Load the task and return the function that answers each request; a worker calls it once."""
     task = load_task(spec)
 
     def handle(payload: bytes) -> bytes:
-        asked = payload[:4] if payload[:4] in (OPPONENT_PROMPT, NEXT_TURN, OUT_OF_TIME, REFUSED) else b""
-        text, row_json, predictions = decode_request(payload.removeprefix(asked))
+        kind = payload[:4] if payload[:4] in (OPPONENT_PROMPT, NEXT_TURN, OUT_OF_TIME, REFUSED) else b""
+        text, row_json, predictions = decode_request(payload.removeprefix(kind))
         try:
             row = task.row_from_json(row_json)
         except DataError as error:  # whoever gave the row is wrong, not the reward
-            if asked == OPPONENT_PROMPT:
+            if kind == OPPONENT_PROMPT:
                 return encode_prompt(None)
-            if asked == NEXT_TURN:
+            if kind == NEXT_TURN:
                 return encode_turn_state(TurnState((), fault="infrastructure", why=str(error)))
             return encode_score(Score(None, why=str(error), fault="infrastructure"))
-        if asked == OPPONENT_PROMPT:
+        if kind == OPPONENT_PROMPT:
             return encode_prompt(task.opponent_prompt(text, row))
-        if asked == NEXT_TURN:
+        if kind == NEXT_TURN:
             return encode_turn_state(task.next_turn(row, json.loads(text)))
-        if asked == OUT_OF_TIME:
+        if kind == OUT_OF_TIME:
             return encode_score(task.out_of_time(row, text))
-        if asked == REFUSED:
+        if kind == REFUSED:
             return encode_score(task.refuse(text, row, predictions[0]))
         return encode_score(task.score(text, row, predictions))
 
