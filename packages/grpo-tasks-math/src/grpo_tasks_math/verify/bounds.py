@@ -79,7 +79,7 @@ def _depth(text: str) -> int:
 _FLOAT_BITS = 1000
 """Larger powers of two overflow a float."""
 MAX_NESTING = 2 * MAX_DEPTH
-"""Brackets, exponents, roots and functions inside one another, each about six Python frames here."""
+"""Brackets, exponents, roots and functions inside one another, each about seven Python frames here."""
 
 
 class _TooLargeError(Exception):
@@ -88,15 +88,15 @@ class _TooLargeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """Upper bounds of one part of an expression.
+    """Upper bounds of one part of an expression, with the arithmetic of such bounds.
 
     Attributes:
-        value: The number it stands for, about; with variables in it, the sum of its coefficients without their signs.
-        bits: Digits of its numbers, all together, in base 2.
+        value: The approximate value; with variables, the sum of the absolute values of the coefficients.
+        bits: Digits of all numbers together, in base 2.
         terms: Terms when multiplied out.
-        degree: Of the polynomial.
-        tower: Exponents and roots inside one another.
-        is_symbolic: Whether there is a variable in it.
+        degree: Degree of the polynomial.
+        tower: Nesting of exponents and roots.
+        is_symbolic: Whether it holds a variable.
     """
 
     value: float
@@ -105,6 +105,61 @@ class _Size:
     degree: float = 0.0
     tower: int = 0
     is_symbolic: bool = False
+
+    def plus(self, other: _Size, sign: float = 1.0) -> _Size:
+        is_symbolic = self.is_symbolic or other.is_symbolic
+        value = abs(self.value) + abs(other.value) if is_symbolic else self.value + sign * other.value
+        return _Size(
+            _known(value),
+            self.bits + other.bits,
+            self.terms + other.terms,
+            max(self.degree, other.degree),
+            max(self.tower, other.tower),
+            is_symbolic,
+        )
+
+    def times(self, other: _Size) -> _Size:
+        return self._combined(other, _known(self.value * other.value))
+
+    def over(self, other: _Size) -> _Size:
+        return self._combined(other, _quotient(self.value, other.value))
+
+    def _combined(self, other: _Size, value: float) -> _Size:
+        """Return the size of a product or quotient with this value."""
+        return _Size(
+            value,
+            self.bits + other.bits,
+            self.terms * other.terms,
+            self.degree + other.degree,
+            max(self.tower, other.tower),
+            self.is_symbolic or other.is_symbolic,
+        )
+
+    def power(self, exponent: _Size) -> _Size:
+        times = max(abs(exponent.value), 1.0)
+        try:
+            value = _known(abs(self.value) ** exponent.value)
+        except (OverflowError, ZeroDivisionError):
+            value = math.inf
+        return _Size(
+            value,
+            max(self.bits, 1.0) * times + exponent.bits,
+            _binomial(times + self.terms - 1, self.terms - 1) if self.terms > 1 else self.terms,
+            self.degree * times if exponent.value.is_integer() else math.inf,
+            max(self.tower, exponent.tower + 1),
+            self.is_symbolic or exponent.is_symbolic,
+        )
+
+    def factorial(self) -> _Size:
+        bits = _log2_factorial(self.value)
+        return replace(self, value=_power_of_two(bits), bits=max(bits, self.bits))
+
+    def choose(self, other: _Size) -> _Size:
+        r"""Return the size of `\binom{self}{other}`."""
+        factors = min(abs(other.value), abs(_known(self.value - other.value)))
+        bits = factors * max(self.bits, 1.0)
+        tower = max(self.tower, other.tower)
+        return _Size(_power_of_two(bits), bits, tower=tower, is_symbolic=self.is_symbolic or other.is_symbolic)
 
 
 _NOTHING = _Size(0.0, 0.0, 0.0)
@@ -148,7 +203,7 @@ class _Estimator:
     def whole(self) -> None:
         total = _NOTHING
         while self._position < len(self._tokens):
-            total = self._add(total, self._sum())
+            total = self._checked(total.plus(self._sum()))
             self._position += 1  # a bracket that nothing opened
 
     def _peek(self) -> str:
@@ -177,46 +232,21 @@ class _Estimator:
                 self._position += 1
                 sign = -1.0 if token == "-" else 1.0
             else:
-                total = self._add(total, self._product(), sign)
+                total = self._checked(total.plus(self._product(), sign))
                 sign = 1.0
         return total
-
-    def _add(self, left: _Size, right: _Size, sign: float = 1.0) -> _Size:
-        is_symbolic = left.is_symbolic or right.is_symbolic
-        value = abs(left.value) + abs(right.value) if is_symbolic else left.value + sign * right.value
-        return self._checked(
-            _Size(
-                _known(value),
-                left.bits + right.bits,
-                left.terms + right.terms,
-                max(left.degree, right.degree),
-                max(left.tower, right.tower),
-                is_symbolic,
-            )
-        )
 
     def _product(self) -> _Size:
         size = self._power()
         while (token := self._peek()) and token not in (")", "]", "}", "+", "-"):
             if self._tokens[self._position]["break"]:
                 break
-            is_quotient = bool(self._take("/"))
-            if not is_quotient:
+            if self._take("/"):
+                size = self._checked(size.over(self._power()))
+            else:
                 self._take("*")
-            size = self._multiply(size, self._power(), is_quotient=is_quotient)
+                size = self._checked(size.times(self._power()))
         return size
-
-    def _multiply(self, left: _Size, right: _Size, *, is_quotient: bool = False) -> _Size:
-        return self._checked(
-            _Size(
-                _quotient(left.value, right.value) if is_quotient else _known(left.value * right.value),
-                left.bits + right.bits,
-                left.terms * right.terms,
-                left.degree + right.degree,
-                max(left.tower, right.tower),
-                left.is_symbolic or right.is_symbolic,
-            )
-        )
 
     def _power(self) -> _Size:
         while self._take("+", "-"):
@@ -224,57 +254,30 @@ class _Estimator:
         size = self._factorials(self._atom())
         while mark := self._take("^", "_"):
             if mark == "^":
-                size = self._raised(size, self._nested_power())
+                size = self._checked(size.power(self._nested(self._power)))
             else:
                 self._atom()
             size = self._factorials(size)
         return size
 
-    def _nested_power(self) -> _Size:
-        """Read an exponent, `9^9^9` from the right."""
+    def _nested(self, read: Callable[[], _Size]) -> _Size:
+        """Read one level deeper: an atom, or an exponent, `9^9^9` from the right."""
         self._depth += 1
         if self._depth > MAX_NESTING:
             raise _TooLargeError
-        size = self._power()
+        size = read()
         self._depth -= 1
         return size
 
-    def _raised(self, base: _Size, exponent: _Size) -> _Size:
-        times = max(abs(exponent.value), 1.0)
-        try:
-            value = _known(abs(base.value) ** exponent.value)
-        except (OverflowError, ZeroDivisionError):
-            value = math.inf
-        return self._checked(
-            _Size(
-                value,
-                max(base.bits, 1.0) * times + exponent.bits,
-                _binomial(times + base.terms - 1, base.terms - 1) if base.terms > 1 else base.terms,
-                base.degree * times if exponent.value.is_integer() else math.inf,
-                max(base.tower, exponent.tower + 1),
-                base.is_symbolic or exponent.is_symbolic,
-            )
-        )
-
     def _factorials(self, size: _Size) -> _Size:
         while self._take("!"):
-            size = self._factorial(size)
+            size = self._checked(size.factorial())
         return size
-
-    def _factorial(self, size: _Size) -> _Size:
-        bits = _log2_factorial(size.value)
-        value = 2.0**bits if bits < _FLOAT_BITS else math.inf
-        return self._checked(replace(size, value=value, bits=max(bits, size.bits)))
 
     def _atom(self) -> _Size:
         if self._peek() in ("", ")", "]", "}"):
             return _NOTHING
-        self._depth += 1
-        if self._depth > MAX_NESTING:
-            raise _TooLargeError
-        size = self._one_atom()
-        self._depth -= 1
-        return size
+        return self._nested(self._one_atom)
 
     def _one_atom(self) -> _Size:
         match = self._tokens[self._position]
@@ -304,28 +307,21 @@ class _Estimator:
         name = command.lstrip("\\")
         if command in ("\\frac", "\\cfrac", "\\dfrac", "\\tfrac"):
             top = self._atom()
-            return self._multiply(top, self._atom(), is_quotient=True)
+            return self._checked(top.over(self._atom()))
         if command == "\\sqrt":
             degree = self._closed("[") if self._take("[") else _Size(2.0)
             base = self._atom()
-            root = self._raised(base, _Size(_quotient(1.0, degree.value), degree.bits))
+            root = self._checked(base.power(_Size(_quotient(1.0, degree.value), degree.bits)))
             return self._checked(replace(root, tower=base.tower + 1))
         if command in _BINOMIALS:
-            top, bottom = self._atom(), self._atom()
-            return self._binomial_coefficient(top, bottom)
+            top = self._atom()
+            return self._checked(top.choose(self._atom()))
         if command in ("\\Gamma", "\\gamma") and self._peek() == "(":
-            return self._factorial(self._atom())
+            return self._checked(self._atom().factorial())
         if name in _FUNCTIONS or name in _OTHER_FUNCTIONS:
             return self._function(name)
         # Greek letters are variables; spaces, fonts and delimiters do no harm as such.
         return _Size(math.pi, 2.0) if command == "\\pi" else _VARIABLE
-
-    def _binomial_coefficient(self, top: _Size, bottom: _Size) -> _Size:
-        factors = min(abs(bottom.value), abs(_known(top.value - bottom.value)))
-        bits = factors * max(top.bits, 1.0)
-        value = 2.0**bits if bits < _FLOAT_BITS else math.inf
-        tower = max(top.tower, bottom.tower)
-        return self._checked(_Size(value, bits, tower=tower, is_symbolic=top.is_symbolic or bottom.is_symbolic))
 
     def _function(self, name: str) -> _Size:
         self._functions += 1
@@ -353,6 +349,10 @@ def _known(value: float) -> float:
 
 def _quotient(top: float, bottom: float) -> float:
     return _known(top / bottom) if bottom else math.inf
+
+
+def _power_of_two(exponent: float) -> float:
+    return 2.0**exponent if exponent < _FLOAT_BITS else math.inf
 
 
 def _log2_factorial(value: float) -> float:
