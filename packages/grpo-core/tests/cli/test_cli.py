@@ -69,7 +69,7 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 setattr(module, hook, hookimpl(lambda value=value: value, specname=hook))
             monkeypatch.setitem(sys.modules, module.__name__, module)
             points.append(metadata.EntryPoint(name, module.__name__, "grpo"))
-        monkeypatch.setattr("grpo_core.plugins.host.installed", lambda: (tuple(points), ()))
+        monkeypatch.setattr("grpo_core.plugins.finder.installed", lambda: (tuple(points), ()))
         default_host.cache_clear()
 
     yield install  # type: ignore[misc] # the fixture's own clean-up follows

@@ -327,7 +327,7 @@ HARMFUL = {
 def test_what_hangs_or_ends_a_process_is_not_imported_here(
     site: Path, monkeypatch: pytest.MonkeyPatch, source: str, reason: str
 ) -> None:
-    monkeypatch.setattr("grpo_core.plugins.host.PROBE_TIMEOUT_S", 3.0)
+    monkeypatch.setattr("grpo_core.plugins.finder.PROBE_TIMEOUT_S", 3.0)
     install(site, "bad", source)
     install(site, "rhyme", TASKS)
     host = host_of(site)

@@ -14,8 +14,11 @@ Value = TypeVar("Value")
 GROUP = "grpo"
 """Entry-point group; the entry point's name is the plugin's name."""
 
+MODEL, COMMAND = "model", "command"
+"""Kinds of contributions, beside the kinds of variants."""
+
 MAX_TEXT_CHARS = 10_000
-"""Of a text in a memory that anybody may have written."""
+"""Longest text in a memory that anybody may have written."""
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -98,6 +101,12 @@ class PluginFacts:
     diagnostics: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
     is_dangerous: bool = False
+
+    def contributions(self, kind: str) -> Mapping[str, Any]:
+        """What it gives of a kind, by name: `MODEL`, `COMMAND`, or a kind of variant."""
+        if kind == MODEL:
+            return {model.name: model for model in self.models}
+        return self.commands if kind == COMMAND else self.variants.get(kind, {})
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
