@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
-from grpo_core.checkpoints import CheckpointError, CheckpointStore, check_run, evaluation_dir, read_json
+from grpo_core.checkpoints import CheckpointStore, check_run, evaluation_dir
 from grpo_core.config import RunConfig, load_config
 from grpo_core.config.resolution import task_for_model
 from grpo_core.errors import UserError
+from grpo_core.evaluation.checkpoints import EvaluatedCheckpoint, checkpoints_of, control_of, start_of, training_info
 from grpo_core.evaluation.held_out import held_out_tasks
-from grpo_core.evaluation.output import BASE, FINAL, EvaluationFolder, check_kept, phase_of, safe_name, step_order
+from grpo_core.evaluation.output import BASE, FINAL, EvaluationFolder, check_kept, phase_of, step_order
 from grpo_core.evaluation.process import WORKER, Relay, run_worker
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, prepare_tasks
 from grpo_core.evaluation.worker import Job
 from grpo_core.killable.importing import refuse_in_worker
-from grpo_core.plugins.models import model_source
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.load import DTYPES
 from grpo_core.prompts.mixture import task_labels
@@ -31,12 +30,10 @@ from grpo_core.task.spec import parse_task_specs
 TIMEOUT_S = 600.0
 """A checkpoint's evaluation is killed after ten minutes, as in the reference systems."""
 
-_STEP_FOLDER = re.compile(r"step_(\d{1,18}|final)")
-
 
 @dataclass(frozen=True, slots=True)
 class RunEvaluation:
-    """What `evaluate_run` found.
+    """Result of `evaluate_run`.
 
     Attributes:
         results: Task -> checkpoint -> the numbers of summary.json; the checkpoints in order, base first.
@@ -53,22 +50,7 @@ class RunEvaluation:
     @property
     def has_any(self) -> bool:
         """Whether at least one checkpoint has a result, the control aside."""
-        return any(not step.startswith(BASE) for found in self.results.values() for step in found)
-
-
-@dataclass(frozen=True, slots=True)
-class _Checkpoint:
-    """What is evaluated: `step_K`, `step_final` or `base`."""
-
-    name: str
-    model: str
-    adapter: str | None
-    steps_done: int = 0
-
-    @property
-    def is_of_run(self) -> bool:
-        """Whether it is a checkpoint of the run or what it started from, and no other model."""
-        return self.name == BASE or not self.name.startswith(BASE)
+        return any(not step.startswith(BASE) for steps in self.results.values() for step in steps)
 
 
 def evaluate_run(
@@ -100,7 +82,7 @@ def evaluate_run(
         with_base: Whether there is a control at all.
         output_dir: Receives `RUN_TASK`; by default `eval_runs`, beside the folder that holds the run's.
         overwrite: Evaluate again what has a result.
-        timeout_s: For one checkpoint, loading included.
+        timeout_s: Limit for one checkpoint, loading included.
         callbacks: Notified of progress, of each result and each failure.
         worker: Command of the process that evaluates one checkpoint.
 
@@ -108,62 +90,175 @@ def evaluate_run(
         UserError: it is no run, it has no such checkpoint, or a result that is there is of another evaluation.
     """
     refuse_in_worker("evaluate_run()")
-    everybody = Callbacks(callbacks)
-    run_dir = Path(run_dir)
+    callback, run_dir = Callbacks(callbacks), Path(run_dir)
     check_run(run_dir)
     config = config or load_config({}, config_file=run_dir / "config.yaml", environ={}, dotenv_path=None).config
     if not timeout_s > 0:
         raise UserError(f"--timeout-s {timeout_s:g}: must be above 0 seconds.")
-    chosen, failures = _checkpoints(run_dir, config, steps)
+    checkpoints, failures = checkpoints_of(run_dir, config, steps)
     options = loading or _model_options(config, CheckpointStore(run_dir))
-    control = None
-    if with_base:
-        chosen = [_control(config, base), *chosen]
-        control = chosen[0].name
+    control = control_of(config, base) if with_base else None
     tasks, choices = _tasks(config, task, settings)
-    everybody.on_choices(choices)
-    assert config.model is not None, "a run's configuration is resolved"
-    start = (config.model, config.adapter)
+    callback.on_choices(choices)
     output_dir = evaluation_dir(run_dir) if output_dir is None else Path(output_dir)
-    folders = {label: EvaluationFolder(output_dir, run_dir.resolve().name, label) for label in tasks}
-    jobs, kept = _jobs(run_dir, chosen, tasks, folders, options, start, overwrite=overwrite)
-    for label, folder in folders.items():
-        facts = {"run": str(run_dir), "task": tasks[label].task.spec, "steps": steps, **asdict(tasks[label].settings)}
-        folder.write_config({**facts, "base": chosen[0].model if with_base else None, "timeout_s": timeout_s})
-    relay = Relay(everybody)
+    plan = _Plan(run_dir, start_of(config), checkpoints, control, tasks, options, output_dir)
+    jobs, kept = plan.jobs(overwrite=overwrite)
+    plan.write_configs(steps, timeout_s)
+    _warn_left_out(failures, kept, callback)
+    started = time.monotonic()
+    failures |= _run_jobs(plan, jobs, worker, timeout_s, callback)
+    results = plan.results()
+    plan.write_summaries(results, failures, started)
+    return RunEvaluation(results, failures, kept, {label: folder.path for label, folder in plan.folders.items()})
+
+
+def _warn_left_out(failures: Mapping[str, str], kept: Sequence[str], callback: Callbacks) -> None:
     for name, why in failures.items():
-        everybody.on_warning(f"{name} is left out: {why}")
+        callback.on_warning(f"{name} is left out: {why}")
     for name in kept:
-        everybody.on_warning(
+        callback.on_warning(
             f"{name} has been evaluated so before: its results are kept (--overwrite evaluates it again)"
         )
-    started = time.monotonic()
+
+
+def _run_jobs(
+    plan: _Plan, jobs: Sequence[Job], worker: Sequence[str], timeout_s: float, callback: Callbacks
+) -> dict[str, str]:
+    """Evaluate one checkpoint after the other; returns checkpoint -> why it failed."""
+    relay, failures = Relay(callback), {}
     for job in jobs:
         why = run_worker(worker, job, timeout_s, relay)
         if why:
             failures[job.step] = why
-            everybody.on_warning(f"{job.step} failed: {why}")
-        else:
-            _tell_results(everybody, job, folders, tasks, control)
-    results = _results(folders, tasks, {checkpoint.name for checkpoint in chosen}, control)
-    for label, folder in folders.items():
-        seconds = round(time.monotonic() - started, 3)
-        folder.write_summary(_summary(run_dir, label, results[label], failures, tasks[label].settings, seconds))
-    return RunEvaluation(results, failures, kept, {label: folder.path for label, folder in folders.items()})
+            callback.on_warning(f"{job.step} failed: {why}")
+            continue
+        for label in job.tasks:
+            numbers = plan.consolidate(label)[job.step]
+            callback.on_evaluation(label, phase_of(job.step), {**numbers, "checkpoint": job.step})
+    return failures
 
 
-def _results(
-    folders: Mapping[str, EvaluationFolder],
-    tasks: Mapping[str, EvaluationTask],
-    names: Set[str],
-    control: str | None,
-) -> dict[str, dict[str, dict[str, Any]]]:
-    """The results of the named checkpoints, in order: task -> checkpoint -> numbers."""
-    results = {}
-    for label, folder in folders.items():
-        found = folder.consolidate(tasks[label].settings, control)
-        results[label] = {step: found[step] for step in sorted(names & found.keys(), key=step_order)}
-    return results
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is evaluated of a run, and where the results go.
+
+    Attributes:
+        run_dir: Folder of the run.
+        start: Model and adapter that the run started from.
+        checkpoints: Checkpoints of the run, in order.
+        control: The control; None where there is none.
+        tasks: Tasks by label.
+        options: How models and scorers are set up.
+        output_dir: Folder that receives `RUN_TASK`.
+    """
+
+    run_dir: Path
+    start: tuple[str, str | None]
+    checkpoints: Sequence[EvaluatedCheckpoint]
+    control: EvaluatedCheckpoint | None
+    tasks: Mapping[str, EvaluationTask]
+    options: ModelOptions
+    output_dir: Path
+
+    @property
+    def models(self) -> list[EvaluatedCheckpoint]:
+        """Everything that is evaluated, the control first."""
+        return [*([] if self.control is None else [self.control]), *self.checkpoints]
+
+    @property
+    def folders(self) -> dict[str, EvaluationFolder]:
+        """Folder of each task, by label."""
+        return {label: EvaluationFolder(self.output_dir, self.run_dir.resolve().name, label) for label in self.tasks}
+
+    def jobs(self, *, overwrite: bool) -> tuple[list[Job], list[str]]:
+        """Return the jobs that are left to do, and the checkpoints that need none."""
+        jobs, kept = [], []
+        for checkpoint in self.models:
+            missing: dict[str, Path] = {}
+            for label, folder in self.folders.items():
+                results = folder.results(checkpoint.name, self.tasks[label].settings)
+                if overwrite or not check_kept(results, self._facts(label, checkpoint)):
+                    missing[label] = results.resolve()
+            if missing:
+                jobs.append(self._job(checkpoint, missing))
+            else:
+                kept.append(checkpoint.name)
+        return jobs, kept
+
+    def consolidate(self, label: str) -> dict[str, dict[str, Any]]:
+        """Write the table of a task's checkpoints and return their numbers."""
+        control = None if self.control is None else self.control.name
+        return self.folders[label].consolidate(self.tasks[label].settings, control)
+
+    def results(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """The results of the checkpoints, in order: task -> checkpoint -> numbers."""
+        names = {checkpoint.name for checkpoint in self.models}
+        results = {}
+        for label in self.tasks:
+            numbers = self.consolidate(label)
+            results[label] = {step: numbers[step] for step in sorted(names & numbers.keys(), key=step_order)}
+        return results
+
+    def write_configs(self, steps: str, timeout_s: float) -> None:
+        """Write what was asked for into the folder of each task."""
+        base = None if self.control is None else self.control.model
+        for label, folder in self.folders.items():
+            task = self.tasks[label]
+            facts = {"run": str(self.run_dir), "task": task.task.spec, "steps": steps, **asdict(task.settings)}
+            folder.write_config({**facts, "base": base, "timeout_s": timeout_s})
+
+    def write_summaries(
+        self, results: Mapping[str, Mapping[str, Any]], failures: Mapping[str, str], started: float
+    ) -> None:
+        """Write summary.json of each task.
+
+        Args:
+            results: Task -> checkpoint -> numbers.
+            failures: Checkpoint -> why it has no result.
+            started: When the evaluation began, by the monotonic clock.
+        """
+        for label, folder in self.folders.items():
+            settings = self.tasks[label].settings
+            folder.write_summary(
+                {
+                    "tasks": {label: _entry(results[label])},
+                    "run_dir": str(self.run_dir),
+                    "failures": dict(failures),
+                    "settings": asdict(settings),
+                    "seed": settings.seed,
+                    "seconds": round(time.monotonic() - started, 3),
+                }
+            )
+
+    def _facts(self, label: str, checkpoint: EvaluatedCheckpoint) -> dict[str, Any]:
+        """What results of a checkpoint have to be of, so that they are kept."""
+        task, settings = self.tasks[label].task, self.tasks[label].settings
+        return {
+            **settings.deciding(),
+            "task": task.spec,
+            "identity": task.identity,
+            "conditions": task.conditions,
+            "run": str(self.run_dir.resolve()),
+            "model": checkpoint.model,
+            "steps_done": checkpoint.steps_done,
+            "precision": "" if self.options.precision == "auto" else self.options.precision,
+        }
+
+    def _job(self, checkpoint: EvaluatedCheckpoint, folders: Mapping[str, Path]) -> Job:
+        """The evaluation of a checkpoint on the tasks whose results folders are given."""
+        options = self.options if checkpoint.is_of_run else replace(self.options, lora=None)
+        return Job(
+            run=str(self.run_dir.resolve()),
+            step=checkpoint.name,
+            steps_done=checkpoint.steps_done,
+            model=checkpoint.model,
+            adapter=checkpoint.adapter,
+            start=self.start,
+            tasks={label: self.tasks[label].task.spec for label in folders},
+            folders={label: str(folder) for label, folder in folders.items()},
+            settings={label: asdict(self.tasks[label].settings) for label in folders},
+            options=_as_json(options),
+        )
 
 
 def _tasks(
@@ -175,8 +270,7 @@ def _tasks(
     bound = [bind(spec) for spec in parse_task_specs(config.task)]
     trained, why = dict(zip(task_labels(bound), bound, strict=True)), ""
     if task is not None:
-        assert config.model is not None, "a run's configuration is resolved"
-        task, why = task_for_model(task, config.model)
+        task, why = task_for_model(task, start_of(config)[0])
     held, choices = held_out_tasks(config, trained, needed=None, others=task)
     if task is not None and why:
         choices = [ResolvedDefault("task", task, why), *choices]
@@ -188,7 +282,7 @@ def _model_options(config: RunConfig, store: CheckpointStore) -> ModelOptions:
     """As the run set up its model, in the precision that `auto` was there."""
     precision = config.precision
     if precision == "auto" and store.folder.is_dir():
-        recorded = (_info(path).get("precision") for path in store.folder.glob("step_*"))
+        recorded = (training_info(path).get("precision") for path in store.folder.glob("step_*"))
         precision = next((name for name in recorded if name in DTYPES), precision)
     return ModelOptions(
         device=config.device,
@@ -206,173 +300,18 @@ def tasks_of(config: RunConfig) -> str:
     return ",".join(dict.fromkeys(str(spec) for spec in specs))
 
 
-def _tell_results(
-    callbacks: Callbacks,
-    job: Job,
-    folders: Mapping[str, EvaluationFolder],
-    tasks: Mapping[str, EvaluationTask],
-    control: str | None,
-) -> None:
-    for label in job.tasks:
-        found = folders[label].consolidate(tasks[label].settings, control)[job.step]
-        callbacks.on_evaluation(label, phase_of(job.step), {**found, "checkpoint": job.step})
-
-
-def _checkpoints(run_dir: Path, config: RunConfig, steps: str) -> tuple[list[_Checkpoint], dict[str, str]]:
-    """The checkpoints that were asked for, in order, and why some that are there cannot be used."""
-    store = CheckpointStore(run_dir)
-    failures: dict[str, str] = {}
-    folders: dict[str, Path] = {}
-    if steps.strip() == "all":
-        for name in sorted(_named_like_steps(store), key=step_order):
-            try:
-                folders[name] = store.path(_which(name.removeprefix("step_")))
-            except CheckpointError as error:
-                failures[name] = str(error)
-        if not folders:
-            raise UserError(f"{run_dir} has no complete checkpoint{_first(failures)}")
-    else:
-        for word in dict.fromkeys(part.strip() for part in steps.split(",")):
-            folder = store.path(_which(word))
-            folders[folder.name] = folder
-    found = []
-    for name in sorted(folders, key=step_order):
-        try:
-            store.verify(folders[name])
-        except CheckpointError as error:
-            failures[name] = str(error)
-            continue
-        model = str((folders[name] / "model").resolve())
-        done = _steps_done(folders[name])
-        if (Path(model) / "adapter_config.json").is_file():
-            assert config.model is not None, "a run's configuration is resolved"
-            found.append(_Checkpoint(name, config.model, model, done))
-        else:
-            found.append(_Checkpoint(name, model, None, done))
-    for name in {checkpoint.model for checkpoint in found}:
-        model_source(name)  # the base of an adapter may have been moved away
-    return found, failures
-
-
-def _steps_done(folder: Path) -> int:
-    match = _STEP_FOLDER.fullmatch(folder.name)
-    if match and match[1] != "final":
-        return int(match[1])
-    step = _info(folder).get("step")
-    return step if isinstance(step, int) else 0
-
-
-def _info(folder: Path) -> Mapping[str, Any]:
-    """What a checkpoint is of; empty where it doesn't say."""
-    try:
-        found = read_json(folder / "training_info.json", "training info")
-    except UserError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _named_like_steps(store: CheckpointStore) -> Iterator[str]:
-    if store.folder.is_dir():
-        yield from (path.name for path in store.folder.iterdir() if _STEP_FOLDER.fullmatch(path.name))
-
-
-def _which(word: str) -> Any:
-    if word in ("final", "latest"):
-        return word
-    if word.isascii() and word.isdigit() and len(word) <= 18:
-        return int(word)
-    raise UserError(f"--steps {word!r}: give all, or step numbers, final and latest, separated by commas: 1,5,final.")
-
-
-def _control(config: RunConfig, base: str | None) -> _Checkpoint:
-    model = base or config.model
-    assert model is not None, "a run's configuration is resolved"
-    model_source(model)
-    if base is None or base == config.model:
-        return _Checkpoint(BASE, model, config.adapter)
-    return _Checkpoint(f"{BASE}_{safe_name(base)}", model, None)
-
-
-def _jobs(
-    run_dir: Path,
-    chosen: Sequence[_Checkpoint],
-    tasks: Mapping[str, EvaluationTask],
-    folders: Mapping[str, EvaluationFolder],
-    options: ModelOptions,
-    start: tuple[str, str | None],
-    *,
-    overwrite: bool,
-) -> tuple[list[Job], list[str]]:
-    """What is left to do, and which checkpoints need nothing more."""
-    jobs, kept = [], []
-    for checkpoint in chosen:
-        missing: dict[str, Path] = {}
-        for label, task in ((label, asked.task) for label, asked in tasks.items()):
-            settings = tasks[label].settings
-            folder = folders[label].results(checkpoint.name, settings)
-            wanted = {
-                **settings.deciding(),
-                "task": task.spec,
-                "identity": task.identity,
-                "conditions": task.conditions,
-                "run": str(run_dir.resolve()),
-                "model": checkpoint.model,
-                "steps_done": checkpoint.steps_done,
-                "precision": "" if options.precision == "auto" else options.precision,
-            }
-            if overwrite or not check_kept(folder, wanted):
-                missing[label] = folder.resolve()
-        if not missing:
-            kept.append(checkpoint.name)
-            continue
-        jobs.append(
-            Job(
-                run=str(run_dir.resolve()),
-                step=checkpoint.name,
-                steps_done=checkpoint.steps_done,
-                model=checkpoint.model,
-                adapter=checkpoint.adapter,
-                start=start,
-                tasks={label: tasks[label].task.spec for label in missing},
-                folders={label: str(folder) for label, folder in missing.items()},
-                settings={label: asdict(tasks[label].settings) for label in missing},
-                options=_as_json(options if checkpoint.is_of_run else replace(options, lora=None)),
-            )
-        )
-    return jobs, kept
-
-
 def _as_json(options: ModelOptions) -> dict[str, Any]:
     """Its fields, with sections of the configuration as mappings."""
     lora = None if options.lora is None else options.lora.model_dump()
     return {**asdict(options), "scoring": options.scoring.model_dump(), "lora": lora}
 
 
-def _summary(
-    run_dir: Path,
-    label: str,
-    found: Mapping[str, Mapping[str, Any]],
-    failures: Mapping[str, str],
-    settings: EvaluationSettings,
-    seconds: float,
-) -> dict[str, Any]:
-    entry: dict[str, Any] = {"checkpoints": dict(found)}
-    control = next((step for step in found if step.startswith(BASE)), "")
+def _entry(results: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry of a task in summary.json: every checkpoint, and those of the phases."""
+    entry: dict[str, Any] = {"checkpoints": dict(results)}
+    control = next((step for step in results if step.startswith(BASE)), "")
     # The run's own start is its phase `initial`, which version 0.1 called `base`; another model is only the base.
     for name, step in (("initial", BASE), ("base", control), ("final", FINAL)):
-        if step in found:
-            entry[name] = found[step]
-    return {
-        "tasks": {label: entry},
-        "run_dir": str(run_dir),
-        "failures": dict(failures),
-        "settings": asdict(settings),
-        "seed": settings.seed,
-        "seconds": seconds,
-    }
-
-
-def _first(failures: Mapping[str, str]) -> str:
-    return (
-        f": {next(iter(failures.values()))}" if failures else "; wait for the first, or train with trainer.save_every."
-    )
+        if step in results:
+            entry[name] = results[step]
+    return entry
