@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 from grpo_core.engines.base import Sampling, StopRequested
@@ -16,20 +16,28 @@ from grpo_core.task.row import Row
 from grpo_core.task.score import Score
 
 
-def matchups(label: str, task: BoundTask) -> dict[str, BoundTask]:
-    """What a task is evaluated as: itself, or a game that the policy plays alone against everybody that needs no model.
+def matchups(tasks: Mapping[str, BoundTask]) -> dict[str, BoundTask]:
+    """Tasks as they are evaluated: a game that the policy plays alone becomes a task for each opponent without a model.
 
     How often a policy beats itself says nothing. The game's own label is its play against random moves.
 
     Args:
-        label: What logs call the task.
-        task: Any task.
+        tasks: Tasks by label.
+
+    Returns:
+        Label -> task.
     """
-    config, game = task.config, task.task.game
-    if game is None or not isinstance(config, GameConfig) or config.opponent != SELF:
-        return {label: task}
-    stronger = [task.with_options(opponent=name) for name in ([PERFECT] if game.best is not None else game.players)]
-    return {label: task.with_options(opponent=RANDOM), **{each.spec: each for each in stronger}}
+    evaluated: dict[str, BoundTask] = {}
+    for label, task in tasks.items():
+        config, game = task.config, task.task.game
+        if game is None or not isinstance(config, GameConfig) or config.opponent != SELF:
+            evaluated[label] = task
+            continue
+        evaluated[label] = task.with_options(opponent=RANDOM)
+        for player in [PERFECT] if game.best is not None else game.players:
+            stronger = task.with_options(opponent=player)
+            evaluated[stronger.spec] = stronger
+    return evaluated
 
 
 def converse(

@@ -12,7 +12,7 @@ import numpy as np
 
 from grpo_core.callbacks import EvalPhase
 from grpo_core.evaluation.intervals import CONFIDENCE, rate_over_rows
-from grpo_core.evaluation.results import Evaluation
+from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.scoring.metrics import MetricNames, Numbers, batch_numbers, reported_numbers
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.evaluation import EvaluationRecord, EvaluationReport
@@ -29,7 +29,7 @@ class Moment:
     """When an evaluation is made.
 
     Attributes:
-        phase: Before, during or after the training.
+        phase: Phase of the training.
         step: Training steps done.
         folder: Folder of the run, or of the results.
     """
@@ -46,7 +46,7 @@ def entry_of(
 
     Args:
         evaluation: Evaluation of the task.
-        task: On the rows that were evaluated.
+        task: Task on the rows that were evaluated.
         seed: Seed of the bootstrap.
         warn: Receives what is wrong with the task's own numbers.
     """
@@ -68,14 +68,14 @@ def add_report(
     names: MetricNames | None = None,
     warn: Callable[[str], None] = lambda message: None,
 ) -> None:
-    """Tell the task of its evaluation, and put what it reports into the entry.
+    """Call the task's `EvaluationDefaults.report`, and put its numbers into the entry.
 
     Args:
         entry: Entry made by `entry_of`, with a paired difference where there is one.
         evaluation: Evaluation of the task.
-        task: On the rows that were evaluated.
-        label: What logs call it.
-        moment: When it is made.
+        task: Task on the rows that were evaluated.
+        label: Task label.
+        moment: When the evaluation is made.
         names: Owners of the metrics' names.
         warn: Receives what is wrong with the report.
     """
@@ -92,12 +92,50 @@ def add_report(
         folder=moment.folder,
     )
     numbers = (names or MetricNames()).claimed(reported_numbers(task, report), f"{task.name}'s report")
-    _tell(numbers, warn)
+    _warn_of(numbers, warn)
     entry[REPORT] = numbers.values
 
 
+class TrainingEntries:
+    """Makes the entries of the evaluations within one training, with their differences over phase `initial`.
+
+    Args:
+        names: Owners of the metrics' names.
+        warn: Receives what is wrong with a task's own numbers.
+
+    Attributes:
+        initial: Label -> what each row earned in phase `initial`.
+    """
+
+    def __init__(self, names: MetricNames, warn: Callable[[str], None]) -> None:
+        self.initial: dict[str, RowRates] = {}
+        self._names, self._warn = names, warn
+
+    def make(
+        self, evaluation: Evaluation, task: BoundTask, label: str, moment: Moment, *, seed: int, with_report: bool
+    ) -> dict[str, Any]:
+        """Make the entry of one evaluation.
+
+        Args:
+            evaluation: Evaluation of the task.
+            task: Task on the rows that were evaluated.
+            label: Task label.
+            moment: When the evaluation is made.
+            seed: Seed of the bootstrap.
+            with_report: Whether the task is asked for its report.
+        """
+        entry = entry_of(evaluation, task, seed=seed, warn=self._warn)
+        if moment.phase == "initial":
+            self.initial[label] = evaluation.rates()
+        elif label in self.initial:
+            entry |= evaluation.paired_delta(self.initial[label], seed=seed)
+        if with_report:
+            add_report(entry, evaluation, task, label, moment, names=self._names, warn=self._warn)
+        return entry
+
+
 def records_of(evaluation: Evaluation, task: BoundTask) -> list[EvaluationRecord]:
-    """Every completion with its prompt, those of a row side by side."""
+    """Every completion with its row and prompt; the completions of a row are adjacent."""
     prompts = [task.prompt(row) for row in evaluation.rows]
     return [
         EvaluationRecord(
@@ -124,21 +162,21 @@ def _own_metrics(
     numbers = batch_numbers(task, evaluation.scores)
     names = MetricNames(lambda name: "the evaluation" if f"eval//{name}" in evaluation_metrics("", entry) else "")
     numbers = names.claimed(numbers, task.name)
-    _tell(numbers, warn)
+    _warn_of(numbers, warn)
     drawn = _resampled(evaluation, task, seed) if numbers.values else []
     alone = [batch_numbers(task, scores).values for scores in evaluation.scores_by_row()] if numbers.values else []
-    found: dict[str, float | None] = {}
+    metrics: dict[str, float | None] = {}
     for name, value in numbers.values.items():
-        shares = [each[name] for each in alone if name in each]
+        shares = [values[name] for values in alone if name in values]
         if set(shares) <= {0.0, 1.0} and shares and math.isclose(value, sum(shares) / len(shares)):
             rate = rate_over_rows(shares)
             ends: Sequence[float | None] = (rate.low, rate.high)
-        elif len(set(known := [each[name] for each in drawn if name in each])) > 1:
-            ends = [float(each) for each in np.quantile(known, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])]
+        elif len(set(known := [values[name] for values in drawn if name in values])) > 1:
+            ends = [float(end) for end in np.quantile(known, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])]
         else:  # nothing to resample
             ends = (None, None)
-        found |= {name: value, f"{name}_ci_low": ends[0], f"{name}_ci_high": ends[1]}
-    return found
+        metrics |= {name: value, f"{name}_ci_low": ends[0], f"{name}_ci_high": ends[1]}
+    return metrics
 
 
 def _resampled(evaluation: Evaluation, task: BoundTask, seed: int) -> list[dict[str, float]]:
@@ -155,6 +193,6 @@ def _resampled(evaluation: Evaluation, task: BoundTask, seed: int) -> list[dict[
     return draws
 
 
-def _tell(numbers: Numbers, warn: Callable[[str], None]) -> None:
+def _warn_of(numbers: Numbers, warn: Callable[[str], None]) -> None:
     for problem in numbers.problems:
         warn(problem)

@@ -14,7 +14,7 @@ from grpo_core.config import RunConfig
 from grpo_core.errors import UserError
 from grpo_core.evaluation.answers import EvaluatedModel, evaluate_rows, unscored_warnings
 from grpo_core.evaluation.conversations import matchups
-from grpo_core.evaluation.entry import Moment, add_report, entry_of
+from grpo_core.evaluation.entry import Moment, TrainingEntries
 from grpo_core.evaluation.evaluate import meta_of
 from grpo_core.evaluation.hooks import EvaluationHooks
 from grpo_core.evaluation.output import BASE, META, EvaluationFolder, read_meta, write_results
@@ -36,10 +36,10 @@ class HeldOutTask:
     """A task that a run evaluates.
 
     Attributes:
-        task: On its held-out rows.
+        task: Task on its held-out rows.
         plan: How it is evaluated, and when.
-        rows: Those that are.
-        overlap: Which of them are problems that are also trained on; None where that cannot be said.
+        rows: Rows that are evaluated.
+        overlap: Rows that are also trained on; None where that is not known.
     """
 
     task: BoundTask
@@ -71,26 +71,26 @@ def held_out_tasks(
     Raises:
         UserError: a task of `eval.task` does not exist, or all of its held-out rows are trained on.
     """
-    found, said = {}, []
+    tasks, choices = {}, []
     problems = TrainedProblems([*trained.values()])
     wanted = {**trained, **_others(config.eval.task, trained)} if others is None else _others(others, {})
-    for label, task in [each for name, one in wanted.items() for each in matchups(name, one).items()]:
-        plan, choices = plan_of(config, task)
-        said += choices
+    for label, task in matchups(wanted).items():
+        plan, wishes = plan_of(config, task)
+        choices += wishes
         if not plan.has_any and needed is not None and label not in needed:
             continue
-        asked = plan.settings.size
-        held = held_out(task, size=asked, split=plan.settings.split)
-        there = len(held.rows())
-        if asked is not None and there < asked:
-            said.append(
-                ResolvedDefault("held-out", f"{label}: {there} rows", f"eval.size={asked}, and only {there} exist")
+        size = plan.settings.size
+        held = held_out(task, size=size, split=plan.settings.split)
+        count = len(held.rows())
+        if size is not None and count < size:
+            choices.append(
+                ResolvedDefault("held-out", f"{label}: {count} rows", f"eval.size={size}, and only {count} exist")
             )
         rows = subset(held.rows(), plan.settings.subset_frac)
         overlap = problems.overlap(held, rows)
-        found[label] = HeldOutTask(held, plan, rows, overlap)
-        said += overlap_choices(label, held, overlap)
-    return found, said
+        tasks[label] = HeldOutTask(held, plan, rows, overlap)
+        choices += overlap_choices(label, held, overlap)
+    return tasks, choices
 
 
 def _others(evaluated: str | None, trained: Mapping[str, BoundTask]) -> dict[str, BoundTask]:
@@ -136,10 +136,8 @@ class HeldOutEvaluator:
     ) -> None:
         self.results: dict[str, dict[str, dict[str, Any]]] = {label: {} for label in tasks}
         self._tasks, self._model, self._scoring, self._run = tasks, model, scoring, run
-        self._callbacks, self._names = callbacks or Callbacks(), names or MetricNames()
-        self._should_stop = should_stop
-        self._warn_once = partial(self._callbacks.warn_once, kind="metrics")
-        self._initial: dict[str, RowRates] = {}
+        self._callbacks, self._should_stop = callbacks or Callbacks(), should_stop
+        self._entries = TrainingEntries(names or MetricNames(), partial(self._callbacks.warn_once, kind="metrics"))
         self._newest: dict[tuple[str, int], Evaluation] = {}  # the end may fall on an interval: no need to do it twice
         self._folders: dict[str, EvaluationFolder] = {}
         if run is not None and model.ranks.is_main:
@@ -147,7 +145,7 @@ class HeldOutEvaluator:
             self._folders = {label: EvaluationFolder(output_dir, name, label) for label in tasks}
 
     def due(self, phase: EvalPhase, step: int) -> list[str]:
-        """The labels of the tasks that are evaluated now."""
+        """Labels of the tasks that are evaluated in a phase after `step` steps."""
         return [label for label, held in self._tasks.items() if held.plan.is_due(phase, step)]
 
     def judged_rate(self, step: int) -> float | None:
@@ -182,15 +180,14 @@ class HeldOutEvaluator:
             evaluation = self._newest.pop((label, step), None) or self.evaluate_rows(label, held.rows, what)
             self._newest = {key: kept for key, kept in self._newest.items() if key[1] == step}
             self._newest[label, step] = evaluation
-            result = entry_of(evaluation, held.task, seed=held.plan.settings.seed, warn=self._warn_once)
-            if phase == "initial":
-                self._initial[label] = evaluation.rates()
-            elif label in self._initial:
-                result |= evaluation.paired_delta(self._initial[label], seed=held.plan.settings.seed)
-            if self._model.ranks.is_main:
-                moment = Moment(phase, step, self._run)
-                add_report(result, evaluation, held.task, label, moment, names=self._names, warn=self._warn_once)
-            self.results[label][phase] = result
+            result = self.results[label][phase] = self._entries.make(
+                evaluation,
+                held.task,
+                label,
+                Moment(phase, step, self._run),
+                seed=held.plan.settings.seed,
+                with_report=self._model.ranks.is_main,
+            )
             for warning in unscored_warnings(label, evaluation):
                 self._callbacks.on_warning(warning)
             self._write(label, held, phase, step, evaluation, result)
@@ -199,12 +196,12 @@ class HeldOutEvaluator:
         return metrics
 
     def evaluate_rows(self, label: str, rows: Sequence[Row], what: str) -> Evaluation:
-        """Evaluate some rows of a task, as a ladder's rung; nothing is told but progress.
+        """Evaluate some rows of a task, as a ladder's rung; of the callbacks only progress is called.
 
         Args:
             label: Task label.
             rows: Rows of the task.
-            what: What the progress calls it.
+            what: Name of the evaluation in progress messages.
 
         Raises:
             StopRequested: `should_stop` is true.
@@ -218,14 +215,16 @@ class HeldOutEvaluator:
         return evaluate_rows(held.task, rows, held.plan.settings, self._model, self._scoring[label], hooks)
 
     def state(self) -> dict[str, Any]:
-        """What a run that goes on compares with, as JSON."""
-        initial = {label: rates.as_json() for label, rates in self._initial.items()}
+        """State of the evaluations as JSON, for `load_state` of a resumed run."""
+        initial = {label: rates.as_json() for label, rates in self._entries.initial.items()}
         return {"initial": initial, "results": self.results}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from `state`; a task that is new has no control. Version 0.1 called the phase `initial` `base`."""
         initial = state["initial"] if "initial" in state else state["base"]
-        self._initial = {label: RowRates.from_json(rates) for label, rates in initial.items() if label in self._tasks}
+        self._entries.initial = {
+            label: RowRates.from_json(rates) for label, rates in initial.items() if label in self._tasks
+        }
         for label, results in state["results"].items():
             if label in self.results:
                 self.results[label] = {

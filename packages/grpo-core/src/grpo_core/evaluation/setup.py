@@ -90,13 +90,12 @@ def prepare_tasks(
         UserError: a task that does not exist, or cannot say what it depends on.
     """
     bound = [bind(spec) for spec in parse_task_specs(task)]
-    labelled = dict(zip(task_labels(bound), bound, strict=True))
-    tasks = {name: each for label, one in labelled.items() for name, each in matchups(label, one).items()}
+    tasks = matchups(dict(zip(task_labels(bound), bound, strict=True)))
     prepared, choices = {}, condition_choices(tasks)
-    for label, each in tasks.items():
-        settings, wishes = settings_of(each, given, ours)
+    for label, bound_task in tasks.items():
+        settings, wishes = settings_of(bound_task, given, ours)
         choices += wishes
-        prepared[label] = EvaluationTask(held_out(each, size=settings.size, split=settings.split), settings)
+        prepared[label] = EvaluationTask(held_out(bound_task, size=settings.size, split=settings.split), settings)
         _ = prepared[label].rows  # a share out of range is refused before a model loads
     return prepared, choices
 

@@ -18,10 +18,9 @@ from grpo_core.callbacks import EvalPhase
 from grpo_core.engines.native import NativeEngine
 from grpo_core.errors import UserError
 from grpo_core.evaluation.answers import evaluate_rows, in_process
-from grpo_core.evaluation.entry import Moment, add_report, entry_of
+from grpo_core.evaluation.entry import Moment, TrainingEntries
 from grpo_core.evaluation.hooks import EvaluationHooks
 from grpo_core.evaluation.plan import EvaluationPlan, settled
-from grpo_core.evaluation.results import RowRates
 from grpo_core.evaluation.settings import OPEN, EvaluationSettings, Open
 from grpo_core.evaluation.setup import ModelOptions, prepare_tasks
 from grpo_core.plugins.models import ModelSource
@@ -82,10 +81,9 @@ class EvaluationCallback(TrainerCallback):
             label: EvaluationPlan(settings=asked.settings, **settled(said, asked.task, ours)[0])
             for label, asked in self._tasks.items()
         }
-        self._initial: dict[str, RowRates] = {}
+        self._entries = TrainingEntries(MetricNames(), _warn)
         self._evaluated: dict[str, int] = {}
         self._scoring: Scoring | None = None
-        self._names = MetricNames()
         self.results: list[tuple[str, int, str, dict[str, Any]]] = []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
@@ -131,14 +129,8 @@ class EvaluationCallback(TrainerCallback):
             task, settings = self._tasks[label].task, self._tasks[label].settings
             hooks = EvaluationHooks(warn=_warn)
             evaluation = evaluate_rows(task, self._tasks[label].rows, settings, model, self._scoring[label], hooks)
-            result = entry_of(evaluation, task, seed=settings.seed, warn=_warn)
-            if phase == "initial":
-                self._initial[label] = evaluation.rates()
-            elif label in self._initial:
-                result |= evaluation.paired_delta(self._initial[label], seed=settings.seed)
-            if ranks.is_main:
-                moment = Moment(phase, step, Path(args.output_dir))
-                add_report(result, evaluation, task, label, moment, names=self._names, warn=_warn)
+            moment = Moment(phase, step, Path(args.output_dir))
+            result = self._entries.make(evaluation, task, label, moment, seed=settings.seed, with_report=ranks.is_main)
             result["timing"] = evaluation.timing()
             self.results.append((phase, step, label, result))
             self._evaluated[label] = step
