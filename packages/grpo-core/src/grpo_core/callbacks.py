@@ -20,8 +20,8 @@ class ResolvedDefault:
     """A default that depends on the machine or on other settings, printed once with its reason.
 
     Attributes:
-        what: Its subject, e.g. `device`.
-        value: Its value, e.g. `cpu, 2 threads, float32`.
+        what: Subject, e.g. `device`.
+        value: Value, e.g. `cpu, 2 threads, float32`.
         why: The reason, e.g. `no accelerator found`.
     """
 
@@ -35,9 +35,9 @@ class RunInfo:
     """A run that is about to start.
 
     Attributes:
-        run_dir: Its folder, already made.
+        run_dir: Folder of the run, which exists already.
         tasks: Task name -> (train rows, held-out rows).
-        choices: What was chosen and why.
+        choices: Defaults that were resolved, each with its reason.
         total_steps: Steps planned; None when only a time limit ends the run.
         seconds_left: Time until `trainer.max_minutes` ends the run; None where it does not.
     """
@@ -78,10 +78,10 @@ class Callback:
     """Base of everything that watches a run; each method may be overridden."""
 
     def on_run_start(self, info: RunInfo) -> None:
-        """The run's folder exists and every choice is made; nothing is sampled yet."""
+        """The run's folder exists and every default is resolved; nothing is sampled yet."""
 
     def on_choices(self, choices: Sequence[ResolvedDefault]) -> None:
-        """What was chosen where no run begins: for an evaluation of its own."""
+        """Defaults were resolved outside of a run: for an evaluation by itself."""
 
     def on_progress(self, what: str, done: int, total: int) -> None:
         """Something that takes seconds advanced: loading, evaluation rows."""
@@ -93,7 +93,7 @@ class Callback:
         """An optimizer step finished and is logged."""
 
     def on_warning(self, message: str) -> None:
-        """Something the user should know; said once."""
+        """The user should know something; each message comes once."""
 
     def on_run_end(self, summary: Mapping[str, Any], run_dir: Path) -> None:
         """The run is saved; `summary` is what summary.json holds."""

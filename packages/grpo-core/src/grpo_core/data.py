@@ -1,4 +1,4 @@
-"""Where rows come from: files, the hub, and procedural generators with disjoint splits."""
+"""Sources of rows: files, the hub, and procedural generators with disjoint splits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DatasetConfig(TaskConfig):
     """Options of a task whose rows come from a file or the hub.
 
     Attributes:
-        fields: Which column of the file holds which field: `?fields=question:problem,answer:solution`.
+        fields: Field -> column of the file: `?fields=question:problem,answer:solution`.
     """
 
     fields: dict[str, str] = Field(default_factory=dict)
@@ -130,10 +130,10 @@ def procedural(
         else:
             exhausted.add(difficulty)  # a small level runs out before the others: they go on
             if len(exhausted) == levels:
-                asked = f"; size={config.size} is more than there are" if config.size else ""
+                hint = f"; size={config.size} is more than there are" if config.size else ""
                 raise ExhaustedError(
                     f"only {len(seen)} distinct rows of split {config.split!r} exist at difficulty "
-                    f"{config.min_difficulty} to {config.max_difficulty}{asked}.",
+                    f"{config.min_difficulty} to {config.max_difficulty}{hint}.",
                     len(seen),
                 )
 
@@ -339,13 +339,13 @@ def _repeated_key(line: bytes, record: Any) -> str:
 
 
 def _count_keys(value: Any) -> int:
-    total, inside = 0, [value]
-    for each in inside:  # grows while it is walked
-        if isinstance(each, dict):
-            total += len(each)
-            inside += each.values()
-        elif isinstance(each, list):
-            inside += each
+    total, values = 0, [value]
+    for item in values:  # grows while it is walked
+        if isinstance(item, dict):
+            total += len(item)
+            values += item.values()
+        elif isinstance(item, list):
+            values += item
     return total
 
 

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What a process of ours returns."""
+    """Exit codes of the command line."""
 
     DONE = 0
     FAILED = 1

@@ -20,11 +20,11 @@ _KINDS = (
 
 
 def user_path(given: str, what: str) -> Path:
-    """A path that somebody gave, with `~` taken for the home folder.
+    """Convert a path that a user gave, with `~` expanded to the home folder.
 
     Args:
-        given: As it was written.
-        what: The option or setting, for messages.
+        given: Path as it was written.
+        what: Name of the option or setting, for messages.
 
     Raises:
         UserError: it is empty, or `-`, which elsewhere stands for standard input or output; or nobody has that home.
@@ -40,7 +40,7 @@ def user_path(given: str, what: str) -> Path:
 
 
 def user_path_text(given: str, what: str) -> str:
-    """As `user_path`, as text that keeps a leading `./`, which tells a folder from a name of the hub."""
+    """Like `user_path`, as text that keeps a leading `./`, which tells a folder from a name of the hub."""
     path = user_path(given, what)
     return str(path) if given.startswith("~") else given
 
@@ -49,22 +49,22 @@ def check_makeable(folder: Path, what: str) -> None:
     """Refuse a folder that cannot be made, or nothing in it, before anything costs time; leaves nothing behind.
 
     Args:
-        folder: It, or a part of its path, may be missing.
-        what: The option or setting with its value, for the message.
+        folder: Folder; it, or a part of its path, may be missing.
+        what: Name of the option or setting with its value, for the message.
 
     Raises:
         UserError: nothing can be made in the part of the path that is there.
     """
-    there = next(each for each in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(each))
+    parent = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
     try:
-        os.rmdir(tempfile.mkdtemp(prefix=".", dir=there))
+        os.rmdir(tempfile.mkdtemp(prefix=".", dir=parent))
     except OSError as error:
-        why = f"nothing can be made in {there}: {error.strerror or error}"
+        why = f"nothing can be made in {parent}: {error.strerror or error}"
         raise UserError(f"{what}: {why}. Give another folder.") from None
 
 
 def kind_of(path: Path) -> str:
-    """What is at a path, links followed: `a file`, `a folder`, `a pipe`, …; empty where there is nothing."""
+    """Kind of the file at a path, links followed: `a file`, `a folder`, `a pipe`, …; empty where there is nothing."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):

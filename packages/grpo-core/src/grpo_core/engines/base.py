@@ -1,4 +1,4 @@
-"""What every engine takes and gives. No torch here: an endpoint needs none."""
+"""Requests, sampling settings and the protocol of engines. No torch here: an endpoint needs none."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class StopRequested(Exception):
 
 
 class SampleKey(NamedTuple):
-    """Names the random numbers of one completion, wherever and beside whatever it is sampled.
+    """Key of the random numbers of one completion, which do not depend on the rest of the batch.
 
     Attributes:
-        seed: Of the run.
+        seed: Seed of the run.
         step: Optimizer step (or evaluation round).
         prompt_id: The row's id.
         sample: Index within the group.
@@ -37,8 +37,8 @@ class Request:
 
     Attributes:
         prompt_ids: Tokens to continue; requests with equal prompts share one prefill.
-        key: Names its random numbers.
-        stop: Strings that end it, matched on decoded text; the text keeps the string.
+        key: Key of the random numbers of the completion.
+        stop: Strings that end the completion, matched on decoded text; the text keeps the string.
         max_completion_length: Tokens at most; None or more than the sampling's own limit means that limit.
     """
 
@@ -68,7 +68,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn, in the order temperature, top-k, top-p, min-p (that of `transformers`).
+    """Settings of sampling, applied in the order temperature, top-k, top-p, min-p (that of `transformers`).
 
     Attributes:
         temperature: Divides the logits; 0 is greedy, whose log-probs are those of temperature 1.
@@ -108,7 +108,7 @@ class Sampling:
 
 @runtime_checkable
 class Engine(Protocol):
-    """Who samples."""
+    """Samples completions for requests."""
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
         """Yield (index of the request, completion) as each finishes, in any order."""

@@ -1,4 +1,4 @@
-"""Which requests are sampled together. What is sampled never depends on it (see `engines.sampling`)."""
+"""Splits requests into batches that fit the memory. Completions never depend on it (see `engines.sampling`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which models the native engine can sample from, and how long a sequence may be."""
+"""Checks that the native engine can sample from a model, and that requests fit its context."""
 
 from __future__ import annotations
 

@@ -1,20 +1,16 @@
-"""What an engine samples. No torch: completions cross processes."""
+"""Completions that an engine samples. No torch: they cross processes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    pass
-
+from typing import Literal
 
 FinishReason = Literal["stop", "length"]
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What an engine sampled for one request.
+    """Completion of one request.
 
     Attributes:
         token_ids: Sampled tokens, the end-of-sequence token included: it is a decision of the policy and is trained.

@@ -52,7 +52,7 @@ def encode_continuation(
     Encoding the conversation again would change tokens that were sampled, and then train on others.
 
     Args:
-        tokenizer: Of the model.
+        tokenizer: Tokenizer of the model.
         prompt_ids: Tokens of `prompt`, as they were given.
         completion_ids: Sampled behind them.
         prompt: What was answered.

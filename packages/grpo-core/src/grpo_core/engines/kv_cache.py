@@ -32,7 +32,7 @@ INITIAL_TOKENS = 32
 
 
 class Layout:
-    """Which rows are alive and which prompt each continues: the same for every layer.
+    """Layout of the batch, the same for every layer: the rows that are alive and the prompt of each.
 
     Attributes:
         prompt_lens: Length of each alive prompt.

@@ -51,12 +51,12 @@ _REFUSED = frozenset({400, 413, 422})
 _TOO_LONG = re.compile(
     r"context[ _](?:length|size|window)|(?:prompt|input) is too long|`inputs` (?:tokens|is too long)"
 )
-"""What OpenAI, vLLM, SGLang, llama.cpp and TGI say of a prompt that does not fit, in lower case."""
+"""Phrases, in lower case, with which OpenAI, vLLM, SGLang, llama.cpp and TGI refuse a prompt that does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an endpoint said to one request.
+    """Answer of an endpoint to one request.
 
     Attributes:
         text: The completion; it ends right after a stop string, if one ended it. Empty if it failed.
@@ -83,9 +83,9 @@ class OpenAIEngine:
 
     Args:
         base_url: Everything before `/chat/completions`, e.g. `http://localhost:8000/v1`.
-        model: Its name there.
+        model: Name of the model at the endpoint.
         concurrency: Requests in flight.
-        timeout_s: Of one attempt, from connecting to the last byte.
+        timeout_s: Limit of one attempt, from connecting to the last byte.
         max_retries: Repetitions of a request that may succeed yet.
         api_key_env: Environment variable that holds the key, if one is needed. It is read when asking and kept nowhere.
         backoff_s: Mean pause before the first repetition.
@@ -157,7 +157,7 @@ class OpenAIEngine:
 
         Args:
             prompts: Text, or messages; a last message by the assistant is a prefill (vLLM and SGLang continue it).
-            sampling: How.
+            sampling: Sampling settings.
             stop: Strings that end a completion.
             seeds: One per prompt, for endpoints that honour them.
 
@@ -245,10 +245,8 @@ class OpenAIEngine:
         async with client.stream("POST", self.base_url + path, content=body) as response:
             self._has_answered = True
             status, coding = response.status_code, response.headers.get("Content-Encoding", "").strip()
-            if coding.lower() not in (
-                "",
-                "identity",
-            ):  # 64 KiB may unpack to gigabytes before its size could be checked
+            # 64 KiB may unpack to gigabytes before its size could be checked.
+            if coding.lower() not in ("", "identity"):
                 return _failure(f"{self.base_url}: a reply in {_excerpt(coding, key)}, which was not asked for")
             async for chunk in response.aiter_raw():
                 data += chunk

@@ -25,7 +25,7 @@ NAME = "grpo_shared_prefix"
 """Name of the function in `transformers`' registry."""
 
 UNSUPPORTED_ARGUMENTS = ("softcap", "s_aux", "position_bias")
-"""What a model may ask of its attention that this one does not compute: soft-capping, sinks, relative positions."""
+"""Arguments of attention functions that this one does not support: soft-capping, sinks, relative positions."""
 
 _cache: ContextVar[SharedPrefixCache | None] = ContextVar("grpo_shared_prefix_cache", default=None)
 
@@ -63,7 +63,7 @@ def shared_prefix_attention(
         key: [A, KV, 1, D] or [p, KV, l, D]: as `SharedPrefixCache.update` returned it.
         value: As key.
         attention_mask: None, because no mask function is registered.
-        scaling: Of the scores; D^-1/2 by default.
+        scaling: Factor of the scores; D^-1/2 by default.
         **kwargs: What the model passes to any attention; those in `UNSUPPORTED_ARGUMENTS` must be None.
 
     Returns:

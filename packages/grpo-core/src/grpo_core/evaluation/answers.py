@@ -62,9 +62,9 @@ def in_process(
 
     Args:
         policy: The model.
-        engine: Samples from it.
-        tokens_at_once: Tokens, prompts and longest completions together, that are sampled at once.
-        prompts_at_once: Different prompts that are; None is as many as tokens allow.
+        engine: Engine that samples from the model.
+        tokens_at_once: Most tokens sampled at once, prompts and longest completions together.
+        prompts_at_once: Most different prompts sampled at once; None is as many as tokens allow.
         warn: Receives a warning when memory ran out.
         ranks: The processes that share the rows; by default this one alone.
     """
@@ -93,7 +93,7 @@ def evaluate_rows(
         task: The task.
         rows: Its held-out rows.
         settings: Completions per row, and how they are sampled.
-        model: The model that answers, each of its ranks a share of the rows.
+        model: The model; each of its ranks evaluates a share of the rows.
         scoring: The task's scorer and opponent.
         hooks: Called while the evaluation runs.
 
@@ -203,15 +203,15 @@ def unscored_warnings(label: str, evaluation: Evaluation) -> list[str]:
 
 
 def _certainty(policy: Policy, answers: Sequence[Sampled], warn: Callable[[str], None]) -> tuple[Certainty | None, ...]:
-    known = [index for index, answer in enumerate(answers) if answer.token_ids]
-    found = certainty(
+    answered = [index for index, answer in enumerate(answers) if answer.token_ids]
+    certainties = certainty(
         policy,
-        [answers[index].prompt_ids for index in known],
-        [answers[index].token_ids for index in known],
+        [answers[index].prompt_ids for index in answered],
+        [answers[index].token_ids for index in answered],
         rows_at_once=ROWS_AT_ONCE,
         warn=warn,
     )
-    by_index = dict(zip(known, found, strict=True))
+    by_index = dict(zip(answered, certainties, strict=True))
     return tuple(by_index.get(index) for index in range(len(answers)))
 
 
@@ -222,12 +222,12 @@ def _play(
     opponent: OpponentSampler,
     questions: Sequence[Question],
 ) -> dict[int, Future[Score]]:
-    known = [index for index, answer in enumerate(answers) if not answer.error]
+    answered = [index for index, answer in enumerate(answers) if not answer.error]
     scores = play_opponents(
         scorer,
-        [answers[index].text for index in known],
-        [rows[index] for index in known],
+        [answers[index].text for index in answered],
+        [rows[index] for index in answered],
         opponent,
-        keys=[questions[index].key for index in known],
+        keys=[questions[index].key for index in answered],
     )
-    return {index: resolved(score) for index, score in zip(known, scores, strict=True)}
+    return {index: resolved(score) for index, score in zip(answered, scores, strict=True)}

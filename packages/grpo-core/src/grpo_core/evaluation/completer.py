@@ -19,7 +19,7 @@ class Completer:
     Args:
         model: Embedded name, local folder, GGUF file or hub id.
         adapter: A PEFT adapter to put on it.
-        device: Where.
+        device: Device of the model.
         precision: Floating-point type of the model's products.
         max_completion_length: Tokens per completion.
         temperature: 0 is greedy.
@@ -57,13 +57,13 @@ class Completer:
         answers = [
             (
                 *tokenizer(text, add_special_tokens=False)["input_ids"],
-                *(() if any(text.endswith(each) for each in self._stop) else end),
+                *(() if text.endswith(self._stop) else end),
             )
             for text in completions
         ]
         encoded = [encode_prompt(tokenizer, prompt) for prompt in prompts]
-        found = certainty(self._policy, encoded, answers)
-        return [-each.surprisal.mean * len(answer) for each, answer in zip(found, answers, strict=True)]
+        measured = certainty(self._policy, encoded, answers)
+        return [-numbers.surprisal.mean * len(answer) for numbers, answer in zip(measured, answers, strict=True)]
 
     def __call__(self, prompts: Sequence[Prompt]) -> list[str]:
         """The completions, in the order of the prompts.

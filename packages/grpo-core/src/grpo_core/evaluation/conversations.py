@@ -52,9 +52,9 @@ def converse(
     """Play every rollout to its end.
 
     Args:
-        task: With several turns; of a game, against an opponent.
-        rows: The row of each rollout.
-        questions: The first turn of each.
+        task: Task with several turns; a game is played against an opponent.
+        rows: Row of each rollout.
+        questions: First turn of each rollout.
         sampler: Generates the completions.
         sampling: How they are sampled.
         scoring: The task's scorer, and the model that plays against the policy, if one does.
@@ -71,33 +71,33 @@ def converse(
         for row, question in zip(rows, questions, strict=True)
     ]
 
-    def answer(asked: Sequence[Play[Sampled]]) -> Iterator[tuple[int, Reply[Sampled]]]:
-        hooks.progress(len(plays) - len(asked), len(plays))
+    def answer(active: Sequence[Play[Sampled]]) -> Iterator[tuple[int, Reply[Sampled]]]:
+        hooks.progress(len(plays) - len(active), len(plays))
         turns = [
-            Question(each.prompt, each.turn_key, task.task.stop, task.task.max_completion_length) for each in asked
+            Question(played.prompt, played.turn_key, task.task.stop, task.task.max_completion_length)
+            for played in active
         ]
-        fitting = [index for index, turn in enumerate(turns) if not asked[index].turns or sampler.fits(turn, sampling)]
+        fitting = [index for index, turn in enumerate(turns) if not active[index].turns or sampler.fits(turn, sampling)]
         for index in set(range(len(turns))) - set(fitting):
             yield index, Reply("", None, is_full=True)
         for at, sampled in sampler.sample([turns[index] for index in fitting], sampling):
             if hooks.should_stop():
                 raise StopRequested
             index = fitting[at]
-            is_full = sampled.is_too_long and bool(asked[index].turns)
-            made = None if sampled.error else sampled
-            yield index, Reply(sampled.text, made, error=sampled.error, is_full=is_full)
+            is_full = sampled.is_too_long and bool(active[index].turns)
+            yield index, Reply(sampled.text, None if sampled.error else sampled, error=sampled.error, is_full=is_full)
 
     play(plays, answer)
     hooks.progress(len(plays), len(plays))
-    futures = {index: next(iter(each.scores().values())) for index, each in enumerate(plays)}
-    return [_as_one(each) for each in plays], futures
+    futures = {index: next(iter(played.scores().values())) for index, played in enumerate(plays)}
+    return [_as_one(played) for played in plays], futures
 
 
 def _as_one(played: Play[Sampled]) -> Sampled:
-    made = [turn.made for turn in played.turns]
-    lengths = [each.length for each in made if each.length is not None]
+    turns = [turn.made for turn in played.turns]
+    lengths = [turn.length for turn in turns if turn.length is not None]
     return Sampled(
         text=played.story,
-        length=sum(lengths) if len(lengths) == len(made) else None,
-        is_truncated=any(each.is_truncated for each in made),
+        length=sum(lengths) if len(lengths) == len(turns) else None,
+        is_truncated=any(turn.is_truncated for turn in turns),
     )

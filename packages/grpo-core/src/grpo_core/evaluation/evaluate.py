@@ -27,7 +27,7 @@ from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Split
 
 ALONE = "model"
-"""What the results folder of a model that belongs to no run is called."""
+"""Name of the results folder of a model that belongs to no run."""
 
 __all__ = ["Evaluation", "RowRates", "evaluate", "evaluate_rows", "held_out"]
 
@@ -60,7 +60,7 @@ def evaluate(
 ) -> dict[str, dict[str, Any]]:
     """Evaluate a model on held-out rows of one task or several.
 
-    What is left open is as the task itself wishes (`EvaluationDefaults`), else as said below.
+    Settings that are not given come from the task (`EvaluationDefaults`), else they are as below.
 
     Args:
         task: A task spec; a mixture is evaluated task by task, its weights do not matter.
@@ -68,8 +68,8 @@ def evaluate(
         adapter: A PEFT adapter to put on it.
         base: Another model, the control: evaluated on the same rows, and every result says the difference over it.
         size: Rows per task, 512; None is all of the split.
-        split: Which rows: `test`.
-        subset_frac: Take this share of them, always the same ones.
+        split: Split of the rows, `test`.
+        subset_frac: Share of the rows to evaluate, always the same ones.
         n: Completions a row, 1; from 2 on, pass@k is reported.
         temperature: 0, greedy; 0.7 for several completions a row.
         top_p: Nucleus sampling, 1.
@@ -77,7 +77,7 @@ def evaluate(
         seed: Seed of sampling above temperature 0.
         batch_size: Rows answered at once; None is as many as the memory holds.
         surprisal: Also measure surprisal and entropy per token.
-        device: Where.
+        device: Device of the model.
         precision: Floating-point type of the model's products.
         max_batch_tokens: Tokens held at once on a CPU; on an accelerator its free memory decides.
         scoring: The scorers' worker processes.
@@ -170,22 +170,22 @@ def evaluate_as(
         callbacks: Notified of choices, progress and results.
     """
     refuse_in_worker("evaluate()")
-    everybody = Callbacks(callbacks)
+    callback = Callbacks(callbacks)
     candidate.check()
     why = ""
     if candidate.endpoint is None:
         task, why = task_for_model(task, candidate.model)
     tasks, choices = prepare_tasks(task, given, defaults)
-    everybody.on_choices([*([ResolvedDefault("task", task, why)] if why else []), *choices])
+    callback.on_choices([*([ResolvedDefault("task", task, why)] if why else []), *choices])
     folders = {} if output_dir is None else _new_folders(Path(output_dir), candidate.model, tasks, overwrite=overwrite)
-    evaluations, controls = _evaluated(candidate, tasks, options, everybody)
+    evaluations, controls = _evaluated(candidate, tasks, options, callback)
     results = {}
     for label, evaluation in evaluations.items():
         control = controls.get(label)
         result = results[label] = _concluded(
-            label, tasks[label], candidate, evaluation, control, folders.get(label), everybody
+            label, tasks[label], candidate, evaluation, control, folders.get(label), callback
         )
-        everybody.on_evaluation(label, "final", result)
+        callback.on_evaluation(label, "final", result)
     return results
 
 
@@ -227,9 +227,9 @@ def _concluded(
         result["base"] = described(base, control, task)
         written.append((BASE, candidate.base, None, control, base))
     if folder is not None:
-        for step, model, adapter, made, own in written:
-            meta = meta_of(made, task, settings, own, run="", step=step, model=model, adapter=adapter)
-            write_results(folder.results(step, settings), made, meta)
+        for step, model, adapter, results, numbers in written:
+            meta = meta_of(results, task, settings, numbers, run="", step=step, model=model, adapter=adapter)
+            write_results(folder.results(step, settings), results, meta)
         _summarise(folder, prepared, candidate.model)
     return result
 
@@ -238,7 +238,7 @@ def meta_of(
     evaluation: Evaluation, task: BoundTask, settings: EvaluationSettings, entry: Mapping[str, Any], *, run: str,
     step: str, model: str, adapter: str | None,
 ) -> Meta:  # fmt: skip
-    """What is written beside the completions; the entry is of `entry_of`."""
+    """Facts that are written beside the completions; the entry is made by `entry_of`."""
     return Meta(
         run=run,
         step=step,
@@ -263,15 +263,15 @@ def _new_folders(
 ) -> dict[str, EvaluationFolder]:
     folders = {label: EvaluationFolder(output_dir, Path(model).name, label) for label in tasks}
     for label, folder in folders.items():
-        there = folder.results(ALONE, tasks[label].settings)
-        if there.exists() and not overwrite:
-            raise UserError(f"{there} holds an evaluation. Give another --eval-dir, or --overwrite to replace it.")
+        results = folder.results(ALONE, tasks[label].settings)
+        if results.exists() and not overwrite:
+            raise UserError(f"{results} holds an evaluation. Give another --eval-dir, or --overwrite to replace it.")
     return folders
 
 
-def _summarise(folder: EvaluationFolder, asked: EvaluationTask, model: str | None) -> None:
-    task, settings = asked.task, asked.settings
+def _summarise(folder: EvaluationFolder, prepared: EvaluationTask, model: str | None) -> None:
+    task, settings = prepared.task, prepared.settings
     folder.write_config({"task": task.spec, "model": model, **asdict(settings)})
-    found = folder.consolidate(settings, BASE)
-    entry = {name: found[step] for name, step in (("base", BASE), ("final", ALONE)) if step in found}
+    results = folder.consolidate(settings, BASE)
+    entry = {name: results[step] for name, step in (("base", BASE), ("final", ALONE)) if step in results}
     folder.write_summary({"tasks": {task.name: entry}, "settings": asdict(settings), "seed": settings.seed})

@@ -62,19 +62,19 @@ def held_out_tasks(
     Args:
         config: Configuration of the run.
         trained: The trained tasks, by label.
-        needed: Labels whose held-out rows something else than an evaluation asks for: a ladder's rungs. None is all.
-        others: Spec of tasks to take in place of all these.
+        needed: Labels of tasks that are included even if they are never evaluated: a ladder's rungs. None is all.
+        others: Spec of tasks to evaluate in place of these.
 
     Returns:
-        (label -> task, what was chosen and what the user should know).
+        (label -> task, choices to be shown to the user).
 
     Raises:
         UserError: a task of `eval.task` does not exist, or all of its held-out rows are trained on.
     """
     tasks, choices = {}, []
     problems = TrainedProblems([*trained.values()])
-    wanted = {**trained, **_others(config.eval.task, trained)} if others is None else _others(others, {})
-    for label, task in matchups(wanted).items():
+    candidates = {**trained, **_others(config.eval.task, trained)} if others is None else _others(others, {})
+    for label, task in matchups(candidates).items():
         plan, wishes = plan_of(config, task)
         choices += wishes
         if not plan.has_any and needed is not None and label not in needed:
@@ -149,7 +149,7 @@ class HeldOutEvaluator:
         return [label for label, held in self._tasks.items() if held.plan.is_due(phase, step)]
 
     def judged_rate(self, step: int) -> float | None:
-        """What the interval evaluations after `step` say for choosing the best one; None where they are not all there.
+        """Number by which the best checkpoint is chosen; None where a task was not evaluated after `step`.
 
         The mean solved rate of the tasks that are evaluated most often: the same ones at each of these steps.
         """

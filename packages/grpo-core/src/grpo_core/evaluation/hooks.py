@@ -1,4 +1,4 @@
-"""What an evaluation calls while it runs."""
+"""Functions that an evaluation calls while it runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationHooks:
-    """What an evaluation calls while it runs.
+    """Functions that an evaluation calls while it runs.
 
     Attributes:
         progress: Receives (completions done, completions) after each.

@@ -15,7 +15,7 @@ RESAMPLES = 9_999
 _RESAMPLING_BATCH = 256
 """Resamples drawn at once, so that memory stays flat in the number of rows."""
 _BESIDE = 1e-9
-"""How near to an estimate the search for an interval's end begins."""
+"""Distance from the estimate at which the search for an interval's end begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def wilson(successes: float, n: int, *, confidence: float = CONFIDENCE) -> Inter
     rather than too narrow.
 
     Args:
-        successes: How many, or the sum of shares.
+        successes: Number of successes, or the sum of shares.
         n: Number of trials.
         confidence: Coverage.
     """
@@ -102,7 +102,7 @@ def bootstrap_mean(values: Sequence[float], *, seed: int = 0) -> Interval:
     resampling whole rows makes it a cluster bootstrap (Davison and Hinkley 1997, section 3.8).
 
     Args:
-        values: One a row; NaN is a row that has none.
+        values: One value a row; NaN is a row that has none.
         seed: Seed of the resampling.
     """
     array = np.asarray(values, dtype=np.float64)
@@ -131,7 +131,7 @@ def rate_over_rows(shares: Sequence[float], *, seed: int = 0) -> Interval:
     there is nothing to resample.
 
     Args:
-        shares: One a row, in [0, 1] or on a scale of its own; NaN is a row that has none.
+        shares: One share a row, in [0, 1] or on a scale of its own; NaN is a row that has none.
         seed: Seed of the resampling.
     """
     known = [share for share in shares if not math.isnan(share)]
@@ -148,7 +148,7 @@ def rate_difference(differences: Sequence[float], *, seed: int = 0) -> Interval:
     Tango's: there is nothing to resample.
 
     Args:
-        differences: One a row, in [-1, 1]; NaN is a row that has none.
+        differences: One difference a row, in [-1, 1]; NaN is a row that has none.
         seed: Seed of the resampling.
     """
     known = [difference for difference in differences if not math.isnan(difference)]

@@ -45,7 +45,7 @@ RECORDS, METRICS, META = "records.jsonl.gz", "metrics.csv", "run_meta.json"
 CONSOLIDATED, SUMMARY, CONFIG = "consolidated_metrics.csv", "summary.json", "eval_config.yaml"
 
 BASE = "base"
-"""What the folder of the control is called, where the others are called `step_…`."""
+"""Name of the control's folder; those of checkpoints are `step_…`."""
 
 FINAL = "step_final"
 
@@ -56,19 +56,19 @@ _MAX_NAME_CHARS = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meta:
-    """What a results folder holds.
+    """Description of a results folder.
 
     Attributes:
-        run: The run's folder, or what else was evaluated.
+        run: Folder of the run; empty for a model by itself.
         step: `step_K`, `step_final` or `base`.
-        model: What was loaded.
-        adapter: And put on it.
+        model: Model that was loaded.
+        adapter: Adapter that was put on the model.
         task: Spec of the task.
         identity: Identity of the task on these rows.
-        settings: Those that decide the numbers.
-        summary: As in summary.json.
-        timing: What it took.
-        conditions: What on the machine the scores depended on.
+        settings: Settings that decide the numbers.
+        summary: Numbers, as in summary.json.
+        timing: Throughput and memory.
+        conditions: Properties of the machine that the scores depended on.
         precision: Floating-point type of the model's products; empty where it is not known.
         steps_done: Training steps of the model; None where that is not known.
         version: Version of the format.
@@ -89,18 +89,18 @@ class Meta:
     version: int = EVALUATION_FORMAT_VERSION
 
     def differs_from(self, other: Mapping[str, Any]) -> str:
-        """What is not the same as in another evaluation's facts, in words; empty where they can be compared."""
-        mine = {**self.settings, "task": self.task, "identity": self.identity, "conditions": self.conditions}
+        """Describe the differences from the facts of another evaluation; empty where both can be compared."""
+        facts = {**self.settings, "task": self.task, "identity": self.identity, "conditions": self.conditions}
         if is_run(Path(self.run)):  # else it was moved
-            mine["run"] = str(Path(self.run).resolve())
+            facts["run"] = str(Path(self.run).resolve())
         if self.step.startswith(BASE):
-            mine["model"] = self.model
+            facts["model"] = self.model
         elif self.steps_done is not None:
-            mine["steps_done"] = self.steps_done
+            facts["steps_done"] = self.steps_done
         if self.precision and other["precision"]:
-            mine["precision"] = self.precision
-        listed = [f"{name}={mine[name]!r} there, {other[name]!r} here" for name in mine if mine[name] != other[name]]
-        return ", ".join(listed)
+            facts["precision"] = self.precision
+        different = [name for name in facts if facts[name] != other[name]]
+        return ", ".join(f"{name}={facts[name]!r} there, {other[name]!r} here" for name in different)
 
 
 def write_results(folder: Path, evaluation: Evaluation, meta: Meta) -> None:
@@ -129,25 +129,25 @@ def write_results(folder: Path, evaluation: Evaluation, meta: Meta) -> None:
 
 
 def read_meta(folder: Path) -> Meta:
-    """Read what a results folder is.
+    """Read the description of a results folder.
 
     Raises:
         UserError: it is damaged, or of a newer version.
     """
-    found = read_json(folder / META, "the evaluation")
-    if found.get("version") != EVALUATION_FORMAT_VERSION:
+    content = read_json(folder / META, "the evaluation")
+    if content.get("version") != EVALUATION_FORMAT_VERSION:
         raise UserError(
-            f"{folder / META} has format version {found.get('version')!r}; this version of grpo-core reads "
+            f"{folder / META} has format version {content.get('version')!r}; this version of grpo-core reads "
             f"{EVALUATION_FORMAT_VERSION}. Give another --eval-dir, or --overwrite."
         )
     try:
-        return Meta(**found)
+        return Meta(**content)
     except TypeError as error:
         raise UserError(f"{folder / META} is damaged: {error}. --overwrite replaces it.") from None
 
 
 def read_rates(folder: Path) -> RowRates:
-    """Read what each row earned, for a paired comparison.
+    """Read the rates of each row, for a paired comparison.
 
     Raises:
         UserError: the table is damaged.
@@ -189,9 +189,9 @@ def row_metrics(evaluation: Evaluation) -> list[dict[str, Any]]:
     passes = {f"pass@{k}": evaluation.pass_at(k) for k in evaluation.ks()} if n > 1 else {}
     lines = []
     for index, (row, (scored, solved)) in enumerate(zip(evaluation.rows, evaluation.counts(), strict=True)):
-        own = slice(index * n, (index + 1) * n)
-        kept = [score for score in evaluation.scores[own] if not score.abstained]
-        lengths = [length for length in evaluation.lengths[own] if length is not None]
+        samples = slice(index * n, (index + 1) * n)
+        kept = [score for score in evaluation.scores[samples] if not score.abstained]
+        lengths = [length for length in evaluation.lengths[samples] if length is not None]
         line: dict[str, Any] = {
             "row": row.id,
             "difficulty": row.difficulty,
@@ -205,11 +205,11 @@ def row_metrics(evaluation: Evaluation) -> list[dict[str, Any]]:
             "valid_rate": sum(score.valid for score in kept) / len(kept) if kept else None,
             "any_valid": int(any(score.valid for score in kept)),
             **_spread("length", lengths),
-            "truncated_frac": sum(evaluation.truncated[own]) / n,
+            "truncated_frac": sum(evaluation.truncated[samples]) / n,
         }
-        measured = [each for each in evaluation.certainty[own] if each is not None]
+        measured = [certainty for certainty in evaluation.certainty[samples] if certainty is not None]
         for name in ("surprisal", "entropy") if measured else ():
-            line |= _token_statistics(name, [getattr(each, name) for each in measured])
+            line |= _token_statistics(name, [getattr(certainty, name) for certainty in measured])
         lines.append(line)
     return lines
 
@@ -234,7 +234,7 @@ class EvaluationFolder:
         return self.path / step / settings.folder
 
     def write_config(self, facts: Mapping[str, Any]) -> None:
-        """Write what was asked for."""
+        """Write the settings of the evaluation."""
         self.path.mkdir(parents=True, exist_ok=True)
         replace_file(self.path / CONFIG, yaml_text.dump(dict(facts)).encode())
 
@@ -248,7 +248,7 @@ class EvaluationFolder:
         Returns:
             Checkpoint -> summary, of this sampling, in order.
         """
-        lines, found = [], {}
+        lines, summaries = [], {}
         for step in self.steps():
             for folder in sorted(path for path in (self.path / step).iterdir() if (path / META).is_file()):
                 try:
@@ -257,9 +257,9 @@ class EvaluationFolder:
                     continue  # `check_kept` refuses a damaged folder by name where it is asked for
                 lines.append({"step": step.removeprefix("step_"), "sampling": folder.name, **flat(summary)})
                 if folder.name == settings.folder:
-                    found[step] = summary
+                    summaries[step] = summary
         replace_file(self.path / CONSOLIDATED, _table(lines).encode())
-        return found
+        return summaries
 
     def steps(self) -> list[str]:
         """The checkpoints that have a folder: base, then by number, then final."""
@@ -276,9 +276,9 @@ class EvaluationFolder:
         other = self.path / (control or "") / folder.name
         if control is None or step == control or not (other / META).is_file():
             return summary
-        there = read_meta(other)
-        if (there.settings, there.identity) != (meta.settings, meta.identity):
-            return summary  # of other rows, or sampled otherwise
+        base = read_meta(other)
+        if (base.settings, base.identity) != (meta.settings, meta.identity):
+            return summary  # other rows, or other sampling
         delta = read_rates(folder).paired_delta(
             read_rates(self.path / control / folder.name), seed=int(meta.settings["seed"])
         )
@@ -286,14 +286,14 @@ class EvaluationFolder:
 
 
 def check_kept(folder: Path, wanted: Mapping[str, Any]) -> bool:
-    """Whether a results folder is there and is of what is wanted now.
+    """Whether a results folder exists and holds the wanted evaluation.
 
     Args:
         folder: Folder of one checkpoint's results.
         wanted: Facts of the evaluation, as `Meta.differs_from` compares them.
 
     Raises:
-        UserError: it is of something else; nothing is overwritten.
+        UserError: the folder holds another evaluation; nothing is overwritten.
     """
     if not folder.exists():
         return False
@@ -324,12 +324,12 @@ def safe_name(name: str) -> str:
 
 
 def _token_statistics(name: str, measured: Sequence[TokenStatistics]) -> dict[str, float]:
-    """Of a row's completions: the largest maximum, and means of the rest."""
+    """Statistics over the completions of a row: the largest maximum, and means of the rest."""
     return {
-        f"{name}_mean": float(np.mean([each.mean for each in measured])),
-        f"{name}_std": float(np.mean([each.std for each in measured])),
-        f"{name}_max": max(each.max for each in measured),
-        f"{name}_p95": float(np.mean([each.p95 for each in measured])),
+        f"{name}_mean": float(np.mean([numbers.mean for numbers in measured])),
+        f"{name}_std": float(np.mean([numbers.std for numbers in measured])),
+        f"{name}_max": max(numbers.max for numbers in measured),
+        f"{name}_p95": float(np.mean([numbers.p95 for numbers in measured])),
     }
 
 

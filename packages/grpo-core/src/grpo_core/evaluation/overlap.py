@@ -36,7 +36,7 @@ class Overlap:
         return f"{len(self.pairs)} of {self.of} held-out rows are trained on ({named}{more})"
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in summary.json."""
+        """The entry in summary.json."""
         return {"n": len(self.pairs), "of": self.of, "pairs": dict([*self.pairs.items()][:NAMED])}
 
 
@@ -49,8 +49,8 @@ class TrainedProblems:
     training rows with different fields share a prompt, as where a number is to be guessed, the fields have to be equal.
 
     Args:
-        tasks: On their training rows. Those whose episodes all begin alike, or which say that they have no split of
-            their own (`Task.exempt`), have no problems to compare.
+        tasks: Tasks on their training rows. Tasks whose episodes all begin alike, or which say that they have no split
+            of their own (`Task.exempt`), have no problems to compare.
     """
 
     def __init__(self, tasks: Sequence[BoundTask]) -> None:
@@ -74,11 +74,11 @@ class TrainedProblems:
             known = self._known[place]
             if known is None:
                 known = self._known[place] = _by_problem(trained)
-            asking = trained if is_same else held
+            template = trained if is_same else held
             for row in rows:
-                for key in _keys(asking, row):
-                    found = known.get(key)
-                    same = found.get(_fields(row)) if isinstance(found, dict) else found
+                for key in _keys(template, row):
+                    match = known.get(key)
+                    same = match.get(_fields(row)) if isinstance(match, dict) else match
                     if same is not None:
                         pairs.setdefault(row.id, same.id)
         return Overlap(len(rows), pairs) if compared else None
@@ -96,13 +96,13 @@ def own_overlap(task: BoundTask) -> Overlap | None:
 
 
 def own_choices(label: str, task: BoundTask) -> list[ResolvedDefault]:
-    """What the user should know of a task's test rows: which of them are training rows."""
+    """A choice that names the test rows of a task which are also training rows."""
     overlap = own_overlap(task)
     return [] if overlap is None or not overlap.pairs else [_choice(label, overlap)]
 
 
 def overlap_choices(label: str, held: BoundTask, overlap: Overlap | None) -> list[ResolvedDefault]:
-    """What the user should know of it.
+    """A choice that names the held-out rows which are trained on.
 
     Raises:
         UserError: every row is trained on, and not because the training rows themselves are to be evaluated.
@@ -127,16 +127,16 @@ def _by_problem(task: BoundTask) -> dict[bytes, Row | dict[str, Row]]:
     known: dict[bytes, Row | dict[str, Row]] = {}
     for row in task.rows():
         for key in _keys(task, row):
-            found = known.setdefault(key, row)
-            if isinstance(found, dict):
-                found.setdefault(_fields(row), row)
-            elif found is not row and _fields(found) != _fields(row):
-                known[key] = {_fields(found): found, _fields(row): row}
+            first = known.setdefault(key, row)
+            if isinstance(first, dict):
+                first.setdefault(_fields(row), row)
+            elif first is not row and _fields(first) != _fields(row):
+                known[key] = {_fields(first): first, _fields(row): row}
     return known
 
 
 def _fields(row: Row) -> str:
-    """What a row holds beside its name."""
+    """The fields of a row without its name, as JSON."""
     return row.model_dump_json(exclude={"id", "difficulty"})
 
 

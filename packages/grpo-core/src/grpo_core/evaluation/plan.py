@@ -1,4 +1,4 @@
-"""When and how each task is evaluated: what the user says, else what the task says, else ours."""
+"""When and how each task is evaluated: settings of the user, else of the task, else our defaults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTING_OF: Mapping[str, str] = {
 """Field of `EvaluationDefaults` -> the setting of `eval.*` that stands above it."""
 
 SEVERAL_TEMPERATURE = 0.7
-"""Of several completions a row, when nobody says: greedy ones would all be equal."""
+"""Default temperature of several completions a row: greedy ones would all be equal."""
 
 _SETTINGS = frozenset(field.name for field in fields(EvaluationSettings))
 
@@ -36,10 +36,10 @@ class EvaluationPlan:
     """How one task is evaluated beside training, and when.
 
     Attributes:
-        settings: How.
-        at_start: Before the first step.
-        interval_steps: Every so many steps; None never.
-        at_end: After the last.
+        settings: Settings of every evaluation.
+        at_start: Whether it is evaluated before the first step.
+        interval_steps: Steps between two evaluations; None is never.
+        at_end: Whether it is evaluated after the last step.
     """
 
     settings: EvaluationSettings
@@ -48,7 +48,7 @@ class EvaluationPlan:
     at_end: bool = True
 
     def is_due(self, phase: EvalPhase, step: int) -> bool:
-        """Whether the task is evaluated now."""
+        """Whether the task is evaluated in a phase after `step` steps."""
         match phase:
             case "initial":
                 return self.at_start
@@ -59,7 +59,7 @@ class EvaluationPlan:
 
     @property
     def has_any(self) -> bool:
-        """Whether it ever is."""
+        """Whether the task is ever evaluated."""
         return self.at_start or self.at_end or self.interval_steps is not None
 
 
@@ -67,62 +67,62 @@ def plan_of(config: RunConfig, task: BoundTask) -> tuple[EvaluationPlan, list[Re
     """The plan of one task in a run.
 
     Returns:
-        (plan, what of it is the task's own wish).
+        (plan, the task's own settings as choices to be shown).
 
     Raises:
         UserError: the task cannot say, or several completions a row are to be greedy.
     """
-    held, defaults = config.eval, task.evaluation
-    ours = {name: getattr(held, name) for name in type(held).model_fields}
+    section, enabled = config.eval, task.evaluation.enabled
+    settings = {name: getattr(section, name) for name in type(section).model_fields}
     # Null leaves this one to the trainer, whoever says it.
-    ours["max_completion_length"] = held.max_completion_length or config.trainer.max_completion_length
-    said = held.model_fields_set - ({"max_completion_length"} if held.max_completion_length is None else set())
-    values, own = settled({name: ours[name] for name in said}, task, {**ours, "seed": config.seed})
+    settings["max_completion_length"] = section.max_completion_length or config.trainer.max_completion_length
+    given = section.model_fields_set - ({"max_completion_length"} if section.max_completion_length is None else set())
+    values, own = settled({name: settings[name] for name in given}, task, {**settings, "seed": config.seed})
     plan = EvaluationPlan(
         settings=EvaluationSettings(**{name: value for name, value in values.items() if name in _SETTINGS}),
-        at_start=values["at_start"] and defaults.enabled,
-        interval_steps=values["interval_steps"] if defaults.enabled else None,
-        at_end=values["at_end"] and defaults.enabled,
+        at_start=values["at_start"] and enabled,
+        interval_steps=values["interval_steps"] if enabled else None,
+        at_end=values["at_end"] and enabled,
     )
-    if not defaults.enabled:
+    if not enabled:
         return plan, [ResolvedDefault("evaluation", f"{task.name}: none", "the task says so: enabled=False")]
     return plan, wish(task, own)
 
 
 def settings_of(
-    task: BoundTask, given: Mapping[str, Any], ours: EvaluationSettings
+    task: BoundTask, given: Mapping[str, Any], defaults: EvaluationSettings
 ) -> tuple[EvaluationSettings, list[ResolvedDefault]]:
     """How one task is evaluated outside a training.
 
     Args:
         task: The task.
-        given: What the user says, by the names of `EvaluationSettings`.
-        ours: What holds where neither says.
+        given: Settings of the user, by the names of `EvaluationSettings`.
+        defaults: Settings where neither the user nor the task gives one.
 
     Returns:
-        (settings, what of them is the task's own wish).
+        (settings, the task's own ones as choices to be shown).
     """
-    values, own = settled(given, task, {name: getattr(ours, name) for name in _SETTINGS})
+    values, own = settled(given, task, {name: getattr(defaults, name) for name in _SETTINGS})
     if values["n"] > 1 and "temperature" not in given and task.evaluation.temperature is None:
         values["temperature"] = SEVERAL_TEMPERATURE
     return EvaluationSettings(**values), wish(task, own)
 
 
 def settled(
-    given: Mapping[str, Any], task: BoundTask, ours: Mapping[str, Any]
+    given: Mapping[str, Any], task: BoundTask, defaults: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Each of our settings from the first who says it: the user, the task, we.
+    """Resolve each setting: the user's, else the task's, else the default.
 
     Returns:
-        (every setting, those that are other than ours because the task wishes it).
+        (every setting, those of the task that differ from the default).
     """
-    asked = {setting: getattr(task.evaluation, name) for name, setting in SETTING_OF.items() if setting in ours}
-    own = {name: value for name, value in asked.items() if value is not None and name not in given}
-    return {**ours, **own, **given}, {name: value for name, value in own.items() if value != ours[name]}
+    wished = {setting: getattr(task.evaluation, name) for name, setting in SETTING_OF.items() if setting in defaults}
+    own = {name: value for name, value in wished.items() if value is not None and name not in given}
+    return {**defaults, **own, **given}, {name: value for name, value in own.items() if value != defaults[name]}
 
 
 def wish(task: BoundTask, own: Mapping[str, Any]) -> list[ResolvedDefault]:
-    """What a task changes by its wishes, as a choice to be shown."""
+    """The settings that a task changes, as a choice to be shown."""
     if not own:
         return []
     listed = ", ".join(f"{name}={shown(value)}" for name, value in own.items())
@@ -131,7 +131,7 @@ def wish(task: BoundTask, own: Mapping[str, Any]) -> list[ResolvedDefault]:
 
 
 def open_settings(config: RunConfig, tasks: Mapping[str, BoundTask]) -> frozenset[str]:
-    """The settings of `eval.*` that nobody gave and a task has a wish for; a run's config.yaml leaves them open."""
+    """Settings of `eval.*` that the user leaves to a task; a run's config.yaml does not hold them."""
     wished = {
         setting
         for task in tasks.values()

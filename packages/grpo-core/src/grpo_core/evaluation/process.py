@@ -22,11 +22,11 @@ from grpo_core.evaluation.worker import Job
 WORKER = (sys.executable, "-m", "grpo_core.evaluation.worker")
 
 MAX_REASON_CHARS = 300
-"""Of a dead process's last words."""
+"""Longest excerpt of a dead process's last line."""
 
 
 class Relay:
-    """Passes the messages of workers on to callbacks, a choice that several checkpoints share once.
+    """Passes the messages of workers on to callbacks, a choice that several checkpoints share comes once.
 
     Args:
         callbacks: Notified of choices, progress and warnings.
@@ -56,12 +56,12 @@ def run_worker(command: Sequence[str], job: Job, timeout_s: float, relay: Relay)
     Returns:
         Why it failed, or an empty string.
     """
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=stderr,
             text=True,
             encoding="utf-8",
             errors="replace",
@@ -83,7 +83,7 @@ def run_worker(command: Sequence[str], job: Job, timeout_s: float, relay: Relay)
                 code = process.wait(timeout=max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 return f"not finished within {timeout_s:g} s (--timeout-s)"
-            return "" if code == 0 else reason or _last_words(code, said)
+            return "" if code == 0 else reason or _last_words(code, stderr)
         finally:
             if process.poll() is None:  # also after Ctrl-C here: nothing goes on unseen
                 with contextlib.suppress(ProcessLookupError):
@@ -96,7 +96,7 @@ def run_worker(command: Sequence[str], job: Job, timeout_s: float, relay: Relay)
 
 
 def _messages(stream: IO[str], deadline: float) -> Iterator[dict[str, Any] | None]:
-    """What the process says, line by line, to its end; None when the time is up."""
+    """Messages of the process until it ends; None when the time is up."""
     lines: queue.Queue[str] = queue.Queue()
 
     def read() -> None:
@@ -120,9 +120,9 @@ def _messages(stream: IO[str], deadline: float) -> Iterator[dict[str, Any] | Non
                 yield message
 
 
-def _last_words(code: int, said: IO[str]) -> str:
-    said.seek(0)
-    lines = [line.strip() for line in said.read().splitlines() if line.strip()]
+def _last_words(code: int, stderr: IO[str]) -> str:
+    stderr.seek(0)
+    lines = [line.strip() for line in stderr.read().splitlines() if line.strip()]
     last = lines[-1][:MAX_REASON_CHARS] if lines else "it said nothing"
     if code < 0:
         killed = "; out of memory?" if code == -signal.SIGKILL else ""

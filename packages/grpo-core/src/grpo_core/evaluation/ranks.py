@@ -23,9 +23,9 @@ def evaluate_together(
     ranks: Ranks,
     in_step: Callable[..., AbstractContextManager[None]],
 ) -> Evaluation:
-    """Evaluate rows on all ranks: what one process would have found, since a completion depends on its key alone.
+    """Evaluate rows on all ranks. The result is that of one process, since a completion depends on its key alone.
 
-    Every rank calls it with the same rows, also one that gets none of them: a model in shards runs on all or on none.
+    Every rank calls it with the same rows, even if its share is empty: a model in shards runs on all or on none.
 
     Args:
         rows: All rows, in order.
@@ -53,7 +53,7 @@ def evaluate_together(
 
 
 def _packed(part: Evaluation | None) -> bytes:
-    """A part as JSON in ASCII, so that any text survives, without the rows, which every rank has; None is a stop."""
+    """Pack a part as JSON in ASCII, in which any text survives, without the rows; None is a stop."""
     if part is None:
         return _STOPPED
     return json.dumps(  # orjson refuses lone surrogates
@@ -69,20 +69,20 @@ def _packed(part: Evaluation | None) -> bytes:
     ).encode("ascii")
 
 
-def _joined(mine: Evaluation, parts: Sequence[bytes], rows: Sequence[Row]) -> Evaluation:
-    found = [json.loads(part) for part in parts]
+def _joined(own: Evaluation, packed: Sequence[bytes], rows: Sequence[Row]) -> Evaluation:
+    parts = [json.loads(part) for part in packed]
     return replace(
-        mine,
+        own,
         rows=rows,
-        texts=[text for part in found for text in part["texts"]],
-        lengths=[length for part in found for length in part["lengths"]],
-        truncated=[flag for part in found for flag in part["truncated"]],
-        scores=[Score(**score) for part in found for score in part["scores"]],
-        certainty=[_certainty(each) for part in found for each in part["certainty"]],
-        seconds=max(part["seconds"] for part in found),
-        peak_memory_mib=max(part["peak_memory_mib"] for part in found),
+        texts=[text for part in parts for text in part["texts"]],
+        lengths=[length for part in parts for length in part["lengths"]],
+        truncated=[flag for part in parts for flag in part["truncated"]],
+        scores=[Score(**score) for part in parts for score in part["scores"]],
+        certainty=[_certainty(pair) for part in parts for pair in part["certainty"]],
+        seconds=max(part["seconds"] for part in parts),
+        peak_memory_mib=max(part["peak_memory_mib"] for part in parts),
     )
 
 
-def _certainty(each: Sequence[Sequence[float]] | None) -> Certainty | None:
-    return None if each is None else Certainty(*(TokenStatistics(*numbers) for numbers in each))
+def _certainty(pair: Sequence[Sequence[float]] | None) -> Certainty | None:
+    return None if pair is None else Certainty(*(TokenStatistics(*numbers) for numbers in pair))

@@ -1,4 +1,4 @@
-"""What an evaluation found: every completion, and the numbers of `summary.json` with their intervals."""
+"""Results of an evaluation: every completion, and the numbers of `summary.json` with their intervals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUARTILES = (0.25, 0.5, 0.75)
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What one task's held-out rows gave: `n` completions a row, those of a row side by side.
+    """Results of one task on its held-out rows: `n` completions a row, those of a row side by side.
 
     Attributes:
         rows: [R].
@@ -36,7 +36,7 @@ class Evaluation:
         n: Completions a row.
         top_p: Nucleus sampling.
         certainty: [R·n] surprisal and entropy, where they were measured.
-        seconds: What it took.
+        seconds: Duration.
         peak_memory_mib: Most memory of the process or the accelerator up to its end.
     """
 
@@ -78,8 +78,8 @@ class Evaluation:
             "split": self.split,
         }
         if any(self.certainty):
-            result["surprisal"] = self._certainty(lambda each: each.surprisal, seed)
-            result["entropy"] = self._certainty(lambda each: each.entropy, seed)
+            result["surprisal"] = self._certainty(lambda certainty: certainty.surprisal, seed)
+            result["entropy"] = self._certainty(lambda certainty: certainty.entropy, seed)
         levels = self._levels()
         if len(levels) > 1:
             result["by_difficulty"] = {name: self.part_of(index)._brief(seed) for name, index in levels.items()}
@@ -97,7 +97,7 @@ class Evaluation:
         }
 
     def rates(self) -> RowRates:
-        """What a paired comparison needs, row by row."""
+        """The rates of each row, for a paired comparison."""
         return RowRates(
             tuple(row.id for row in self.rows),
             tuple(_known(share) for share in self._shares(lambda score: score.solved)),
@@ -144,11 +144,11 @@ class Evaluation:
         return [2**power for power in range(self.n.bit_length()) if 2**power <= self.n]
 
     def _pass_at(self, seed: int) -> dict[str, float | None]:
-        found: dict[str, float | None] = {}
+        rates: dict[str, float | None] = {}
         if self.n > 1:
             for k in self.ks():
-                found |= _named(f"pass@{k}", rate_over_rows(self.pass_at(k), seed=seed))
-        return found
+                rates |= _named(f"pass@{k}", rate_over_rows(self.pass_at(k), seed=seed))
+        return rates
 
     def _parts(self, seed: int) -> dict[str, dict[str, float | None]]:
         names = dict.fromkeys(name for score in self.scores for name in score.parts)
@@ -167,18 +167,18 @@ class Evaluation:
 
     def _certainty(self, of: Callable[[Certainty], TokenStatistics], seed: int) -> dict[str, float | None]:
         """Means over completions, those of a row first; `mean` with its interval."""
-        measured = [None if each is None else TokenStatistics(*of(Certainty(*each))) for each in self.certainty]
-        means = self._by_row([math.nan if each is None else each.mean for each in measured])
-        known = [each for each in measured if each is not None]
+        measured = [None if pair is None else TokenStatistics(*of(Certainty(*pair))) for pair in self.certainty]
+        means = self._by_row([math.nan if numbers is None else numbers.mean for numbers in measured])
+        known = [numbers for numbers in measured if numbers is not None]
         return {
             **_nested("mean", bootstrap_mean(means, seed=seed)),
-            "std": float(np.mean([each.std for each in known])),
-            "max": max(each.max for each in known),
-            "p95": float(np.mean([each.p95 for each in known])),
+            "std": float(np.mean([numbers.std for numbers in known])),
+            "max": max(numbers.max for numbers in known),
+            "p95": float(np.mean([numbers.p95 for numbers in known])),
         }
 
     def _brief(self, seed: int) -> dict[str, Any]:
-        """What is said of a level of difficulty."""
+        """The numbers of a level of difficulty."""
         solved = self._shares(lambda score: score.solved)
         return {
             **_named("solved_rate", rate_over_rows(solved, seed=seed), low="ci_low", high="ci_high"),
@@ -207,12 +207,12 @@ class Evaluation:
 
     def _over_rows(self, value: Callable[[Score], float | None]) -> list[float]:
         """[R] means over the scored completions of each row."""
-        found = []
+        means = []
         for scores in self.scores_by_row():
             values = [value(score) for score in scores if not score.abstained]
-            known = [each for each in values if each is not None]
-            found.append(sum(known) / len(known) if known else math.nan)
-        return found
+            known = [number for number in values if number is not None]
+            means.append(sum(known) / len(known) if known else math.nan)
+        return means
 
     def _by_row(self, values: Sequence[float]) -> list[float]:
         """[R] means of [R·n] values."""
@@ -225,12 +225,12 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class RowRates:
-    """An evaluation as a later one is compared with it: what each row earned.
+    """Rates of each row of an evaluation, with which a later one is compared.
 
     Attributes:
-        ids: [R] of the rows.
+        ids: [R] ids of the rows.
         solved: [R] share of the row's completions that are solved; None where none was scored.
-        reward: [R] their mean reward; None likewise.
+        reward: [R] mean reward of the row's completions; None where none was scored.
     """
 
     ids: tuple[str, ...]
@@ -238,12 +238,12 @@ class RowRates:
     reward: tuple[float | None, ...] = field(default=())
 
     def as_json(self) -> dict[str, Any]:
-        """As plain lists; `from_json` reads it back."""
+        """Convert to plain lists, for `from_json`."""
         return {"ids": list(self.ids), "solved": list(self.solved), "reward": list(self.reward)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RowRates:
-        """Read what `as_json` made."""
+        """Read the result of `as_json`."""
         return cls(tuple(data["ids"]), tuple(data["solved"]), tuple(data["reward"]))
 
     def paired_delta(self, base: RowRates, *, seed: int = 0) -> dict[str, Any]:
@@ -255,8 +255,8 @@ class RowRates:
         """
         before = {row: index for index, row in enumerate(base.ids)}
         pairs = [(index, before[row]) for index, row in enumerate(self.ids) if row in before]
-        solved = [_minus(self.solved[mine], base.solved[other]) for mine, other in pairs]
-        reward = [_minus(self.reward[mine], base.reward[other]) for mine, other in pairs]
+        solved = [_minus(self.solved[index], base.solved[other]) for index, other in pairs]
+        reward = [_minus(self.reward[index], base.reward[other]) for index, other in pairs]
         delta = rate_difference(solved, seed=seed)
         return {
             **_named("delta", delta),

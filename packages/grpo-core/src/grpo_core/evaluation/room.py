@@ -22,13 +22,13 @@ def check_room(
 
     Args:
         label: Task label.
-        task: On its held-out rows.
-        rows: Those that are evaluated.
+        task: Task on its held-out rows.
+        rows: Rows that are evaluated.
         settings: Settings of the evaluation.
         policy: The model that answers.
 
     Returns:
-        What the user should know: answers with less room than the settings allow, rows that cannot be answered.
+        Choices to be shown: answers with less room than the settings allow, rows that cannot be answered.
 
     Raises:
         UserError: no row can be answered, or a prompt cannot be encoded.

@@ -1,4 +1,4 @@
-"""Which rows a task is held to: the same ones in every evaluation, whatever the seed, the model or the moment."""
+"""The held-out rows of a task: the same ones in every evaluation, whatever the seed, the model or the phase."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ SUBSET_KEY = "evaluation subset"
 
 def held_out(task: BoundTask, *, size: int | None, split: Split) -> BoundTask:
     """The task on its held-out rows: `size` of `split`, or as many as there are."""
-    wanted = task.with_options(split=split, size=size)
+    held = task.with_options(split=split, size=size)
     try:
-        wanted.rows()
+        held.rows()
     except ExhaustedError as exhausted:
-        wanted = task.with_options(split=split, size=exhausted.available)
-    return wanted
+        held = task.with_options(split=split, size=exhausted.available)
+    return held
 
 
 def subset(rows: Sequence[Row], share: float | None) -> list[Row]:
     """A share of the rows, drawn by the hash of their ids: always the same ones, and a smaller share is part of it.
 
     Args:
-        rows: In the task's order, which is kept.
-        share: Above 0, at most 1; None takes all. At least one row is taken.
+        rows: Rows in the task's order, which is kept.
+        share: Share above 0, at most 1; None takes all. At least one row is taken.
 
     Raises:
         UserError: the share is out of range.

@@ -140,7 +140,7 @@ def _run_jobs(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is evaluated of a run, and where the results go.
+    """The models and tasks of an evaluation of a run, and the folders of its results.
 
     Attributes:
         run_dir: Folder of the run.
@@ -200,7 +200,7 @@ class _Plan:
         return results
 
     def write_configs(self, steps: str, timeout_s: float) -> None:
-        """Write what was asked for into the folder of each task."""
+        """Write the settings into the folder of each task."""
         base = None if self.control is None else self.control.model
         for label, folder in self.folders.items():
             task = self.tasks[label]
@@ -231,7 +231,7 @@ class _Plan:
             )
 
     def _facts(self, label: str, checkpoint: EvaluatedCheckpoint) -> dict[str, Any]:
-        """What results of a checkpoint have to be of, so that they are kept."""
+        """Facts that existing results of a checkpoint must have, so that they are kept."""
         task, settings = self.tasks[label].task, self.tasks[label].settings
         return {
             **settings.deciding(),
@@ -264,22 +264,22 @@ class _Plan:
 def _tasks(
     config: RunConfig, task: str | None, settings: EvaluationSettings | None
 ) -> tuple[dict[str, EvaluationTask], list[ResolvedDefault]]:
-    """What a run evaluates, or other tasks as it would: by label, on their held-out rows."""
+    """The tasks of a run, or other tasks with the run's settings: by label, on their held-out rows."""
     if settings is not None:
         return prepare_tasks(task or tasks_of(config), asdict(settings), settings)
     bound = [bind(spec) for spec in parse_task_specs(config.task)]
     trained, why = dict(zip(task_labels(bound), bound, strict=True)), ""
     if task is not None:
         task, why = task_for_model(task, start_of(config)[0])
-    held, choices = held_out_tasks(config, trained, needed=None, others=task)
+    tasks, choices = held_out_tasks(config, trained, needed=None, others=task)
     if task is not None and why:
         choices = [ResolvedDefault("task", task, why), *choices]
-    choices = [*condition_choices({label: each.task for label, each in held.items()}), *choices]
-    return {label: EvaluationTask(each.task, each.plan.settings) for label, each in held.items()}, choices
+    choices = [*condition_choices({label: held.task for label, held in tasks.items()}), *choices]
+    return {label: EvaluationTask(held.task, held.plan.settings) for label, held in tasks.items()}, choices
 
 
 def _model_options(config: RunConfig, store: CheckpointStore) -> ModelOptions:
-    """As the run set up its model, in the precision that `auto` was there."""
+    """The options with which the run set up its model, in the precision that `auto` was there."""
     precision = config.precision
     if precision == "auto" and store.folder.is_dir():
         recorded = (training_info(path).get("precision") for path in store.folder.glob("step_*"))
@@ -301,7 +301,7 @@ def tasks_of(config: RunConfig) -> str:
 
 
 def _as_json(options: ModelOptions) -> dict[str, Any]:
-    """Its fields, with sections of the configuration as mappings."""
+    """Convert options to JSON values."""
     lora = None if options.lora is None else options.lora.model_dump()
     return {**asdict(options), "scoring": options.scoring.model_dump(), "lora": lora}
 

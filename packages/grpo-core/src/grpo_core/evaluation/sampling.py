@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One completion to ask for.
+    """One completion to sample.
 
     Attributes:
-        prompt: What is continued.
-        key: Names its random numbers.
-        stop: Strings that end it.
+        prompt: Prompt of the completion.
+        key: Key of its random numbers.
+        stop: Strings that end the completion.
         max_completion_length: Tokens it may have, if fewer than the sampling's own limit.
     """
 
@@ -36,7 +36,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What came back.
+    """Answer to a `Question`.
 
     Attributes:
         text: The completion; empty if it failed.
@@ -45,7 +45,7 @@ class Sampled:
         prompt_ids: Tokens of the prompt; none from an endpoint.
         token_ids: Tokens of the completion; none from an endpoint.
         error: Why there is no completion, or an empty string. Never a statement about a model's skill.
-        is_too_long: Whether the prompt fills the context of who answers.
+        is_too_long: Whether the prompt fills the model's context.
     """
 
     text: str
@@ -57,13 +57,13 @@ class Sampled:
     is_too_long: bool = False
 
 
-def answer_limit(own: int | None, general: int) -> int:
-    """Tokens that an answer may have: its task's own limit, if it has one, and the evaluation's."""
-    return general if own is None else min(own, general)
+def answer_limit(task_limit: int | None, general_limit: int) -> int:
+    """Tokens that an answer may have: the task's limit, if it has one and it is smaller, else the evaluation's."""
+    return general_limit if task_limit is None else min(task_limit, general_limit)
 
 
 class Sampler(Protocol):
-    """Who answers."""
+    """Generates completions, in this process or elsewhere."""
 
     def sample(self, questions: Sequence[Question], sampling: Sampling) -> Iterator[tuple[int, Sampled]]:
         """Yield (index of the question, answer) as each finishes, in any order."""
@@ -75,17 +75,17 @@ class Sampler(Protocol):
 
 
 class EngineSampler:
-    """Samples with an engine of this process. When memory runs out, what is left is asked again in smaller batches.
+    """Samples with an engine of this process. When memory runs out, the rest is sampled in smaller batches.
 
     Completions depend on their keys alone, so that batches change nothing about them. A completion is as long as its
     prompt leaves room for in the model's context; a prompt that leaves none gets an `error`.
 
     Args:
-        engine: Samples the completions.
+        engine: Engine that samples the completions.
         tokenizer: Tokenizer of the model.
-        tokens_at_once: Tokens, prompts and longest completions together, that are sampled at once.
-        prompts_at_once: Different prompts that are; None is as many as tokens allow.
-        max_context: Tokens that fit the model.
+        tokens_at_once: Most tokens sampled at once, prompts and longest completions together.
+        prompts_at_once: Most different prompts sampled at once; None is as many as tokens allow.
+        max_context: Tokens that fit the model's context; None is no limit.
         warn: Receives one warning when memory ran out.
     """
 
@@ -180,7 +180,7 @@ class EngineSampler:
 
 
 class EndpointSampler:
-    """Asks an OpenAI-compatible endpoint.
+    """Samples from an OpenAI-compatible endpoint.
 
     Args:
         engine: The endpoint.
@@ -218,5 +218,5 @@ class EndpointSampler:
                 )
 
     def fits(self, question: Question, sampling: Sampling) -> bool:
-        """True: what is too long the endpoint says itself."""
+        """Return True: the endpoint itself refuses a prompt that is too long."""
         return True

@@ -1,4 +1,4 @@
-"""How an evaluation is made: which rows, how many completions, sampled how."""
+"""Settings of an evaluation: its rows, the number of completions, and how they are sampled."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class _Open(Enum):
 
 
 OPEN: Final = _Open.OPEN
-"""A value that nobody said: the task's own wish holds, else our default. None is a value: all rows."""
+"""A value that was not given: that of the task holds, else our default. None is a value: all rows."""
 
 Open = Literal[_Open.OPEN]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSettings:
-    """What decides the numbers of an evaluation, and how it is computed.
+    """Settings that decide the numbers of an evaluation, and how it is computed.
 
     Attributes:
         size: Rows per task; None is all of the split.
-        split: Which rows.
-        subset_frac: Take this share of them, always the same ones; None takes all.
+        split: Split of the rows.
+        subset_frac: Share of the rows to evaluate, always the same ones; None is all.
         n: Completions a row.
         temperature: 0 is greedy.
         top_p: Nucleus sampling.
@@ -63,14 +63,14 @@ class EvaluationSettings:
 
     @property
     def sampling(self) -> Sampling:
-        """As an engine takes it."""
+        """The sampling settings of an engine."""
         return Sampling(
             temperature=self.temperature, top_p=self.top_p, max_completion_length=self.max_completion_length
         )
 
     @property
     def folder(self) -> str:
-        """What a results folder is called: `temp0.7_p1.0_r8`."""
+        """Name of the results folder: `temp0.7_p1.0_r8`."""
         return f"temp{float(self.temperature)}_p{float(self.top_p)}_r{self.n}"
 
     def deciding(self) -> dict[str, Any]:
@@ -79,5 +79,5 @@ class EvaluationSettings:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EvaluationSettings:
-        """Read what `dataclasses.asdict` made."""
+        """Read the result of `dataclasses.asdict`."""
         return cls(**data)

@@ -32,7 +32,7 @@ from grpo_core.task.spec import parse_task_specs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """How a model and the scorers are set up.
+    """Options with which a model and the scorers are set up.
 
     Attributes:
         device: Device of the model.
@@ -56,8 +56,8 @@ class EvaluationTask:
     """A task to be evaluated.
 
     Attributes:
-        task: On its held-out rows.
-        settings: Which of them, and how.
+        task: Task on its held-out rows.
+        settings: Settings of the evaluation.
     """
 
     task: BoundTask
@@ -74,17 +74,17 @@ class EvaluationTask:
 
 
 def prepare_tasks(
-    task: str, given: Mapping[str, Any], ours: EvaluationSettings
+    task: str, given: Mapping[str, Any], defaults: EvaluationSettings
 ) -> tuple[dict[str, EvaluationTask], list[ResolvedDefault]]:
     """The tasks of a spec on their held-out rows, by label.
 
     Args:
-        task: The spec.
-        given: What the user says, by the names of `EvaluationSettings`; above it stands nothing.
-        ours: What holds where neither the user nor the task says.
+        task: Spec of the tasks.
+        given: Settings of the user, by the names of `EvaluationSettings`.
+        defaults: Settings where neither the user nor the task gives one.
 
     Returns:
-        (tasks, what of the settings is a task's own wish and what the scores depend on).
+        (tasks, choices to be shown: settings of the tasks, and what the scores depend on).
 
     Raises:
         UserError: a task that does not exist, or cannot say what it depends on.
@@ -93,7 +93,7 @@ def prepare_tasks(
     tasks = matchups(dict(zip(task_labels(bound), bound, strict=True)))
     prepared, choices = {}, condition_choices(tasks)
     for label, bound_task in tasks.items():
-        settings, wishes = settings_of(bound_task, given, ours)
+        settings, wishes = settings_of(bound_task, given, defaults)
         choices += wishes
         prepared[label] = EvaluationTask(held_out(bound_task, size=settings.size, split=settings.split), settings)
         _ = prepared[label].rows  # a share out of range is refused before a model loads
@@ -109,29 +109,32 @@ def evaluate_model(
     *,
     start: tuple[str, str | None] | None = None,
 ) -> dict[str, Evaluation]:
-    """Load a model and evaluate it on tasks, by label; arguments as for `evaluate` and its parts.
+    """Load a model and evaluate it on tasks.
 
     Args:
-        model: As for `evaluate`, like the adapter.
-        adapter: As there.
+        model: Embedded name, local folder, GGUF file or hub id.
+        adapter: PEFT adapter to put on the model.
         tasks: Tasks by label, as `prepare_tasks` makes them.
         options: How the model is loaded.
         callbacks: Notified of progress and warnings.
         start: Model and adapter of the opponent `base`; by default those that are evaluated.
+
+    Returns:
+        Task label -> evaluation.
     """
     from grpo_core.policy.load import load_policy
     from grpo_core.rollouts.model_opponents import plays_base
 
     open_engine = registry.resolve("engine", options.engine)
 
-    def load(name: str, on_it: str | None) -> Policy:
-        return load_policy(name, adapter=on_it, lora=options.lora, device=options.device, precision=options.precision)
+    def load(name: str, adapter: str | None) -> Policy:
+        return load_policy(name, adapter=adapter, lora=options.lora, device=options.device, precision=options.precision)
 
     policy = load(model, adapter)
     choices = [
         choice
-        for label, each in tasks.items()
-        for choice in check_room(label, each.task, each.rows, each.settings, policy)
+        for label, task in tasks.items()
+        for choice in check_room(label, task.task, task.rows, task.settings, policy)
     ]
     callbacks.on_choices(choices)
     tokens = tokens_that_fit(policy.model, policy.device, options.max_batch_tokens)
@@ -139,10 +142,10 @@ def evaluate_model(
         policy,
         open_engine(policy.model.eval(), policy.tokenizer, max_batch_tokens=tokens),
         tokens_at_once=tokens,
-        prompts_at_once=next((each.settings.batch_size for each in tasks.values()), None),  # the same for all
+        prompts_at_once=next((task.settings.batch_size for task in tasks.values()), None),  # the same for all
         warn=callbacks.warn_once,
     )
-    if start is not None and start != (model, adapter) and any(plays_base(each.task) for each in tasks.values()):
+    if start is not None and start != (model, adapter) and any(plays_base(task.task) for task in tasks.values()):
         evaluated = replace(evaluated, start=load(*start))
     return evaluate_tasks(tasks, evaluated, options.scoring, callbacks)
 
@@ -162,12 +165,12 @@ def evaluate_tasks(
         Task label -> evaluation.
     """
     results = {}
-    for label, each in tasks.items():
+    for label, task in tasks.items():
         hooks = EvaluationHooks(
             progress=partial(callbacks.on_progress, f"evaluating {label}"), warn=callbacks.warn_once
         )
-        with Scoring({label: each.task}, scoring, model.start or model.policy) as scorers:
-            results[label] = evaluate_rows(each.task, each.rows, each.settings, model, scorers[label], hooks)
+        with Scoring({label: task.task}, scoring, model.start or model.policy) as scorers:
+            results[label] = evaluate_rows(task.task, task.rows, task.settings, model, scorers[label], hooks)
         for warning in unscored_warnings(label, results[label]):
             callbacks.warn_once(warning)
     return results

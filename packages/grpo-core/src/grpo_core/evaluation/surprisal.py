@@ -1,4 +1,4 @@
-"""How sure a model was of what it wrote: per-token surprisal and entropy, teacher-forced over its own completions."""
+"""Per-token surprisal and entropy of a model, teacher-forced over its own completions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ P95 = 0.95
 
 
 class TokenStatistics(NamedTuple):
-    """Of one number over the tokens of a completion, in nats."""
+    """Statistics of one number over the tokens of a completion, in nats."""
 
     mean: float
     std: float
@@ -32,7 +32,7 @@ class TokenStatistics(NamedTuple):
 
 
 class Certainty(NamedTuple):
-    """Of one completion.
+    """Surprisal and entropy of one completion.
 
     Attributes:
         surprisal: −log π of each token, at temperature 1: what was sampled otherwise is measured likewise.
@@ -52,10 +52,10 @@ def certainty(
     rows_at_once: int = ROWS_AT_ONCE,
     warn: Callable[[str], None] = lambda message: None,
 ) -> list[Certainty]:
-    """Read every completion once more, without sampling, and say how sure the model was at each token.
+    """Compute surprisal and entropy of every token of the completions, by one more forward pass.
 
     Args:
-        policy: The model that wrote them.
+        policy: Model that generated the completions.
         prompts: Tokens of each prompt.
         completions: Tokens of each completion, at least one.
         tokens_at_once: Tokens of one forward pass, padding included; halved when memory runs out.
@@ -68,7 +68,7 @@ def certainty(
     budget = Budget(tokens_at_once, "measuring surprisal", warn)
     lengths = [len(prompt) + len(completion) for prompt, completion in zip(prompts, completions, strict=True)]
     waiting = sorted(range(len(lengths)), key=lambda index: lengths[index])
-    found: dict[int, Certainty] = {}
+    certainties: dict[int, Certainty] = {}
     with torch.no_grad(), policy.precision(), evaluating(policy.model):
         while waiting:
             # Sorted by length, so that the next one is the longest so far and decides the padding.
@@ -77,7 +77,7 @@ def certainty(
                 size += 1
             batch, failed = waiting[:size], None
             try:
-                found.update(zip(batch, _measure(policy, batch, prompts, completions), strict=True))
+                certainties.update(zip(batch, _measure(policy, batch, prompts, completions), strict=True))
             except (MemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -87,7 +87,7 @@ def certainty(
                 release()
             else:
                 waiting = waiting[size:]
-    return [found[index] for index in range(len(lengths))]
+    return [certainties[index] for index in range(len(lengths))]
 
 
 def _measure(
@@ -113,7 +113,7 @@ def _measure(
 
 
 def _statistics(values: Tensor) -> TokenStatistics:
-    """Of [T] numbers, T at least 1; the standard deviation is the population's."""
+    """Statistics of [T] numbers, T at least 1; the standard deviation is the population's."""
     return TokenStatistics(
         float(values.mean()),
         float(values.std(correction=0)),

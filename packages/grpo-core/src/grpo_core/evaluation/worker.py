@@ -23,14 +23,14 @@ from grpo_core.errors import ExitCode, GrpoError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a process is to do, as JSON.
+    """Job of a worker process, sent as JSON.
 
     Attributes:
-        run: The run's folder, for the record.
+        run: Folder of the run, for the record.
         step: `step_K`, `step_final` or `base`.
         steps_done: Training steps of the checkpoint.
-        model: What to load.
-        adapter: And to put on it.
+        model: Model to load.
+        adapter: Adapter to put on the model.
         start: Model and adapter that the run started from: the opponent `base`.
         tasks: Label -> spec.
         folders: Label -> results folder to write.
@@ -51,21 +51,21 @@ class Job:
 
 
 class Reporter(Callback):
-    """Writes what happens for the process that waits."""
+    """Writes messages for the process that waits."""
 
     def __init__(self, descriptor: int) -> None:
         self._file = os.fdopen(descriptor, "w", encoding="utf-8", buffering=1)
 
     def on_choices(self, choices: Sequence[ResolvedDefault]) -> None:
-        """Pass them on."""
+        """Write the choices."""
         self.say("choices", [asdict(choice) for choice in choices])
 
     def on_progress(self, what: str, done: int, total: int) -> None:
-        """Pass it on."""
+        """Write the progress."""
         self.say("progress", [what, done, total])
 
     def on_warning(self, message: str) -> None:
-        """Pass it on."""
+        """Write the warning."""
         self.say("warning", message)
 
     def say(self, kind: str, content: Any) -> None:

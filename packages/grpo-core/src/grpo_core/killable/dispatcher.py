@@ -37,7 +37,7 @@ class Dispatcher:
         _live.add(self)
 
     def _reset(self) -> None:
-        """Be a pool that has no thread and no worker."""
+        """Set the state of a pool without thread and workers."""
         self._lock = threading.RLock()  # re-entrant: a collection inside it may run a finalizer that wants it
         self._thread: threading.Thread | None = None
         self._wake_pipe: tuple[int, int] | None = None
@@ -48,7 +48,7 @@ class Dispatcher:
         self._worker_set: WorkerSet | None = None
         self._counts = {field.name: 0 for field in fields(PoolStats)}
 
-    # What other threads call
+    # Called by other threads
 
     @property
     def stats(self) -> PoolStats:
@@ -87,8 +87,8 @@ class Dispatcher:
         """End the thread and its workers.
 
         Args:
-            drain: After what has been queued, and without waiting: for a pool that nobody holds any more, whose last
-                futures still get their outcomes. Otherwise now.
+            drain: Whether queued items are finished first, without waiting here: for a pool without references, whose
+                last futures still get their outcomes.
         """
         with self._lock:
             self._is_closed, self._is_draining = True, drain

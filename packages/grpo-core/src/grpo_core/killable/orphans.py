@@ -1,4 +1,4 @@
-"""What a worker leaves behind when its keeper is killed: it is found by its environment."""
+"""Ends processes that a worker left behind when its keeper was killed; they are found by their environment."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ Status = Literal["ok", "error", "timeout", "crashed", "unavailable"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one payload.
+    """Outcome of one payload.
 
     Attributes:
         status: `ok`, or `error` (the handler raised), `timeout` (killed at its deadline), `crashed` (it killed its
@@ -27,7 +27,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class PoolStats:
-    """What a pool has done so far.
+    """Counts of a pool so far.
 
     Attributes:
         answered: Payloads the handler answered, by returning or by raising.

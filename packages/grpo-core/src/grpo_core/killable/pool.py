@@ -160,7 +160,7 @@ class KillablePool:
 
     @property
     def stats(self) -> PoolStats:
-        """What this process's workers have done so far."""
+        """Counts of this process's workers so far."""
         return self._dispatcher.stats
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON
 
 _READ_BYTES = 1 << 16
 _EXIT_WAIT_S = 1.0
-"""How long a worker whose socket closed may take to have an exit status; its memory is free by then."""
+"""Time for a worker whose socket closed to get an exit status; its memory is free by then."""
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +82,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How workers are started.
+    """Options with which workers are started.
 
     Attributes:
         target: "module:factory".
@@ -157,7 +157,7 @@ class WorkerProcess:
 
     @property
     def group(self) -> int:
-        """Its process group."""
+        """Process group of the worker."""
         return self._process.pid
 
     @property

@@ -1,4 +1,4 @@
-"""What a busy machine does to a worker: the time that it was ready to run and another process had the processor.
+"""The time that a worker was ready to run while other processes had the processors.
 
 Linux counts that for each thread. It is none of the handler's doing, unlike the time that it computes or sleeps, so it
 does not count against the limit of a payload. Where the kernel does not tell, nothing is subtracted.
@@ -27,14 +27,14 @@ def patience_s(limit_s: float) -> float:
 
 
 class Waits:
-    """How long a worker has waited for a processor since it began a payload.
+    """Measures the time that a worker has waited for a processor since it began a payload.
 
     The worker's main thread is measured from the start of the payload, which costs 3 µs. Its other threads, and the
     processes that it has, are measured from the first `look`, and whatever begins later from its own start. The one
     that waited longest counts.
 
     Args:
-        pid: The worker.
+        pid: Process id of the worker.
     """
 
     def __init__(self, pid: int) -> None:
@@ -61,7 +61,7 @@ class Waits:
             self._delays_s = {**dict(_delays_s(self._pid)), **self._delays_s}
 
     def left_s(self, limit_s: float, spent_s: float) -> float:
-        """What remains of a payload's limit when so many seconds have passed since it began."""
+        """Seconds that remain of a payload's limit, `spent_s` after it began."""
         if self._fd is None:
             return limit_s - spent_s
         cpu_s, waited_s = self._read()
@@ -89,7 +89,7 @@ class Waits:
             return 0.0, 0.0
 
     def close(self) -> None:
-        """Let go of the kernel's file."""
+        """Close the kernel's file."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -1,4 +1,4 @@
-"""The workers of a pool at work: who gets which item, what their answers mean, when they are killed."""
+"""Gives items to the workers of a pool, reads their answers, and decides when a worker is killed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _MEAN_DECAY = 0.9
 """Decay of the mean handler time per answer: the mean follows a change of load within some twenty answers."""
 
 LIVENESS_TICK_S = 0.1
-"""How often busy workers are checked for having exited with their socket held open by a process they forked."""
+"""Interval at which busy workers are checked for having exited with their socket held open by a process they forked."""
 
 REAP_TICK_S = 0.01
-"""How often killed processes are polled for their exit status."""
+"""Interval at which killed processes are polled for their exit status."""
 
 
 class Supervisor:
@@ -79,8 +79,7 @@ class Supervisor:
             futures: Futures for `warm` that have not been passed to it yet.
             reason: Why the pool ends.
         """
-        held = [item for worker in self._worker_set.workers for item in worker.held]
-        self._queue.put_back(held)
+        self._queue.put_back([item for worker in self._worker_set.workers for item in worker.held])
         self._queue.give_up(reason, items)
         self._warming.extend(futures)
         self._give_up_warming(reason)

@@ -41,7 +41,7 @@ MAX_MESSAGE_CHARS = 500
 """Bound on an exception's text: it may quote a hostile payload."""
 
 MAX_PRINT_BYTES = 4096
-"""What one payload may print, so that a print in a hot loop does not fill the disk under a log."""
+"""Most bytes that one payload may print: a print in a hot loop must not fill the disk under a log."""
 
 IN_WORKER_VARIABLE = "GRPO_KILLABLE_WORKER"
 """Set in the environment of workers and of what they start, to what no other worker has."""

@@ -16,7 +16,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 """Pause before the next attempt to start a worker; doubled with each failure."""
 
 GRACE_S = 1.0
-"""How long idle workers may run their exit handlers when the pool is closed, and dead ones may take to be reaped."""
+"""Time for idle workers to run their exit handlers when the pool is closed, and for dead ones to be reaped."""
 
 SPARE_AFTER_S = 0.25
 """From the first ready worker to the start of the spare: a pool that is used once, and briefly, goes without."""
@@ -82,7 +82,7 @@ class WorkerSet:
 
     @property
     def trouble(self) -> str:
-        """Why there is no worker."""
+        """The reason why there is no worker."""
         return f"no worker for {self._launch.target}: {self._last_failure}"
 
     def want(self, needed: int) -> None:
@@ -114,7 +114,7 @@ class WorkerSet:
             self._guard.watch(worker.group for worker in self.workers)
 
     def start_failed(self, why: str) -> None:
-        """Note that a worker ended before it was of any use."""
+        """Note that a worker ended before it answered anything."""
         self._last_failure = why
         pauses = self._failed_starts - MAX_FAILED_STARTS + 1
         self._failed_starts += 1

@@ -1,4 +1,4 @@
-"""What is installed: plugins and what they contribute, algorithm variants, tasks and models by name."""
+"""Installed plugins and their contributions: algorithm variants, tasks and models by name."""
 
 from __future__ import annotations
 

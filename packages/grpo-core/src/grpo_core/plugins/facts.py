@@ -1,4 +1,4 @@
-"""What a plugin contributes, as plain data: it can be listed without importing the plugin. No pydantic, no pluggy."""
+"""Contributions of a plugin as plain data, listed without importing the plugin. No pydantic, no pluggy."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class TaskFacts:
 
 @dataclass(frozen=True, slots=True)
 class PluginFacts:
-    """What one plugin gives, or what is wrong with it.
+    """Contributions of one plugin, or the error that it has.
 
     Attributes:
         tasks: Full name -> task.
@@ -103,18 +103,18 @@ class PluginFacts:
     is_dangerous: bool = False
 
     def contributions(self, kind: str) -> Mapping[str, Any]:
-        """What it gives of a kind, by name: `MODEL`, `COMMAND`, or a kind of variant."""
+        """Contributions of a kind, by name; the kind is `MODEL`, `COMMAND`, or a kind of variant."""
         if kind == MODEL:
             return {model.name: model for model in self.models}
         return self.commands if kind == COMMAND else self.variants.get(kind, {})
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Convert to JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Any) -> PluginFacts:
-        """Read what `to_json` made.
+        """Read the result of `to_json`.
 
         Raises:
             ValueError: it is anything else.

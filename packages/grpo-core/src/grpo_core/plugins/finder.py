@@ -1,4 +1,4 @@
-"""Which plugins are installed, what each gives, and importing one: in a process that may be killed first."""
+"""Finds the installed plugins and their contributions, and imports them, first in a process that may be killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CORE = "core"
 """The plugin of grpo-core itself; no restriction excludes it, so `GRPO_PLUGINS=math` keeps the embedded model."""
 
 PROBE_TIMEOUT_S = 20.0
-"""Of importing a plugin to see what it gives: longer is a hang, or a plugin that nobody waits for."""
+"""Limit of importing a plugin to list its contributions: longer is a hang, or a plugin that nobody waits for."""
 
 
 class PluginFinder:
@@ -65,12 +65,12 @@ class PluginFinder:
     def facts(
         self, plugins: Iterable[str] | None = None, *, anew: bool = False, timeout_s: float | None = None
     ) -> dict[str, PluginFacts]:
-        """What plugins give, or what is wrong with them, importing none of them here.
+        """Contributions of plugins, or their errors; none of them is imported here.
 
         Args:
-            plugins: Which; by default all.
-            anew: Whether to look at them even where it is remembered; at most once in a process.
-            timeout_s: Of a plugin's import; by default `PROBE_TIMEOUT_S`.
+            plugins: Names of plugins; by default all.
+            anew: Whether remembered facts are ignored; at most once in a process.
+            timeout_s: Limit of a plugin's import; by default `PROBE_TIMEOUT_S`.
         """
         chosen = self.names if plugins is None else tuple(plugins)
         unknown = [name for name in chosen if name not in self._facts or (anew and name not in self._fresh)]
@@ -79,7 +79,7 @@ class PluginFinder:
         return {name: self._facts[name] for name in chosen}
 
     def retry(self, plugins: Iterable[str]) -> None:
-        """Look once more at those that failed: what they missed may be there by now."""
+        """Probe the plugins that failed once more: what they missed may be installed by now."""
         self.facts([name for name, facts in self.facts(plugins).items() if facts.error], anew=True)
 
     def load(self, plugin: str) -> LoadedPlugin:
@@ -104,9 +104,9 @@ class PluginFinder:
                 self._facts[name] = self._own_facts(name)
                 continue
             stamps[name] = stamp_of(points, self.distribution(name))
-            known = None if anew else self._memory.recall(name, stamps[name])
-            if known is not None:
-                self._facts[name] = known
+            remembered = None if anew else self._memory.recall(name, stamps[name])
+            if remembered is not None:
+                self._facts[name] = remembered
             elif _is_inside_worker():  # which may be killed itself
                 self._facts[name] = self._own_facts(name)
             else:
@@ -115,10 +115,10 @@ class PluginFinder:
             return
         from grpo_core.plugins.probe import UNSEEN, probe
 
-        found = probe(elsewhere, timeout_s)
-        self._facts |= found
-        self._fresh |= set(found)
-        seen = {name: facts for name, facts in found.items() if UNSEEN not in facts.error}
+        probed = probe(elsewhere, timeout_s)
+        self._facts |= probed
+        self._fresh |= set(probed)
+        seen = {name: facts for name, facts in probed.items() if UNSEEN not in facts.error}
         self._memory.remember({name: (stamps[name], facts) for name, facts in seen.items()})
 
     def _own_facts(self, plugin: str) -> PluginFacts:

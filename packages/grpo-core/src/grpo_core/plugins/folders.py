@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Where what can be made again is kept: `GRPO_CACHE_DIR`, else the platform's folder for caches."""
+    """Folder of caches: `GRPO_CACHE_DIR`, else the platform's folder for caches."""
     if given := os.environ.get("GRPO_CACHE_DIR"):
         return Path(given).expanduser()
     import platformdirs

@@ -21,7 +21,7 @@ hookimpl = pluggy.HookimplMarker(GROUP)
 
 
 class Hooks:
-    """What a plugin may contribute; each hook is optional, at least one must be there."""
+    """Hooks of a plugin; each is optional, at least one must exist."""
 
     @hookspec
     def grpo_tasks(self) -> Iterable[Task]:  # type: ignore[empty-body] # a specification has no body

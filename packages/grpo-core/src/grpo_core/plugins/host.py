@@ -1,4 +1,4 @@
-"""What plugins give, by name: tasks, models, variants and commands, naming what is broken or given twice."""
+"""Contributions of plugins by name: tasks, models, variants and commands; broken and ambiguous ones are named."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PluginReport:
 
 
 class PluginHost:
-    """Knows what every plugin gives, and imports one only to use it, so that a broken one harms only who asks for it.
+    """Looks contributions of plugins up, and imports a plugin only to use it, so that a broken one harms nothing else.
 
     Args:
         entry_points: What is installed; by default the environment's entry points of group `grpo`.
@@ -59,7 +59,7 @@ class PluginHost:
     def facts(
         self, plugins: Iterable[str] | None = None, *, anew: bool = False, timeout_s: float | None = None
     ) -> dict[str, PluginFacts]:
-        """What plugins give, or what is wrong with them; see `PluginFinder.facts`."""
+        """Contributions of plugins, or their errors; see `PluginFinder.facts`."""
         return self._finder.facts(plugins, anew=anew, timeout_s=timeout_s)
 
     def task(self, full_name: str) -> Task:

@@ -22,7 +22,7 @@ from grpo_core.task.game import Game, game_task
 from grpo_core.task.task import Task
 
 MAX_LINE_CHARS = 500
-"""Of a description or an error that a plugin gives."""
+"""Longest description or error of a plugin."""
 
 Collected = TypeVar("Collected")
 Wanted = TypeVar("Wanted")
@@ -32,8 +32,8 @@ class LoadedPlugin:
     """An imported plugin; its hooks are asked when they are needed.
 
     Args:
-        point: Its entry point.
-        who: How messages name it: `plugin 'chess' (grpo-tasks-chess 0.1.0)`.
+        point: Entry point of the plugin.
+        who: Name of the plugin in messages: `plugin 'chess' (grpo-tasks-chess 0.1.0)`.
 
     Raises:
         PluginError: it cannot be imported, or is no plugin; says why.
@@ -89,7 +89,7 @@ class LoadedPlugin:
         return tasks
 
     def models(self) -> dict[str, EmbeddedModel]:
-        """Its embedded models, by name."""
+        """Embedded models of the plugin, by name."""
         models: dict[str, EmbeddedModel] = {}
         for model in self._given("grpo_models", _models):
             if model.name in models:
@@ -98,19 +98,19 @@ class LoadedPlugin:
         return models
 
     def variants(self) -> dict[str, dict[str, Variant]]:
-        """Its variants: kind -> name -> variant."""
+        """Variants of the plugin: kind -> name -> variant."""
         return self._given("grpo_variants", _variants)
 
     def commands(self) -> dict[str, str]:
-        """Its commands: name -> "module:click command"."""
+        """Commands of the plugin: name -> "module:click command"."""
         return self._given("grpo_commands", _texts)
 
     def diagnostics(self) -> dict[str, str]:
-        """What it has `grpo doctor` ask: name -> "module:function"."""
+        """Diagnostics of the plugin for `grpo doctor`: name -> "module:function"."""
         return self._given("grpo_diagnostics", _texts)
 
     def facts(self) -> PluginFacts:
-        """Everything that it gives, as far as its hooks work; never raises a `PluginError`."""
+        """All contributions of the plugin, as far as its hooks work; never raises a `PluginError`."""
         errors: list[str] = []
 
         def ask(hook: Callable[[], Collected], otherwise: Collected) -> Collected:
@@ -132,14 +132,14 @@ class LoadedPlugin:
         plain = json.loads(json.dumps(facts.to_json(), default=str))
         return PluginFacts.from_json(plain | {"error": errors[0] if errors else ""})
 
-    def _given_as(self, hook: str, wanted: type[Wanted]) -> list[Wanted]:
-        given = self._given(hook, list)
-        for each in given:
-            if not isinstance(each, wanted):
+    def _given_as(self, hook: str, kind: type[Wanted]) -> list[Wanted]:
+        objects = self._given(hook, list)
+        for item in objects:
+            if not isinstance(item, kind):
                 raise PluginError(
-                    f"{self._who}: {hook}() gave a {type(each).__name__}, it must give {wanted.__name__} objects."
+                    f"{self._who}: {hook}() gave a {type(item).__name__}, it must give {kind.__name__} objects."
                 )
-        return given
+        return objects
 
     def _given(self, hook: str, collect: Callable[[Any], Collected]) -> Collected:
         caller = getattr(self._manager.hook, hook)
@@ -168,21 +168,21 @@ def options_of(task: Task) -> dict[str, tuple[Any, str]]:
     """A task's options: name -> (default, type in words)."""
     from pydantic_core import PydanticUndefined
 
-    found: dict[str, tuple[Any, str]] = {}
+    options: dict[str, tuple[Any, str]] = {}
     for name, field in task.config.model_fields.items():
         default = field.get_default(call_default_factory=True, validated_data={})
         annotation = field.annotation
         words = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
-        found[name] = (None if default is PydanticUndefined else default, words)
-    return found
+        options[name] = (None if default is PydanticUndefined else default, words)
+    return options
 
 
 def resolve(target: str) -> Callable[..., Any]:
-    """Import what "module:name" names."""
+    """Import the object of "module:name"."""
     module, _, name = target.partition(":")
     with prints_to_stderr():
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
+        target_object: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return target_object
 
 
 def _facts_of(task: Task) -> TaskFacts:

@@ -1,4 +1,4 @@
-"""What plugins contribute, remembered between processes in the cache folder, until their files change.
+"""Contributions of plugins, remembered between processes in the cache folder, until their files change.
 
 The file is read by every command and written by any process: it is bounded, checked, replaced in one piece, and names
 nothing that is run. A process uses it to know which plugin to import; what it then uses, it takes from the plugin.
@@ -29,10 +29,10 @@ MAX_FILE_BYTES = 8 << 20
 MAX_PLUGINS = 256
 
 MAX_SOURCE_FILES = 5_000
-"""Of one plugin's package, looked at for changes: a namespace may hold everything that is installed."""
+"""Most files of a plugin's package that are checked for changes: a namespace may hold all that is installed."""
 
 FAILURE_KEPT_S = 3600.0
-"""How long a failure is remembered: what is missing (a licence, a variable) may have come without a trace."""
+"""Time for which a failure is remembered: what is missing (a licence, a variable) may come without a trace."""
 
 SOURCES = (".py", ".so", ".pyd")
 
@@ -45,7 +45,7 @@ class PluginMemory:
         self._has_warned = False
 
     def recall(self, plugin: str, stamp: str) -> PluginFacts | None:
-        """What is known of a plugin in this state; None where it has to be looked at."""
+        """Facts of a plugin in this state; None where it has to be probed."""
         if self._entries is None:
             self._entries = _read(_path())
         entry = self._entries.get(plugin)
@@ -80,7 +80,7 @@ class PluginMemory:
 
 
 def stamp_of(points: list[metadata.EntryPoint], distribution: str) -> str:
-    """What changes when a plugin is installed anew or its source files are edited, found without importing it."""
+    """A hash that changes when a plugin is installed anew or its source files are edited; imports nothing."""
     digest = hashlib.blake2b(digest_size=12)
     for fact in (distribution, *(point.value for point in points)):
         digest.update(f"{fact}\n".encode("utf-8", "surrogatepass"))
@@ -98,20 +98,20 @@ def _sources(module: str) -> list[tuple[str, os.stat_result]]:
         spec = None
     if spec is None:
         return []
-    found: list[tuple[str, os.stat_result]] = []
+    files: list[tuple[str, os.stat_result]] = []
     if spec.origin is not None:
         with suppress(OSError):
-            found.append((spec.origin, os.stat(spec.origin)))
+            files.append((spec.origin, os.stat(spec.origin)))
     folders = list(spec.submodule_search_locations or ())
-    while folders and len(found) < MAX_SOURCE_FILES:
+    while folders and len(files) < MAX_SOURCE_FILES:
         with suppress(OSError), os.scandir(folders.pop()) as entries:
             for entry in sorted(entries, key=lambda each: each.name):
                 if entry.is_dir(follow_symlinks=False):
                     if entry.name != "__pycache__":
                         folders.append(entry.path)
                 elif entry.name.endswith(SOURCES):
-                    found.append((entry.path, entry.stat()))
-    return found
+                    files.append((entry.path, entry.stat()))
+    return files
 
 
 def _is_recent(entry: dict[str, Any]) -> bool:

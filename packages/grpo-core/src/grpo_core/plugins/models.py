@@ -1,4 +1,4 @@
-"""Which model a name means, decided before anything is loaded."""
+"""Resolves the name of a model before anything is loaded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADAPTER_FILE = "adapter_config.json"
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Where a model is loaded from.
+    """Source of a model.
 
     Attributes:
         kind: `embedded`, `folder`, `adapter` (a folder with an adapter alone, which names its base), `gguf` or `hub`.
@@ -97,7 +97,7 @@ def adapter_settings(folder: Path | str) -> dict[str, Any]:
 
 
 def base_model(name: str, host: PluginHost | None = None) -> str:
-    """What a model name stands for without an adapter: the base of a folder with an adapter alone, else the name.
+    """Name of a model without its adapter: the base of a folder with an adapter alone, else the name.
 
     Raises:
         UserError: as for `model_source`.

@@ -1,4 +1,4 @@
-"""Looking at plugins in processes that may be killed: what hangs, crashes or exits at import harms nothing else."""
+"""Imports plugins in processes that may be killed: what hangs, crashes or exits at import harms nothing else."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ AT_ONCE = 4
 """Plugins looked at together: each is mostly an import."""
 
 
-def probe(asked: Mapping[str, tuple[metadata.EntryPoint, str]], timeout_s: float) -> dict[str, PluginFacts]:
-    """Import plugins elsewhere and say what each gives.
+def probe(plugins: Mapping[str, tuple[metadata.EntryPoint, str]], timeout_s: float) -> dict[str, PluginFacts]:
+    """Import plugins in worker processes and return their contributions.
 
     Args:
-        asked: Plugin -> (its entry point, how messages name it).
-        timeout_s: For each.
+        plugins: Plugin -> (entry point, name in messages).
+        timeout_s: Limit for each plugin.
     """
-    workers = min(len(asked), AT_ONCE)
+    workers = min(len(plugins), AT_ONCE)
     with KillablePool("grpo_core.plugins.probe:make", workers=workers, memory_mib=None, name="plugins") as pool:
         looking = {
             name: pool.submit(json.dumps([point.name, point.value, who]).encode(), timeout_s)
-            for name, (point, who) in asked.items()
+            for name, (point, who) in plugins.items()
         }
-        return {name: _found(looking[name].result(), who, timeout_s) for name, (_, who) in asked.items()}
+        return {name: _found(looking[name].result(), who, timeout_s) for name, (_, who) in plugins.items()}
 
 
 UNSEEN = "could not be looked at"
-"""In the error of a plugin whose process did not come about: nothing is known of it, and nothing is remembered."""
+"""Part of the error of a plugin whose process could not be started: nothing is known of it or remembered."""
 
 
 def _found(outcome: Outcome, who: str, timeout_s: float) -> PluginFacts:
@@ -51,7 +51,7 @@ def _found(outcome: Outcome, who: str, timeout_s: float) -> PluginFacts:
 
 
 def make() -> Callable[[bytes], bytes]:
-    """The handler of a worker: [plugin, entry point's value, how messages name it] -> its facts."""
+    """The handler of a worker: [plugin, entry point's value, name in messages] -> its facts."""
     return _facts
 
 

@@ -14,7 +14,7 @@ def load_task(spec: str, host: PluginHost | None = None) -> BoundTask:
 
     Args:
         spec: `math.gsm8k?template=r1&split=test`, or a file and a name in it: `./rhyme.py:couplet?size=100`.
-        host: Where plugins are looked up; by default what is installed.
+        host: Host that looks plugins up; by default that of the installed ones.
 
     Raises:
         UnknownNameError: no such task; lists what exists.

@@ -20,7 +20,7 @@ _PREFIX = re.compile(r"(?:task \S{1,200}[:,] )?(?:quarantined, as for the same i
 
 @dataclass(frozen=True, slots=True)
 class ScorerStats:
-    """What a scorer has done so far.
+    """Counts of a scorer so far.
 
     Attributes:
         scored: Completions that got a value.

@@ -1,4 +1,4 @@
-"""What on this machine the scores of tasks depend on, as the choices that are shown before anything is scored."""
+"""Conditions of the machine that scores depend on, as choices that are shown before anything is scored."""
 
 from __future__ import annotations
 

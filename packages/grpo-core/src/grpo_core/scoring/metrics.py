@@ -1,4 +1,4 @@
-"""Numbers that tasks compute themselves: what a task's function gives is logged or refused, and ends no training."""
+"""Numbers that tasks compute themselves. A wrong one is refused with a warning, and ends no training."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from grpo_core.task.evaluation import EvaluationReport
 from grpo_core.task.score import Score
 
 MAX_NAME_CHARS = 120
-"""Of a metric's name: what trackers show in one line."""
+"""Longest name of a metric: trackers show so much in one line."""
 
-MAX_SAID_CHARS = 200
-"""Of what is quoted in a warning."""
+MAX_QUOTED_CHARS = 200
+"""Longest text of an exception that is quoted in a warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What a task's function gave.
+    """Numbers that a task's function returned.
 
     Attributes:
         values: Finite numbers by name.
-        problems: What is wrong with the rest, a sentence each; the same mistake gives the same sentence.
+        problems: A sentence for each number that was refused; the same mistake gives the same sentence.
     """
 
     values: dict[str, float] = field(default_factory=dict)
@@ -36,10 +36,10 @@ class Numbers:
 
 
 class MetricNames:
-    """Who logs under which name: every name has one owner.
+    """Owners of the names of metrics: every name has one.
 
     Args:
-        owner_of: Who owns a name from the start, in words; an empty string where nobody does.
+        owner_of: Describes the owner that a name has from the start; empty where it has none.
     """
 
     def __init__(self, owner_of: Callable[[str], str] = lambda name: "") -> None:
@@ -47,12 +47,12 @@ class MetricNames:
         self._owners: dict[str, str] = {}
 
     def claim(self, name: str, owner: str) -> str:
-        """Take a name for `owner`; says whose it is already, or nothing."""
-        known = self._owner_of(name) or self._owners.setdefault(name, owner)
-        return "" if known == owner else known
+        """Register a name for `owner`; returns another owner that it has already, or an empty string."""
+        current = self._owner_of(name) or self._owners.setdefault(name, owner)
+        return "" if current == owner else current
 
     def claimed(self, numbers: Numbers, owner: str) -> Numbers:
-        """Those of the numbers whose names are the owner's; for each other one a problem that names both."""
+        """The numbers whose names belong to `owner`; each other one becomes a problem that names both owners."""
         values, problems = {}, list(numbers.problems)
         for name, value in numbers.values.items():
             if other := self.claim(name, owner):
@@ -63,12 +63,12 @@ class MetricNames:
 
 
 def taken(name: str, owner: str, other: str) -> str:
-    """The sentence about a name that two want."""
+    """Message for a name that two owners want."""
     return f"{owner} logs {name!r}, which is {other}'s already; call it otherwise"
 
 
 def batch_numbers(task: BoundTask, scores: Sequence[Score]) -> Numbers:
-    """What `Task.metrics` says of a batch, abstentions included; nothing for a task without it."""
+    """The numbers of `Task.metrics` for a batch, abstentions included; empty for a task without it."""
     if task.task.metrics is None:
         return Numbers()
     call = partial(call_by_name, task.task.metrics, {"scores": scores}, positional=1)
@@ -76,7 +76,7 @@ def batch_numbers(task: BoundTask, scores: Sequence[Score]) -> Numbers:
 
 
 def reported_numbers(task: BoundTask, report: EvaluationReport) -> Numbers:
-    """What the task's `EvaluationDefaults.report` says of an evaluation; nothing for a task without it."""
+    """The numbers of the task's `EvaluationDefaults.report`; empty for a task without it."""
     function = task.evaluation.report
     if function is None:
         return Numbers()
@@ -84,9 +84,9 @@ def reported_numbers(task: BoundTask, report: EvaluationReport) -> Numbers:
 
 
 def known_names(tasks: Sequence[BoundTask], owner_of: Callable[[str], str]) -> MetricNames:
-    """The names of each task's metrics, as far as they can be known before the first score.
+    """Register the names of each task's metrics, as far as they are known before the first score.
 
-    Each function is asked once, with no scores. What it gives then, claims its names; that it raises then says nothing.
+    Each function is called once, with no scores. The names it returns are registered; if it raises, none are.
 
     Raises:
         UserError: a name that is taken already; names both.
@@ -102,38 +102,38 @@ def known_names(tasks: Sequence[BoundTask], owner_of: Callable[[str], str]) -> M
 def step_numbers(
     tasks: Mapping[str, BoundTask], labels: Sequence[str], scores: Sequence[Score], names: MetricNames
 ) -> dict[str, Numbers]:
-    """What every task says of its part of a step, by the task's name.
+    """The numbers of every task for its part of a step, by the task's name.
 
     Args:
-        tasks: By label; two of one name (with other options) are one batch.
-        labels: Of each score.
-        scores: Of the step.
-        names: Of the run.
+        tasks: Tasks by label; two of one name (with other options) are one batch.
+        labels: Task label of each score.
+        scores: Scores of the step.
+        names: Owners of the metrics' names.
     """
     by_name: dict[str, tuple[BoundTask, list[Score]]] = {}
     for label, score in zip(labels, scores, strict=True):
         by_name.setdefault(tasks[label].name, (tasks[label], []))[1].append(score)
-    return {name: names.claimed(batch_numbers(task, mine), name) for name, (task, mine) in by_name.items()}
+    return {name: names.claimed(batch_numbers(task, batch), name) for name, (task, batch) in by_name.items()}
 
 
 def numbers_of(who: str, call: Callable[[], Any]) -> Numbers:
-    """The numbers that somebody else's function gives; what is wrong with them is said, not raised.
+    """The numbers that a function of a plugin returns; its errors become problems and are not raised.
 
     Args:
-        who: The function, as messages name it.
-        call: Calls it.
+        who: Name of the function, for messages.
+        call: Calls the function.
     """
     try:
-        made = call()
+        numbers = call()
     except (Exception, SystemExit) as error:  # somebody else's code: a training does not end for a number about it
-        said = " ".join(str(error).split())[:MAX_SAID_CHARS]
-        return Numbers(problems=(f"{who} raised {type(error).__name__} ({where_raised(error)}): {said}",))
-    if made is None:
+        text = " ".join(str(error).split())[:MAX_QUOTED_CHARS]
+        return Numbers(problems=(f"{who} raised {type(error).__name__} ({where_raised(error)}): {text}",))
+    if numbers is None:
         return Numbers()
-    if not isinstance(made, Mapping):
-        return Numbers(problems=(f"{who} gave a {type(made).__name__}, it must give numbers by name",))
+    if not isinstance(numbers, Mapping):
+        return Numbers(problems=(f"{who} gave a {type(numbers).__name__}, it must give numbers by name",))
     values, problems = {}, []
-    for name, value in made.items():
+    for name, value in numbers.items():
         if wrong := _refused(name, value):
             problems.append(f"{who}: {wrong}; it is left out")
         else:
@@ -142,7 +142,7 @@ def numbers_of(who: str, call: Callable[[], Any]) -> Numbers:
 
 
 def _refused(name: Any, value: Any) -> str:
-    """What is wrong with a name or its number, or nothing."""
+    """Why a name or its number is refused, or an empty string."""
     if not isinstance(name, str) or not name.isprintable() or len(name) > MAX_NAME_CHARS:
         return f"{name!r:.{MAX_NAME_CHARS}} is no name of at most {MAX_NAME_CHARS} printable characters"
     if "/" not in name.strip("/") or name != name.strip("/"):

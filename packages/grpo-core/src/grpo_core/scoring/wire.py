@@ -1,4 +1,4 @@
-"""How a completion and its row reach a worker, and how the score comes back; also what the worker runs.
+"""Requests and answers between a scorer and its workers, and the handler that workers run.
 
     request:  text, row JSON, then each prediction, every one of them length | bytes
     answer:   the score as JSON

@@ -1,4 +1,4 @@
-"""What a task author writes: rows, a task with its four contributions, and what a completion earns."""
+"""The SDK of task authors: rows, a task with its four contributions, and scores."""
 
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.row import Message, Prompt, Row, Split, TaskConfig

@@ -34,8 +34,8 @@ class BoundTask:
     Attributes:
         task: The task.
         name: `plugin.task`.
-        config: Its options, validated.
-        spec: What `load_task` takes to make the same one in another process.
+        config: Validated options.
+        spec: Spec with which `load_task` makes the same task in another process.
     """
 
     def __init__(self, task: Task, name: str, config: TaskConfig, spec: TaskSpec) -> None:
@@ -50,7 +50,7 @@ class BoundTask:
 
     @property
     def spec(self) -> str:
-        """What `load_task` takes to make this task again."""
+        """The spec with which `load_task` makes this task again."""
         return str(self._spec)
 
     @property
@@ -90,8 +90,8 @@ class BoundTask:
 
     def prompt(self, row: Row) -> Prompt:
         """The prompt of a row: text, or a tuple of messages."""
-        made = call_by_name(self.task.prompt, {"row": row, "config": self.config}, positional=1)
-        return as_prompt(made, f"task {self.name!r}: prompt()")
+        prompt = call_by_name(self.task.prompt, {"row": row, "config": self.config}, positional=1)
+        return as_prompt(prompt, f"task {self.name!r}: prompt()")
 
     def demos(self) -> Iterator[tuple[Prompt, str]]:
         """(prompt, completion) pairs for a warm start: `size` of the task's own, else each row with its gold.
@@ -100,8 +100,8 @@ class BoundTask:
             DataError: rows have no gold and the task gives no demos.
         """
         if self.task.demos is not None:
-            given = call_by_name(self.task.demos, {"config": self.config}, positional=1)
-            yield from islice(given, self.config.size)
+            demos = call_by_name(self.task.demos, {"config": self.config}, positional=1)
+            yield from islice(demos, self.config.size)
             return
         for row in self._rows:
             if row.gold is None:
@@ -110,10 +110,10 @@ class BoundTask:
 
     @cached_property
     def opponent(self) -> Opponent | None:
-        """Who answers a prompt made from each valid answer, as the options say.
+        """The opponent under these options, which answers a prompt made from each valid answer.
 
         Raises:
-            UserError: the task cannot say.
+            UserError: the task's function failed.
         """
         return self._declarations.opponent()
 
@@ -128,7 +128,7 @@ class BoundTask:
 
         Args:
             text: The completion, without the prompt and without special tokens.
-            row: Its row.
+            row: Row of the completion.
             predictions: The opponent's answers, for a task that has one.
         """
         return self._grader.score(text, row, predictions)
@@ -138,20 +138,20 @@ class BoundTask:
 
         Args:
             text: The completion.
-            row: Its row.
-            why: What is wrong with it that the validator cannot know, e.g. that it is too long for the opponent.
+            row: Row of the completion.
+            why: Reason that the validator cannot know, e.g. that the completion is too long for the opponent.
         """
         return self._grader.refuse(text, row, why)
 
     def out_of_time(self, row: Row, why: str) -> Score:
-        """The score of a completion whose limit ran out, by the task's `on_timeout`.
+        """Score a completion whose limit ran out, by the task's `on_timeout`.
 
         With `fail` it scores as an empty completion that the validator refused: the text took too long once, so no
         function of the task sees it again.
 
         Args:
-            row: Its row.
-            why: What ran out.
+            row: Row of the completion.
+            why: The limit that ran out.
         """
         return self._grader.out_of_time(row, why)
 
@@ -164,19 +164,19 @@ class BoundTask:
 
     @cached_property
     def conditions(self) -> Mapping[str, str]:
-        """What on this machine the scores depend on, by name; found out once, in this process.
+        """Properties of this machine that the scores depend on, by name; determined once in this process.
 
         Raises:
-            UserError: the task cannot say.
+            UserError: the task's function failed.
         """
         return self._declarations.conditions()
 
     @cached_property
     def evaluation(self) -> EvaluationDefaults:
-        """How the task is evaluated unless the user says otherwise.
+        """Settings of the task's evaluation where the user gives none.
 
         Raises:
-            UserError: the task cannot say, or says what is not allowed.
+            UserError: the task's function failed, or returned what is not allowed.
         """
         return self._declarations.evaluation()
 
@@ -186,15 +186,15 @@ class BoundTask:
         return self.task.game is not None or (self.task.respond is not None and self.task.max_turns > 1)
 
     def next_turn(self, row: Row, moves: Sequence[Move]) -> TurnState:
-        """What comes after some turns of a rollout; a crash of the task's code is the answer's `fault`."""
+        """The state of a rollout after some turns; a crash of the task's code is its `fault`."""
         try:
-            made = turn_state(self.task, self.config, row, moves)
-            if made.prompt is not None:
-                made = replace(made, prompt=as_prompt(made.prompt, f"task {self.name!r}: respond()"))
+            state = turn_state(self.task, self.config, row, moves)
+            if state.prompt is not None:
+                state = replace(state, prompt=as_prompt(state.prompt, f"task {self.name!r}: respond()"))
         except (Exception, SystemExit) as error:  # untrusted text met the task's code
             fault = fault_of(f"task {self.name}: the next turn", error)
             return TurnState(tuple(moves), fault=fault.fault, why=fault.why)
-        return made
+        return state
 
     @cached_property
     def identity(self) -> str:

@@ -41,7 +41,7 @@ def asked_for(function: Callable[..., Any], available: tuple[str, ...]) -> tuple
 
 @lru_cache(maxsize=1024)
 def binding_of(function: Callable[..., Any], available: tuple[str, ...], positional: int = 0) -> Mapping[str, str]:
-    """Which of `available` each parameter of a function gets: parameter -> name.
+    """Map each parameter of a function to the name in `available` that it gets.
 
     Args:
         function: A plain function.
@@ -70,7 +70,7 @@ def call_by_name(function: Callable[..., Any], available: Mapping[str, Any], *, 
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What messages call a function; objects that can be called go by their class."""
+    """Name of a function in messages; the class of a callable object."""
     return str(getattr(function, "__name__", type(function).__name__))
 
 

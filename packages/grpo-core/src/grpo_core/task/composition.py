@@ -1,4 +1,4 @@
-"""How the parts of a reward become one number: the `reward` mark and the composers."""
+"""Composition of the parts of a reward into one number: the `reward` mark and the composers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RewardFunction = TypeVar("RewardFunction", bound=Callable[..., float])
 Shaping = Literal["graduated", "linear", "binary", "continuous"]
 
 REWARD_ARGUMENTS = ("answer", "row", "text", "config", "predictions")
-"""What a reward function may ask for by name."""
+"""Names of the arguments that a reward function may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ def ladder(*, invalid: float = -0.3, levels: Sequence[float] = GRADUATED_LEVELS)
     """Compose by stated criteria: each reward is one rung, climbed in order while each reaches its maximum.
 
     Args:
-        invalid: As for `graduated`.
+        invalid: Value of an invalid completion, as for `graduated`.
         levels: levels[0] for any valid completion, levels[k] when the first k criteria hold.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a task says about its own evaluation, and what it is told of one."""
+"""Defaults of a task's evaluation, and the report of one to the task."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class EvaluationReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationDefaults:
-    """How a task is evaluated unless the user says otherwise; None leaves a value to the run.
+    """Settings of a task's evaluation where the user gives none; None leaves a value to the run.
 
     Attributes:
         size: Rows.

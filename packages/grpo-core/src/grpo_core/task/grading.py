@@ -76,7 +76,7 @@ class Grader:
         return Score(value, parts, valid, solved, why or one_line(self._shortfall(parts)))
 
     def _answer(self, text: str, row: Row) -> Any:
-        """What the validator makes of a completion; it raises `Invalid` where that is nothing."""
+        """Call the validator; raises `Invalid` where it refuses the completion."""
         answer = call_by_name(self._task.validate, self._given(text, row), positional=2)
         if isinstance(answer, Invalid) or answer is Invalid:
             raise _Returned("Invalid; what holds no answer is refused by raise Invalid(reason)")
@@ -140,7 +140,7 @@ class _Returned(Exception):
 
 
 def _number(value: Any, rule: str) -> float:
-    """What a function returned, which may also be a number of numpy or torch; text is none, whatever it says."""
+    """Convert a function's result, which may also be a number of numpy or torch; text is never a number."""
     _refuse_coroutine(value)
     if isinstance(value, str | bytes | bytearray):
         raise _Returned(f"the text {value[:40]!r}; {rule}")

@@ -1,4 +1,4 @@
-"""What a function computes, as text that rewording does not change: part of a task's identity."""
+"""Describes what a function computes, as text that rewording does not change: part of a task's identity."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def meaning_of(value: Any, depth: int = 0) -> str:
     """
 
     def inner(*values: Any) -> str:
-        return ", ".join(meaning_of(each, depth + 1) for each in values)
+        return ", ".join(meaning_of(item, depth + 1) for item in values)
 
     if value is None or isinstance(value, (str, bytes, int, float)):
         return repr(value)
@@ -70,12 +70,13 @@ def _tree_of(function: FunctionType) -> str:
 @lru_cache(maxsize=64)
 def _functions(source: str) -> dict[int, list[_Function]]:
     """The functions of a file by the line that their code objects name as their first."""
-    found: dict[int, list[_Function]] = {}
+    functions: dict[int, list[_Function]] = {}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, _Function):
             decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
-            found.setdefault(min([node.lineno, *(each.lineno for each in decorators)]), []).append(node)
-    return found
+            first_line = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+            functions.setdefault(first_line, []).append(node)
+    return functions
 
 
 def _may_be(node: _Function, code: CodeType) -> bool:
@@ -83,7 +84,7 @@ def _may_be(node: _Function, code: CodeType) -> bool:
     if isinstance(node, ast.Lambda):
         body = node.body
         columns = [(line, column) for line, _, column, _ in code.co_positions() if line is not None and column]
-        inside = [(body.lineno, body.col_offset) <= each for each in columns]
+        inside = [(body.lineno, body.col_offset) <= column for column in columns]
         return code.co_name == "<lambda>" and all(inside) and max(columns, default=(0, 0)) <= _end(body)
     return node.name == code.co_name
 
@@ -135,7 +136,7 @@ def _numbers(function: _Function) -> dict[str, str]:
 def _dump(node: Any, numbers: Mapping[str, str], in_raise: bool = False) -> str:
     """A node with its fields; texts inside of `raise` count as one."""
     if isinstance(node, list):
-        return f"[{','.join(_dump(each, numbers, in_raise) for each in node)}]"
+        return f"[{','.join(_dump(item, numbers, in_raise) for item in node)}]"
     match node:
         case ast.AnnAssign(value=None):
             return "Pass()"

@@ -17,7 +17,7 @@ class Opponent:
         samples: Completions k per valid answer; rewards receive their texts as `predictions`.
         engine: `base` (the starting policy: the base with the adapter off, or a frozen copy), a model as for
             `--model`, or the URL of an OpenAI-compatible endpoint (`http://host:port/v1#model`).
-        temperature: Of the opponent's sampling.
+        temperature: Temperature of the opponent's sampling.
         max_completion_length: Tokens per prediction.
         stop: Strings that end a prediction.
     """

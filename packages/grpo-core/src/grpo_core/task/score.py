@@ -1,4 +1,4 @@
-"""What a completion earned, or why it could not be scored."""
+"""The score of a completion, or the reason why it has none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Invalid(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What one completion earned.
+    """Score of one completion.
 
     Attributes:
         value: The composed reward; None when the completion could not be scored (masked, counted, never 0).

@@ -1,4 +1,4 @@
-"""What comes after a turn: feedback in a task of several turns, the next player's view in a game."""
+"""The next turn of a rollout: feedback in a task of several turns, the next player's view in a game."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from grpo_core.task.task import Task
 
 @dataclass(frozen=True, slots=True)
 class TurnState:
-    """Where a rollout stands after some turns.
+    """State of a rollout after some turns.
 
     Attributes:
         moves: The texts of its turns; in a game also the moves of scripted players.
-        role: Who is next, in a game; empty otherwise.
-        prompt: What is answered next: in a game all that the player sees, else what the conversation goes on with;
-            None when it is over.
+        role: Next player, in a game; empty otherwise.
+        prompt: Next prompt: in a game all that the player sees, else the continuation of the conversation; None when
+            the rollout is over.
         replaced: Places among `moves` of illegal ones that a random move replaced: they are not trained on.
         story: A game that is over as people read it, move by move.
-        fault: Why it cannot go on, if the task's code crashed or took too long.
-        why: The same in one line.
+        fault: Kind of failure, if the task's code crashed or took too long.
+        why: Reason of the failure, in one line.
     """
 
     moves: tuple[Move, ...]
@@ -39,12 +39,12 @@ class TurnState:
 
 
 def turn_state(task: Task, config: TaskConfig, row: Row, moves: Sequence[Move]) -> TurnState:
-    """What follows the moves made so far.
+    """The state after the moves made so far.
 
     Args:
-        task: With several turns, or of a game.
-        config: Its options.
-        row: The problem.
+        task: Task with several turns, or of a game.
+        config: Options of the task.
+        row: Row of the rollout.
         moves: Texts of the turns so far; in a game as in `grpo_core.task.game.replay`.
     """
     if task.game is not None:
@@ -70,9 +70,9 @@ def continued(prompt: Prompt, text: str, following: Prompt) -> Prompt:
     with the conversation so far is the whole of it.
 
     Args:
-        prompt: What was answered.
-        text: The completion.
-        following: What `respond` gave.
+        prompt: Prompt of the completion.
+        text: Text of the completion.
+        following: Result of `respond`.
 
     Raises:
         UserError: messages follow a prompt that is text.
@@ -80,8 +80,8 @@ def continued(prompt: Prompt, text: str, following: Prompt) -> Prompt:
     if isinstance(prompt, str):
         if not isinstance(following, str):
             raise UserError("respond() gave messages, but the task's prompt is text: give text.")
-        said = prompt + text
-        return following if following.startswith(said) else said + following
+        conversation = prompt + text
+        return following if following.startswith(conversation) else conversation + following
     answered = (*without_prefill(prompt), Message(role="assistant", content=prefill_of(prompt) + text))
     if isinstance(following, str):
         return (*answered, Message(role="user", content=following))
@@ -91,7 +91,7 @@ def continued(prompt: Prompt, text: str, following: Prompt) -> Prompt:
 
 
 def prefill_of(prompt: Sequence[Message]) -> str:
-    """What a last message by the assistant has already said."""
+    """Text of a last message by the assistant, which the completion continues; else empty."""
     return prompt[-1]["content"] if prompt and prompt[-1]["role"] == "assistant" else ""
 
 

@@ -14,14 +14,14 @@ from grpo_core.task.score import Invalid
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where an episode stands.
+    """State of an episode.
 
     Attributes:
-        states: Of the game, from the first to this one; an illegal move that ended it has none.
+        states: States of the game, from the first to this one; an illegal move that ended it has none.
         moves: Made so far, those of scripted players included.
         movers: The role that made each.
         replaced: Which of them stand for an illegal one that a random move replaced: place -> what was written.
-        to_move: Whose turn it is; empty when the episode is over.
+        to_move: Role whose turn it is; empty when the episode is over.
         returns: Role -> return when it is over.
         illegal: The role whose illegal move ended it; empty otherwise.
         why: What was wrong with that move.
@@ -40,7 +40,7 @@ class Position:
 
     @property
     def state(self) -> Any:
-        """Of the game, now."""
+        """The current state of the game."""
         return self.states[-1]
 
 

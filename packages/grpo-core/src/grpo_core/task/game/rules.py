@@ -1,4 +1,4 @@
-"""What a game is: its functions, its options, its episodes."""
+"""Games: their functions, options and episodes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Episode(Row):
     """One start of a game.
 
     Attributes:
-        seed: Of the start (a deal of cards) and of scripted players.
+        seed: Seed of the start (a deal of cards) and of scripted players.
         seat: The role that is scored and trained; empty where the policy plays all.
     """
 

@@ -1,4 +1,4 @@
-"""The task that a game is: its rows are episodes, and the transcript of one is what gets scored."""
+"""The task of a game: its rows are episodes, and transcripts are scored."""
 
 from __future__ import annotations
 
