@@ -146,7 +146,7 @@ def test_the_same_losses_gradients_and_weights_as_the_trainer(
             float((a - b).detach().abs().max()) for a, b in zip(model.parameters(), trained.parameters(), strict=True)
         )
         assert difference < 1e-9
-    assert updater.updates == len(REWARDS) * options.num_iterations
+    assert updater.optimizer.updates == len(REWARDS) * options.num_iterations
 
 
 def test_every_denominator_is_over_the_whole_batch(minimal: ModuleType) -> None:

@@ -35,7 +35,7 @@ def after_updates(n: int | None, act: Callable[[], None]) -> Iterator[None]:
 
     def stepping(updater: Updater, part: Any) -> dict[str, float]:
         metrics = step(updater, part)
-        if updater.updates == n:
+        if updater.optimizer.updates == n:
             act()
         return metrics
 

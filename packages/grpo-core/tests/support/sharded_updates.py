@@ -103,17 +103,19 @@ def updated(policy: Policy, case: Case, ranks: Ranks) -> tuple[list[dict[str, fl
     """Metrics of a few updates; weights and optimizer after them."""
     updater = Updater(policy, Algorithm.of(trainer_of(case)), STEPS, ranks=ranks)
     if case.scale is not None:
-        updater.scaler.load_state_dict({**updater.scaler.state_dict(), "scale": case.scale})
+        updater.optimizer.scaler.load_state_dict({**updater.optimizer.scaler.state_dict(), "scale": case.scale})
     metrics = []
     for _ in range(STEPS):
         taken = updater.update(updater.forward.freeze(batch_of(case)))
         metrics.append({name: value for name, value in taken.items() if name != "update_s"})
-    scales = set(ranks.gather(str(updater.scaler.get_scale()).encode()))
+    scales = set(ranks.gather(str(updater.optimizer.scaler.get_scale()).encode()))
     assert len(scales) == 1, f"ranks scale differently: {scales}"
     state = {f"model.{name}": tensor for name, tensor in gathered_state(policy.model).items()}
     if policy.value_head is not None:
         state |= {f"value.{name}": tensor for name, tensor in gathered_state(policy.value_head).items()}
-    return metrics, state | {f"adam.{name}": tensor for name, tensor in optimizer_tensors(updater.optimizer).items()}
+    return metrics, state | {
+        f"adam.{name}": tensor for name, tensor in optimizer_tensors(updater.optimizer.adam).items()
+    }
 
 
 def difference(case: Case, ranks: Ranks) -> dict[str, Any]:

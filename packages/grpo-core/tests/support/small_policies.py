@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -10,6 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from grpo_core.config import TrainerConfig
 from grpo_core.engines.completion import Completion
 from grpo_core.plugins.models import ModelSource
+from grpo_core.policy.fresh import fresh_model
 from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.task.row import Row
@@ -61,3 +63,17 @@ def settings(**options: object) -> TrainerConfig:
 def update(updater: Updater, made: TrainBatch) -> dict[str, float]:
     """Take every optimizer step of a batch: the mean of their metrics."""
     return {name: value for name, value in updater.update(made).items() if name not in ("update_s", "skipped_updates")}
+
+
+def saved_model(folder: Path) -> Path:
+    """Write a small model over bytes with its tokenizer into a folder."""
+    network, tokenizer = fresh_model("tiny", seed=0)
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def logits(policy: Policy) -> torch.Tensor:
+    """What a policy of `saved_model` predicts after four bytes."""
+    with torch.no_grad():
+        return policy.model(torch.tensor([[5, 6, 7, 8]])).logits

@@ -82,7 +82,7 @@ def test_the_entropy_bonus_is_that_of_the_whole_vocabulary(policy: Policy) -> No
 
 @pytest.mark.parametrize("placement", ["ratio_loss", "loss"])
 def test_k3_in_the_loss_with_and_without_the_ratio(policy: Policy, placement: str) -> None:
-    made, reference = batch(), policy._reference
+    made, reference = batch(), policy._reference.frozen
 
     def loss(network: LlamaForCausalLM, row: int) -> Tensor:
         logp, ref_logp = logp_of(network, made, row), logp_of(reference, made, row).detach()
@@ -99,7 +99,7 @@ def test_k3_in_the_loss_with_and_without_the_ratio(policy: Policy, placement: st
 
 @pytest.mark.parametrize("direction", ["reverse", "forward", "symmetric"])
 def test_the_full_kl_in_the_loss(policy: Policy, direction: str) -> None:
-    made, reference = batch(), policy._reference
+    made, reference = batch(), policy._reference.frozen
 
     def loss(network: LlamaForCausalLM, row: int) -> Tensor:
         kl = full_kl(logits(network, made, row), logits(reference, made, row).detach(), direction=direction)
@@ -117,7 +117,7 @@ def test_kl_in_the_reward_leaves_the_loss_alone_and_measures_every_token(policy:
     frozen = updater.forward.freeze(made)
     for row in range(4):
         n = LENGTHS[row][1]
-        k1 = logp_of(policy.model, made, row) - logp_of(policy._reference, made, row)
+        k1 = logp_of(policy.model, made, row) - logp_of(policy._reference.frozen, made, row)
         assert torch.allclose(frozen.token_kl[row, :n], k1.detach(), atol=1e-10)
     assert bool((frozen.token_k3 >= 0).all())
     without = updated(policy_of(copy.deepcopy(policy.model)), settings())

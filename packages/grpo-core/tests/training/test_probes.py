@@ -14,6 +14,7 @@ from grpo_core.algorithms.noise_scale import gns_from_micro
 from grpo_core.policy.policy import Policy
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch
+from grpo_core.training.statistics import UpdateStatistics
 from grpo_core.training.update import Updater
 
 PROBES = [
@@ -64,7 +65,8 @@ def gradients_of_prompts(made: TrainBatch) -> torch.Tensor:
     for row in range(len(LENGTHS)):
         network = model(3)
         updater = Updater(policy_of(network), Algorithm.of(settings()), total_steps=1)
-        updater.gradient(updater.weighted(made.rows(torch.tensor([row]))), updater.coefficients())
+        part = updater.gradient.weighted(made.rows(torch.tensor([row])))
+        updater.gradient.add(part, updater.coefficients(), UpdateStatistics())
         found.append(torch.cat([_gradient(parameter).flatten() for parameter in network.parameters()]))
     return torch.stack(found)
 

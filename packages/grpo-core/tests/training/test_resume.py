@@ -59,7 +59,7 @@ class StopAt:
 
         def stepping(updater: Updater, part: Any) -> dict[str, float]:
             metrics = step(updater, part)
-            if updater.updates == updates:
+            if updater.optimizer.updates == updates:
                 signal.raise_signal(signal.SIGTERM)
             return metrics
 

@@ -13,6 +13,7 @@ from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch, collate
+from grpo_core.training.statistics import UpdateStatistics
 from grpo_core.training.update import Updater
 
 PAD = 0
@@ -127,7 +128,7 @@ def test_a_task_without_roles_has_no_such_comparison() -> None:
 def gradient(batch: TrainBatch, **options: object) -> torch.Tensor:
     policy = policy_of(model(1).double())
     updater = Updater(policy, Algorithm.of(settings(**options)), total_steps=1, max_turns=2)
-    updater.gradient(updater.weighted(batch), updater.coefficients())
+    updater.gradient.add(updater.gradient.weighted(batch), updater.coefficients(), UpdateStatistics())
     return torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
 
 

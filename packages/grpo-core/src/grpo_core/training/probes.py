@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,82 +19,53 @@ from torch import Tensor
 from grpo_core.algorithms.entropy_probe import predicted_entropy_change, probe_coefficients
 from grpo_core.algorithms.masking import masked_sum
 from grpo_core.algorithms.noise_scale import NoiseScale, gns_pair
-from grpo_core.config import TrainerConfig
 from grpo_core.policy.parts import local_part
-from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.training.batch import TrainBatch
-from grpo_core.training.forward import ForwardPasses
+from grpo_core.training.gradient import LossGradient
 from grpo_core.training.objective import PenaltyCoefficients
-
-
-class Gradients(Protocol):
-    """What the probes need of the updater."""
-
-    policy: Policy
-    config: TrainerConfig
-    ranks: Ranks
-    forward: ForwardPasses
-    parameters: Sequence[torch.nn.Parameter]
-    optimizer: torch.optim.Optimizer
-
-    @property
-    def learning_rate(self) -> float:
-        """Learning rate of the next optimizer step."""
-
-    def weighted(self, part: TrainBatch) -> TrainBatch:
-        """Rows of one optimizer step with their tokens' weights."""
-
-    def gradient(self, part: TrainBatch, coefficients: PenaltyCoefficients) -> None:
-        """Add the gradient of some weighted rows to parameters without one."""
-
-    def backward(self, loss: Tensor) -> None:
-        """Add a loss's gradient to the parameters', scaled where the loss is."""
-
-    def unscale(self) -> None:
-        """Take the scale out of gradients that no optimizer step follows."""
+from grpo_core.training.statistics import UpdateStatistics
 
 
 class Probes:
     """The probes of a run.
 
     Args:
-        updater: Gives the gradients.
+        gradient: Gradient of the loss.
         folder: Receives `entropy_probes/`; None keeps the entropy probe's metrics only.
     """
 
-    def __init__(self, updater: Gradients, folder: Path | None) -> None:
-        self.updater, self.folder = updater, folder
+    def __init__(self, gradient: LossGradient, folder: Path | None) -> None:
+        self._gradient, self._folder = gradient, folder
+        self._forward, self._optimizer = gradient.forward, gradient.optimizer
+        self._config, self._policy, self._ranks = self._forward.config, self._forward.policy, self._forward.ranks
         self._micro, self._pair = NoiseScale(), NoiseScale()
 
     def noise(self, part: TrainBatch) -> MicroNoise:
         """The in-loop noise scale of one optimizer step, which measures nothing where it is not asked for."""
-        config = self.updater.config
+        config = self._config
         # The unit is a whole prompt. Only micro-batches of whole prompts as they were drawn are a random sample.
         size, prompts = config.micro_batch_prompts, len(part.groups.unique())
         usable = config.gradient_noise_scale and size is not None and size < prompts
-        return MicroNoise(self.updater, self._micro, size or 0, prompts if usable else 0)
+        return MicroNoise(self._optimizer.parameters, self._ranks, self._micro, size or 0, prompts if usable else 0)
 
     def before(self, part: TrainBatch, coefficients: PenaltyCoefficients, update: int) -> dict[str, float]:
         """Measurements that take backward passes of their own, before the step's."""
-        config = self.updater.config
-        found: dict[str, float] = {}
-        if _due(config.gns_probe_steps, update):
-            found |= self._small_batch(part, coefficients)
-        if (
-            _due(config.entropy_probe_steps, update) and self.updater.optimizer.state
-        ):  # Adam's metric needs a first step
-            found |= self._entropy(part, update)
-        return found
+        metrics: dict[str, float] = {}
+        if _due(self._config.gns_probe_steps, update):
+            metrics |= self._small_batch(part, coefficients)
+        if _due(self._config.entropy_probe_steps, update) and self._optimizer.adam.state:  # whose metric is measured in
+            metrics |= self._entropy(part, update)
+        return metrics
 
     def after(self, probed: Mapping[str, float], big_squared_norm: float) -> dict[str, float]:
         """Complete the two-batch probe with the step's own gradient; other measurements pass through."""
-        found = dict(probed)
-        if "gns_probe/small_squared_norm" in found:
-            small, big = found["gns_probe/b_small"], found["gns_probe/b_big"]
-            g2, trace = gns_pair(found["gns_probe/small_squared_norm"], big_squared_norm, b_small=small, b_big=big)
-            found |= {f"gns_probe/{name}": value for name, value in _noise_metrics(self._pair, g2, trace).items()}
-        return found
+        metrics = dict(probed)
+        if "gns_probe/small_squared_norm" in metrics:
+            small, big = metrics["gns_probe/b_small"], metrics["gns_probe/b_big"]
+            g2, trace = gns_pair(metrics["gns_probe/small_squared_norm"], big_squared_norm, b_small=small, b_big=big)
+            metrics |= {f"gns_probe/{name}": value for name, value in _noise_metrics(self._pair, g2, trace).items()}
+        return metrics
 
     def state(self) -> dict[str, Any]:
         """Running means, as JSON."""
@@ -107,11 +78,12 @@ class Probes:
 
     def _small_batch(self, part: TrainBatch, coefficients: PenaltyCoefficients) -> dict[str, float]:
         prompts = part.groups.unique_consecutive()
-        wanted = self.updater.config.gns_probe_prompts
+        wanted = self._config.gns_probe_prompts
         rows = torch.isin(part.groups, prompts[:wanted]).nonzero()[:, 0]
         with self._aside():
-            self.updater.gradient(self.updater.weighted(part.rows(rows)), coefficients)
-            squared = self._over_shards(_squared_norm(self.updater.parameters))
+            self._gradient.add(self._gradient.weighted(part.rows(rows)), coefficients, UpdateStatistics())
+            self._optimizer.unscale()
+            squared = self._over_shards(_squared_norm(self._optimizer.parameters))
         return {
             "gns_probe/small_squared_norm": squared,
             "gns_probe/b_small": float(wanted),
@@ -120,7 +92,7 @@ class Probes:
 
     def _entropy(self, part: TrainBatch, update: int) -> dict[str, float]:
         """Predict how the step will change the entropy, from ∇S of whole completions in Adam's metric."""
-        updater = self.updater
+        optimizer = self._optimizer
         sequence_logp = masked_sum(part.sampler_logprobs.double(), part.mask, dim=1)  # S [B]
         advantages = part.advantages if part.advantages.dim() == 1 else masked_sum(part.advantages, part.mask, dim=1)
         weights = part.weights.sum(dim=1) / part.mask.sum(dim=1).clamp(min=1)
@@ -128,25 +100,24 @@ class Probes:
         for coefficients in probe_coefficients(sequence_logp, advantages, weights):
             with self._aside():
                 self._backward_of_sums(part, coefficients)
-                gradients.append([local_part(_gradient(parameter)).clone() for parameter in updater.parameters])
-        averages, epsilon = self._adam_averages(), updater.config.adam_epsilon
+                gradients.append([local_part(_grad_or_zeros(parameter)).clone() for parameter in optimizer.parameters])
         of_entropy, of_advantage = gradients
         change = predicted_entropy_change(
             of_entropy,
             of_advantage,
-            averages,
-            learning_rate=updater.learning_rate,
-            epsilon=epsilon,
+            self._adam_averages(),
+            learning_rate=optimizer.learning_rate,
+            epsilon=self._config.adam_epsilon,
             total_weight=float(weights.sum()),
         )
         change = self._over_shards(change)  # an inner product
-        if self.folder is not None:
+        if self._folder is not None:
             self._save_entropy(update, part, sequence_logp, advantages, change)
         return {"entropy_probe/predicted_change": change}
 
     def _backward_of_sums(self, part: TrainBatch, coefficients: Tensor) -> None:
         """Backward of Σ_i coefficient_i · S_i, with S_i the log-probability of completion i."""
-        policy, forward = self.updater.policy, self.updater.forward
+        policy, forward = self._policy, self._forward
         part = replace(part, advantages=coefficients)
         part = part.rows(forward.own_rows(part))
         with policy.in_step():
@@ -154,18 +125,18 @@ class Probes:
                 rows = part.rows(micro.rows).to(policy.device)
                 with policy.precision():
                     states = policy.states(rows.input_ids, rows.prompt_lens, rows.completion_lens, micro.packs)
-                    logp, _ = states.logprobs(temperature=self.updater.config.temperature)
+                    logp, _ = states.logprobs(temperature=self._config.temperature)
                 sums = masked_sum(logp.to(policy.wide), rows.mask, dim=1)
-                self.updater.backward((rows.advantages * sums).sum())
-        self.updater.ranks.sum_gradients(self.updater.parameters)
-        self.updater.unscale()
+                self._optimizer.backward((rows.advantages * sums).sum())
+        self._ranks.sum_gradients(self._optimizer.parameters)
+        self._optimizer.unscale()
 
     def _adam_averages(self) -> list[Tensor]:
         """Adam's bias-corrected second moments v̂; ones for a parameter that never had a gradient."""
-        optimizer, beta2 = self.updater.optimizer, self.updater.config.adam_beta2
+        beta2 = self._config.adam_beta2
         averages = []
-        for parameter in self.updater.parameters:
-            state = optimizer.state.get(parameter)
+        for parameter in self._optimizer.parameters:
+            state = self._optimizer.adam.state.get(parameter)
             if state:
                 averages.append(local_part(state["exp_avg_sq"]) / (1 - beta2 ** float(state["step"])))
             else:
@@ -174,28 +145,28 @@ class Probes:
 
     def _over_shards(self, value: float) -> float:
         """A sum over weights, from each rank's part of them where they are sharded."""
-        if self.updater.policy.shards is None:
+        if self._policy.shards is None:
             return value
-        return float(self.updater.ranks.sum(torch.tensor(value, dtype=torch.float64)))
+        return float(self._ranks.sum(torch.tensor(value, dtype=torch.float64)))
 
     def _save_entropy(
         self, update: int, part: TrainBatch, sequence_logp: Tensor, advantages: Tensor, change: float
     ) -> None:
-        assert self.folder is not None
-        folder = self.folder / "entropy_probes" / f"step_{update}"
+        assert self._folder is not None
+        folder = self._folder / "entropy_probes" / f"step_{update}"
         folder.mkdir(parents=True, exist_ok=True)
         lengths = part.mask.sum(dim=1)
         np.save(folder / "S.npy", sequence_logp.numpy())
         np.save(folder / "A.npy", advantages.numpy())
         np.save(folder / "entropy_tok_mean.npy", (-sequence_logp / lengths.clamp(min=1)).numpy())
         (folder / "deltaH_pred.json").write_text(json.dumps({"deltaH_pred": change}) + "\n", encoding="utf-8")
-        meta = {"update": update, "rows": len(part), "learning_rate": self.updater.learning_rate}
+        meta = {"update": update, "rows": len(part), "learning_rate": self._optimizer.learning_rate}
         (folder / "meta.json").write_text(json.dumps(meta) + "\n", encoding="utf-8")
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
         """Gradients of the block are dropped afterwards, and its random numbers are not consumed."""
-        parameters = self.updater.parameters
+        parameters = self._optimizer.parameters
         kept = [parameter.grad for parameter in parameters]
         for parameter in parameters:
             parameter.grad = None
@@ -212,14 +183,16 @@ class MicroNoise:
     """Gradient noise scale from the micro-batch gradients of one optimizer step.
 
     Attributes:
-        updater: Gives the gradients.
+        parameters: Parameters whose gradients are measured.
+        ranks: The processes, each of which measures its own micro-batches.
         scale: Running means.
         size: Prompts b of a micro-batch.
         prompts: Prompts P of the step; 0 measures nothing.
         total: Sum of the squared norms of the micro-batches' shares of the gradient; skipped prompts have share 0.
     """
 
-    updater: Gradients
+    parameters: Sequence[torch.nn.Parameter]
+    ranks: Ranks
     scale: NoiseScale
     size: int
     prompts: int
@@ -228,7 +201,7 @@ class MicroNoise:
     @contextmanager
     def measuring(self) -> Iterator[None]:
         """Measure what a backward pass adds to the gradients, by hooks that see it being added."""
-        handles = [parameter.register_hook(self._take) for parameter in self.updater.parameters if self.prompts]
+        handles = [parameter.register_hook(self._take) for parameter in self.parameters if self.prompts]
         try:
             yield
         finally:
@@ -249,7 +222,7 @@ class MicroNoise:
         """
         if not self.prompts:
             return {}
-        total = float(self.updater.ranks.sum(torch.tensor(self.total, dtype=torch.float64)))
+        total = float(self.ranks.sum(torch.tensor(self.total, dtype=torch.float64)))
         # Of m = P / b micro-batches each has 1/m of its mean gradient g_b: mean ‖g_b‖² = m² · Σ ‖share‖² / m.
         small = self.prompts / self.size * total / loss_scale**2
         g2, trace = gns_pair(small, squared_norm, b_small=self.size, b_big=self.prompts)
@@ -264,7 +237,7 @@ def _due(every: int | None, update: int) -> bool:
     return every is not None and update % every == 0
 
 
-def _gradient(parameter: Tensor) -> Tensor:
+def _grad_or_zeros(parameter: Tensor) -> Tensor:
     return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
 
 

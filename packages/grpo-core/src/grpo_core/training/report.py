@@ -20,11 +20,11 @@ from grpo_core.training.batch import TrainBatch
 from grpo_core.training.clock import RunClock
 from grpo_core.training.collect import Collected
 from grpo_core.training.evaluations import Evaluations
+from grpo_core.training.optimizer import PolicyOptimizer
 from grpo_core.training.provenance import tasks_of, versions
 from grpo_core.training.rollout_log import batch_origin
 from grpo_core.training.run_folder import RunFolder
 from grpo_core.training.setup import Setup
-from grpo_core.training.update import Updater
 
 BETWEEN_TURNS = " · "
 """Between the answers of an episode, which are shown without what they were given to."""
@@ -113,7 +113,14 @@ class Report:
         self._callbacks.on_step(StepRecord(step, metrics, samples))
 
     def end(
-        self, step: int, tokens: int, updater: Updater, evaluations: Evaluations, clock: RunClock, *, interrupted: bool
+        self,
+        step: int,
+        tokens: int,
+        optimizer: PolicyOptimizer,
+        evaluations: Evaluations,
+        clock: RunClock,
+        *,
+        interrupted: bool,
     ) -> dict[str, Any]:
         """Write the summary and notify the callbacks.
 
@@ -140,8 +147,8 @@ class Report:
             "steps": step,
             "planned_steps": setup.total_steps,
             "best": asdict(evaluations.best),
-            "updates": updater.updates,
-            "skipped_updates": updater.skipped,
+            "updates": optimizer.updates,
+            "skipped_updates": optimizer.skipped,
             "interrupted": interrupted,
             "seconds": round(clock.seconds, 3),
             "tokens": tokens,

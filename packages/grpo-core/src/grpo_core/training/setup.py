@@ -22,8 +22,9 @@ from grpo_core.plugins import variants as registry
 from grpo_core.plugins.models import model_source
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.load import load_policy
-from grpo_core.policy.policy import REFERENCE_DIR, Policy
+from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
+from grpo_core.policy.reference import REFERENCE_DIR
 from grpo_core.policy.value_head import VALUE_HEAD_FILE
 from grpo_core.prompts.curriculum import LadderCurriculum, PassRateCurriculum
 from grpo_core.prompts.filter import filter_rows

@@ -100,7 +100,7 @@ class RunState:
         self.estimator.state = dict(state["baseline"])
         self.report.load_state(state["warned"])
         self.evaluations.load_state(state)
-        _load_optimizer(self.updater.optimizer, folder / OPTIMIZER_FILE)
+        _load_optimizer(self.updater.optimizer.adam, folder / OPTIMIZER_FILE)
         self.updater.load_state(state["updater"])
         restore_rank(
             self.ranks.rank, load_file(folder / RNG_FILE), state["random"], seed=self.config.seed, step=state["step"]
@@ -113,7 +113,7 @@ class RunState:
         return {
             "command": command_line(),
             "step": self.step,
-            "global_step": self.updater.updates,
+            "global_step": self.updater.optimizer.updates,
             "epoch": self.step * config.trainer.prompts_per_step / rows,
             "planned_steps": setup.total_steps,
             "model_config": {"model": config.model, "adapter": config.adapter, "lora": config.lora.enabled},
@@ -168,7 +168,7 @@ class Checkpoints:
         """Write a checkpoint of this moment."""
         run = self._state
         randomness, weights = gathered_random_state(run.ranks), run.setup.policy.weights()
-        moments = optimizer_tensors(run.updater.optimizer)
+        moments = optimizer_tensors(run.updater.optimizer.adam)
         self._saved = checkpoint_name(which), run.step
         if not run.ranks.is_main:
             return

@@ -15,8 +15,8 @@ from grpo_core.evaluation.answers import in_process
 from grpo_core.evaluation.held_out import HeldOutEvaluator
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.paths import check_makeable
-from grpo_core.policy.policy import REFERENCE_DIR
 from grpo_core.policy.ranks import Ranks, joined
+from grpo_core.policy.reference import REFERENCE_DIR
 from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.tracking.observe import Observers, observe
 from grpo_core.tracking.presence import working_in
@@ -143,7 +143,7 @@ class Trainer:
         )
         self.evaluations = Evaluations(
             config.curriculum, setup, self.engine, evaluator, folder, self.stop, callbacks.on_warning,
-            updates=lambda: self.updater.updates,
+            updates=lambda: self.updater.optimizer.updates,
         )  # fmt: skip
         self.state = RunState(
             config, setup, self.updater, self.estimator, self.evaluations, self.report, self.clock, ranks
@@ -185,7 +185,12 @@ class Trainer:
                     self.checkpoints.save(self.step)
             self.evaluations.end(self.step)
         summary = self.report.end(
-            self.step, self.state.tokens, self.updater, self.evaluations, self.clock, interrupted=self.stop.requested
+            self.step,
+            self.state.tokens,
+            self.updater.optimizer,
+            self.evaluations,
+            self.clock,
+            interrupted=self.stop.requested,
         )
         return RunResult(self.folder.path, summary, self.stop.requested)
 
@@ -210,7 +215,7 @@ class Trainer:
         before = mixture.state()
         try:
             self.policy.model.eval()
-            self.engine.sync(self.updater.updates)
+            self.engine.sync(self.updater.optimizer.updates)
             collected = self.collector.collect(step)
             self.report.rollouts(step, collected)
         except BaseException:

@@ -1,0 +1,148 @@
+"""A policy's frozen reference: the anchor of the KL penalty, or an opponent."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from grpo_core.errors import UserError
+from grpo_core.policy.parts import gathered_state
+
+REFERENCE_DIR = "reference"
+"""Folder of a run that holds its reference."""
+
+_FACTS_FILE = "reference.json"
+"""File that says what a stored reference is."""
+
+_MODEL, _BASE, _ADAPTER = "model", "base", "reference"
+"""Kinds of references; the last one is also the name of the adapter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A model as it was at one moment, with no more memory than that takes.
+
+    A fresh adapter needs no copy: the base with the adapter off is the starting policy. A loaded adapter is kept as a
+    second, frozen adapter on the same base. A fully trained model is copied.
+
+    Attributes:
+        kind: `base`, `reference` (the adapter's name) or `model`.
+        frozen: Frozen copy of a fully trained model; None for the other kinds.
+    """
+
+    kind: str
+    frozen: Any = None
+
+    @classmethod
+    def freeze(cls, model: Any) -> Reference:
+        """Keep a model as it is now."""
+        if not _is_adapter(model):
+            return cls(_MODEL, copy.deepcopy(model).eval().requires_grad_(False))
+        weights = dict(model.named_parameters())
+        if not any(bool(parameter.any()) for name, parameter in weights.items() if ".lora_B." in name):
+            return cls(_BASE)
+        active = model.active_adapter
+        model.add_adapter(_ADAPTER, copy.deepcopy(model.peft_config[active]))
+        for name, parameter in model.named_parameters():
+            if f".{_ADAPTER}." in name:
+                parameter.data.copy_(weights[name.replace(f".{_ADAPTER}.", f".{active}.")].data)
+                parameter.requires_grad_(False)
+        return cls(_ADAPTER)
+
+    @classmethod
+    def load(cls, model: Any, folder: Path) -> Reference:
+        """Read what `save` wrote, for a model that may have been trained since.
+
+        Raises:
+            UserError: the folder holds no reference, or one that does not fit the model.
+        """
+        try:
+            kind = orjson.loads((folder / _FACTS_FILE).read_bytes())["kind"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{folder}: no stored reference policy there ({error}).") from None
+        if (kind == _MODEL) == _is_adapter(model):
+            raise UserError(
+                f"{folder}: the stored reference is a {kind}, and this policy "
+                f"{'trains an adapter' if _is_adapter(model) else 'is fully trained'}."
+            )
+        if kind == _MODEL:
+            return cls(_MODEL, _with_weights(copy.deepcopy(model), folder).eval().requires_grad_(False))
+        if kind != _ADAPTER:
+            return cls(_BASE)
+        if _ADAPTER not in model.peft_config:
+            active = model.active_adapter
+            model.load_adapter(str(folder / _ADAPTER), _ADAPTER, is_trainable=False)
+            model.set_adapter(active)
+        return cls(_ADAPTER)
+
+    def gathered_weights(self, model: Any) -> dict[str, Tensor]:
+        """The weights that `save` writes of a sharded model, on the first rank; every rank takes part."""
+        if self.kind == _ADAPTER:
+            return gathered_state(model, lambda name: f".{_ADAPTER}." in name)
+        return {} if self.frozen is None else gathered_state(self.frozen)
+
+    def save(self, model: Any, folder: Path, base: str, weights: Mapping[str, Tensor] | None = None) -> None:
+        """Write `reference.json`, which says what the reference is, beside its weights where it has any.
+
+        Args:
+            model: The model that it is a reference of.
+            folder: Folder that receives the files.
+            base: Name of the model that training started from.
+            weights: Result of `gathered_weights`, where the model is sharded.
+        """
+        options = {} if weights is None else {"state_dict": dict(weights)}
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.frozen is not None:
+            self.frozen.save_pretrained(folder / _MODEL, **options)
+        elif self.kind == _ADAPTER:
+            model.save_pretrained(folder, selected_adapters=[_ADAPTER], **options)
+        facts = {"kind": self.kind, "base": base}
+        (folder / _FACTS_FILE).write_bytes(orjson.dumps(facts, option=orjson.OPT_APPEND_NEWLINE))
+
+    @contextmanager
+    def active(self, model: Any) -> Iterator[Any]:
+        """Yield the reference as a model: a frozen copy, or `model` itself with another adapter or none."""
+        if self.frozen is not None:
+            yield self.frozen
+        elif self.kind == _BASE:
+            with model.disable_adapter():
+                yield model
+        else:
+            active = model.active_adapter
+            trainable = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+            model.set_adapter(_ADAPTER)
+            try:
+                yield model
+            finally:
+                model.set_adapter(active)
+                for name, parameter in model.named_parameters():
+                    parameter.requires_grad_(name in trainable)  # set_adapter changes what is trained
+
+
+def _is_adapter(model: Any) -> bool:
+    return hasattr(model, "peft_config")
+
+
+def _with_weights(model: Any, folder: Path) -> Any:
+    """Load the weights of a stored reference into a copy of the policy's model."""
+    weights: dict[str, Tensor] = {}
+    try:
+        for file in sorted((folder / _MODEL).glob("*.safetensors")):
+            weights |= load_file(file)
+        missing, unexpected = model.load_state_dict(weights, strict=False)
+    except (SafetensorError, OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{folder}: the stored reference cannot be loaded: {reason:.300}") from error
+    tied = set(getattr(model, "_tied_weights_keys", None) or ())
+    if unexpected or set(missing) - tied:
+        raise UserError(f"{folder}: the stored reference is of another model.")
+    return model

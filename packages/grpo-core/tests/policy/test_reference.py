@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import pytest
+import torch
+from small_policies import logits, saved_model
+
+from grpo_core.config import LoraConfig
+from grpo_core.errors import UserError
+from grpo_core.policy.load import load_policy
+from grpo_core.policy.policy import Policy
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved_model(tmp_path_factory.mktemp("model"))
+
+
+def disturb(policy: Policy) -> None:
+    """Change everything that is trained."""
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.05)
+
+
+def test_a_fresh_adapter_trains_only_itself_and_its_reference_is_the_base(folder: Path) -> None:
+    base = load_policy(str(folder), device="cpu")
+    policy = load_policy(str(folder), device="cpu", lora=LoraConfig(enabled=True, r=4))
+    trained = [name for name, parameter in policy.model.named_parameters() if parameter.requires_grad]
+    assert trained and all("lora_" in name for name in trained)
+    policy.freeze_reference()
+    disturb(policy)
+    assert not torch.equal(logits(policy), logits(base))
+    with policy.reference() as reference:
+        assert torch.equal(logits(reference), logits(base))
+
+
+def test_the_reference_of_a_loaded_adapter_is_that_adapter(folder: Path, tmp_path: Path) -> None:
+    made = load_policy(str(folder), device="cpu", lora=LoraConfig(enabled=True, r=4))
+    disturb(made)
+    made.save(tmp_path / "adapter")
+    policy = load_policy(str(folder), device="cpu", adapter=str(tmp_path / "adapter"))
+    start = logits(policy)
+    trained_before = {name for name, p in policy.model.named_parameters() if p.requires_grad}
+    policy.freeze_reference()
+    with policy.reference() as reference:
+        assert torch.equal(logits(reference), start)  # KL is 0 at step 0 from a non-zero adapter
+    disturb(policy)
+    with policy.reference() as reference:
+        assert torch.equal(logits(reference), start)
+    assert not torch.equal(logits(policy), start)
+    assert {name for name, p in policy.model.named_parameters() if p.requires_grad} == trained_before
+
+
+def test_the_reference_of_a_full_fine_tune_is_a_copy(folder: Path) -> None:
+    policy = load_policy(str(folder), device="cpu")
+    start = logits(policy)
+    policy.freeze_reference()
+    disturb(policy)
+    with policy.reference() as reference:
+        assert torch.equal(logits(reference), start)
+
+
+@pytest.mark.parametrize("kind", ["base", "adapter", "model"])
+def test_the_stored_reference_is_the_same_anchor_in_another_process(folder: Path, tmp_path: Path, kind: str) -> None:
+    lora = LoraConfig(enabled=True, r=4)
+    options: dict = {} if kind == "model" else {"lora": lora}
+    if kind == "adapter":
+        start = load_policy(str(folder), device="cpu", lora=lora)
+        disturb(start)
+        start.save(tmp_path / "start")
+        options = {"adapter": str(tmp_path / "start")}
+    policy = load_policy(str(folder), device="cpu", **options)
+    anchor = logits(policy)
+    policy.freeze_reference()
+    policy.save_reference(tmp_path / "reference")
+    disturb(policy)
+    policy.save(tmp_path / "later")
+
+    location = str(tmp_path / "later") if kind == "model" else str(folder)
+    adapter = {} if kind == "model" else {"adapter": str(tmp_path / "later")}
+    resumed = load_policy(location, device="cpu", **adapter)
+    resumed.load_reference(tmp_path / "reference")
+    assert torch.equal(logits(resumed), logits(policy))
+    with resumed.reference() as reference:
+        assert torch.equal(logits(reference), anchor)
+    assert torch.equal(logits(resumed), logits(policy))
+
+
+def test_a_stored_reference_that_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
+    policy = load_policy(str(folder), device="cpu")
+    with pytest.raises(UserError, match="no stored reference"):
+        policy.load_reference(tmp_path)
+    policy.freeze_reference()
+    policy.save_reference(tmp_path / "reference")
+    adapter = load_policy(str(folder), device="cpu", lora=LoraConfig(enabled=True, r=4))
+    with pytest.raises(UserError, match="is a model, and this policy trains an adapter"):
+        adapter.load_reference(tmp_path / "reference")

@@ -1,0 +1,123 @@
+"""Steps that are not finite are skipped, and the loss of float16 is scaled."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from small_policies import ADVANTAGES, batch, model, policy_of, update
+
+from grpo_core.config import TrainerConfig
+from grpo_core.errors import NonFiniteError
+from grpo_core.policy.policy import Policy
+from grpo_core.training.algorithm import Algorithm
+from grpo_core.training.optimizer import MAX_SKIPPED_IN_A_ROW
+from grpo_core.training.update import Updater
+
+
+def test_a_non_finite_gradient_is_skipped_and_counted_and_at_last_an_error() -> None:
+    policy = policy_of(model(0))
+    updater = Updater(policy, Algorithm.of(TrainerConfig(num_generations=2, prompts_per_step=2)), total_steps=20)
+    before = [parameter.detach().clone() for parameter in policy.parameters()]
+    broken = replace(batch(), advantages=torch.full((4,), math.inf, dtype=torch.float64))
+    for _ in range(MAX_SKIPPED_IN_A_ROW - 1):
+        update(updater, broken)
+    assert updater.optimizer.skipped == MAX_SKIPPED_IN_A_ROW - 1
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
+    with pytest.raises(NonFiniteError, match="learning_rate"):
+        update(updater, broken)
+
+
+# --- float16
+
+
+def half(**options: object) -> Updater:
+    """An updater that trains a small model in float16."""
+    network = model(0).float()
+    policy = Policy(network, None, policy_of(network).source, torch.device("cpu"), torch.float16)
+    trainer = TrainerConfig(**{"learning_rate": 1e-2, "num_generations": 2, "prompts_per_step": 2, **options})
+    return Updater(policy, Algorithm.of(trainer), total_steps=40)
+
+
+def rescaled(updater: Updater, scale: float) -> Updater:
+    updater.optimizer.scaler.load_state_dict({**updater.optimizer.scaler.state_dict(), "scale": scale})
+    return updater
+
+
+def weights(updater: Updater) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in updater.optimizer.parameters]
+
+
+def test_the_scale_leaves_no_trace_in_a_step() -> None:
+    # A power of two: taking it out again is exact, so far as nothing under- or overflows.
+    found = []
+    for scale in (2.0**10, 2.0**16):
+        updater = rescaled(half(max_grad_norm=0.001, micro_batch_size=1), scale)
+        metrics = update(updater, batch())
+        assert metrics.pop("loss_scale") == scale
+        found.append((metrics, weights(updater)))
+    (one, ours), (other, theirs) = found
+    assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
+    assert one["grad_norm"] > 0.001, "clipping goes by the norm without the scale"
+    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_scaling_keeps_gradients_that_float16_would_lose() -> None:
+    small = replace(batch(), advantages=1e-5 * ADVANTAGES)
+    kept, lost = half(), rescaled(half(), 1.0)
+    expected = 1e-5 * update(half(), batch())["grad_norm"]
+    assert update(kept, small)["grad_norm"] == pytest.approx(expected, rel=0.02)
+    assert update(lost, small)["grad_norm"] < 0.7 * expected
+
+
+def test_a_step_that_overflows_is_skipped_counted_and_halves_the_scale() -> None:
+    updater = rescaled(half(), 2.0**60)
+    before = weights(updater)
+    metrics = update(updater, batch())
+    assert updater.optimizer.skipped == 1
+    assert (metrics["loss_scale"], updater.optimizer.scaler.get_scale()) == (2.0**60, 2.0**59)
+    assert "grad_norm" not in metrics, "it has none, and a checkpoint holds no infinity"
+    assert all(torch.equal(a, b) for a, b in zip(before, weights(updater), strict=True))
+    assert updater.optimizer.adam.state == {}
+
+
+def test_finding_the_scale_ends_no_run_but_a_broken_model_does() -> None:
+    updater = rescaled(half(), 2.0**60)
+    for _ in range(MAX_SKIPPED_IN_A_ROW + 5):
+        update(updater, batch())
+    assert updater.optimizer.skipped == MAX_SKIPPED_IN_A_ROW + 5
+    endless = replace(batch(), advantages=torch.full((4,), 1e30, dtype=torch.float64))  # beyond any scale
+    updater = half()
+    with pytest.raises(NonFiniteError, match="precision=float32"):
+        for _ in range(16 + MAX_SKIPPED_IN_A_ROW):
+            update(updater, endless)
+    assert updater.optimizer.scaler.get_scale() <= 1
+
+
+def test_a_loss_that_is_not_finite_says_nothing_about_the_scale() -> None:
+    updater = half()
+    update(updater, replace(batch(), advantages=torch.full((4,), math.nan, dtype=torch.float64)))
+    assert (updater.optimizer.skipped, updater.optimizer.scaler.get_scale()) == (1, 2.0**16)
+    update(updater, batch())
+    assert updater.optimizer.skipped == 1
+
+
+def test_a_scaler_goes_on_where_it_was() -> None:
+    first = rescaled(half(), 2.0**40)
+    for _ in range(3):
+        update(first, batch())
+    state = json.loads(json.dumps(first.state()))
+    second = half()
+    second.policy.model.load_state_dict(first.policy.model.state_dict())
+    second.load_state(state)
+    assert second.state() == first.state()
+    assert second.optimizer.scaler.get_scale() == 2.0**37
+
+
+def test_probes_measure_the_gradient_without_its_scale() -> None:
+    options = {"gns_probe_steps": 1, "gns_probe_prompts": 1, "entropy_probe_steps": 1, "micro_batch_prompts": 1}
+    found = [rescaled(half(**options), scale) for scale in (2.0**12, 2.0**15)]
+    one, other = ([update(updater, batch()) for _ in range(2)][-1] for updater in found)
+    for name in ("gns_probe/small_squared_norm", "entropy_probe/predicted_change"):
+        assert one[name] == pytest.approx(other[name], rel=0.2), name  # a scale left in would be a factor of 8
