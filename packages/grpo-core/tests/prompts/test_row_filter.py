@@ -74,13 +74,13 @@ def test_no_rows_at_all_is_refused() -> None:
 
 
 def test_truncation_keeps_the_end() -> None:
-    assert truncate_prompt([1, 2, 3, 4], 3) == [2, 3, 4]
-    assert truncate_prompt([1, 2], 3) == [1, 2]
+    assert truncate_prompt((1, 2, 3, 4), 3) == (2, 3, 4)
+    assert truncate_prompt((1, 2), 3) == (1, 2)
 
 
 def test_a_limit_of_zero_is_refused() -> None:
     with pytest.raises(UserError, match="max_prompt_length=0"):
-        truncate_prompt([1, 2], 0)  # [-0:] would keep everything
+        truncate_prompt((1, 2), 0)  # [-0:] would keep everything
     with pytest.raises(UserError, match="max_prompt_length=0"):
         filter_rows([row(1)], prompt_length, max_prompt_length=0)
     with pytest.raises(UserError, match="max_gold_length=-1"):

@@ -1,4 +1,4 @@
-"""ModelOptions a policy: device, precision, weights, adapter."""
+"""Loading a policy: device, precision, weights, adapter."""
 
 from __future__ import annotations
 
@@ -148,19 +148,8 @@ def load_policy(
     ]
     if quantization is not None:
         choices.append(ResolvedDefault("base", f"4 bits ({quantization}), frozen", "lora.quantization"))
-    if adapter is not None:
-        quiet_bitsandbytes()
-        model = load_adapter(model, adapter, f"--adapter {adapter}")
-        instead = f", in place of the one in {name}" if source.kind == "adapter" else ""
-        choices.append(ResolvedDefault("adapter", adapter, f"training starts from it{instead}"))
-    elif source.kind == "adapter":
-        quiet_bitsandbytes()
-        model = load_adapter(model, source.location, f"--model {name}")
-        choices.append(ResolvedDefault("adapter", name, f"training starts from it; its base is {below.name}"))
-    elif lora is not None and lora.enabled:
-        model = _with_fresh_lora(model, lora)
-        trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-        choices.append(ResolvedDefault("trained", f"LoRA r {lora.r}, {trained / 1e6:.2f} M parameters", "lora.enabled"))
+    model, adapter_choice = _with_adapter(model, adapter, lora, source, below)
+    choices += [adapter_choice] if adapter_choice else []
     if not stays_in_host_memory:
         model = model.to(where)
     return Policy(model, tokenizer, source, where, autocast, choices, quantization=quantization)
@@ -185,8 +174,28 @@ def _load(source: ModelSource, dtype: torch.dtype, quantized: Mapping[str, Any])
     return model, tokenizer
 
 
-def _with_fresh_lora(model: Any, lora: LoraConfig) -> Any:
+def _with_adapter(
+    model: Any, adapter: str | None, lora: LoraConfig | None, source: ModelSource, base: ModelSource
+) -> tuple[Any, ResolvedDefault | None]:
+    """Put the adapter on a model that is to be trained: a saved one, else a fresh one where LoRA is enabled."""
     quiet_bitsandbytes()
+    is_adapter = source.kind == "adapter"
+    if adapter is not None:
+        instead = f", in place of the one in {source.name}" if is_adapter else ""
+        why = f"training starts from it{instead}"
+        return load_adapter(model, adapter, f"--adapter {adapter}"), ResolvedDefault("adapter", adapter, why)
+    if is_adapter:
+        why = f"training starts from it; its base is {base.name}"
+        name = source.name
+        return load_adapter(model, source.location, f"--model {name}"), ResolvedDefault("adapter", name, why)
+    if lora is None or not lora.enabled:
+        return model, None
+    model = _with_fresh_lora(model, lora)
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    return model, ResolvedDefault("trained", f"LoRA r {lora.r}, {trained / 1e6:.2f} M parameters", "lora.enabled")
+
+
+def _with_fresh_lora(model: Any, lora: LoraConfig) -> Any:
     from peft import LoraConfig as PeftLoraConfig
     from peft import get_peft_model
 

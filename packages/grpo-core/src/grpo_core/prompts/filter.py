@@ -109,10 +109,10 @@ def filter_rows(
     )
 
 
-def truncate_prompt(prompt_ids: Sequence[int], max_prompt_length: int) -> list[int]:
+def truncate_prompt(prompt_ids: tuple[int, ...], max_prompt_length: int) -> tuple[int, ...]:
     """The last `max_prompt_length` tokens: a prompt's end holds the question and the start of the answer."""
     _at_least_one("max_prompt_length", max_prompt_length)
-    return list(prompt_ids[-max_prompt_length:])
+    return prompt_ids[-max_prompt_length:]
 
 
 def _at_least_one(name: str, limit: int) -> None:

@@ -77,21 +77,17 @@ def resume(
         shared = _other_ranks(config, ranks, info["distributed_info"])
         _check_surroundings(setup, info, allow, has_other_ranks=bool(shared))
         setup = _with_end(setup, end, planned=int(state["planned_steps"]))
-        inside = state.get("buffer") is not None  # version 0.1 saved between the optimizer steps of a batch
+        is_in_batch = state.get("buffer") is not None  # version 0.1 saved between the optimizer steps of a batch
         folder: RunFolder = SilentFolder(path)
         if ranks.is_main:
             store.clean()
-            folder = RunFolder.reopen(
-                path, steps=state["step"], rollout_steps=state["step"] + inside, evaluates_end=bool(end.missing)
-            )
+            steps = state["step"]
+            folder = RunFolder.reopen(path, steps, steps + is_in_batch, evaluates_end=bool(end.missing))
         resources.enter_context(closing(folder))
         anchor = "same KL anchor, " if setup.policy.has_reference else ""
-        said = ResolvedDefault(
-            "resume",
-            f"step {state['step']}{_of(setup.total_steps)} ({checkpoint.name} complete and verified)",
-            end.missing or f"{anchor}same data order" + ("; inside a batch" if inside else ""),
-        )
-        choices = [said, *_renamed(state), *shared, *observed.choices]
+        why = end.missing or f"{anchor}same data order" + ("; inside a batch" if is_in_batch else "")
+        position = f"step {state['step']}{_of(setup.total_steps)} ({checkpoint.name} complete and verified)"
+        choices = [ResolvedDefault("resume", position, why), *_renamed(state), *shared, *observed.choices]
         return Trainer(config, setup, folder, observed.callbacks, choices, resources, ranks).run(checkpoint)
 
 

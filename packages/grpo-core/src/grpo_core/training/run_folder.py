@@ -42,7 +42,7 @@ class RunFolder:
         self._open(_new_folder(output_dir))
 
     @classmethod
-    def reopen(cls, path: Path, *, steps: int, rollout_steps: int, evaluates_end: bool = False) -> RunFolder:
+    def reopen(cls, path: Path, steps: int, rollout_steps: int, *, evaluates_end: bool = False) -> RunFolder:
         """Go on in a run's own folder: what was logged after the checkpoint is taken back, and logged again.
 
         Args:

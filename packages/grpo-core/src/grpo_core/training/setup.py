@@ -27,7 +27,7 @@ from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.reference import REFERENCE_DIR
 from grpo_core.policy.value_head import VALUE_HEAD_FILE
 from grpo_core.prompts.curriculum import LadderCurriculum, PassRateCurriculum
-from grpo_core.prompts.filter import filter_rows
+from grpo_core.prompts.filter import filter_rows, truncate_prompt
 from grpo_core.prompts.mixture import Mixture, RowOrder, task_labels
 from grpo_core.rollouts.prompt_group import learning_roles
 from grpo_core.rollouts.task_scoring import Scoring
@@ -112,22 +112,20 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     tasks = dict(zip(task_labels(bound), bound, strict=True))
     all_rows = {label: task.rows() for label, task in tasks.items()}
     metric_names = known_names(bound, owner_of)
-    held, said = held_out_tasks(config, tasks, [label for label, each in tasks.items() if each.task.order == "ladder"])
-    involved = {**tasks, **{label: each.task for label, each in held.items() if label not in tasks}}
-    choices = [*accumulation(trainer, ranks), *condition_choices(involved), *_probe_choices(trainer), *said]
+    ladders = [label for label, task in tasks.items() if task.task.order == "ladder"]
+    held, held_choices = held_out_tasks(config, tasks, ladders)
+    involved = {**tasks, **{label: evaluated.task for label, evaluated in held.items() if label not in tasks}}
+    choices = [*accumulation(trainer, ranks), *condition_choices(involved), *_probe_choices(trainer), *held_choices]
     policy = _policy(config, checkpoint, ranks)
     _check_context(config, policy)
-    for label, one in held.items():
-        choices += check_room(label, one.task, one.rows, one.plan.settings, policy)
+    for label, evaluated in held.items():
+        choices += check_room(label, evaluated.task, evaluated.rows, evaluated.plan.settings, policy)
     encoded = {label: _encode_rows(config, policy, task, all_rows[label]) for label, task in tasks.items()}
-    kept = {label: rows for label, (rows, _, _) in encoded.items()}
-    orders, said = _orders(config, tasks, kept, held)
-    choices += [*(choice for *_, own in encoded.values() for choice in own), *said]
+    rows = {label: encoding.rows for label, encoding in encoded.items()}
+    orders, order_choices = _orders(config, tasks, rows, held)
+    choices += [*(choice for encoding in encoded.values() for choice in encoding.choices), *order_choices]
     scoring = resources.enter_context(Scoring(tasks, config.scoring, policy))
-    total_steps, why = planned_steps(config, sum(map(len, kept.values())))
-    schedule_steps = None if total_steps >= ENDLESS else total_steps
-    steps = "no fixed number" if schedule_steps is None else str(total_steps)
-    choices += [*_schedule_choices(trainer, schedule_steps), ResolvedDefault("steps", steps, why)]
+    total_steps, schedule_steps, step_choices = _steps(config, sum(map(len, rows.values())))
     return Setup(
         config_yaml=to_yaml(config, leave_out=open_settings(config, involved)),
         algorithm=algorithm,
@@ -135,10 +133,10 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
         policy=policy,
         engine=open_engine(policy.model, policy.tokenizer, max_batch_tokens=config.engine.max_batch_tokens),
         mixture=Mixture(
-            [(task, spec.weight) for task, spec in zip(bound, specs, strict=True)], kept, config.seed, orders
+            [(task, spec.weight) for task, spec in zip(bound, specs, strict=True)], rows, config.seed, orders
         ),
-        rows=kept,
-        prompt_ids={label: ids for label, (_, ids, _) in encoded.items()},
+        rows=rows,
+        prompt_ids={label: encoding.prompt_ids for label, encoding in encoded.items()},
         held_out=held,
         metric_names=metric_names,
         scoring=scoring,
@@ -146,7 +144,7 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
         total_steps=total_steps,
         max_turns=max(task.task.max_turns if task.has_turns else 1 for task in bound),
         schedule_steps=schedule_steps,
-        choices=[*policy.choices, *choices],
+        choices=[*policy.choices, *choices, *step_choices],
     )
 
 
@@ -219,16 +217,22 @@ def _check_turns(trainer: TrainerConfig, tasks: Sequence[BoundTask]) -> None:
         raise UserError(f"{games[0]}: trainer.dynamic_sampling draws useless prompts again, and an episode is none.")
 
 
-def planned_steps(config: RunConfig, n_rows: int) -> tuple[int, str]:
-    """Steps of the run, and why."""
+def _steps(config: RunConfig, n_rows: int) -> tuple[int, int | None, list[ResolvedDefault]]:
+    """Steps of the run, and those that the learning rate's schedule is laid over; see `Setup`."""
     trainer = config.trainer
+    if trainer.max_steps is None and trainer.num_train_epochs is None and trainer.max_minutes is not None:
+        why = f"no number of steps is planned: warm-up and decay follow the share of {trainer.max_minutes:g} minutes"
+        value = f"{trainer.lr_scheduler_type}, over time"
+        schedule = ResolvedDefault("schedule", value, f"{why}; a resume is not bit for bit")
+        steps = ResolvedDefault("steps", "no fixed number", f"until trainer.max_minutes={trainer.max_minutes:g}")
+        return ENDLESS, None, [schedule, steps] if follows_time(trainer, None) else [steps]
     if trainer.max_steps is not None:
-        return trainer.max_steps, "trainer.max_steps"
-    per_epoch = n_rows / trainer.prompts_per_step
-    if trainer.num_train_epochs is None and trainer.max_minutes is not None:
-        return ENDLESS, f"until trainer.max_minutes={trainer.max_minutes:g}"
-    epochs = 1.0 if trainer.num_train_epochs is None else trainer.num_train_epochs
-    return math.ceil(epochs * per_epoch), f"{epochs:g} epochs of {n_rows} rows at {trainer.prompts_per_step} a step"
+        total, why = trainer.max_steps, "trainer.max_steps"
+    else:
+        epochs = 1.0 if trainer.num_train_epochs is None else trainer.num_train_epochs
+        total = math.ceil(epochs * (n_rows / trainer.prompts_per_step))
+        why = f"{epochs:g} epochs of {n_rows} rows at {trainer.prompts_per_step} a step"
+    return total, total, [ResolvedDefault("steps", str(total), why)]
 
 
 def _orders(
@@ -239,16 +243,15 @@ def _orders(
 ) -> tuple[dict[str, RowOrder], list[ResolvedDefault]]:
     curriculum = config.curriculum
     orders: dict[str, RowOrder] = {}
-    said = []
+    choices = []
     for label, task in tasks.items():
         key = f"{config.seed}/{label}"
         if task.task.order == "ladder":
             ladder = LadderCurriculum(rows[label], key, threshold=curriculum.ladder_threshold)
             ladder.check_held_out(held[label].task.rows())
             orders[label] = ladder
-            said.append(
-                ResolvedDefault("order", f"{label}: ladder", "the task asks for it; rungs unlock on held-out rows")
-            )
+            why = "the task asks for it; rungs unlock on held-out rows"
+            choices.append(ResolvedDefault("order", f"{label}: ladder", why))
         elif curriculum.enabled:
             orders[label] = PassRateCurriculum(
                 rows[label],
@@ -257,8 +260,8 @@ def _orders(
                 boundaries=curriculum.boundaries,
                 weights=curriculum.weights,
             )
-            said.append(ResolvedDefault("order", f"{label}: by pass rate", "curriculum.enabled"))
-    return orders, said
+            choices.append(ResolvedDefault("order", f"{label}: by pass rate", "curriculum.enabled"))
+    return orders, choices
 
 
 def _probe_choices(trainer: TrainerConfig) -> list[ResolvedDefault]:
@@ -266,15 +269,6 @@ def _probe_choices(trainer: TrainerConfig) -> list[ResolvedDefault]:
         return []
     why = "micro-batches hold completions of like length, which are no random sample; set micro_batch_prompts"
     return [ResolvedDefault("trainer.gradient_noise_scale", "unavailable", why)]
-
-
-def _schedule_choices(trainer: TrainerConfig, schedule_steps: int | None) -> list[ResolvedDefault]:
-    if not follows_time(trainer, schedule_steps):
-        return []
-    why = f"no number of steps is planned: warm-up and decay follow the share of {trainer.max_minutes:g} minutes"
-    return [
-        ResolvedDefault("schedule", f"{trainer.lr_scheduler_type}, over time", f"{why}; a resume is not bit for bit")
-    ]
 
 
 def _check_context(config: RunConfig, policy: Policy) -> None:
@@ -301,9 +295,22 @@ def _length_advice(trainer: TrainerConfig, shortest: int, completion: int, conte
     return f"The shortest prompt fits with {' and '.join(settings)}."
 
 
-def _encode_rows(
-    config: RunConfig, policy: Policy, task: BoundTask, rows: Sequence[Row]
-) -> tuple[list[Row], dict[str, tuple[int, ...]], list[ResolvedDefault]]:
+@dataclass(frozen=True, slots=True)
+class _EncodedRows:
+    """The rows of a task that fit the length limits.
+
+    Attributes:
+        rows: The rows.
+        prompt_ids: Tokens of each row's prompt, by row id.
+        choices: What was left out, and why.
+    """
+
+    rows: Sequence[Row]
+    prompt_ids: Mapping[str, tuple[int, ...]]
+    choices: Sequence[ResolvedDefault]
+
+
+def _encode_rows(config: RunConfig, policy: Policy, task: BoundTask, rows: Sequence[Row]) -> _EncodedRows:
     trainer = config.trainer
     ids = {row.id: encode_prompt(policy.tokenizer, task.prompt(row)) for row in rows}
     longest = trainer.max_prompt_length
@@ -325,7 +332,7 @@ def _encode_rows(
     except DataError as error:
         advice = _length_advice(trainer, min(map(len, ids.values()), default=0), completion, context)
         raise DataError(f"task {task.name!r}: {error} The limit is {longest} tokens: {why}. {advice}") from None
-    said = []
+    choices = []
     if report.dropped or report.truncated:
-        said.append(ResolvedDefault("rows", f"{task.name}: {report}", f"longer than {longest} tokens: {why}"))
-    return list(report.kept), {row.id: ids[row.id][-longest:] for row in report.kept}, said
+        choices.append(ResolvedDefault("rows", f"{task.name}: {report}", f"longer than {longest} tokens: {why}"))
+    return _EncodedRows(report.kept, {row.id: truncate_prompt(ids[row.id], longest) for row in report.kept}, choices)

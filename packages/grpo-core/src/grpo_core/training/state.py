@@ -179,9 +179,8 @@ class Checkpoints:
             save_file(tensors, folder / RNG_FILE)
             write_json(folder / STATE_FILE, {**run.as_json(), "random": facts})
             write_json(folder / INFO_FILE, run.info())
-        keep_last, best = run.config.trainer.keep_last, run.evaluations.best.step
-        if keep_last is not None:
-            self._store.prune(keep_last=keep_last, keep=[] if best is None else [best])
+        best = run.evaluations.best.step
+        self._store.prune(keep_last=run.config.trainer.keep_last, keep=[] if best is None else [best])
 
 
 def read_state(folder: Path) -> dict[str, Any]:
