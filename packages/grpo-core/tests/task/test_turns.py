@@ -9,7 +9,7 @@ import small_games
 
 from grpo_core import Message, Scorer, UserError, load_task
 from grpo_core.engines.base import SampleKey
-from grpo_core.rollouts.episodes import Play, Reply, needs_opponent, play
+from grpo_core.rollouts.episodes import Play, Reply, learning_roles, needs_opponent, play
 from grpo_core.rollouts.opponents import Unanswered
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.opponent import Opponent
@@ -149,7 +149,7 @@ def test_a_scripted_player_moves_without_being_asked(scorers: dict[str, Scorer])
     play(made, Answers(lambda prompt: "1"))
     (one,) = made
     assert one.moves == ("1", 2, "1", 2, "1")  # 9-1-3-1-3-1 = 0; the greedy one's moves are places in [1, 2, 3]
-    assert one.learning_roles == ("first",)
+    assert learning_roles(one.task, one.row) == ("first",)
     assert one.scores()["first"].result().solved
 
 

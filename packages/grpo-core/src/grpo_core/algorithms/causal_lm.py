@@ -143,8 +143,8 @@ def _check(parts: CausalLM) -> None:
     ids = torch.tensor([[0, 1]], device=device)
     with evaluating(parts.model):
         expected = parts.model(input_ids=ids, use_cache=False).logits.float()
-        made = parts.logits(parts.hidden(ids, use_cache=False)).float()
-    difference = float((made - expected).abs().max())
+        logits = parts.logits(parts.hidden(ids, use_cache=False)).float()
+    difference = float((logits - expected).abs().max())
     if difference > HEAD_TOLERANCE * float(expected.abs().max()):
         raise UserError(
             f"{type(parts.model).__name__} does more to its logits than apply its output embedding, a scale and a soft "

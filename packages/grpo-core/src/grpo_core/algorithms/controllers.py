@@ -41,7 +41,7 @@ def proportional(
         target: KL per token, in nats.
         horizon: n_steps in which β can change by about the factor 1 ± clip. The default counts updates; the source
             counts samples, 512 an update and 10,000 to the horizon.
-        n_steps: What one update counts for.
+        n_steps: Steps that one update counts for.
         clip: Bound of the relative error.
 
     Raises:

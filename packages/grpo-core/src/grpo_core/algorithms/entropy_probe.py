@@ -1,4 +1,4 @@
-"""Entropy probe: what a step will do to the policy's entropy, to first order, before it is taken.
+"""Entropy probe: how a step will change the policy's entropy, to first order, before it is taken.
 
 With S_i the log-prob of a completion, w_i its weight in the loss and S̄ the weighted mean of S, the sequence entropy is
 H = −E[S], and as E[∇S] = 0
@@ -50,8 +50,8 @@ def predicted_entropy_change(
         entropy_gradient: g_H by parameter; None is 0.
         advantage_gradient: g_A by parameter; None is 0.
         second_moments: Adam's v̂ by parameter: `exp_avg_sq` over 1 − β₂ᵗ.
-        learning_rate: Of the step.
-        epsilon: Adam's.
+        learning_rate: Learning rate of the step.
+        epsilon: Adam's ε.
         total_weight: Σw.
     """
     total = 0.0

@@ -1,4 +1,4 @@
-"""The hidden states that predict completion tokens, and what is read off them: log-probs, entropies, KL, values.
+"""The hidden states that predict completion tokens, and what is computed from them: log-probs, entropies, KL, values.
 
 One forward pass serves all of them, and logits exist only a chunk of positions at a time.
 """
@@ -128,8 +128,8 @@ def completion_logprobs(
     """Log-probs of completions under `model`, which runs once.
 
     Args:
-        model: See `completion_states`, as for the next three.
-        input_ids: [B, L].
+        model: A decoder-only `transformers` model, or a PEFT model around one.
+        input_ids: [B, L]; see `completion_states`.
         prompt_lens: [B].
         completion_lens: [B].
         temperature: Divides the logits; the one that sampled.

@@ -170,8 +170,8 @@ def full_kl(logits: Tensor, ref_logits: Tensor, *, direction: Direction = "rever
     that the dtype has, so that a KL which is infinite in theory stays a finite number.
 
     Args:
-        logits: Of the policy.
-        ref_logits: Of the reference; a constant.
+        logits: Logits of the policy.
+        ref_logits: Logits of the reference; a constant.
         direction: reverse is KL(π‖π_ref), forward KL(π_ref‖π), symmetric half the sum.
     """
     dtype = wide(logits)

@@ -46,9 +46,9 @@ def policy_loss(
         old_logp: [B, T] under the policy that sampled.
         advantages: [B] or [B, T].
         mask: [B, T] bool, true on the tokens that count.
-        weights: [B, T] of `token_weights`.
+        weights: [B, T] result of `token_weights`.
         correction: [B, T] constant factors of the objective: importance weights, tokens or rows that are left out.
-        **options: Of the objective.
+        **options: Options of the objective.
 
     Returns:
         A scalar.

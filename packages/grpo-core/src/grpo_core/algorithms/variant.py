@@ -1,4 +1,4 @@
-"""What is known of an algorithm variant without importing it."""
+"""Facts about an algorithm variant that are known without importing it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Variant:
     Attributes:
         target: "module:function". The function's keyword-only parameters are the variant's arguments.
         summary: One line; by default the first line of the function's docstring.
-        formula: What it computes.
+        formula: Formula that it computes.
         source: Paper or code that defines it.
         aggregation: Loss: how tokens are weighted; see `grpo_core.algorithms.aggregation`.
         clips: Loss: whose ratio leaves the gradient outside of 1 − ε and 1 + ε_high: the token's, or the completion's

@@ -34,11 +34,11 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """What a file was when it was written.
+    """A file as it was written.
 
     Attributes:
-        sha256: Of its content, in hexadecimal.
-        size: In bytes.
+        sha256: SHA-256 of its content, in hexadecimal.
+        size: Size in bytes.
     """
 
     sha256: str
@@ -69,7 +69,7 @@ def seal(folder: Path, serial: int) -> None:
 
     Args:
         folder: Holds all other files of the checkpoint.
-        serial: See `Checksums`.
+        serial: Serial number; see `Checksums`.
 
     Raises:
         CheckpointError: it holds a link, or names that a checkpoint cannot have.

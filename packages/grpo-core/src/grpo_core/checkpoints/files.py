@@ -1,4 +1,4 @@
-"""What the standard library lacks for files that must survive a kill, a full disk and a hostile sender."""
+"""Reading and writing files that must survive a kill and a full disk, or that come from someone unknown."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def read_json(path: Path, what: str, *, max_bytes: int = MAX_JSON_BYTES) -> dict
 
     Args:
         path: A regular file; a link, a pipe or a device is refused, since whoever sent the folder chose it.
-        what: Names the file's meaning in an error, as "the summary".
+        what: Meaning of the file, for errors, as "the summary".
         max_bytes: A larger file is refused.
 
     Raises:

@@ -20,7 +20,7 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSY
 
 
 def point_latest(folder: Path, name: str) -> None:
-    """Make `step_latest` in `folder` stand for `name`; a reader sees the old one or the new one.
+    """Point `step_latest` in `folder` to `name`; a reader sees the old one or the new one.
 
     A folder of that name, put there by a copy that followed links, is left alone: the text file is used.
 
@@ -47,7 +47,7 @@ def point_latest(folder: Path, name: str) -> None:
 
 
 def read_latest(folder: Path) -> str | None:
-    """Return the name that `step_latest` stands for, or whatever else it holds; None without one."""
+    """Return the name that `step_latest` points to, or whatever else it holds; None without one."""
     link = folder / LINK
     try:
         if link.is_symlink():

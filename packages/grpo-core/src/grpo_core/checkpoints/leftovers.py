@@ -1,4 +1,4 @@
-"""What a killed writer left behind, told apart from what a living one is writing."""
+"""Files that a killed writer left behind, as opposed to those that a running one is writing."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def remove_leftovers(folders: Iterable[Path]) -> list[Path]:
 
 
 def _is_being_written(path: Path, pid: int) -> bool:
-    """Return whether the process that made `path` lives; not one that has since been given its number."""
+    """Return whether the process that made `path` still runs; another that was given its id since does not count."""
     if pid == os.getpid():
         return os.path.abspath(path) in _WRITING
     try:

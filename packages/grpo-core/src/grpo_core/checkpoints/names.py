@@ -1,4 +1,4 @@
-"""What the folders of checkpoints are called, and the hidden names that stand while one is written or deleted."""
+"""Names of checkpoint folders, and the hidden names beside them while one is written or deleted."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _HIDDEN = re.compile(r"\.([A-Za-z0-9_.-]{1,200})\.(partial|replaced|deleted)-([0
 
 
 class Hidden(NamedTuple):
-    """A hidden name, taken apart.
+    """The parts of a hidden name.
 
     Attributes:
-        target: The name that it stands for.
-        purpose: Why it is there.
-        pid: The process that made it.
+        target: The visible name that it belongs to.
+        purpose: Its purpose.
+        pid: Id of the process that made it.
     """
 
     target: str

@@ -19,7 +19,7 @@ from grpo_core.checkpoints.reader import CheckpointReader
 class CheckpointStore(CheckpointReader):
     """The checkpoints of one run: written whole or not at all. One process writes at a time.
 
-    Names that start with a dot stand for one writer's time; `clean` removes what a killed writer left of them.
+    Names that start with a dot exist only while a writer runs; `clean` removes those that a killed writer left.
 
     Args:
         run_dir: The run's folder. Nothing is made in it before the first `writing`.
@@ -77,18 +77,18 @@ class CheckpointStore(CheckpointReader):
         complete = self._complete()
         stay = {*list(complete)[:1], *keep, parse_checkpoint(read_latest(self.folder) or "")}
         numbered = [step for step in complete if step != "final"]
-        doomed = sorted(step for step in numbered[keep_last:] if step not in stay)
-        # Away under one name, then deleted: no moment at which a step is there in part.
-        aside = [hidden(self.folder / checkpoint_name(step), "deleted") for step in doomed]
+        outdated = sorted(step for step in numbered[keep_last:] if step not in stay)
+        # Renamed, then deleted: at no moment is a part of a checkpoint visible.
+        hidden_paths = [hidden(self.folder / checkpoint_name(step), "deleted") for step in outdated]
         with self._explained():
-            for step, path in zip(doomed, aside, strict=True):
+            for step, path in zip(outdated, hidden_paths, strict=True):
                 remove(path)
                 os.rename(complete[step][0], path)
-            if doomed:
+            if outdated:
                 fsync(self.folder)
-        for path in aside:
+        for path in hidden_paths:
             remove(path)
-        return doomed
+        return outdated
 
     def clean(self) -> list[Path]:
         """Remove what writers that no longer live have left, and undo a replacement that one of them began.

@@ -94,7 +94,7 @@ def converse(
 
 
 def _as_one(played: Play[Sampled]) -> Sampled:
-    turns = [turn.made for turn in played.turns]
+    turns = [turn.answer for turn in played.turns]
     lengths = [turn.length for turn in turns if turn.length is not None]
     return Sampled(
         text=played.story,

@@ -15,7 +15,7 @@ PAD_TOKEN, EOS_TOKEN = "<|pad|>", "<|end|>"
 BYTES = 256
 
 WORDS = r"\n| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+| +|\s"
-"""What a learned token stays within: a line break, a word or signs with the space before them, one digit, spaces.
+"""Pieces that no learned token crosses: a line break, a word or signs with the space before them, one digit, spaces.
 
 Digits stand alone so that numbers can be computed with; a line break does, so that the last token of a prompt is the
 same whatever follows it.
@@ -65,7 +65,7 @@ def learned_tokenizer(texts: Iterable[str], vocab_size: int) -> Any:
     """A byte-level BPE tokenizer learned from texts: fewer tokens than bytes, and any text can be written.
 
     Args:
-        texts: What it will read and write.
+        texts: Texts like those that it will encode.
         vocab_size: Tokens at most, the bytes and the two special ones included.
 
     Raises:
@@ -157,7 +157,7 @@ def _compose_embeddings(embeddings: Any, tokenizer: Any) -> None:
 
     Args:
         embeddings: [tokens, width], new; changed in place.
-        tokenizer: Whose names of tokens say which bytes they have; a token with another sign in it keeps its vector.
+        tokenizer: Tokenizer whose token names spell their bytes; a token with another sign in it keeps its vector.
     """
     names = tokenizer.get_vocab()
     for name, index in names.items():

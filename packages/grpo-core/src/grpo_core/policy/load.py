@@ -53,7 +53,7 @@ def choose_device(device: str) -> tuple[torch.device, str]:
     chosen = torch.device(device)
     present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not present.get(chosen.type, False):
-        have = ", ".join(name for name, there in present.items() if there)
+        have = ", ".join(name for name, is_present in present.items() if is_present)
         raise UserError(f"device={device}: torch {torch.__version__} finds no such device here; it has {have}.")
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
         raise UserError(

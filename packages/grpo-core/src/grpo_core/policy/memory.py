@@ -1,4 +1,4 @@
-"""How much is computed at once: sized to the device's memory, and halved when that was too much."""
+"""Number of tokens computed at once: sized to the device's memory, and halved when that was too much."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Budget:
     """Tokens computed at once; halves when memory runs out, says so once, and never grows again.
 
     Args:
-        tokens: To begin with.
-        what: What the tokens are for, for messages.
-        warn: Told once.
+        tokens: Initial number.
+        what: Purpose of the tokens, for messages.
+        warn: Receives one warning.
 
     Attributes:
         tokens: At most so many at once.

@@ -30,17 +30,17 @@ def gathered(tensor: Tensor) -> Tensor | None:
 
 def gathered_state(module: nn.Module, chosen: Callable[[str], bool] = lambda name: True) -> dict[str, Tensor]:
     """A module's state dict on the CPU of the first rank, empty on the others; tied weights stay one tensor."""
-    found: dict[str, Tensor] = {}
-    known: dict[int, Tensor | None] = {}
+    result: dict[str, Tensor] = {}
+    seen: dict[int, Tensor | None] = {}
     state: dict[str, Tensor] = module.state_dict(keep_vars=True)  # the parameters themselves, by which ties are seen
     for name, tensor in state.items():
         if not chosen(name):
             continue
-        if id(tensor) not in known:
-            known[id(tensor)] = gathered(tensor)
-        if (full := known[id(tensor)]) is not None:
-            found[name] = full
-    return found
+        if id(tensor) not in seen:
+            seen[id(tensor)] = gathered(tensor)
+        if (full := seen[id(tensor)]) is not None:
+            result[name] = full
+    return result
 
 
 def cut_like(tensor: Tensor, like: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ class Policy:
         source: Where it came from.
         device: Where its weights are.
         autocast: The dtype of mixed precision, or None.
-        choices: What was chosen while loading, and why.
+        choices: Choices that were made while loading.
         value_head: Maps hidden states [N, D] to values [N], where one is trained.
         shards: How the ranks share the model, where it is sharded.
         quantization: How the frozen base is quantized; None where it is not.

@@ -39,7 +39,7 @@ def load_pretrained(source: ModelSource, dtype: torch.dtype, options: Mapping[st
 
     Args:
         source: Anything but an adapter.
-        dtype: Of the weights.
+        dtype: Type of the weights.
         options: Further arguments of `from_pretrained`.
 
     Raises:
@@ -68,7 +68,7 @@ def load_tokenizer(location: str, given_as: str) -> Any:
 
     Args:
         location: Folder or hub id.
-        given_as: What the user wrote, for messages: `--tokenizer ./x`.
+        given_as: The user's own words, for messages: `--tokenizer ./x`.
 
     Raises:
         UserError: it cannot be loaded; says why.
@@ -86,7 +86,7 @@ def load_adapter(model: Any, adapter: str, given_as: str) -> Any:
     Args:
         model: Its base.
         adapter: Folder, or hub id.
-        given_as: What the user wrote, for messages: `--adapter ./x`.
+        given_as: The user's own words, for messages: `--adapter ./x`.
 
     Raises:
         UserError: it is damaged, of another model, or in need of code of its own; says which.
@@ -153,7 +153,7 @@ def _nested(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, value in settings.items():
         yield key, value
         if isinstance(value, dict):
-            yield from ((key if key in _ATTENTION else inner, each) for inner, each in _nested(value))
+            yield from ((key if key in _ATTENTION else inner, item) for inner, item in _nested(value))
 
 
 def _tokenizer(location: str, gguf: Mapping[str, str]) -> Any:
@@ -174,11 +174,11 @@ def _model(location: str, dtype: torch.dtype, options: Mapping[str, Any]) -> Any
             output_loading_info=True,
             **options,
         )
-    model, found = loaded  # which its annotation does not know of
-    if missing := sorted(found["missing_keys"]):
+    model, info = loaded  # a pair, which its annotation does not say
+    if missing := sorted(info["missing_keys"]):
         raise _Unusable(f"its weights lack {_listed(missing)}; they are incomplete, or of another model type.")
     own = {_numberless(name) for name in model.state_dict()}
-    if layers := sorted(name for name in found["unexpected_keys"] if _numberless(name) in own):
+    if layers := sorted(name for name in info["unexpected_keys"] if _numberless(name) in own):
         raise _Unusable(f"its config.json has fewer layers than its weights, which also hold {_listed(layers)}.")
     return model
 
@@ -231,9 +231,9 @@ def _check_adapter_fits(model: Any, folder: Path) -> None:
     from peft import get_peft_model_state_dict
 
     with safe_open(folder / ADAPTER_WEIGHTS, "pt") as weights:
-        given = {name for name in weights.keys() if "lora_" in name}  # noqa: SIM118 - it is no mapping
-    if lost := sorted(given - set(get_peft_model_state_dict(model, save_embedding_layers=False))):
-        raise _Unusable(f"this model has no place for {_listed(lost)}.")
+        saved = {name for name in weights.keys() if "lora_" in name}  # noqa: SIM118 - it is no mapping
+    if unused := sorted(saved - set(get_peft_model_state_dict(model, save_embedding_layers=False))):
+        raise _Unusable(f"this model has no place for {_listed(unused)}.")
 
 
 def _reason(what: str, error: Exception, location: str) -> str:

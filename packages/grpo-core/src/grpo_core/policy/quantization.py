@@ -52,7 +52,7 @@ class Quantization:
         """Arguments of `from_pretrained`.
 
         Args:
-            compute: The dtype of products.
+            compute: Type of the products.
             where: The device; weights are quantized there, so that the whole model is nowhere.
 
         Raises:
@@ -116,8 +116,8 @@ def plain_model(model: Any, weights: Mapping[str, torch.Tensor]) -> Any:
     facts.pop("quantization_config", None)
     plain = AutoModelForCausalLM.from_config(AutoConfig.for_model(**facts), dtype=model.dtype)
     missing, unexpected = plain.load_state_dict(weights, strict=False)  # strict would ask for buffers, too
-    lost = {name for name, _ in plain.named_parameters()}.intersection(missing)
-    assert not lost and not unexpected, f"not of this model: {lost} {unexpected}"
+    unset = {name for name, _ in plain.named_parameters()}.intersection(missing)
+    assert not unset and not unexpected, f"not of this model: {unset} {unexpected}"
     plain.generation_config = model.generation_config
     return plain
 

@@ -43,10 +43,10 @@ class Ranks:
     """The ranks of a run; alone, every method is what one process needs.
 
     Attributes:
-        rank: 0 is the one that writes.
+        rank: Number of this rank; rank 0 writes.
         local_rank: Its number on its machine, which is that of its accelerator.
-        size: How many there are.
-        device: Where tensors must be to be exchanged.
+        size: Number of ranks.
+        device: Device of the tensors that are exchanged.
     """
 
     rank: int = 0
@@ -56,7 +56,7 @@ class Ranks:
 
     @property
     def is_main(self) -> bool:
-        """Whether this rank writes and speaks."""
+        """Whether this rank writes files and notifies callbacks."""
         return self.rank == 0
 
     def share(self, n: int) -> range:
@@ -76,10 +76,10 @@ class Ranks:
         whole = [parameter for parameter in parameters if not isinstance(parameter, DTensor)]
         if self.size == 1 or not whole:
             return
-        there = self.sum(torch.tensor([parameter.grad is not None for parameter in whole], dtype=torch.int32))
+        counts = self.sum(torch.tensor([parameter.grad is not None for parameter in whole], dtype=torch.int32))
         gradients = []
-        for parameter, ranks in zip(whole, there.tolist(), strict=True):
-            if ranks:
+        for parameter, owners in zip(whole, counts.tolist(), strict=True):
+            if owners:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
                 gradients.append(parameter.grad)
@@ -93,7 +93,7 @@ class Ranks:
                 gradient.copy_(part.view_as(gradient))
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so on any rank."""
+        """Whether the flag is set on any rank."""
         return (self.size > 1 and bool(self.sum(torch.tensor(int(flag))))) or flag
 
     def gather(self, data: bytes) -> list[bytes]:
@@ -103,11 +103,11 @@ class Ranks:
         sizes = torch.zeros(self.size, dtype=torch.int64)
         sizes[self.rank] = len(data)
         sizes = self.sum(sizes)
-        mine = torch.zeros(int(sizes.max()), dtype=torch.uint8)
-        mine[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else mine[:0]
-        every = [torch.empty_like(mine, device=self.device) for _ in range(self.size)]
-        dist.all_gather(every, mine.to(self.device))
-        return [bytes(one[:size].cpu().numpy()) for one, size in zip(every, sizes.tolist(), strict=True)]
+        padded = torch.zeros(int(sizes.max()), dtype=torch.uint8)
+        padded[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else padded[:0]
+        gathered = [torch.empty_like(padded, device=self.device) for _ in range(self.size)]
+        dist.all_gather(gathered, padded.to(self.device))
+        return [bytes(part[:size].cpu().numpy()) for part, size in zip(gathered, sizes.tolist(), strict=True)]
 
     def from_main(self, data: bytes) -> bytes:
         """The first rank's bytes, on each."""
@@ -119,7 +119,7 @@ _joined_before = count()
 
 @cache
 def _store(rank: int, size: int) -> Store:
-    """Where the ranks of this launch find one another."""
+    """The store through which the ranks of this launch find one another."""
     store, _, _ = next(iter(rendezvous("env://", rank, size, timeout=PATIENCE)))
     return cast(Store, store)  # which torch does not annotate
 
@@ -128,7 +128,7 @@ def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     """Neighbours of one dtype, up to `BUCKET_BYTES` together; a larger one goes alone."""
     bucket: list[Tensor] = []
     for tensor in tensors:
-        size = sum(each.nbytes for each in bucket)
+        size = sum(other.nbytes for other in bucket)
         if bucket and (size + tensor.nbytes > BUCKET_BYTES or tensor.dtype != bucket[0].dtype):
             yield bucket
             bucket = []
@@ -147,7 +147,7 @@ def joined(device: str) -> Iterator[Ranks]:
     """The ranks that torchrun's variables describe; a single one without them.
 
     Args:
-        device: As configured; `auto` takes this rank's accelerator if there is one.
+        device: The configured device; `auto` takes this rank's accelerator if there is one.
 
     Raises:
         UserError: the variables are incomplete.

@@ -29,7 +29,7 @@ from grpo_core.algorithms.causal_lm import CausalLM, causal_lm
 from grpo_core.errors import InfrastructureError, UserError
 
 _END = 0
-"""What a rank says that has no more passes; the others' kinds are numbers above it."""
+"""Kind of a rank that has no more passes; the others' kinds are numbers above it."""
 
 _POLICY = 0
 """Index of the model that is trained; its frozen copy comes after it."""
@@ -42,7 +42,7 @@ class _Root:
     Attributes:
         parts: The model.
         body: Its body, through which every pass goes.
-        units: What is gathered at once: the layers, and last the root itself.
+        units: Modules that are gathered at once: the layers, and last the root itself.
         head: From hidden states [B, L, D] to something of everything that is trained behind the body.
     """
 
@@ -56,7 +56,7 @@ class Shards:
     """The sharded models of this rank: the policy and, of a full fine-tune, its frozen copy.
 
     Args:
-        device: Of this rank.
+        device: Device of this rank.
         autocast: The dtype of mixed precision, in which weights are gathered; gradients are summed in float32.
     """
 
@@ -73,7 +73,7 @@ class Shards:
 
         Args:
             model: A causal language model, with or without adapter; equal on every rank.
-            value_head: What reads its hidden states beside the output embedding.
+            value_head: Value head, which reads its hidden states beside the output embedding.
 
         Raises:
             UserError: it does not say what its layers are.
@@ -93,12 +93,12 @@ class Shards:
             unit.set_force_sum_reduction_for_comms(True)
             # A rank whose rows never reach a parameter (an expert) takes part in its sum all the same.
             unit.set_reduce_scatter_unused_params(True)
-        stray = [name for name, parameter in model.named_parameters() if not isinstance(parameter, DTensor)]
-        assert not stray, f"outside of body and head: {stray}"
+        outside = [name for name, parameter in model.named_parameters() if not isinstance(parameter, DTensor)]
+        assert not outside, f"outside of body and head: {outside}"
 
         def head(hidden: Tensor) -> Tensor:
-            made = parts.head(hidden).flatten()
-            return made if value_head is None else torch.cat((made, value_head(hidden.flatten(0, 1)).to(made)))
+            logits = parts.head(hidden).flatten()
+            return logits if value_head is None else torch.cat((logits, value_head(hidden.flatten(0, 1)).to(logits)))
 
         index = len(self._roots)
         self._roots.append(_Root(parts, parts.body, units, head))  # type: ignore[arg-type] # FSDPModules: asserted

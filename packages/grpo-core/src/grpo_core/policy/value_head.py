@@ -19,7 +19,7 @@ class ValueHead(nn.Module):
 
     Args:
         width: Hidden size D of the model.
-        seed: Of the first layer's weights.
+        seed: Seed of the first layer's weights.
     """
 
     def __init__(self, width: int, *, seed: int = 0) -> None:

@@ -33,7 +33,7 @@ class PassRateCurriculum:
 
     Args:
         rows: The rows of one task; at least one.
-        key: What the order of first turns depends on, e.g. `f"{seed}/{label}"`.
+        key: Seed of the order of first turns, e.g. `f"{seed}/{label}"`.
         ema_alpha: Weight of the newest value, in (0, 1].
         boundaries: Pass rates that separate hard from normal and normal from easy.
         weights: Shares of hard, normal and easy.
@@ -105,8 +105,8 @@ class PassRateCurriculum:
         return self._rows[row_id]
 
     def _longest_ago(self, bucket: Bucket, taken: Collection[str]) -> str | None:
-        heap, passed_over, found = self._heaps[bucket], [], None
-        while heap and found is None:
+        heap, passed_over, result = self._heaps[bucket], [], None
+        while heap and result is None:
             entry = heapq.heappop(heap)
             row_id = entry[2]
             if self._bucket[row_id] != bucket or entry != self._entry(row_id):
@@ -114,10 +114,10 @@ class PassRateCurriculum:
             if row_id in taken:
                 passed_over.append(entry)
             else:
-                found = row_id
+                result = row_id
         for entry in passed_over:
             heapq.heappush(heap, entry)
-        return found
+        return result
 
     def update(self, row_id: str, value: float) -> None:
         """Learn a group's solved rate (or mean reward): in prompt order, after the gather, before the next draw."""
@@ -167,7 +167,7 @@ class LadderCurriculum:
 
     Args:
         rows: The rows of one task, each with a difficulty.
-        key: What the shuffling depends on, e.g. `f"{seed}/{label}"`.
+        key: Seed of the shuffling, e.g. `f"{seed}/{label}"`.
         threshold: Held-out solved rate that unlocks the next rung, in (0, 1].
         min_held_out: Held-out rows that such a rate must rest on.
         current_share: Share of the draws that the highest unlocked rung gets; those below share the rest equally, so
@@ -228,7 +228,7 @@ class LadderCurriculum:
                 )
 
     def report_held_out(self, rung: float, solved_rate: float, n: int) -> bool:
-        """Tell the solved rate of a rung on n held-out rows; returns whether that unlocked the next one.
+        """Take the solved rate of a rung on n held-out rows; returns whether that unlocked the next rung.
 
         Only the current rung's report counts, and only one of at least `min_held_out` rows (abstentions may leave
         fewer). At the top, it sets `mastered`.

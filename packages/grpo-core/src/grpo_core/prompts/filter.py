@@ -1,4 +1,4 @@
-"""Which rows fit the length limits; what is left out is counted and said."""
+"""Filtering rows by the length limits, with a report of what was left out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OverlongPolicy = Literal["drop", "truncate"]
 
 @dataclass(frozen=True, slots=True)
 class FilterReport:
-    """What became of a task's rows.
+    """The rows of a task that fit, and those that do not.
 
     Attributes:
         kept: Rows to use, in their order.
@@ -39,7 +39,7 @@ class FilterReport:
 
     def __str__(self) -> str:
         total = len(self.kept) + self.dropped
-        said = [
+        parts = [
             f"{len(ids)} {what} (longest: {longest} tokens)"
             for ids, what, longest in (
                 (self.dropped_prompts, "dropped for a long prompt", self.longest_prompt),
@@ -48,7 +48,7 @@ class FilterReport:
             )
             if ids
         ]
-        return f"{len(self.kept)} of {total} rows" + (f"; {', '.join(said)}" if said else "")
+        return f"{len(self.kept)} of {total} rows" + (f"; {', '.join(parts)}" if parts else "")
 
 
 def filter_rows(

@@ -1,4 +1,4 @@
-"""Which prompts come next: several tasks in exact proportion, each task's rows in an order of its own."""
+"""Drawing prompts: several tasks in exact proportion, each task's rows in an order of its own."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ STATE_VERSION = 1
 
 
 class RowOrder(Protocol):
-    """Which row of one task comes next: shuffled epochs, or a curriculum."""
+    """Order of the rows of one task: shuffled epochs, or a curriculum."""
 
     def next(self, taken: Collection[str]) -> Row:
         """The next row; one whose id is in `taken` only if there is no other."""
 
     def update(self, row_id: str, value: float) -> None:
-        """Learn what a row's group achieved, in [0, 1]: in prompt order, after the gather, before the next draw."""
+        """Learn the result of a row's group, in [0, 1]: in prompt order, after the gather, before the next draw."""
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on, as JSON."""
@@ -39,7 +39,7 @@ class Draw:
 
     Attributes:
         task: Its task.
-        label: What logs and summaries call the task; see `task_labels`.
+        label: Name of the task in logs and summaries; see `task_labels`.
         row: The row.
         position: Prompts drawn before it in the whole run; unique, so it numbers the group.
         repeat: Times that the row was drawn before in the same batch: 0 unless the task has too few rows.
@@ -65,7 +65,7 @@ class Mixture:
     Args:
         tasks: Tasks with their weights.
         rows_by_task: Rows by label (see `task_labels`).
-        seed: Of the shuffling.
+        seed: Seed of the shuffling.
         orders: A curriculum by label, in place of shuffled epochs.
 
     Attributes:
@@ -92,9 +92,9 @@ class Mixture:
         self._weights = {label: float(weight) for label, (_, weight) in zip(labels, tasks, strict=True)}
         self._quotas = Quotas(list(self._weights.values()))
         self._rows = {label: len(rows_by_task[label]) for label in labels}
-        given = orders or {}
+        curricula = orders or {}
         self.orders: dict[str, RowOrder] = {
-            label: given.get(label) or ShuffledEpochs(rows_by_task[label], f"{seed}/{label}") for label in labels
+            label: curricula.get(label) or ShuffledEpochs(rows_by_task[label], f"{seed}/{label}") for label in labels
         }
         self.drawn = 0
         self._batch: dict[str, Counter[str]] = {}
@@ -118,7 +118,7 @@ class Mixture:
         return [self._draw_from(draw.label) for draw in draws]
 
     def update(self, draw: Draw, value: float) -> None:
-        """Tell the task's curriculum what the group achieved (its solved rate, or mean reward in [0, 1])."""
+        """Update the task's curriculum with a group's result: its solved rate, or mean reward in [0, 1]."""
         self.orders[draw.label].update(draw.row.id, value)
 
     def _draw_from(self, label: str) -> Draw:
@@ -167,7 +167,7 @@ class ShuffledEpochs:
 
     Args:
         rows: The rows of one task; at least one.
-        key: What the order depends on, beside the epoch.
+        key: Seed of the order, with the epoch.
     """
 
     def __init__(self, rows: Sequence[Row], key: str) -> None:
@@ -217,7 +217,7 @@ class ShuffledEpochs:
 
 
 def task_labels(tasks: Sequence[BoundTask]) -> tuple[str, ...]:
-    """What logs and summaries call each task: its name, or its spec where two of them share a name."""
+    """The name of each task in logs and summaries: its own, or its spec where two of them share a name."""
     names = Counter(task.name for task in tasks)
     return tuple(task.name if names[task.name] == 1 else task.spec for task in tasks)
 

@@ -23,68 +23,68 @@ from grpo_core.task.row import Message, Prompt, Row
 from grpo_core.task.score import Fault, Score
 from grpo_core.task.turns import TurnState, continued
 
-Made = TypeVar("Made")
+Answer = TypeVar("Answer")
 
 OPPONENT_TOKENS = 256
 """Tokens of an opponent's move where the game does not say how long one is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reply(Generic[Made]):
+class Reply(Generic[Answer]):
     """What a turn was answered with.
 
     Attributes:
         text: The completion.
-        made: The same as the sampler knows it; None where there is none.
-        error: Why there is none, which says nothing about a policy's skill.
-        is_full: There is none because the conversation does not fit the model's context any more: it is over.
+        answer: The completion as its sampler represents it; None where there is none.
+        error: Why there is no completion, which says nothing about a policy's skill.
+        is_full: Whether there is none because the conversation does not fit the model's context: it is over.
     """
 
     text: str
-    made: Made | None
+    answer: Answer | None
     error: str = ""
     is_full: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedTurn(Generic[Made]):
+class PlayedTurn(Generic[Answer]):
     """A turn of the policy.
 
     Attributes:
-        role: Who moved, in a game; empty otherwise.
-        prompt: All that was answered.
+        role: Role that moved, in a game; empty otherwise.
+        prompt: The whole prompt.
         text: The completion.
-        made: The same as the sampler knows it.
-        place: Its place among the moves.
+        answer: The completion as its sampler represents it.
+        place: Index among the moves.
         goes_on: Whether it goes on from the turn before; a game shows each player a prompt of its own.
     """
 
     role: str
     prompt: Prompt
     text: str
-    made: Made
+    answer: Answer
     place: int
     goes_on: bool
 
 
 @dataclass(slots=True)
-class Play(Generic[Made]):
+class Play(Generic[Answer]):
     """One rollout while it is made.
 
     Attributes:
-        task: Of the rollout.
-        scorer: Of the task; its workers also say what comes next.
+        task: The task.
+        scorer: Scorer of the task, whose workers also compute the next turn.
         row: The problem.
         key: Names the random numbers of the first turn.
-        prompt: What is answered next; all of it.
-        opponent: Who plays the seats that the policy does not have, if a model does.
-        role: Whose turn it is.
-        moves: Made so far; see `TurnState`.
-        turns: Those of the policy.
-        replaced: Places of illegal moves that a random one replaced.
-        told: The game as people read it, when it is over.
+        prompt: The whole prompt of the next turn.
+        opponent: Sampler for the seats that the policy does not play, if a model plays them.
+        role: Role that moves next.
+        moves: Moves so far; see `TurnState`.
+        turns: Turns of the policy.
+        replaced: Indices of illegal moves that a random one replaced.
+        game_story: The game as people read it, when it is over.
         fault: Why it could not go on, if the task's code failed or an opponent did not answer.
-        why: The same in one line.
+        why: Reason for the fault, in one line.
     """
 
     task: BoundTask
@@ -95,9 +95,9 @@ class Play(Generic[Made]):
     opponent: OpponentSampler | None = None
     role: str = ""
     moves: tuple[Move, ...] = ()
-    turns: list[PlayedTurn[Made]] = field(default_factory=list)
+    turns: list[PlayedTurn[Answer]] = field(default_factory=list)
     replaced: tuple[int, ...] = ()
-    told: str = ""
+    game_story: str = ""
     fault: Fault = ""
     why: str = ""
 
@@ -117,115 +117,121 @@ class Play(Generic[Made]):
         """The role that the policy has; empty where it has all."""
         return self.row.seat if isinstance(self.row, Episode) else ""
 
-    @property
-    def learning_roles(self) -> tuple[str, ...]:
-        """The roles that are scored; one without a name in a task that is no game."""
-        game = self.task.task.game
-        return ("",) if game is None else (self.seat,) if self.seat else game.roles
-
-    def follow(self, progress: TurnState) -> bool:
-        """Take in what comes next: whether there is something to answer."""
-        self.moves, self.replaced, self.told = progress.moves, progress.replaced, progress.story
-        self.fault, self.why = progress.fault, progress.why
-        self.role = progress.role
-        if progress.fault or progress.prompt is None:
+    def follow(self, state: TurnState) -> bool:
+        """Go on to the next turn; returns whether there is one."""
+        self.moves, self.replaced, self.game_story = state.moves, state.replaced, state.story
+        self.fault, self.why = state.fault, state.why
+        self.role = state.role
+        if state.fault or state.prompt is None:
             return False
-        last = self.turns[-1] if self.turns else None
-        goes_on = last is not None and self.task.task.game is None
-        self.prompt = continued(last.prompt, last.text, progress.prompt) if last and goes_on else progress.prompt
+        self.prompt = state.prompt
+        if self.goes_on:
+            last = self.turns[-1]
+            self.prompt = continued(last.prompt, last.text, state.prompt)
         return True
 
     @property
     def story(self) -> str:
         """What people read of the rollout: a game move by move, a conversation from its first completion on."""
-        if self.told or not self.turns:
-            return self.told
+        if self.game_story or not self.turns:
+            return self.game_story
         first, last = self.turns[0].prompt, self.turns[-1]
         if len(self.turns) == 1:
             return last.text
         if isinstance(first, str):
             return f"{last.prompt}{last.text}"[len(first) :]
-        said = [*last.prompt[len(first) :], Message(role="assistant", content=last.text)]
-        return "\n".join(f"{message['role']}: {message['content']}" for message in said)
+        messages = [*last.prompt[len(first) :], Message(role="assistant", content=last.text)]
+        return "\n".join(f"{message['role']}: {message['content']}" for message in messages)
 
     def scores(self) -> dict[str, Future[Score]]:
         """Ask for the score of each learning role."""
+        roles = learning_roles(self.task, self.row)
         if self.fault == "timeout" and self.turns:
-            return {role: self.scorer.out_of_time(self.row, self.why) for role in self.learning_roles}
+            return {role: self.scorer.out_of_time(self.row, self.why) for role in roles}
         if self.fault or not self.turns:
             why = self.why or "the opponent left nothing to play"
             failed = Score(None, why=why, fault=self.fault or "infrastructure")
-            return {role: _done(failed) for role in self.learning_roles}
+            return {role: _done(failed) for role in roles}
         if self.task.task.game is None:
             return {"": self.scorer.submit(self.turns[-1].text, self.row)}
-        return {role: self.scorer.submit(write_transcript(role, self.moves), self.row) for role in self.learning_roles}
+        return {role: self.scorer.submit(write_transcript(role, self.moves), self.row) for role in roles}
 
 
-Answering = Callable[[Sequence[Play[Made]]], Iterator[tuple[int, Reply[Made]]]]
+Answering = Callable[[Sequence[Play[Answer]]], Iterator[tuple[int, Reply[Answer]]]]
 """Samples the next turn of each play: yields (index, reply) as each finishes."""
 
 
-def play(plays: Sequence[Play[Made]], answer: Answering[Made]) -> None:
+def play(plays: Sequence[Play[Answer]], answer: Answering[Answer]) -> None:
     """Play to the end, in place.
 
     Args:
         plays: Rollouts at their start.
-        answer: The policy.
+        answer: Samples the turns of the policy.
     """
-    starting = [each for each in plays if each.task.task.game is not None]
-    progresses = [each.scorer.next_turn((), each.row) for each in starting]
-    over = [one for one, made in zip(starting, progresses, strict=True) if not one.follow(made.result())]
-    open_ = [each for each in plays if not any(each is one for one in over)]
+    starting = {
+        id(played): played.scorer.next_turn((), played.row) for played in plays if played.task.task.game is not None
+    }
+    open_ = [played for played in plays if id(played) not in starting or played.follow(starting[id(played)].result())]
     while open_:
-        mine = [one for one in open_ if not one.seat or one.role == one.seat]
-        theirs = [one for one in open_ if one.seat and one.role != one.seat]
-        following = _answered(mine, answer) | _opposed(theirs)
+        of_policy = [played for played in open_ if not played.seat or played.role == played.seat]
+        of_opponent = [played for played in open_ if played.seat and played.role != played.seat]
+        following = _answered(of_policy, answer) | _opposed(of_opponent)
         open_ = [
-            one for one in open_ if id(one) in following and one.follow(_in_time(one, following[id(one)].result()))
+            played
+            for played in open_
+            if id(played) in following and played.follow(_in_time(played, following[id(played)].result()))
         ]
 
 
-def _in_time(one: Play[Made], progress: TurnState) -> TurnState:
-    """What comes next, where a move that cannot be read in time counts as an empty one, which no game can read."""
-    task = one.task.task
-    if progress.fault != "timeout" or task.on_timeout == "abstain" or task.game is None or not progress.moves:
-        return progress
-    return one.scorer.next_turn((*progress.moves[:-1], ""), one.row).result()
+def _in_time(played: Play[Answer], state: TurnState) -> TurnState:
+    """The next turn, where a move that cannot be read in time counts as an empty one, which no game can read."""
+    task = played.task.task
+    if state.fault != "timeout" or task.on_timeout == "abstain" or task.game is None or not state.moves:
+        return state
+    return played.scorer.next_turn((*state.moves[:-1], ""), played.row).result()
 
 
-def _answered(plays: Sequence[Play[Made]], answer: Answering[Made]) -> dict[int, Future[TurnState]]:
-    """Let the policy move; what comes next is found out while others are still sampled."""
+def _answered(plays: Sequence[Play[Answer]], answer: Answering[Answer]) -> dict[int, Future[TurnState]]:
+    """Sample a turn of the policy in each play; its next turn is computed while others are still sampled."""
     following: dict[int, Future[TurnState]] = {}
     for index, reply in answer(plays):
-        one = plays[index]
-        if reply.made is None:
+        played = plays[index]
+        if reply.answer is None:
             if not reply.is_full:
-                one.fault, one.why = "infrastructure", f"no completion: {reply.error}"
+                played.fault, played.why = "infrastructure", f"no completion: {reply.error}"
             continue
-        turn = PlayedTurn(one.role, one.prompt, reply.text, reply.made, len(one.moves), one.goes_on)
-        one.turns.append(turn)
-        following[id(one)] = one.scorer.next_turn((*one.moves, reply.text), one.row)
+        played.turns.append(
+            PlayedTurn(played.role, played.prompt, reply.text, reply.answer, len(played.moves), played.goes_on)
+        )
+        following[id(played)] = played.scorer.next_turn((*played.moves, reply.text), played.row)
     return following
 
 
-def _opposed(plays: Sequence[Play[Made]]) -> dict[int, Future[TurnState]]:
-    """Let the models move that play against the policy."""
+def _opposed(plays: Sequence[Play[Answer]]) -> dict[int, Future[TurnState]]:
+    """Sample a move of each model that plays against the policy."""
     following: dict[int, Future[TurnState]] = {}
-    by_opponent: dict[int, list[Play[Made]]] = {}
-    for one in plays:
-        by_opponent.setdefault(id(one.opponent), []).append(one)
+    by_opponent: dict[int, list[Play[Answer]]] = {}
+    for played in plays:
+        by_opponent.setdefault(id(played.opponent), []).append(played)
     for group in by_opponent.values():
         opponent, task = group[0].opponent, group[0].task
         assert opponent is not None, f"{task.name}: who plays {group[0].role}?"
-        answers = opponent.sample([one.prompt for one in group], game_opponent(task), [one.turn_key for one in group])
-        for one, given in zip(group, answers, strict=True):
-            if not isinstance(given, Unanswered):
-                following[id(one)] = one.scorer.next_turn((*one.moves, given[0]), one.row)
-            elif not (
-                given.is_unreadable and one.turns
-            ):  # else what the policy wrote ends the game, as where it is full
-                one.fault, one.why = "infrastructure", f"the opponent did not answer: {given.why}"
+        prompts, keys = [played.prompt for played in group], [played.turn_key for played in group]
+        for played, answer in zip(group, opponent.sample(prompts, game_opponent(task), keys), strict=True):
+            if not isinstance(answer, Unanswered):
+                following[id(played)] = played.scorer.next_turn((*played.moves, answer[0]), played.row)
+            elif not (answer.is_unreadable and played.turns):  # else what the policy wrote ends the game
+                played.fault, played.why = "infrastructure", f"the opponent did not answer: {answer.why}"
     return following
+
+
+def learning_roles(task: BoundTask, row: Row) -> tuple[str, ...]:
+    """The roles that the policy plays in an episode; one without a name in a task that is no game."""
+    game = task.task.game
+    if game is None:
+        return ("",)
+    assert isinstance(row, Episode)
+    return (row.seat,) if row.seat else game.roles
 
 
 def game_opponent(task: BoundTask) -> Opponent:

@@ -1,4 +1,4 @@
-"""Who plays the opponent that a task declares: the starting policy, another model, or an endpoint."""
+"""Samplers for the opponent that a task declares: the starting policy, another model, or an endpoint."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class PolicyOpponent:
     """An opponent played by a policy of this process.
 
     Args:
-        policy: Whose weights, as they are or as they were frozen.
-        frozen: Play its frozen reference, not what it has become.
+        policy: The policy.
+        frozen: Whether its frozen reference plays, in place of its current weights.
     """
 
     def __init__(self, policy: Policy, *, frozen: bool) -> None:
@@ -40,12 +40,12 @@ class PolicyOpponent:
         )
         with playing as policy, policy.precision():
             engine = NativeEngine(policy.model, policy.tokenizer)
-            made = EngineOpponent(
+            opponent_of_engine = EngineOpponent(
                 engine,
                 lambda prompt: encode_prompt(policy.tokenizer, prompt),
                 max_context=max_context(policy.model),
             )
-            return made.sample(prompts, opponent, keys)
+            return opponent_of_engine.sample(prompts, opponent, keys)
 
 
 BASE = "base"

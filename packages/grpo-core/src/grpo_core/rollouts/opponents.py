@@ -30,7 +30,7 @@ class Unanswered:
     """The opponent gave no answers, which says nothing about the completion unless its prompt was unreadable.
 
     Attributes:
-        why: What failed.
+        why: Reason, in one line.
         is_unreadable: The prompt that the completion made has no tokens, or more than the opponent can read: the
             completion is at fault.
     """
@@ -40,7 +40,7 @@ class Unanswered:
 
 
 class OpponentSampler(Protocol):
-    """Who answers for the opponent: an engine of this process, or an endpoint."""
+    """Samples the opponent's answers: an engine of this process, or an endpoint."""
 
     def sample(
         self, prompts: Sequence[Prompt], opponent: Opponent, keys: Sequence[SampleKey]
@@ -65,21 +65,21 @@ def play_opponents(
     `infrastructure`; one whose prompt for the opponent could not be made, with the fault `reward`.
 
     Args:
-        scorer: Of the task.
+        scorer: Scorer of the task.
         texts: Completions.
         rows: The row of each.
-        sampler: Who answers.
+        sampler: Sampler of the opponent's answers.
         keys: The sampling key of each completion.
     """
     opponent = scorer.task.opponent
     assert opponent is not None, f"task {scorer.task.name} has no opponent"
     prompts = {index: prompt for index, prompt in enumerate(scorer.opponent_prompts(texts, rows)) if prompt is not None}
-    given = sampler.sample(list(prompts.values()), opponent, [keys[index] for index in prompts]) if prompts else []
-    answers = dict(zip(prompts, given, strict=True))
+    prompt_keys = [keys[index] for index in prompts]
+    answers = sampler.sample(list(prompts.values()), opponent, prompt_keys) if prompts else []
     predictions: dict[int, tuple[str, ...]] = {}
     scores: dict[int, Score] = {}
     refused: dict[int, Future[Score]] = {}
-    for index, answer in answers.items():
+    for index, answer in zip(prompts, answers, strict=True):
         if not isinstance(answer, Unanswered):
             predictions[index] = answer
         elif answer.is_unreadable:
@@ -88,12 +88,12 @@ def play_opponents(
             scores[index] = _abstention(scorer, f"the opponent did not answer: {answer.why}")
     scores |= {index: future.result() for index, future in refused.items()}
     scored = [index for index in range(len(texts)) if index not in scores]
-    made = scorer.score(
+    completed = scorer.score(
         [texts[index] for index in scored],
         [rows[index] for index in scored],
         predictions=[predictions.get(index, ()) for index in scored],
     )
-    for index, score in zip(scored, made, strict=True):
+    for index, score in zip(scored, completed, strict=True):
         if score.valid and index not in predictions:  # a reward may take "nobody guessed it" for a success
             score = _abstention(scorer, "the opponent's prompt could not be made: it crashed or timed out", "reward")
         scores[index] = score
@@ -104,7 +104,7 @@ class EngineOpponent:
     """An opponent played by an engine of this process, e.g. on the base with the adapter off.
 
     Args:
-        engine: Who samples.
+        engine: Engine that samples.
         encode: A prompt -> its tokens.
         max_context: Tokens of prompt and answer that the model can read, if they are limited.
     """

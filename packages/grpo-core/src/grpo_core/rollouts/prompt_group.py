@@ -1,4 +1,4 @@
-"""Drawn prompts: the groups that rollouts are made for."""
+"""Drawn prompts: the groups of rollouts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 from grpo_core.prompts.mixture import Draw
 from grpo_core.rollouts.rollout import Rollout, Turn
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.game import Episode
-from grpo_core.task.row import Row
 from grpo_core.task.score import Score
 
 
@@ -18,8 +15,8 @@ class PromptGroup:
 
     Attributes:
         draw: The prompt; an episode that the policy plays alone gives a group for each role.
-        prompt_ids: What its first turn answers.
-        role: Whose side of the episodes the group is; empty in a task that is no game.
+        prompt_ids: Tokens of the first turn's prompt.
+        role: Role that the policy plays in these rollouts; empty in a task that is no game.
     """
 
     draw: Draw
@@ -27,22 +24,13 @@ class PromptGroup:
     role: str = ""
 
 
-def learning_roles(task: BoundTask, row: Row) -> tuple[str, ...]:
-    """The roles that the policy plays in an episode; one without a name in a task that is no game."""
-    game = task.task.game
-    if game is None:
-        return ("",)
-    assert isinstance(row, Episode)
-    return (row.seat,) if row.seat else game.roles
-
-
-def rollout_of(one: PromptGroup, group: int, turns: tuple[Turn, ...], score: Score, story: str = "") -> Rollout:
-    """A scored rollout of a group."""
+def rollout_of(group: PromptGroup, number: int, turns: tuple[Turn, ...], score: Score, story: str = "") -> Rollout:
+    """Make a scored rollout of a group, which has this number in the batch."""
     return Rollout(
-        spec=one.draw.task.spec,
-        row=one.draw.row,
-        group=group,
-        role=one.role,
+        spec=group.draw.task.spec,
+        row=group.draw.row,
+        group=number,
+        role=group.role,
         turns=turns,
         score=score,
         status="abstained" if score.abstained else "scored",

@@ -20,7 +20,7 @@ class Turn:
 
     Attributes:
         prompt_ids: Everything before the completion, earlier turns included.
-        completion: What was sampled.
+        completion: The sampled completion.
         trained: Whether the completion's tokens get a loss; an opponent's do not.
     """
 
@@ -37,11 +37,11 @@ class Rollout:
         spec: The task's name with its options, as in `math.gsm8k?split=train`.
         row: The problem.
         group: Index of the group in the batch: its members answer the same prompt and share a baseline.
-        role: Who played, in a game; empty otherwise.
+        role: Role that the policy played, in a game; empty otherwise.
         turns: One, or several with feedback or in a game; a turn's prompt may extend the turn before.
-        score: What the task said; None before scoring.
+        score: The task's score; None before scoring.
         status: `scored`; `abstained` (no value: masked and counted, never 0); or `unscored` so far.
-        story: What people read of several turns; empty where there is one.
+        story: All turns as people read them; empty where there is one.
     """
 
     spec: str
@@ -55,7 +55,7 @@ class Rollout:
 
     @property
     def text(self) -> str:
-        """What people read: the completion, or all turns."""
+        """The completion, or all turns as people read them."""
         return self.story or (self.turns[-1].completion.text if self.turns else "")
 
     @property
@@ -65,7 +65,7 @@ class Rollout:
 
     @property
     def logprobs(self) -> tuple[float, ...]:
-        """Of the tokens sampled in all turns."""
+        """Log-probs of the tokens sampled in all turns."""
         return tuple(logprob for turn in self.turns for logprob in turn.completion.logprobs)
 
     @property

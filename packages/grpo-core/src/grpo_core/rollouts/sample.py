@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
-from grpo_core.engines.base import Request, SampleKey, Sampling, StopRequested
+from grpo_core.engines.base import Request, Sampling
 from grpo_core.engines.completion import Completion
 from grpo_core.rollouts.multi_turn import RolloutContext, episode_rollouts
 from grpo_core.rollouts.opponents import play_opponents
@@ -35,14 +35,14 @@ def sample_rollouts(
     Raises:
         StopRequested: `context.should_stop` is true.
     """
-    single = {group: one for group, one in enumerate(groups) if not one.draw.task.has_turns}
-    several = {group: one for group, one in enumerate(groups) if one.draw.task.has_turns}
-    made: dict[int, list[Rollout]] = {}
+    single = {number: group for number, group in enumerate(groups) if not group.draw.task.has_turns}
+    several = {number: group for number, group in enumerate(groups) if group.draw.task.has_turns}
+    rollouts: dict[int, list[Rollout]] = {}
     if single or not several:
-        made |= _single_turns(single, context, sampling, generations, step)
+        rollouts |= _single_turns(single, context, sampling, generations, step)
     if several:
-        made |= episode_rollouts(several, context, sampling, generations, step)
-    return [rollout for group in range(len(groups)) for rollout in made[group]]
+        rollouts |= episode_rollouts(several, context, sampling, generations, step)
+    return [rollout for number in range(len(groups)) for rollout in rollouts[number]]
 
 
 def _single_turns(
@@ -50,37 +50,36 @@ def _single_turns(
 ) -> dict[int, list[Rollout]]:
     """Rollouts by group. Scores overlap with sampling; a task with an opponent waits for its whole batch."""
     scorers, opponents = context.scoring.scorers, context.scoring.opponents
-    asked = [group for group in groups for _ in range(generations)]
+    draws = [group.draw for group in groups.values() for _ in range(generations)]
     requests = [
         Request(
-            one.prompt_ids,
-            SampleKey(context.seed, step, one.draw.prompt_id, sample),
-            stop=one.draw.task.task.stop,
-            max_completion_length=one.draw.task.task.max_completion_length,
+            group.prompt_ids,
+            context.key(group, sample, step),
+            stop=group.draw.task.task.stop,
+            max_completion_length=group.draw.task.task.max_completion_length,
         )
-        for one in groups.values()
+        for group in groups.values()
         for sample in range(generations)
     ]
     completions: dict[int, Completion] = {}
     pending: dict[int, Future[Score]] = {}
-    for index, completion in context.engine.generate(requests, sampling):
-        if context.should_stop():
-            raise StopRequested
+    for index, completion in context.generate(requests, sampling):
         completions[index] = completion
-        draw = groups[asked[index]].draw
+        draw = draws[index]
         if draw.label not in opponents:
             pending[index] = scorers[draw.label].submit(completion.text, draw.row)
     scores = {index: future.result() for index, future in pending.items()}
     for label, opponent in opponents.items():
-        mine = [index for index, group in enumerate(asked) if groups[group].draw.label == label]
-        if not mine:
+        indices = [index for index, draw in enumerate(draws) if draw.label == label]
+        if not indices:
             continue
-        texts = [completions[index].text for index in mine]
-        rows = [groups[asked[index]].draw.row for index in mine]
-        keys = [requests[index].key for index in mine]
-        scores.update(zip(mine, play_opponents(scorers[label], texts, rows, opponent, keys=keys), strict=True))
-    made: dict[int, list[Rollout]] = {group: [] for group in groups}
-    for index, (group, request) in enumerate(zip(asked, requests, strict=True)):
+        texts = [completions[index].text for index in indices]
+        rows = [draws[index].row for index in indices]
+        keys = [requests[index].key for index in indices]
+        scores.update(zip(indices, play_opponents(scorers[label], texts, rows, opponent, keys=keys), strict=True))
+    numbers = [number for number in groups for _ in range(generations)]
+    rollouts: dict[int, list[Rollout]] = {number: [] for number in groups}
+    for index, (number, request) in enumerate(zip(numbers, requests, strict=True)):
         turns = (Turn(request.prompt_ids, completions[index], trained=True),)
-        made[group].append(rollout_of(groups[group], group, turns, scores[index]))
-    return made
+        rollouts[number].append(rollout_of(groups[number], number, turns, scores[index]))
+    return rollouts

@@ -14,7 +14,7 @@ from grpo_core.task.score import Score
 
 
 def packed(rollouts: Sequence[Rollout], first_group: int) -> bytes:
-    """Rollouts as bytes; their groups are counted from `first_group` on. Rows and prompts every rank has itself."""
+    """Encode rollouts, whose groups are counted from `first_group` on; rows and prompts every rank has itself."""
     records = []
     for rollout in rollouts:
         assert rollout.score is not None
@@ -26,17 +26,17 @@ def packed(rollouts: Sequence[Rollout], first_group: int) -> bytes:
 
 
 def unpacked(data: bytes, groups: Sequence[PromptGroup]) -> list[Rollout]:
-    """Rollouts of a rank's bytes.
+    """Decode the rollouts of one rank.
 
     Args:
-        data: Of `packed`.
+        data: Result of `packed`.
         groups: The prompts of all ranks, by group.
     """
     rollouts = []
-    for group, turns, score, story in json.loads(data):
-        one = groups[group]
-        made = tuple(_turn(turn, one.prompt_ids) for turn in turns)
-        rollouts.append(rollout_of(one, group, made, Score(**score), story))
+    for number, turns, score, story in json.loads(data):
+        group = groups[number]
+        answered = tuple(_turn(turn, group.prompt_ids) for turn in turns)
+        rollouts.append(rollout_of(group, number, answered, Score(**score), story))
     return rollouts
 
 

@@ -60,12 +60,12 @@ class AdvantageEstimator:
         """Fill in advantages, and the returns that a value head learns.
 
         Args:
-            batch: Of the rollouts, after `ForwardPasses.freeze`.
-            rollouts: In its order.
+            batch: The rollouts as tensors, after `ForwardPasses.freeze`.
+            rollouts: The rollouts, in the batch's order.
             rewards: [N] float64, NaN where abstained.
-            labels: Task label of each.
+            labels: Task label of each rollout.
             beta: Weight of the KL that is taken off the reward; 0 where it is part of the loss.
-            greedy_rewards: [N] reward of the greedy completion of each one's prompt, where asked for.
+            greedy_rewards: [N] reward of the greedy completion of each rollout's prompt, where the baseline needs it.
         """
         penalties = None if batch.token_kl is None or not beta else beta * batch.token_kl.double()
         per_token = self._baseline.facts.per_token
@@ -120,7 +120,7 @@ class AdvantageEstimator:
                 for label, rollout in zip(labels, rollouts, strict=True)
             ],
             "state": lambda: self.state,
-            "lengths": lambda: torch.tensor([_tokens(rollout) for rollout in rollouts]),
+            "lengths": lambda: torch.tensor([rollout.n_tokens for rollout in rollouts]),
             "greedy_rewards": lambda: greedy_rewards,
             "reward_parts": lambda: self._parts(rollouts),
             "part_weights": lambda: torch.tensor(list(self._part_weights.values()), dtype=torch.float64),
@@ -150,7 +150,3 @@ class AdvantageEstimator:
         _, returns = gae(earned, batch.old_values.double(), batch.mask, gamma=self.config.gae_gamma, lam=self._lam)
         # A completion that could not be scored has no return: its own values teach it nothing.
         return torch.where(rewards.isnan()[:, None], batch.old_values.double(), returns)
-
-
-def _tokens(rollout: Rollout) -> int:
-    return sum(len(turn.completion.token_ids) for turn in rollout.turns)

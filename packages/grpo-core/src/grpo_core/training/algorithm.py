@@ -46,8 +46,10 @@ class Algorithm:
         """
         settings = {"loss": {"epsilon": config.epsilon, "epsilon_high": config.epsilon_high}}
         bound = {
-            each.kind: registry.bind(each.kind, each.name, each.arguments, each.section, settings.get(each.kind))
-            for each in config.variants
+            variant.kind: registry.bind(
+                variant.kind, variant.name, variant.arguments, variant.section, settings.get(variant.kind)
+            )
+            for variant in config.variants
         }
         aggregation = config.aggregation or bound["loss"].facts.aggregation
         if aggregation is None:

@@ -17,8 +17,8 @@ Any other turn, as each one of a game, is a row of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 from torch import Tensor
@@ -84,48 +84,51 @@ class TrainBatch:
         prompts, completions = self.prompt_lens[index], self.completion_lens[index]
         length = int((prompts + completions).max()) if len(index) else 0
         tokens = int(completions.max()) if len(index) else 0
-        picked: dict[str, Tensor | None] = {}
-        for each in fields(self):
-            tensor = getattr(self, each.name)
-            if tensor is None or tensor.dim() == 1:
-                picked[each.name] = None if tensor is None else tensor[index]
-            else:
-                picked[each.name] = tensor[index, : length if each.name == "input_ids" else tokens]
-        return TrainBatch(**picked)  # type: ignore[arg-type] # every field is there, by construction
+
+        def selected(name: str, tensor: Tensor) -> Tensor:
+            if tensor.dim() == 1:
+                return tensor[index]
+            return tensor[index, : length if name == "input_ids" else tokens]
+
+        return self._map(selected)
 
     def to(self, device: torch.device) -> TrainBatch:
         """The same batch on another device; float64 becomes float32 where there is none."""
-        moved: dict[str, Tensor | None] = {}
-        for each in fields(self):
-            tensor = getattr(self, each.name)
-            if tensor is not None and device.type == "mps" and tensor.dtype == torch.float64:
-                tensor = tensor.float()
-            moved[each.name] = None if tensor is None else tensor.to(device)
-        return TrainBatch(**moved)  # type: ignore[arg-type] # every field is there, by construction
+
+        def moved(_: str, tensor: Tensor) -> Tensor:
+            is_too_wide = device.type == "mps" and tensor.dtype == torch.float64
+            return (tensor.float() if is_too_wide else tensor).to(device)
+
+        return self._map(moved)
+
+    def _map(self, function: Callable[[str, Tensor], Tensor]) -> TrainBatch:
+        """The same batch with a function of (name, tensor) applied to every tensor."""
+        tensors = {part.name: getattr(self, part.name) for part in fields(self)}
+        return replace(self, **{name: function(name, tensor) for name, tensor in tensors.items() if tensor is not None})
 
 
 def collate(rollouts: Sequence[Rollout], *, pad_id: int, mask_truncated: bool) -> TrainBatch:
-    """Make one batch of rollouts, in their order; its advantages are still 0.
+    """Turn rollouts into one batch, in their order; its advantages are still 0.
 
     Args:
         rollouts: Scored or abstained rollouts.
         pad_id: Token that fills the rows.
         mask_truncated: Leave turns that hit the length limit out of the loss; they stay in every count of rollouts.
     """
-    made = [(index, row) for index, rollout in enumerate(rollouts) for row in _rows(rollout, pad_id, mask_truncated)]
-    rows = [row for _, row in made]
+    owned = [(index, row) for index, rollout in enumerate(rollouts) for row in _rows(rollout, pad_id, mask_truncated)]
+    owners, rows = [index for index, _ in owned], [row for _, row in owned]
     several = len(rows) != len(rollouts) or any(len(rollout.turns) != 1 for rollout in rollouts)
     prompts: dict[tuple[int, ...], int] = {}
     return TrainBatch(
         input_ids=_padded([torch.tensor([*row.prompt_ids, *row.token_ids]) for row in rows], pad_id),
         prompt_lens=torch.tensor([len(row.prompt_ids) for row in rows]),
         completion_lens=torch.tensor([len(row.token_ids) for row in rows]),
-        groups=torch.tensor([rollouts[index].group for index, _ in made]),
+        groups=torch.tensor([rollouts[index].group for index in owners]),
         mask=_padded([torch.tensor(row.mask) for row in rows], False),
         advantages=torch.zeros(len(rows), dtype=torch.float64),
         weights=_padded([torch.zeros(len(row.token_ids), dtype=torch.float64) for row in rows], 0.0),
         sampler_logprobs=_padded([torch.tensor(row.logprobs, dtype=torch.float32) for row in rows], 0.0),
-        rollouts=torch.tensor([index for index, _ in made]) if several else None,
+        rollouts=torch.tensor(owners) if several else None,
         prompts=(torch.tensor([prompts.setdefault(row.prompt_ids, len(prompts)) for row in rows]) if several else None),
         turns_left=_padded([torch.tensor(row.turns_left) for row in rows], 0) if several else None,
     )
@@ -197,7 +200,7 @@ def micro_batches(
 
     Args:
         batch: The rows of one optimizer step.
-        pair_cost: See `packing.plan_packs`; inf runs every row by itself.
+        pair_cost: Cost of attention, as for `packing.plan_packs`; inf runs every row by itself.
         max_rows: Rows per micro-batch; None fills it by tokens.
         max_tokens: Padded tokens per micro-batch where `max_rows` is None; a longer sequence goes alone.
         prompts: Whole prompts per micro-batch, in place of the other limits, in the order drawn: by group number, so

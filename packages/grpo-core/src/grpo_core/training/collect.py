@@ -17,8 +17,9 @@ from grpo_core.engines.compatibility import max_context
 from grpo_core.policy.ranks import Ranks
 from grpo_core.prompts.mixture import Draw
 from grpo_core.rewards import soft_overlong
+from grpo_core.rollouts.episodes import learning_roles
 from grpo_core.rollouts.multi_turn import RolloutContext
-from grpo_core.rollouts.prompt_group import PromptGroup, learning_roles
+from grpo_core.rollouts.prompt_group import PromptGroup
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.rollouts.sample import sample_rollouts
 from grpo_core.rollouts.transfer import packed, unpacked
@@ -27,15 +28,15 @@ from grpo_core.training.setup import Setup
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What one step trains on.
+    """The rollouts of one step, with their rewards.
 
     Attributes:
         groups: One prompt per group.
         rollouts: G per prompt, group by group.
         labels: Task label of each rollout.
         rewards: [N] float64 reward of each, NaN where it abstained.
-        greedy_rewards: [N] reward of the greedy completion of each one's prompt, where asked for.
-        metrics: What dynamic sampling did; empty without it.
+        greedy_rewards: [N] reward of the greedy completion of each rollout's prompt, where the baseline needs it.
+        metrics: Metrics of dynamic sampling; empty without it.
         started: When the step began, by `time.perf_counter`.
         generate_s: Seconds of sampling and scoring.
     """
@@ -81,7 +82,6 @@ class Collector:
             min_p=trainer.min_p,
             max_completion_length=trainer.max_completion_length,
         )
-
         self._context = RolloutContext(
             engine=engine,
             scoring=setup.scoring,
@@ -101,8 +101,9 @@ class Collector:
             StopRequested: the user asked to stop.
         """
         trainer, started = self.config.trainer, time.perf_counter()
-        groups = [one for draw in self.setup.mixture.draw(trainer.prompts_per_step) for one in self._groups_of(draw)]
-        rollouts = self._complete_and_tell(groups, step)
+        draws = self.setup.mixture.draw(trainer.prompts_per_step)
+        groups = [group for draw in draws for group in self._groups_of(draw)]
+        rollouts = self._complete_and_update(groups, step)
         metrics = self._resample(groups, rollouts, step) if trainer.dynamic_sampling else {}
         greedy = None
         if self._greedy:
@@ -141,12 +142,13 @@ class Collector:
             attempts += 1
             rejected += len(useless)
             draws = self.setup.mixture.replace([groups[group].draw for group in useless])
-            others = [one for draw in draws for one in self._groups_of(draw)]
-            fresh = self._complete_and_tell(others, step)
-            for index, group in enumerate(useless):
-                groups[group] = others[index]
-                mine = fresh[index * size : (index + 1) * size]
-                rollouts[group * size : (group + 1) * size] = [replace(rollout, group=group) for rollout in mine]
+            new_groups = [group for draw in draws for group in self._groups_of(draw)]
+            new_rollouts = self._complete_and_update(new_groups, step)
+            for index, number in enumerate(useless):
+                groups[number] = new_groups[index]
+                rollouts[number * size : (number + 1) * size] = [
+                    replace(rollout, group=number) for rollout in new_rollouts[index * size : (index + 1) * size]
+                ]
             useless = self._useless_groups(rollouts)
         return {
             "dynamic_sampling/attempts": float(attempts),
@@ -165,29 +167,27 @@ class Collector:
         prompt_ids = self.setup.prompt_ids[draw.label][draw.row.id]
         return [PromptGroup(draw, prompt_ids, role) for role in learning_roles(draw.task, draw.row)]
 
-    def _complete_and_tell(self, groups: Sequence[PromptGroup], step: int) -> list[Rollout]:
-        """Complete prompts, and tell the curriculum what was solved, in prompt order and before the next draw."""
+    def _complete_and_update(self, groups: Sequence[PromptGroup], step: int) -> list[Rollout]:
+        """Complete prompts, and update the curriculum with what was solved, in prompt order, before the next draw."""
         size = self.config.trainer.num_generations
         rollouts = self._complete(groups, step, self._sampling, size)
-        for group, one in enumerate(groups):
-            scores = [rollout.score for rollout in rollouts[group * size : (group + 1) * size]]
+        for number, group in enumerate(groups):
+            scores = [rollout.score for rollout in rollouts[number * size : (number + 1) * size]]
             solved = [float(score.solved) for score in scores if score is not None and not score.abstained]
             if solved:
-                self.setup.mixture.update(one.draw, sum(solved) / len(solved))
+                self.setup.mixture.update(group.draw, sum(solved) / len(solved))
         return rollouts
 
     def _complete(
         self, groups: Sequence[PromptGroup], step: int, sampling: Sampling, generations: int
     ) -> list[Rollout]:
         """Complete every prompt: this rank its share, then each rank gets the rollouts of all."""
-        draws = len({one.draw.position for one in groups})  # the sides of an episode stay together
+        draws = len({group.draw.position for group in groups})  # the sides of an episode stay together
         share, sides = self.ranks.share(draws), len(groups) // draws
-        mine = range(share.start * sides, share.stop * sides)
-        alone, policy = self.ranks.size == 1, self.setup.policy
+        first, policy = share.start * sides, self.setup.policy
+        own = groups[first : share.stop * sides]
         with policy.in_step(), policy.whole(self.config.engine.gather_weights), policy.precision():
-            rollouts = sample_rollouts(groups[mine.start : mine.stop], self._context, sampling, generations, step)
-        if alone:
+            rollouts = sample_rollouts(own, self._context, sampling, generations, step)
+        if self.ranks.size == 1:
             return rollouts
-        return [
-            rollout for data in self.ranks.gather(packed(rollouts, mine.start)) for rollout in unpacked(data, groups)
-        ]
+        return [rollout for data in self.ranks.gather(packed(rollouts, first)) for rollout in unpacked(data, groups)]

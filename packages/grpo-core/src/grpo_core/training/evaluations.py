@@ -127,8 +127,8 @@ class Evaluations:
             rung = order.rung
             rows = [row for row in self._setup.held_out[label].task.rows() if row.difficulty == rung]
             self._sync()
-            some = rows[: self._curriculum.ladder_eval_size]
-            solved = self._evaluator.evaluate_rows(label, some, f"evaluation of rung {rung:g}").summary()
+            rows = rows[: self._curriculum.ladder_eval_size]
+            solved = self._evaluator.evaluate_rows(label, rows, f"evaluation of rung {rung:g}").summary()
             rate, n = solved["solved_rate"] or 0.0, solved["n"]
             if order.report_held_out(rung, rate, n):
                 reached = f"{label}: rung {rung:g} solved {rate:.2f} of {n} held-out rows"

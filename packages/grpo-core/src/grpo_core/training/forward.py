@@ -47,15 +47,16 @@ class ForwardPasses:
         """Whether the KL penalty is part of the loss."""
         return self.config.beta > 0 and self.config.kl_placement != "reward"
 
-    def micro_batches(self, batch: TrainBatch) -> Iterator[MicroBatch]:
-        """The batch in forward passes that fit the configured limits."""
-        return micro_batches(
+    def passes(self, batch: TrainBatch) -> Iterator[tuple[MicroBatch, TrainBatch]]:
+        """Split a batch into forward passes that fit the configured limits: (micro-batch, its rows on the device)."""
+        for micro in micro_batches(
             batch,
             pair_cost=self._pair_cost,
             max_rows=self.config.micro_batch_size,
             max_tokens=self.config.micro_batch_tokens,
             prompts=self.config.micro_batch_prompts,
-        )
+        ):
+            yield micro, batch.rows(micro.rows).to(self.policy.device)
 
     def own_rows(self, batch: TrainBatch) -> Tensor:
         """Indices of this rank's rows: whole prompts, in order."""
@@ -91,18 +92,16 @@ class ForwardPasses:
 
     def _run(self, batch: TrainBatch, *, entropy: bool, kl: bool) -> dict[str, Tensor]:
         """[B, T] of the policy as it sampled: logp, entropy, values and the KL against the reference."""
-        found: dict[str, Tensor] = {}
+        results: dict[str, Tensor] = {}
         policy, temperature = self.policy, self.config.temperature
 
-        def keep(name: str, micro: MicroBatch, some: Tensor) -> None:
-            into = found.setdefault(name, torch.zeros(batch.mask.shape, dtype=policy.wide))
-            into[own[micro.rows], : some.shape[1]] = some.to(policy.wide).cpu()
+        def keep(name: str, micro: MicroBatch, values: Tensor) -> None:
+            result = results.setdefault(name, torch.zeros(batch.mask.shape, dtype=policy.wide))
+            result[own[micro.rows], : values.shape[1]] = values.to(policy.wide).cpu()
 
         own = self.own_rows(batch)
-        mine = batch.rows(own)
         with policy.in_step(), torch.no_grad(), policy.precision():
-            for micro in self.micro_batches(mine):
-                rows = mine.rows(micro.rows).to(policy.device)
+            for micro, rows in self.passes(batch.rows(own)):
                 lens = (rows.input_ids, rows.prompt_lens, rows.completion_lens)
                 states = policy.states(*lens, micro.packs)
                 logp, entropies = states.logprobs(temperature=temperature, with_entropy=entropy)
@@ -123,16 +122,14 @@ class ForwardPasses:
                             estimate, driving = self._kl(wide, ref_wide), k3(wide, ref_wide)
                     keep("kl", micro, estimate)
                     keep("k3", micro, driving)
-        return {name: self.ranks.sum(values) for name, values in found.items()}  # 0 in the rows of others
+        return {name: self.ranks.sum(values) for name, values in results.items()}  # 0 in the rows of others
 
     def _reference_logprobs(self, batch: TrainBatch) -> Tensor:
         logprobs = torch.zeros(batch.mask.shape, dtype=self.policy.wide)
         own = self.own_rows(batch)
-        mine = batch.rows(own)
         with self.policy.in_step(), self.policy.reference() as reference, reference.precision():
-            for micro in self.micro_batches(mine):
-                rows = mine.rows(micro.rows).to(reference.device)
+            for micro, rows in self.passes(batch.rows(own)):
                 states = reference.states(rows.input_ids, rows.prompt_lens, rows.completion_lens, micro.packs)
-                some, _ = states.logprobs(temperature=self.config.temperature)
-                logprobs[own[micro.rows], : some.shape[1]] = some.to(self.policy.wide).cpu()
+                logp, _ = states.logprobs(temperature=self.config.temperature)
+                logprobs[own[micro.rows], : logp.shape[1]] = logp.to(self.policy.wide).cpu()
         return self.ranks.sum(logprobs)

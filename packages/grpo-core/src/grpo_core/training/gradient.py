@@ -68,8 +68,7 @@ class LossGradient:
         policy, is_finite = self.forward.policy, True
         chosen = self._with_gradient(part, coefficients)
         with policy.in_step():
-            for micro in self.forward.micro_batches(chosen):
-                rows = chosen.rows(micro.rows).to(policy.device)
+            for micro, rows in self.forward.passes(chosen):
                 loss = self._objective(rows, micro.packs, coefficients, statistics)
                 if not bool(torch.isfinite(loss)):
                     is_finite = False

@@ -1,4 +1,4 @@
-"""Numbers of a batch of rollouts, by the names of docs/reference/metrics.md."""
+"""Metrics of a batch of rollouts, by the names of docs/reference/metrics.md."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def rollout_metrics(
     """Rewards, rates and lengths of a step, over all tasks and for each.
 
     Args:
-        rollouts: Of the step.
-        labels: Task label of each.
+        rollouts: Rollouts of the step.
+        labels: Task label of each rollout.
         rewards: [N] float64, NaN where abstained.
-        batch: Of the rollouts, with advantages.
+        batch: The rollouts as tensors, with advantages.
 
     Returns:
         Metric name -> value; rates are over scored completions, `abstained` counts the others.
@@ -54,21 +54,21 @@ def rollout_metrics(
         metrics["kl"] = float(masked_mean(batch.token_kl, batch.mask))
         metrics["kl/k3"] = float(masked_mean(batch.token_k3, batch.mask))
     for label in dict.fromkeys(labels):
-        mine = [score for score, name in zip(scores, labels, strict=True) if name == label]
-        values = [score.value for score in mine if score.value is not None]
+        own = [score for score, name in zip(scores, labels, strict=True) if name == label]
+        values = [score.value for score in own if score.value is not None]
         metrics[f"task/{label}/reward"] = sum(values) / len(values) if values else float("nan")
-        metrics.update({f"task/{label}/{name}": value for name, value in _rates(mine).items()})
-        kept = [score for score in mine if not score.abstained]
-        for part in kept[0].parts if kept else ():
-            metrics[f"task/{label}/part/{part}"] = sum(score.parts[part] for score in kept) / len(kept)
+        metrics.update({f"task/{label}/{name}": value for name, value in _rates(own).items()})
+        scored_here = [score for score in own if not score.abstained]
+        for part in scored_here[0].parts if scored_here else ():
+            metrics[f"task/{label}/part/{part}"] = sum(score.parts[part] for score in scored_here) / len(scored_here)
     return metrics
 
 
 def _rates(scores: Sequence[Score]) -> dict[str, float]:
-    kept = [score for score in scores if not score.abstained]
-    count = max(1, len(kept))
+    scored = [score for score in scores if not score.abstained]
+    count = max(1, len(scored))
     return {
-        "solved_rate": sum(score.solved for score in kept) / count,
-        "valid_rate": sum(score.valid for score in kept) / count,
-        "abstained": float(len(scores) - len(kept)),
+        "solved_rate": sum(score.solved for score in scored) / count,
+        "valid_rate": sum(score.valid for score in scored) / count,
+        "abstained": float(len(scores) - len(scored)),
     }

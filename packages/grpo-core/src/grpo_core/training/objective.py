@@ -62,7 +62,7 @@ class Objective:
         Args:
             micro: Its rows, on the policy's device, with the weights of the whole update.
             packs: The rows in sequences that share a prompt.
-            coefficients: Of the penalties.
+            coefficients: Weights of the penalties.
             statistics: Receives what is measured on the way.
         """
         policy, temperature = self.policy, self.config.temperature

@@ -121,8 +121,7 @@ class Probes:
         part = replace(part, advantages=coefficients)
         part = part.rows(forward.own_rows(part))
         with policy.in_step():
-            for micro in forward.micro_batches(part):
-                rows = part.rows(micro.rows).to(policy.device)
+            for micro, rows in forward.passes(part):
                 with policy.precision():
                     states = policy.states(rows.input_ids, rows.prompt_lens, rows.completion_lens, micro.packs)
                     logp, _ = states.logprobs(temperature=self._config.temperature)
@@ -218,7 +217,7 @@ class MicroNoise:
 
         Args:
             squared_norm: ‖G‖² of the whole step, before clipping.
-            loss_scale: Of float16's scaled loss, whose gradients were measured.
+            loss_scale: Scale of the loss in float16, which the measured gradients have.
         """
         if not self.prompts:
             return {}
@@ -233,8 +232,8 @@ def _noise_metrics(scale: NoiseScale, g2: float, trace: float) -> dict[str, floa
     return {"g2": g2, "trace": trace, "b_simple": scale.update(g2, trace)}
 
 
-def _due(every: int | None, update: int) -> bool:
-    return every is not None and update % every == 0
+def _due(interval: int | None, update: int) -> bool:
+    return interval is not None and update % interval == 0
 
 
 def _grad_or_zeros(parameter: Tensor) -> Tensor:

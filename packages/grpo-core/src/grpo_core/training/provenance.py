@@ -1,4 +1,4 @@
-"""What a run is of: configuration and data as hashes, the packages behind its numbers, what its scores depend on."""
+"""Where a run's numbers come from: hashes of configuration and data, versions of packages, conditions of scores."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def data_hash(rows: Mapping[str, Sequence[Row]]) -> str:
     """Hash of the rows that are trained on, by label and in order, less those that were filtered out."""
     return _hashed(
         part
-        for label, mine in rows.items()
-        for part in (label.encode(), *(row.model_dump_json().encode() for row in mine))
+        for label, task_rows in rows.items()
+        for part in (label.encode(), *(row.model_dump_json().encode() for row in task_rows))
     )
 
 
@@ -62,13 +62,13 @@ def conditions_of(setup: Setup) -> dict[str, dict[str, str]]:
 
 def versions(tasks: Iterable[BoundTask] = ()) -> dict[str, str]:
     """Versions of Python and of the packages that a result depends on, those of the tasks' plugins among them."""
-    found = {"python": platform.python_version(), **{name: metadata.version(name) for name in _REPORTED}}
+    packages = {"python": platform.python_version(), **{name: metadata.version(name) for name in _REPORTED}}
     host = default_host()
     for plugin in sorted({task.plugin for task in tasks if task.plugin is not None}):
         if plugin in host.names:
             name, _, version = host.distribution(plugin).rpartition(" ")
-            found[name or plugin] = version
-    return found
+            packages[name or plugin] = version
+    return packages
 
 
 def _hashed(parts: Iterable[bytes]) -> str:

@@ -24,7 +24,7 @@ def seed_everything(seed: int) -> None:
 
 
 def random_state() -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The state of every global generator: tensors, and what is no tensor as JSON."""
+    """The state of every global generator: (tensors, the rest as JSON)."""
     tensors = {"torch": torch.get_rng_state()}
     if torch.cuda.is_available():
         tensors |= {f"cuda.{index}": state for index, state in enumerate(torch.cuda.get_rng_state_all())}
@@ -41,8 +41,8 @@ def random_state() -> tuple[dict[str, Tensor], dict[str, Any]]:
 def gathered_random_state(ranks: Ranks) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
     """The state of every rank's generators: tensors by "RANK.NAME", and the JSON part by rank."""
     tensors, facts = random_state()
-    every = ranks.gather(save(tensors))
-    named = {f"{rank}.{name}": tensor for rank, data in enumerate(every) for name, tensor in load(data).items()}
+    states = ranks.gather(save(tensors))
+    named = {f"{rank}.{name}": tensor for rank, data in enumerate(states) for name, tensor in load(data).items()}
     return named, [orjson.loads(data) for data in ranks.gather(orjson.dumps(facts))]
 
 

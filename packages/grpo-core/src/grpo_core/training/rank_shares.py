@@ -24,10 +24,11 @@ def check_shares(trainer: TrainerConfig, ranks: Ranks) -> None:
         )
     if prompts % size:
         steps = trainer.steps_per_generation
+        choices = either([number for number in divisors(prompts) if number <= size])
         of = f"{trainer.prompts_per_step} prompts_per_step / {steps} steps_per_generation = " if steps > 1 else ""
         raise UserError(
             f"{size} ranks cannot share the {prompts} prompts of an optimizer step: {of}{prompts} / {size} = "
-            f"{prompts / size:.4g}. Use {either(_at_most(divisors(prompts), size))} of them, or let "
+            f"{prompts / size:.4g}. Use {choices} of them, or let "
             f"trainer.prompts_per_step / steps_per_generation be a multiple of {size}."
         )
     own = prompts // size
@@ -48,18 +49,14 @@ def check_shares(trainer: TrainerConfig, ranks: Ranks) -> None:
 
 
 def accumulation(trainer: TrainerConfig, ranks: Ranks) -> list[ResolvedDefault]:
-    """Over how many forward passes an optimizer step's gradient is summed, where the configuration fixes it."""
+    """The number of micro-batches of an optimizer step, where the configuration fixes it."""
     shared = f" / {ranks.size} ranks" if ranks.size > 1 else ""
     if trainer.micro_batch_prompts is not None:
-        whole, each = trainer.prompts_per_optimizer_step, trainer.micro_batch_prompts
-        why = f"{whole} prompts of an optimizer step{shared} / micro_batch_prompts {each}"
+        total, size = trainer.prompts_per_optimizer_step, trainer.micro_batch_prompts
+        why = f"{total} prompts of an optimizer step{shared} / micro_batch_prompts {size}"
     elif trainer.micro_batch_size is not None:
-        whole, each = trainer.rows_per_step, trainer.micro_batch_size
-        why = f"{whole} completions of an optimizer step{shared} / micro_batch_size {each}"
+        total, size = trainer.rows_per_step, trainer.micro_batch_size
+        why = f"{total} completions of an optimizer step{shared} / micro_batch_size {size}"
     else:
         return []
-    return [ResolvedDefault("gradient accumulation", f"{whole // ranks.size // each} micro-batches", why)]
-
-
-def _at_most(numbers: list[int], limit: int) -> list[int]:
-    return [number for number in numbers if number <= limit]
+    return [ResolvedDefault("gradient accumulation", f"{total // ranks.size // size} micro-batches", why)]

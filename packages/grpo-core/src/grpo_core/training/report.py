@@ -1,4 +1,4 @@
-"""What a run tells: its callbacks, its logs, its warnings and its summary."""
+"""Callbacks, logs, warnings and the summary of a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BETWEEN_TURNS = " · "
 
 
 class Report:
-    """Tells what a run does, each warning once.
+    """Reports what a run does to its logs and callbacks, each warning once.
 
     Args:
         config: The run.
@@ -44,7 +44,7 @@ class Report:
         self._config, self._setup, self._folder, self._callbacks = config, setup, folder, callbacks
 
     def start(self, choices: Sequence[ResolvedDefault], clock: RunClock) -> None:
-        """Write the configuration, and tell what was chosen and why."""
+        """Write the configuration, and notify callbacks of the start with every choice made for the user."""
         setup = self._setup
         self._folder.write_config(setup.config_yaml)
         held = setup.held_out
@@ -80,16 +80,16 @@ class Report:
                     self._callbacks.warn_once(message, kind=label, about=reason_head(score.why))
 
     def own_metrics(self, collected: Collected, batch: TrainBatch) -> dict[str, float]:
-        """Numbers that tasks and plugins measure of a step; a fault of theirs is warned of and ends nothing."""
+        """Metrics of tasks and plugins for a step; one that fails gives a warning and ends nothing."""
         scores = [rollout.score for rollout in collected.rollouts if rollout.score is not None]
         names = self._setup.metric_names
         measured = [*step_numbers(self._setup.mixture.tasks, collected.labels, scores, names).values()]
-        given = {
+        arguments = {
             "rollouts": collected.rollouts, "labels": collected.labels, "rewards": collected.rewards, "batch": batch,
         }  # fmt: skip
         for name, metric in self._setup.metrics.items():
             who = f"metric {name!r}"
-            measured.append(names.claimed(numbers_of(who, partial(call_by_name, metric, given)), who))
+            measured.append(names.claimed(numbers_of(who, partial(call_by_name, metric, arguments)), who))
         values: dict[str, float] = {}
         for numbers in measured:
             values |= numbers.values
@@ -162,7 +162,7 @@ class Report:
         return summary
 
     def state(self) -> list[tuple[str, str]]:
-        """What was warned of, as JSON."""
+        """The warnings given so far, as JSON."""
         return sorted(self._callbacks.warned)
 
     def load_state(self, state: Sequence[Sequence[str]]) -> None:
@@ -171,11 +171,11 @@ class Report:
 
 
 def samples_of(groups: Sequence[PromptGroup], rollouts: Sequence[Rollout], limit: int) -> list[Sample]:
-    """Different completions of one group, of one whose rewards differ where there is one, since it shows most.
+    """Different completions of one group: where possible of one whose rewards differ, since it shows most.
 
     Args:
-        groups: The step's groups.
-        rollouts: Of them all, those of a group side by side and each group with as many.
+        groups: Groups of the step.
+        rollouts: Their rollouts, group by group, equally many of each.
         limit: Completions at most.
     """
     generations = len(rollouts) // len(groups)
@@ -188,7 +188,9 @@ def samples_of(groups: Sequence[PromptGroup], rollouts: Sequence[Rollout], limit
     index = max(range(len(by_group)), key=has_spread)
     draw = groups[index].draw
     prompt = draw.task.prompt(draw.row)
-    asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
-    distinct = {BETWEEN_TURNS.join(turn.completion.text for turn in each.turns): each for each in by_group[index]}
+    question = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+    distinct = {
+        BETWEEN_TURNS.join(turn.completion.text for turn in rollout.turns): rollout for rollout in by_group[index]
+    }
     chosen = list(distinct.items())[:limit]
-    return [Sample(draw.label, asked, text, each.score) for text, each in chosen if each.score is not None]
+    return [Sample(draw.label, question, text, rollout.score) for text, rollout in chosen if rollout.score is not None]

@@ -1,4 +1,4 @@
-"""What the log of completions says beside the completions: prompts, rewards, pass rates, thinking."""
+"""What the log of completions holds beside the completions: prompts, rewards, pass rates, thinking."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def batch_origin(
     """What is known of a collected batch beside its rollouts.
 
     Args:
-        config: The run.
-        mixture: That the prompts were drawn from.
-        tokenizer: Of the policy.
+        config: Configuration of the run.
+        mixture: Mixture that the prompts were drawn from.
+        tokenizer: Tokenizer of the policy.
         collected: The batch.
-        rewards: Of each rollout, NaN where it abstained.
-        seconds: In which it was sampled.
+        rewards: Reward of each rollout, NaN where it abstained.
+        seconds: Seconds of sampling.
     """
     return BatchOrigin(
         groups=[_group(mixture, group.draw) for group in collected.groups],

@@ -111,7 +111,7 @@ class RunFolder:
 
 
 class SilentFolder(RunFolder):
-    """A run's folder as the ranks see it that do not write.
+    """A run's folder for ranks that do not write.
 
     Args:
         path: The run's folder.
@@ -120,29 +120,10 @@ class SilentFolder(RunFolder):
     def __init__(self, path: Path) -> None:
         self.path, self.logs, self.checkpoints = path, path / "logs", CheckpointStore(path)
 
-    def write_config(self, text: str) -> None:
-        """Nothing."""
+    def _ignore(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: the first rank writes."""
 
-    def log_step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Nothing."""
-
-    def log_rollouts(
-        self,
-        step: int,
-        rollouts: Sequence[Rollout],
-        identities: Mapping[str, str],
-        origin: BatchOrigin | None = None,
-    ) -> None:
-        """Nothing."""
-
-    def log_evaluation(self, step: int, phase: str, metrics: Mapping[str, float]) -> None:
-        """Nothing."""
-
-    def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing is open."""
+    write_config = log_step = log_rollouts = log_evaluation = write_summary = close = _ignore
 
 
 def shared_folder(output_dir: Path, ranks: Ranks) -> RunFolder:

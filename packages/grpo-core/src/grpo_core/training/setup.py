@@ -29,7 +29,7 @@ from grpo_core.policy.value_head import VALUE_HEAD_FILE
 from grpo_core.prompts.curriculum import LadderCurriculum, PassRateCurriculum
 from grpo_core.prompts.filter import filter_rows, truncate_prompt
 from grpo_core.prompts.mixture import Mixture, RowOrder, task_labels
-from grpo_core.rollouts.prompt_group import learning_roles
+from grpo_core.rollouts.episodes import learning_roles
 from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.scoring.conditions import condition_choices
 from grpo_core.scoring.metrics import MetricNames, known_names
@@ -46,15 +46,15 @@ from grpo_core.training.rank_shares import accumulation, check_shares
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What `prepare` made.
+    """Everything a run needs before its first step; the result of `prepare`.
 
     Attributes:
         config_yaml: The resolved configuration.
         algorithm: The functions that the configuration names.
         metrics: Metrics of plugins, by name.
         policy: The model.
-        engine: Samples from the policy.
-        mixture: Which prompt comes next.
+        engine: Engine that samples from the policy.
+        mixture: Draws the prompts.
         rows: Training rows by task label.
         prompt_ids: Tokens of each training row's prompt: label -> row id -> ids.
         held_out: The tasks that are evaluated, by label.
@@ -64,7 +64,7 @@ class Setup:
         total_steps: Steps planned.
         max_turns: Turns that a rollout may have.
         schedule_steps: Steps that the learning rate's schedule is laid over, those first planned; None: the time limit.
-        choices: What was chosen, and why.
+        choices: Choices that were made for the user.
         is_extension: Whether the steps were asked for in place of the planned end, so that nothing else ends the run.
     """
 
@@ -91,7 +91,7 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     """Check names, then rows, then load the model, then start the scorers.
 
     Args:
-        config: The run, resolved.
+        config: Configuration of the run, resolved.
         resources: Receives what must be closed.
         ranks: The processes of the run.
         checkpoint: Where the model comes from when a run goes on; its anchor then is the one stored with the run.
@@ -282,7 +282,7 @@ def _check_context(config: RunConfig, policy: Policy) -> None:
 
 
 def _length_advice(trainer: TrainerConfig, shortest: int, completion: int, context: int | None) -> str:
-    """What lets a task's shortest prompt fit."""
+    """Say which settings let a task's shortest prompt fit."""
     if context is not None and shortest >= context:
         return "Use a model with a longer context, or options of the task that make its prompts shorter."
     settings = []

@@ -33,7 +33,7 @@ from grpo_core.training.setup import Setup
 from grpo_core.training.update import Updater
 
 INFO_FILE = "training_info.json"
-"""What a checkpoint is of, for people and for the checks of a resume."""
+"""File that describes a checkpoint, for people and for the checks of a resume."""
 
 OPTIMIZER_FILE, RNG_FILE, BUFFER_FILE = "optimizer.safetensors", "rng.safetensors", "buffer.safetensors"
 STATE_FILE = "trainer_state.json"
@@ -48,8 +48,8 @@ class RunState:
         setup: Its tasks, rows and policy.
         updater: Optimizer, penalty coefficients and probes.
         estimator: The baseline's running values.
-        evaluations: What later evaluations compare with.
-        report: What was warned of.
+        evaluations: Results of the evaluations so far.
+        report: Warnings given so far.
         clock: Time taken.
         ranks: The processes of the run.
         step: Steps done.
@@ -107,7 +107,7 @@ class RunState:
         )
 
     def info(self) -> dict[str, Any]:
-        """What a checkpoint is of: position, configuration, data, machine, versions."""
+        """Description of a checkpoint: position, configuration, data, machine, versions."""
         config, setup = self.config, self.setup
         rows = sum(map(len, setup.rows.values()))
         return {
@@ -201,7 +201,7 @@ class UnfinishedBatch:
 
     Attributes:
         batch: With advantages.
-        metrics: Of its rollouts.
+        metrics: Metrics of its rollouts.
         taken: Metrics of the optimizer steps that were taken.
     """
 
@@ -212,22 +212,22 @@ class UnfinishedBatch:
 
 def unfinished_batch(folder: Path, state: Mapping[str, Any]) -> UnfinishedBatch | None:
     """The batch that a checkpoint of version 0.1 was written in; None between batches, as always since."""
-    kept = state.get("buffer")
-    if kept is None:
+    buffer = state.get("buffer")
+    if buffer is None:
         return None
     tensors = load_file(folder / BUFFER_FILE)
-    batch = TrainBatch(**{each.name: tensors.get(each.name) for each in fields(TrainBatch)})  # type: ignore[arg-type]
-    return UnfinishedBatch(batch, kept["metrics"], list(kept["taken"]))
+    batch = TrainBatch(**{part.name: tensors.get(part.name) for part in fields(TrainBatch)})  # type: ignore[arg-type]
+    return UnfinishedBatch(batch, buffer["metrics"], list(buffer["taken"]))
 
 
 def command_line() -> str | None:
-    """The words that started this process, if it is the command line."""
+    """The command that started this process, if it is ours."""
     name = Path(sys.argv[0]).name
     return shlex.join([name, *sys.argv[1:]]) if name in ("grpo", "grpo-run") else None
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """What bit-exactness depends on: the kernels' choices go by them."""
+    """Facts of the machine that bit-exactness depends on, since kernels are chosen by them."""
     facts: dict[str, Any] = {"device": device.type, "threads": torch.get_num_threads()}
     if device.type == "cuda":
         facts["name"] = torch.cuda.get_device_name(device)
@@ -238,12 +238,12 @@ def hardware(device: torch.device) -> dict[str, Any]:
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """AdamW's moments by the index of their parameter, whole, on the first rank; every rank takes part."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for index, parameter in enumerate(_parameters(optimizer)):
         for name, tensor in optimizer.state.get(parameter, {}).items():
             if (full := gathered(tensor)) is not None:
-                found[f"{index}.{name}"] = full
-    return found
+                tensors[f"{index}.{name}"] = full
+    return tensors
 
 
 def _load_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:

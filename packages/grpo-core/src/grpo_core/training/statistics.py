@@ -1,4 +1,4 @@
-"""What an update measures on its way, summed over micro-batches: ratios, clipping, KL, entropy."""
+"""Statistics of an update, summed over micro-batches: ratios, clipping, KL, entropy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ClipRange:
     """Where a loss clips a ratio.
 
     Attributes:
-        of: Whose ratio; see `aggregated`.
+        of: The ratio that is clipped: of a token, or the product or mean over a completion.
         low: ε, below 1.
         high: ε_high, above 1.
     """
@@ -99,9 +99,9 @@ class UpdateStatistics:
             return self
         together = UpdateStatistics()
         for data in ranks.gather(orjson.dumps({"tokens": self.tokens, "sums": dict(self.sums)})):
-            one = orjson.loads(data)
-            together.tokens += one["tokens"]
-            for name, value in one["sums"].items():
+            state = orjson.loads(data)
+            together.tokens += state["tokens"]
+            for name, value in state["sums"].items():
                 together.sums[name] += value
         together._log_ratios = _gathered(self._log_ratios, ranks)
         together._row_log_ratios = _gathered(self._row_log_ratios, ranks)
@@ -123,19 +123,21 @@ class UpdateStatistics:
         """Every measurement by its metric's name."""
         totals = ("loss", "loss/policy", "loss/value")
         count = max(1.0, self.tokens)
-        found = {name: value if name in totals else value / count for name, value in self.sums.items()}
+        metrics = {name: value if name in totals else value / count for name, value in self.sums.items()}
         if self.tokens:
             log_ratios = torch.cat(self._log_ratios)
-            everything = torch.ones_like(log_ratios, dtype=torch.bool)
-            found |= {f"ratio_{name}": float(value) for name, value in ratio_statistics(log_ratios, everything).items()}
-            found["ess"] = float(effective_sample_size(torch.cat(self._row_log_ratios))[1])
-        return found
+            all_tokens = torch.ones_like(log_ratios, dtype=torch.bool)
+            metrics |= {
+                f"ratio_{name}": float(value) for name, value in ratio_statistics(log_ratios, all_tokens).items()
+            }
+            metrics["ess"] = float(effective_sample_size(torch.cat(self._row_log_ratios))[1])
+        return metrics
 
 
 def _gathered(parts: Sequence[Tensor], ranks: Ranks) -> list[Tensor]:
-    mine = torch.cat(list(parts)).double() if parts else torch.zeros(0, dtype=torch.float64)
-    every = ranks.gather(mine.numpy().tobytes())
-    return [torch.frombuffer(bytearray(data), dtype=torch.float64) for data in every if data]
+    own = torch.cat(list(parts)).double() if parts else torch.zeros(0, dtype=torch.float64)
+    gathered = ranks.gather(own.numpy().tobytes())
+    return [torch.frombuffer(bytearray(data), dtype=torch.float64) for data in gathered if data]
 
 
 def _sum(values: Tensor, mask: Tensor) -> float:

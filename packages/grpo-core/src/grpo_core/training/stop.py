@@ -32,7 +32,7 @@ def stop_on_signal(
 
     Args:
         request: Asks for the stop; the run then ends, saved. It must take no lock.
-        say: Told what happens, in a thread of its own.
+        say: Receives the message for the user, in a thread of its own.
         may_insist: Whether a second signal ends the block at once. Not in one of several ranks: its launcher passes on
             the Ctrl-C that the terminal sent it already.
     """
@@ -43,27 +43,27 @@ def stop_on_signal(
     messages: SimpleQueue[str | None] = SimpleQueue()  # its `put` is made for signal handlers
     speaker = threading.Thread(target=_say_first, args=(messages, say), daemon=True)
     speaker.start()
-    is_asked = False
+    is_requested = False
 
     def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal is_asked
-        if not is_asked:
-            is_asked = True
+        nonlocal is_requested
+        if not is_requested:
+            is_requested = True
             request()
             messages.put(message)
         elif may_insist and number != HANGUP:
             raise KeyboardInterrupt
 
-    asking = [signal.SIGINT, signal.SIGTERM]
+    signals = [signal.SIGINT, signal.SIGTERM]
     if HANGUP is not None and signal.getsignal(HANGUP) is not signal.SIG_IGN:
-        asking.append(HANGUP)
-    previous = {each: signal.signal(each, ask) for each in asking}
+        signals.append(HANGUP)
+    previous = {number: signal.signal(number, ask) for number in signals}
     try:
         yield
     finally:
         may_insist = False  # the block ends already
-        for each, handler in previous.items():
-            signal.signal(each, handler)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
         messages.put(None)
         speaker.join()
 
@@ -95,7 +95,7 @@ class StopSwitch:
     Args:
         config: The limits.
         ranks: The processes of the run.
-        clock: Of the run.
+        clock: Clock of the run.
         warn: Receives the reason.
         has_limits: Whether the time limit and patience end the run; not where somebody asked for exactly some steps.
 

@@ -38,11 +38,11 @@ from grpo_core.training.update import Updater
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run leaves.
+    """The result of a run.
 
     Attributes:
-        run_dir: Its folder.
-        summary: What summary.json holds.
+        run_dir: Folder of the run.
+        summary: Content of `summary.json`.
         interrupted: Whether the user stopped it; everything up to then is saved.
     """
 
@@ -224,7 +224,7 @@ class Trainer:
         return collected
 
     def advantages(self, collected: Collected) -> TrainBatch:
-        """The completions as tensors, compared with one another and with the reference."""
+        """Turn completions into a batch with advantages, compared with one another and with the reference."""
         trainer, forward = self.config.trainer, self.updater.forward
         batch = collate(
             collected.rollouts,
@@ -258,7 +258,7 @@ class Trainer:
                 self.policy.save_reference(reference, weights)
 
     def _finish_interrupted(self, checkpoint: Path | None) -> None:
-        """Do what a stop has left undone: the rest of a step, and what follows it."""
+        """Finish what a stop has interrupted: the rest of a step, and what follows it."""
         if checkpoint is None:
             return
         rest = unfinished_batch(checkpoint, read_state(checkpoint))

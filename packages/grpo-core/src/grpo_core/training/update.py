@@ -84,7 +84,7 @@ class Updater:
         self.optimizer.time_share = time_share
         self.policy.model.train()
         groups = batch.groups.unique_consecutive().chunk(self.config.steps_per_generation)
-        parts = [torch.isin(batch.groups, some).nonzero()[:, 0] for some in groups]
+        parts = [torch.isin(batch.groups, chunk).nonzero()[:, 0] for chunk in groups]
         steps = list(taken)
         while len(steps) < self._steps_per_batch:
             steps.append(self._step(batch.rows(parts[len(steps) % len(parts)])))

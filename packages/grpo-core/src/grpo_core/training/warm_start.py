@@ -95,19 +95,19 @@ def warm_start(
     Args:
         task: A task spec; the weights of a mixture are the shares of examples.
         out: Folder that receives the model; it must not exist, or be empty.
-        model: What to start from; not with `preset`.
+        model: Model to start from; not with `preset`.
         preset: Start from a new model of this shape (see `policy.fresh.PRESETS`).
         vocab_size: Tokens of a new model: its tokenizer is learned from the demos. By default it reads bytes.
-        tokenizer: Of a new model: that of another model or folder; not with `vocab_size`.
+        tokenizer: Model or folder whose tokenizer a new model gets; not with `vocab_size`.
         max_steps: Optimizer steps.
         batch_size: Examples per step.
         learning_rate: Peak, after a linear warm-up.
         lr_scheduler_type: `cosine` to 0, or `constant`.
         warmup_ratio: Share of the steps that warm up.
-        seed: Of the new weights, the order of examples and the evaluation.
+        seed: Seed of the new weights, the order of examples and the evaluation.
         eval_size: Held-out rows per task.
-        precision: Of the products in training; the weights are float32 in any case.
-        save_dtype: Of the weights that are written and evaluated.
+        precision: Precision of the products in training; the weights are float32 in any case.
+        save_dtype: Type of the weights that are written and evaluated.
         device: `auto`, `cpu`, `cuda`, …
         command: The command line, recorded beside the model.
         callbacks: Notified of progress and of the evaluation.
@@ -122,20 +122,15 @@ def warm_start(
     refuse_in_worker("warm_start()")
     _check_start(model, preset, vocab_size, tokenizer)
     folder = _checked_folder(out)
-    if model is not None:
-        model_source(model)
-    if importlib.util.find_spec("trl") is None:
-        raise UserError("grpo warm-start needs TRL: pip install 'grpo-core[trl]'.")
     # A task that cannot be evaluated is refused before it is trained on for an hour.
     prepare_tasks(task, {}, EvaluationSettings(size=eval_size, seed=seed))
     examples = _examples(task, max_steps * batch_size)
     where, _ = choose_device(device)
-    if model is not None:
-        policy = load_policy(model, device=device)
-        network, processing = policy.model, policy.tokenizer
-    else:
-        assert preset is not None
+    if preset is not None:
         network, processing = fresh_model(preset, seed, _new_tokenizer(examples, vocab_size, tokenizer))
+    else:
+        policy = load_policy(str(model), device=device)
+        network, processing = policy.model, policy.tokenizer
     settings = FineTuning(
         max_steps=max_steps,
         batch_size=batch_size,
@@ -171,6 +166,10 @@ def _check_start(model: str | None, preset: str | None, vocab_size: int | None, 
         raise UserError(f"--model {model} has its tokenizer: --vocab-size and --tokenizer are for a --preset.")
     if vocab_size is not None and tokenizer is not None:
         raise UserError("give --vocab-size, to learn a tokenizer, or --tokenizer, to take one; not both.")
+    if model is not None:
+        model_source(model)
+    if importlib.util.find_spec("trl") is None:
+        raise UserError("grpo warm-start needs TRL: pip install 'grpo-core[trl]'.")
 
 
 def _checked_folder(out: str | Path) -> Path:
@@ -190,7 +189,7 @@ def _fine_tuned(
     device: str,
     callbacks: Callbacks,
 ) -> tuple[Any, dict[str, float]]:
-    """The trained model, and the logged losses by step."""
+    """Return the trained model, and the logged losses by step."""
     import datasets
     from transformers import PrinterCallback, TrainerCallback
     from trl import SFTConfig, SFTTrainer
@@ -232,13 +231,13 @@ def _fine_tuned(
 
 
 def _start_record(model: str) -> Any:
-    """How the starting model was itself warm-started, if it was; else its name."""
+    """The record of the starting model's own warm start, if it had one; else its name."""
     record = Path(model).expanduser() / RECORD
     return orjson.loads(record.read_bytes()) if record.is_file() else model
 
 
 def _new_tokenizer(examples: Sequence[Mapping[str, Any]], vocab_size: int | None, name: str | None) -> Any:
-    """The tokenizer that is asked for; None for the one of bytes."""
+    """The tokenizer of a new model; None for the one of bytes."""
     if name is not None:
         return tokenizer_of(name)
     if vocab_size is None:
@@ -247,8 +246,10 @@ def _new_tokenizer(examples: Sequence[Mapping[str, Any]], vocab_size: int | None
 
 
 def _texts(example: Mapping[str, Any]) -> list[str]:
-    parts = (example["prompt"], example["completion"])
-    return [text for part in parts for text in ([part] if isinstance(part, str) else [one["content"] for one in part])]
+    texts: list[str] = []
+    for part in (example["prompt"], example["completion"]):
+        texts += [part] if isinstance(part, str) else [message["content"] for message in part]
+    return texts
 
 
 def _examples(task: str, wanted: int) -> list[Mapping[str, Any]]:
