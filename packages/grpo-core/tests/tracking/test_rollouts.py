@@ -21,7 +21,7 @@ from grpo_core.tracking import jsonl
 from grpo_core.tracking.jsonl import open_log, read_jsonl, read_last
 from grpo_core.tracking.rollout_lines import BatchOrigin, GroupOrigin, difficulty_of, rollout_lines
 from grpo_core.tracking.rollouts import RolloutRecord, read_rollouts
-from grpo_core.training.rollout_log import think_tokens
+from grpo_core.training.report import think_tokens
 
 SPEC = "math.echo?size=2"
 SOLVED = Score(1.0, {"exact": 1.0}, valid=True, solved=True)

@@ -144,11 +144,6 @@ def reinforce(logp: Tensor, old_logp: Tensor, advantages: Tensor, mask: Tensor) 
     return -per_token(advantages) * logp
 
 
-def gpg(logp: Tensor, old_logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-    """GPG: the plain policy gradient, mean over tokens; its α is in the baseline `gpg`."""
-    return -per_token(advantages) * logp
-
-
 def cispo(
     logp: Tensor,
     old_logp: Tensor,

@@ -82,25 +82,6 @@ def seq_ppo(
     ).expand_as(logp)
 
 
-def luspo(
-    logp: Tensor,
-    old_logp: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    epsilon: float = 2e-3,
-    epsilon_high: float | None = 2.5e-3,
-    delta: float | None = None,
-    dual_clip: float | None = None,
-    max_log_ratio: float | None = MAX_LOG_RATIO,
-) -> Tensor:
-    """LUSPO: GSPO with each completion weighed by its length, which GSPO's mean had divided out of the gradient."""
-    return gspo(
-        logp, old_logp, advantages, mask,
-        epsilon=epsilon, epsilon_high=epsilon_high, delta=delta, dual_clip=dual_clip, max_log_ratio=max_log_ratio,
-    )  # fmt: skip
-
-
 def gmpo(
     logp: Tensor,
     old_logp: Tensor,

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from grpo_core.checkpoints.errors import CheckpointError
-from grpo_core.checkpoints.files import fsync, read_json, sha256_of, system_words, tree
+from grpo_core.checkpoints.files import fsync, read_json, replace_file, sha256_of, system_words, tree
 
 FORMAT_VERSION = 1
 """Version of a checkpoint's files; changes are announced a minor version ahead."""
@@ -82,22 +82,14 @@ def seal(folder: Path, serial: int) -> None:
     for name in files:
         _check_name(name, folder)
     content = orjson.dumps(
-        {
-            "version": FORMAT_VERSION,
-            "serial": serial,
-            "files": {name: {"sha256": record.sha256, "size": record.size} for name, record in files.items()},
-        },
+        {"version": FORMAT_VERSION, "serial": serial, "files": files},
         option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE,
     )
     if len(content) > _MAX_BYTES:
         raise CheckpointError(f"{folder}: {len(files)} files are too many for a checkpoint.")
     for inner in reversed(folders[1:]):
         fsync(inner)
-    with (folder / CHECKSUMS).open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    fsync(folder)
+    replace_file(folder / CHECKSUMS, content)
 
 
 def _flushed_record(path: Path) -> FileRecord:

@@ -262,7 +262,8 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
             clip_why="GMPO's bound is of the log-ratio, and wide",
         ),
         "gpg": Variant(
-            "grpo_core.algorithms.losses:gpg",
+            "grpo_core.algorithms.losses:reinforce",
+            summary="GPG: the plain policy gradient, mean over tokens; its α is in the baseline `gpg`.",
             formula="−A·log π / ΣT, A = α·(r − mean(r))",
             source="arXiv 2504.02546; verl's gpg",
             aggregation="token_mean",
@@ -304,7 +305,9 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
             scale_why="GSPO divides by the standard deviation of the group, as GRPO",
         ),
         "luspo": Variant(
-            "grpo_core.algorithms.sequence_losses:luspo",
+            "grpo_core.algorithms.sequence_losses:gspo",
+            summary="LUSPO: GSPO with each completion weighed by its length, which GSPO's mean had divided out of the "
+            "gradient.",
             formula="−T_i·min(sA, clip(s, 1 − ε, 1 + ε_high)·A), s = exp(mean_t log ρ_t); mean over completions",
             source="arXiv 2602.05261; TRL's loss_type luspo",
             aggregation="sequence_sum",

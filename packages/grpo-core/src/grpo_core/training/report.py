@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -10,21 +11,27 @@ from typing import Any
 
 from grpo_core.callbacks import Callbacks, ResolvedDefault, RunInfo, Sample, StepRecord
 from grpo_core.config import RunConfig
+from grpo_core.engines.completion import Completion
 from grpo_core.policy.memory import peak_memory_mib
+from grpo_core.prompts.curriculum import PassRateCurriculum
+from grpo_core.prompts.mixture import Draw, Mixture
 from grpo_core.rollouts.prompt_group import PromptGroup
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.scoring import check_abstentions, reason_head
 from grpo_core.scoring.metrics import numbers_of, step_numbers
 from grpo_core.task.calling import call_by_name
+from grpo_core.tracking.rollout_lines import BatchOrigin, GroupOrigin
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.clock import RunClock
 from grpo_core.training.collect import Collected
 from grpo_core.training.evaluations import Evaluations
 from grpo_core.training.optimizer import PolicyOptimizer
 from grpo_core.training.provenance import tasks_of, versions
-from grpo_core.training.rollout_log import batch_origin
 from grpo_core.training.run_folder import RunFolder
 from grpo_core.training.setup import Setup
+
+THINK_END = "</think>"
+"""Ends what a reasoning model thinks, in every format of the reference systems."""
 
 BETWEEN_TURNS = " · "
 """Between the answers of an episode, which are shown without what they were given to."""
@@ -62,11 +69,7 @@ class Report:
             AbstentionLimitError: too many of a task's completions could not be scored.
         """
         setup = self._setup
-        origin = batch_origin(
-            self._config, setup.mixture, setup.policy.tokenizer, collected, collected.rewards.tolist(),
-            collected.generate_s,
-        )  # fmt: skip
-        self._folder.log_rollouts(step, collected.rollouts, setup.identities, origin)
+        self._folder.log_rollouts(step, collected.rollouts, setup.identities, self._origin(collected))
         for label in setup.mixture.tasks:
             scores = [
                 rollout.score
@@ -78,6 +81,23 @@ class Report:
                 if score.abstained:
                     message = f"{label}: a completion was not scored ({score.fault}): {score.why}"
                     self._callbacks.warn_once(message, kind=label, about=reason_head(score.why))
+
+    def _origin(self, collected: Collected) -> BatchOrigin:
+        """What the log of completions holds beside them: prompts, rewards, pass rates, thinking."""
+        config, mixture, tokenizer = self._config, self._setup.mixture, self._setup.policy.tokenizer
+        return BatchOrigin(
+            groups=[_group_origin(mixture, group.draw) for group in collected.groups],
+            rewards=collected.rewards.tolist(),
+            think_tokens=[
+                sum(think_tokens(tokenizer, turn.completion) for turn in rollout.turns)
+                for rollout in collected.rollouts
+            ],
+            generate_s=collected.generate_s,
+            boundaries=config.curriculum.boundaries,
+            masks_truncated=config.trainer.mask_truncated_completions,
+            logs_tokens=config.tracking.token_logprobs,
+            conditions={task.spec: task.conditions for task in mixture.tasks.values()},
+        )
 
     def own_metrics(self, collected: Collected, batch: TrainBatch) -> dict[str, float]:
         """Metrics of tasks and plugins for a step; one that fails gives a warning and ends nothing."""
@@ -168,6 +188,25 @@ class Report:
     def load_state(self, state: Sequence[Sequence[str]]) -> None:
         """Go on from `state`."""
         self._callbacks.warned = {(kind, about) for kind, about in state}
+
+
+def think_tokens(tokenizer: Any, completion: Completion) -> int:
+    """Tokens before the first `</think>`; 0 where there is none."""
+    if THINK_END not in completion.text:
+        return 0
+    # The text of a prefix grows with its tokens, so the longest one before the tag is found by halving.
+    before = completion.text.index(THINK_END)
+
+    def chars(tokens: int) -> int:
+        return len(tokenizer.decode(completion.token_ids[:tokens], skip_special_tokens=True))
+
+    return bisect_right(range(len(completion.token_ids) + 1), before, key=chars) - 1
+
+
+def _group_origin(mixture: Mixture, draw: Draw) -> GroupOrigin:
+    order = mixture.orders[draw.label]
+    rate = order.pass_rate(draw.row.id) if isinstance(order, PassRateCurriculum) else None
+    return GroupOrigin(draw.prompt_id, draw.task.prompt(draw.row), rate)
 
 
 def samples_of(groups: Sequence[PromptGroup], rollouts: Sequence[Rollout], limit: int) -> list[Sample]:
