@@ -179,7 +179,7 @@ def adaptive_entropy(
 
 
 def _checked(measured: float) -> float:
-    """What was measured, where it can drive a controller."""
+    """Return a measurement, after checking that it can drive a controller."""
     if not (measured >= 0 and math.isfinite(measured)):
         raise UserError(
             f"a controller was given {measured}: it is driven by a finite quantity that cannot be negative, as the "

@@ -68,7 +68,7 @@ def clip_fractions(
 def ratio_statistics(
     log_ratio: Tensor, mask: Tensor, *, max_log_ratio: float | None = MAX_LOG_RATIO
 ) -> dict[str, float]:
-    """Where the probability ratios of a step lie.
+    """Statistics of the probability ratios of a step.
 
     Args:
         log_ratio: [B, T] log π − log π_old.

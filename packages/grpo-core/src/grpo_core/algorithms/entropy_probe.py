@@ -20,7 +20,7 @@ from torch import Tensor
 
 @torch.no_grad()
 def probe_coefficients(sequence_logp: Tensor, advantages: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """What each completion's ∇S is multiplied by in g_H and in g_A: w·(S − S̄) and w·A, each [B].
+    """Factors of each completion's ∇S in g_H and in g_A: w·(S − S̄) and w·A, each [B].
 
     g is then the gradient of Σ coefficient·S, and may be summed over parts of the step; S̄ is over all of it.
 

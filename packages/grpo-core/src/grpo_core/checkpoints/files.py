@@ -27,7 +27,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """No space left, over the quota, over the limit for one file."""
 
 _RUST_ERRNO = re.compile(r"\(os error ([0-9]{1,4})\)")
-"""How an error of the Rust library below safetensors names the system's number."""
+"""Form in which an error of the Rust library below safetensors names the system's number."""
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 """`<fcntl.h>` and `<linux/fs.h>`: relative to the working directory; swap the two names."""
@@ -223,7 +223,7 @@ def disk_full_reason(error: BaseException) -> str:
 
 
 def system_words(error: OSError) -> str:
-    """Return what the system says, and of which file, without the number that `str(error)` begins with."""
+    """Return the system's message with the file, without the number that `str(error)` begins with."""
     words = error.strerror or str(error)
     return f"{words}: {error.filename}" if error.filename else words
 

@@ -16,7 +16,7 @@ _MAX_BYTES = 100
 """More than any checkpoint's name."""
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
-"""What file systems that know no symbolic links (FAT, some network mounts) answer."""
+"""Errors of file systems without symbolic links (FAT, some network mounts)."""
 
 
 def point_latest(folder: Path, name: str) -> None:

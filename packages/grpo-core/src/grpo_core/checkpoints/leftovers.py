@@ -14,7 +14,7 @@ from grpo_core.checkpoints.files import remove
 from grpo_core.checkpoints.names import parse_hidden
 
 _CLOCK_SLACK_S = 60.0
-"""How much later than the folder it writes a process may seem to have started: clocks of servers differ."""
+"""Time by which a process may seem to have started after the folder it writes: clocks of servers differ."""
 
 _WRITING: set[str] = set()
 """Partial folders that this process is filling now."""

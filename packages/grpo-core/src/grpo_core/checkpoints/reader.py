@@ -135,7 +135,7 @@ class CheckpointReader:
         return text
 
     def _why_none(self) -> str:
-        """Say what is wrong with the first of the checkpoints of which none is complete."""
+        """Say what is wrong with the first checkpoint, where none is complete."""
         for _, folder in sorted(self._folders().items(), key=str):
             try:
                 check_complete(folder)

@@ -22,12 +22,12 @@ def is_run(path: Path) -> bool:
 
 
 def evaluation_dir(run: Path) -> Path:
-    """Where evaluations of a run are written and looked for: `eval_runs`, beside the folder that holds the runs."""
+    """The folder of a run's evaluations: `eval_runs`, beside the folder that holds the runs."""
     return run.resolve().parent.parent / _EVALUATIONS
 
 
 def check_run(path: Path) -> None:
-    """Refuse what is not the folder of a run, and say where one is.
+    """Check that a path is the folder of a run; the error says where one is.
 
     Raises:
         CheckpointError: there is no such folder, or it has no `config.yaml`.

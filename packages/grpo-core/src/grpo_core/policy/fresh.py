@@ -1,4 +1,4 @@
-"""Small models from nothing: a tokenizer over bytes and a Llama-type model, so that a task needs no download."""
+"""New small models: a tokenizer over bytes and a Llama-type model, so that a task needs no download."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PRESETS = {
 """tiny: 1.8 M parameters, 7 MB in float32, trains on a laptop; small: 14 M."""
 
 OWN_SHARE = 0.1
-"""Of the variance of a new token's vector: what it does not share with the tokens that have the same bytes."""
+"""Share of the variance of a new token's vector that it has for itself; the rest comes from its bytes."""
 
 
 def byte_tokenizer() -> Any:

@@ -86,7 +86,7 @@ def choose_precision(precision: str, device: torch.device) -> tuple[torch.dtype,
 
 
 def _mixed_precision(device: torch.device) -> tuple[torch.dtype, str]:
-    """What a CUDA device computes fast, and the reason."""
+    """The type in which a CUDA device computes fast, and the reason."""
     if torch.version.hip is not None:  # whose capability numbers are others; every GPU that ROCm supports has bfloat16
         return torch.bfloat16, "bfloat16: a ROCm device has it"
     capability = torch.cuda.get_device_capability(device)

@@ -14,7 +14,7 @@ from grpo_core.algorithms.causal_lm import causal_lm
 from grpo_core.errors import GrpoError
 
 MEMORY_SHARE = 0.7
-"""Of an accelerator's free memory for keys and values; the rest is for activations, logits and fragmentation."""
+"""Share of an accelerator's free memory for keys and values; the rest is for activations, logits and fragmentation."""
 
 MAX_TOKENS_AT_ONCE = 2**21
 """No more tokens are held than this, however large the memory: decoding has long stopped to get faster."""
@@ -43,7 +43,7 @@ class Budget:
         self._what, self._warn, self._has_warned = what, warn, False
 
     def shrink(self, failed_tokens: int, *, is_smallest: bool, error: BaseException) -> None:
-        """Take note that `failed_tokens` did not fit.
+        """Halve the number, after `failed_tokens` did not fit.
 
         Raises:
             OutOfMemoryError: it was one completion, so that nothing smaller can be tried.
@@ -70,7 +70,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def release() -> None:
-    """Give back what a failed attempt still holds; called after its exception is gone, which held its tensors."""
+    """Free the memory of a failed attempt; called after its exception is gone, which held its tensors."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """What this rank holds of a tensor: all of it, unless it is sharded."""
+    """The part of a tensor that this rank holds: all of it, unless it is sharded."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 

@@ -123,7 +123,7 @@ class Policy:
         return self._reference is not None
 
     def reference_weights(self) -> Weights | None:
-        """What `save_reference` needs where the model is sharded; every rank takes part."""
+        """The weights for `save_reference` where the model is sharded; every rank takes part."""
         if self._reference is None or self.shards is None:
             return None
         return Weights(self._reference.gathered_weights(self.model), {})
@@ -163,7 +163,7 @@ class Policy:
             self.value_head = ValueHead(embeddings.shape[1], seed=seed).to(self.device, embeddings.dtype)
 
     def weights(self) -> Weights | None:
-        """What `save` needs where the model is sharded, on the CPU of the first rank; every rank takes part."""
+        """The weights for `save` where the model is sharded, on the CPU of the first rank; every rank takes part."""
         if self.shards is None:
             return None
         adapter = f".{self.model.active_adapter}." if self.is_adapter else ""

@@ -1,4 +1,4 @@
-"""Models, tokenizers and adapters as others saved them: no code of theirs runs, nothing damaged passes for whole."""
+"""Loading models, tokenizers and adapters that others saved: none of their code runs, and damage is noticed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ MAX_LAYERS = 10_000
 """Far above any model: a damaged config.json must not have layers built until memory ends."""
 
 MAX_REASON_CHARS = 300
-"""Of a library's error, which may list every type of model that there is."""
+"""Longest part of a library's error, which may list every type of model that there is."""
 
 _LAYER_COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
 
 _ATTENTION = ("attn_implementation", "_attn_implementation")
-"""Where a config.json may name a kernel of the hub, `owner/repository`, which is compiled code."""
+"""Keys under which a config.json may name a kernel of the hub, `owner/repository`, which is compiled code."""
 
 
 class _Unusable(Exception):
-    """What is wrong with a folder, in words."""
+    """A folder that cannot be loaded; the message says why."""
 
 
 def load_pretrained(source: ModelSource, dtype: torch.dtype, options: Mapping[str, Any]) -> tuple[Any, Any]:

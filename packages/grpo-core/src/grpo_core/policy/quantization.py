@@ -37,7 +37,7 @@ class Quantization:
 
     @classmethod
     def of(cls, lora: LoraConfig | None, adapter: str | None) -> Quantization | None:
-        """What a configuration asks for, unless a local adapter says what it was trained on."""
+        """The quantization that a configuration asks for, unless a local adapter says what it was trained on."""
         if adapter is not None and (path := Path(adapter).expanduser() / QUANTIZATION_FILE).is_file():
             return cls(**_checked(path, read_json(path, "the adapter's base quantization")))
         if lora is None or lora.quantization is None:

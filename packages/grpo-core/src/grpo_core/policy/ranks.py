@@ -29,7 +29,7 @@ from torch.distributed.tensor import DTensor
 from grpo_core.errors import UserError
 
 PATIENCE = timedelta(hours=12)
-"""How long a rank waits for the others: they score at their own pace, and the first saves. If one fails, all end."""
+"""Time that a rank waits for the others: they score at their own pace, and the first saves. If one fails, all end."""
 
 
 BUCKET_BYTES = 25 * 2**20

@@ -150,7 +150,7 @@ class Shards:
                 unit.reshard()
 
     def release(self) -> None:
-        """Give back everything that passes have left gathered; what an optimizer changes next would make it stale."""
+        """Free everything that passes have left gathered; the next optimizer step would make it stale."""
         for root in self._roots:
             root.body.reset_iter_state()
 

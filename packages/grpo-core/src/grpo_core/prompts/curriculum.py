@@ -17,7 +17,7 @@ Bucket = Literal["hard", "normal", "easy"]
 BUCKETS: tuple[Bucket, ...] = ("hard", "normal", "easy")
 
 INITIAL_PASS_RATE = 0.5
-"""What an unseen prompt counts as: in the middle, so that it starts as `normal`."""
+"""Pass rate of an unseen prompt: in the middle, so that it starts as `normal`."""
 
 _WHEN_EMPTY: tuple[Bucket, ...] = ("normal", "hard", "easy")
 _NEVER = -1
@@ -250,7 +250,7 @@ class LadderCurriculum:
         return self._orders[next(free, turn)].next(taken)
 
     def update(self, row_id: str, value: float) -> None:
-        """Nothing: only held-out results unlock a rung."""
+        """Do nothing: only held-out results unlock a rung."""
 
     def state(self) -> dict[str, Any]:
         """The current rung and where each rung's shuffled epochs are."""

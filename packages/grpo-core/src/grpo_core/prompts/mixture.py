@@ -198,7 +198,7 @@ class ShuffledEpochs:
             self._put_off.append(row_id)
 
     def update(self, row_id: str, value: float) -> None:
-        """Nothing: the order does not depend on results."""
+        """Do nothing: the order does not depend on results."""
 
     def state(self) -> dict[str, Any]:
         """Epoch, cursor and the rows put off."""

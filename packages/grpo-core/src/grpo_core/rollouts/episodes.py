@@ -31,7 +31,7 @@ OPPONENT_TOKENS = 256
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[Answer]):
-    """What a turn was answered with.
+    """The answer to a turn.
 
     Attributes:
         text: The completion.
@@ -132,7 +132,7 @@ class Play(Generic[Answer]):
 
     @property
     def story(self) -> str:
-        """What people read of the rollout: a game move by move, a conversation from its first completion on."""
+        """The rollout as people read it: a game move by move, a conversation from its first completion on."""
         if self.game_story or not self.turns:
             return self.game_story
         first, last = self.turns[0].prompt, self.turns[-1]
@@ -144,7 +144,7 @@ class Play(Generic[Answer]):
         return "\n".join(f"{message['role']}: {message['content']}" for message in messages)
 
     def scores(self) -> dict[str, Future[Score]]:
-        """Ask for the score of each learning role."""
+        """Submit the scoring of each learning role."""
         roles = learning_roles(self.task, self.row)
         if self.fault == "timeout" and self.turns:
             return {role: self.scorer.out_of_time(self.row, self.why) for role in roles}
@@ -235,7 +235,7 @@ def learning_roles(task: BoundTask, row: Row) -> tuple[str, ...]:
 
 
 def game_opponent(task: BoundTask) -> Opponent:
-    """How a model that plays against the policy is sampled."""
+    """Settings for sampling a model that plays against the policy."""
     assert isinstance(task.config, GameConfig)
     return Opponent(
         prompt=task.prompt,

@@ -163,7 +163,7 @@ class EndpointOpponent:
     def sample(
         self, prompts: Sequence[Prompt], opponent: Opponent, keys: Sequence[SampleKey]
     ) -> list[tuple[str, ...] | Unanswered]:
-        """Ask for the whole batch at once; one failed answer of k leaves its prompt unanswered."""
+        """Request the whole batch at once; one failed answer of k leaves its prompt unanswered."""
         samples = range(opponent.samples)
         texts = [[""] * opponent.samples for _ in prompts]
         failures: dict[int, Unanswered] = {}
@@ -180,7 +180,7 @@ class EndpointOpponent:
 
 
 def sampling_of(opponent: Opponent) -> Sampling:
-    """How an opponent's answers are drawn."""
+    """Sampling settings of an opponent's answers."""
     return Sampling(temperature=opponent.temperature, max_completion_length=opponent.max_completion_length)
 
 

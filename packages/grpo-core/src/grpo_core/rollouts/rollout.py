@@ -1,4 +1,4 @@
-"""What generation and scoring produce: completions, turns, rollouts. No torch here: rollouts cross processes."""
+"""Rollouts: the turns of one attempt at a row, with its score. No torch here: rollouts cross processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What scores the completions of a set of tasks: their scorers, and the opponents that answer them."""
+"""Scoring of a set of tasks: their scorers, and the opponents that answer them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grpo_core.task.bound import BoundTask
 
 
 class TaskScoring(NamedTuple):
-    """What scores the completions of one task.
+    """Scorer and opponent of one task.
 
     Attributes:
         scorer: The task's scorer.

@@ -1,4 +1,4 @@
-"""Rewards -> advantages: the KL taken off the reward, the baseline with what it asks for, the scaling."""
+"""Rewards -> advantages: the KL taken off the reward, the baseline with its inputs, the scaling."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from grpo_core.training.batch import TrainBatch
 
 
 class AdvantageEstimator:
-    """Gives a batch its advantages, by the configured baseline.
+    """Computes the advantages of a batch with the configured baseline.
 
     Args:
         algorithm: The baseline and its settings.
@@ -111,7 +111,7 @@ class AdvantageEstimator:
         penalties: Tensor | None,
         greedy_rewards: Tensor | None,
     ) -> dict[str, Any]:
-        """What a baseline may ask for by name, made only when it does."""
+        """Inputs that a baseline may ask for by name, each made only when it does."""
         zeros = torch.zeros(batch.mask.shape, dtype=torch.float64)
         return {
             "keys": lambda: list(labels),

@@ -262,7 +262,7 @@ CATALOGUE: tuple[Metric, ...] = (
         "peak_memory_mib", "most memory so far: of the accelerator, else of the process", "", _TIME, deterministic=False
     ),
 )
-"""Of a step, in the order of the page."""
+"""Metrics of a step, in the order of the page."""
 
 EVALUATION_SECTION = (
     "Evaluations",
@@ -337,11 +337,11 @@ EVALUATIONS: tuple[Metric, ...] = tuple(
     Metric(f"eval/NAME/{name}", formula, healthy, EVALUATION_SECTION[0], deterministic=bool(healthy))
     for name, formula, healthy in _OF_EVALUATIONS
 )
-"""Of an evaluation, in the order of the page."""
+"""Metrics of an evaluation, in the order of the page."""
 
 _STEP_NAMES = frozenset(metric.name for metric in CATALOGUE)
 
 
 def owner_of(name: str) -> str:
-    """Who logs a name that is ours, in words; an empty string for every other name."""
+    """Return `grpo-core` for the name of one of its own metrics, else an empty string."""
     return "grpo-core" if name.startswith(("eval/", "task/")) or name in _STEP_NAMES else ""

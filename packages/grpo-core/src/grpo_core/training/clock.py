@@ -1,4 +1,4 @@
-"""The time that a run has taken, over all its processes."""
+"""The time that a run has taken, counted on across resumes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class RunClock:
     Args:
         ranks: The processes of the run; the first one's clock decides for all.
         max_minutes: The run's time limit; None is none.
-        follows_time: Whether the learning rate follows the time limit.
+        follows_time: Whether the learning rate's schedule follows the time limit.
     """
 
     def __init__(self, ranks: Ranks, max_minutes: float | None, *, follows_time: bool = False) -> None:

@@ -38,7 +38,7 @@ class Coefficient:
         return kl_warmup(value, self._updates + 1, warmup_steps=self.warmup_steps)
 
     def observe(self, measured: float) -> None:
-        """Tell the controller what an update measured; a number that does not exist is passed over."""
+        """Give the controller the measurement of an update; a number that is not finite is left out."""
         self._updates += 1
         if math.isfinite(measured):
             self._history.append(measured)

@@ -1,4 +1,4 @@
-"""When a run evaluates its held-out rows, and what follows from it: the best step, and the next rung of a ladder."""
+"""Evaluations of a run on held-out rows, the best step, and the rungs of a ladder that they unlock."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Evaluations:
         self._check_stop()  # the ranks meet here
 
     def after(self, step: int) -> None:
-        """Do what is due after a step, unless it was done before a stop.
+        """Evaluate what is due after a step, unless that was done before a stop.
 
         Raises:
             StopRequested: a rank was asked to stop; the rest is done when the run is resumed.
@@ -143,7 +143,7 @@ class Evaluations:
             raise StopRequested
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run goes on from, as JSON."""
+        """Everything that a resumed run needs, as JSON."""
         return {
             "evaluator": self._evaluator.state(),
             "best": asdict(self.best),

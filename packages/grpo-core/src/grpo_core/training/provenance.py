@@ -56,7 +56,7 @@ def tasks_of(setup: Setup) -> dict[str, BoundTask]:
 
 
 def conditions_of(setup: Setup) -> dict[str, dict[str, str]]:
-    """What the scores of each task depend on here, for those that say so."""
+    """The conditions on this machine that a task's scores depend on, by label, where there are any."""
     return {label: dict(task.conditions) for label, task in tasks_of(setup).items() if task.conditions}
 
 

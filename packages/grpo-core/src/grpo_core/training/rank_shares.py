@@ -1,4 +1,4 @@
-"""How the prompts of a step divide among ranks, and a rank's among its forward passes; refused where they don't."""
+"""Checks that the prompts of a step divide among ranks, and a rank's among its forward passes."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Report:
                     self._callbacks.warn_once(message, kind=label, about=reason_head(score.why))
 
     def _origin(self, collected: Collected) -> BatchOrigin:
-        """What the log of completions holds beside them: prompts, rewards, pass rates, thinking."""
+        """Facts for the log of completions: prompts, rewards, pass rates, thinking."""
         config, mixture, tokenizer = self._config, self._setup.mixture, self._setup.policy.tokenizer
         return BatchOrigin(
             groups=[_group_origin(mixture, group.draw) for group in collected.groups],

@@ -1,4 +1,4 @@
-"""Going on with a run: in its own folder, with its own anchor, data order and random numbers."""
+"""Resuming a run in its own folder, with the same reference, data order and random numbers."""
 
 from __future__ import annotations
 
@@ -125,14 +125,14 @@ def _with_end(setup: Setup, end: _End, planned: int) -> Setup:
 
 
 def _renamed(state: Mapping[str, Any]) -> list[ResolvedDefault]:
-    """What a checkpoint of version 0.1 calls by another name."""
+    """A notice where a checkpoint of version 0.1 has another name for a phase."""
     if not any("base" in results for results in state["evaluator"]["results"].values()):
         return []
     return [ResolvedDefault("phases", "initial", "the evaluation of the starting model, which version 0.1 calls base")]
 
 
 def _other_ranks(config: RunConfig, ranks: Ranks, then: Mapping[str, Any]) -> list[ResolvedDefault]:
-    """What follows from other processes than the checkpoint's, which the run goes on in as it would have in those.
+    """A notice where the number of processes or the sharding is not the checkpoint's; the run goes on all the same.
 
     Every rank draws the same prompts, a completion's numbers are keyed by prompt and token, and denominators are the
     whole step's; whether each rank gets as many prompts as the others is checked before.
@@ -155,12 +155,12 @@ def _ranks(size: int, sharding: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """Where a run that goes on ends.
+    """The end of a resumed run.
 
     Attributes:
         step: Its last step.
-        is_extension: Whether nothing else ends it: these are the steps that somebody asked for.
-        missing: What is left to do where every step is done; otherwise empty.
+        is_extension: Whether these steps were asked for, so that neither time nor patience ends the run.
+        missing: Work that is left where every step is done; otherwise empty.
     """
 
     step: int
@@ -169,7 +169,7 @@ class _End:
 
 
 def _end(path: Path, config: RunConfig, state: Mapping[str, Any], additional_steps: int | None) -> _End:
-    """Where the run ends: as planned, or after some more steps.
+    """Find where the run ends: as planned, or after additional steps.
 
     Raises:
         UserError: its end was reached, with evaluation and summary.

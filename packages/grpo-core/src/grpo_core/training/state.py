@@ -1,4 +1,4 @@
-"""Everything a run has become, to a checkpoint's folder and back, bit for bit: safetensors and JSON only."""
+"""The state of a run, written to a checkpoint's folder and read back bit for bit: safetensors and JSON only."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STATE_FILE = "trainer_state.json"
 
 @dataclass(slots=True)
 class RunState:
-    """Everything that a run has become: what a checkpoint holds.
+    """The state of a run, as a checkpoint holds it.
 
     Attributes:
         config: The run's configuration.
@@ -148,7 +148,7 @@ class Checkpoints:
         self._saved: tuple[str, int] | None = None
 
     def resumed_from(self, checkpoint: Path) -> None:
-        """Take note of a checkpoint that the run is at, which need not be written again."""
+        """Remember a checkpoint that the run was resumed from, which need not be written again."""
         self._saved = checkpoint.name, self._state.step
 
     def after(self, step: int) -> None:

@@ -20,7 +20,7 @@ from grpo_core.training.batch import TrainBatch
 
 @dataclass(frozen=True, slots=True)
 class ClipRange:
-    """Where a loss clips a ratio.
+    """The range in which a loss does not clip a ratio.
 
     Attributes:
         of: The ratio that is clipped: of a token, or the product or mean over a completion.
@@ -109,7 +109,7 @@ class UpdateStatistics:
 
     @property
     def controlled_kl(self) -> float:
-        """What drives a controller: token-mean k3, or the full KL; never negative. NaN where none was measured."""
+        """The KL for a controller: token-mean k3, or the full KL; never negative. NaN where none was measured."""
         if not self.tokens or "kl" not in self.sums:
             return float("nan")
         return (self.sums["kl/k3"] if "kl/k3" in self.sums else self.sums["kl"]) / self.tokens

@@ -1,4 +1,4 @@
-"""When a run ends before its last planned step: by request, by its time limit, or by patience."""
+"""Ending a run before its last planned step: by request, by its time limit, or by patience."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class FineTuning:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """What the record says of them."""
+        """The settings as the record holds them."""
         names = ("batch_size", "learning_rate", "lr_scheduler_type", "seed", "precision")
         return {"steps": self.max_steps, **{name: getattr(self, name) for name in names}}
 

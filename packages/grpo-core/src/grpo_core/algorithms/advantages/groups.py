@@ -18,7 +18,7 @@ def group_sums(values: Tensor, groups: Tensor) -> Tensor:
 
 
 def group_counts(rewards: Tensor, groups: Tensor) -> Tensor:
-    """How many completions of each one's group were scored, [N] float64."""
+    """Number of scored completions in each completion's group, [N] float64."""
     return group_sums((~rewards.isnan()).double(), groups)
 
 

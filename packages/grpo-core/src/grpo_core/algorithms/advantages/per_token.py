@@ -1,4 +1,4 @@
-"""Advantages per token: what a token earns later in its own sequence, less a value or a mean.
+"""Advantages per token: the rewards from a token on in its own sequence, less a value or a mean.
 
 A sequence runs over the tokens that count (`mask`), never across completions. Holes in the mask are observations, which
 the policy did not choose: they are skipped, and what follows a token is the next one that counts.
