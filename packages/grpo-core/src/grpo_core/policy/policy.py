@@ -122,13 +122,13 @@ class Policy:
         """Whether there is a reference, frozen or loaded."""
         return self._reference is not None
 
-    def reference_weights(self) -> Weights | None:
+    def reference_weights(self) -> Mapping[str, Tensor] | None:
         """The weights for `save_reference` where the model is sharded; every rank takes part."""
         if self._reference is None or self.shards is None:
             return None
-        return Weights(self._reference.gathered_weights(self.model), {})
+        return self._reference.gathered_weights(self.model)
 
-    def save_reference(self, folder: Path, weights: Weights | None = None) -> None:
+    def save_reference(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
         """Store the reference with the run; see `Reference.save`.
 
         Args:
@@ -136,7 +136,7 @@ class Policy:
             weights: Result of `reference_weights`.
         """
         assert self._reference is not None, "freeze_reference() comes first"
-        self._reference.save(self.model, folder, self.source.name, None if weights is None else weights.model)
+        self._reference.save(self.model, folder, self.source.name, weights)
 
     def load_reference(self, folder: Path) -> None:
         """Take the reference that `save_reference` stored, whatever the policy has become since.
