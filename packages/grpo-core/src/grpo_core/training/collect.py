@@ -12,7 +12,7 @@ from torch import Tensor
 
 from grpo_core.algorithms.advantages.groups import group_std
 from grpo_core.config import RunConfig
-from grpo_core.engines.base import Engine, Sampling
+from grpo_core.engines.base import Sampling
 from grpo_core.engines.compatibility import max_context
 from grpo_core.policy.ranks import Ranks
 from grpo_core.prompts.mixture import Draw
@@ -55,23 +55,21 @@ class Collector:
     """Draws prompts from the mixture and completes them.
 
     Args:
-        config: The run.
-        setup: Its tasks, scorers, prompts and opponents.
-        engine: Samples the completions.
-        greedy: Whether each prompt also gets a greedy completion, whose reward is a baseline.
-        should_stop: Asked after every completion, where this is the only process: ranks stop together, between steps.
+        config: Configuration of the run.
+        setup: Engine, tasks, scorers, prompts and opponents of the run.
         ranks: The processes; each completes its share of the prompts.
+        greedy: Whether each prompt also gets a greedy completion, whose reward is a baseline.
+        should_stop: Called after every completion where this is the only process: ranks stop together, between steps.
     """
 
     def __init__(
         self,
         config: RunConfig,
         setup: Setup,
-        engine: Engine,
+        ranks: Ranks,
         *,
         greedy: bool,
         should_stop: Callable[[], bool],
-        ranks: Ranks,
     ) -> None:
         self.config, self.setup, self.ranks, self._greedy = config, setup, ranks, greedy
         trainer = config.trainer
@@ -83,7 +81,7 @@ class Collector:
             max_completion_length=trainer.max_completion_length,
         )
         self._context = RolloutContext(
-            engine=engine,
+            engine=setup.engine,
             scoring=setup.scoring,
             seed=config.seed,
             tokenizer=setup.policy.tokenizer,

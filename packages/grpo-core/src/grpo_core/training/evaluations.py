@@ -9,7 +9,7 @@ from typing import Any
 
 from grpo_core.callbacks import EvalPhase
 from grpo_core.config.models import CurriculumConfig
-from grpo_core.engines.base import Engine, StopRequested
+from grpo_core.engines.base import StopRequested
 from grpo_core.evaluation.held_out import HeldOutEvaluator
 from grpo_core.prompts.curriculum import LadderCurriculum
 from grpo_core.training.run_folder import RunFolder
@@ -44,8 +44,7 @@ class Evaluations:
 
     Args:
         curriculum: How often a ladder's rung is evaluated.
-        setup: Tasks and policy of the run.
-        engine: Samples from the policy.
+        setup: Tasks, policy and engine of the run.
         evaluator: Evaluates held-out rows.
         folder: Receives the results.
         stop: Ends an evaluation early.
@@ -60,14 +59,13 @@ class Evaluations:
         self,
         curriculum: CurriculumConfig,
         setup: Setup,
-        engine: Engine,
         evaluator: HeldOutEvaluator,
         folder: RunFolder,
         stop: StopSwitch,
         warn: Callable[[str], None],
         updates: Callable[[], int],
     ) -> None:
-        self._curriculum, self._setup, self._engine, self._folder = curriculum, setup, engine, folder
+        self._curriculum, self._setup, self._folder = curriculum, setup, folder
         self._evaluator, self._stop, self._warn, self._updates = evaluator, stop, warn, updates
         self.best = Best()
         # What follows a step is done once, also where a stop falls in between.
@@ -136,7 +134,7 @@ class Evaluations:
 
     def _sync(self) -> None:
         self._setup.policy.model.eval()
-        self._engine.sync(self._updates())
+        self._setup.engine.sync(self._updates())
 
     def _check_stop(self) -> None:
         if self._stop.agreed():

@@ -110,7 +110,6 @@ class Trainer:
         self.report = Report(config, setup, folder, callbacks)
         self.clock = RunClock(ranks, trainer.max_minutes, follows_time=follows_time(trainer, setup.schedule_steps))
         self.stop = StopSwitch(trainer, ranks, self.clock, callbacks.on_warning, has_limits=not setup.is_extension)
-        self.engine = setup.engine
         self.updater = Updater(
             self.policy, setup.algorithm, setup.schedule_steps, folder.path, ranks, max_turns=setup.max_turns
         )
@@ -118,14 +117,13 @@ class Trainer:
         self.collector = Collector(
             config,
             setup,
-            self.engine,
+            ranks,
             greedy=self.estimator.needs_greedy,
             should_stop=lambda: self.stop.requested,
-            ranks=ranks,
         )
         evaluated = in_process(
             self.policy,
-            self.engine,
+            setup.engine,
             tokens_at_once=config.engine.max_batch_tokens,
             prompts_at_once=config.eval.batch_size,
             warn=callbacks.on_warning,
@@ -142,7 +140,7 @@ class Trainer:
             should_stop=lambda: self.stop.requested,
         )
         self.evaluations = Evaluations(
-            config.curriculum, setup, self.engine, evaluator, folder, self.stop, callbacks.on_warning,
+            config.curriculum, setup, evaluator, folder, self.stop, callbacks.on_warning,
             updates=lambda: self.updater.optimizer.updates,
         )  # fmt: skip
         self.state = RunState(
@@ -215,7 +213,7 @@ class Trainer:
         before = mixture.state()
         try:
             self.policy.model.eval()
-            self.engine.sync(self.updater.optimizer.updates)
+            self.setup.engine.sync(self.updater.optimizer.updates)
             collected = self.collector.collect(step)
             self.report.rollouts(step, collected)
         except BaseException:
