@@ -13,25 +13,22 @@ from hypothesis import strategies as st
 
 from grpo_tasks_code.sandbox.inside.seccomp import (
     ALLOW,
-    ALLOWED,
     AND,
     CHECKED,
     CHECKED_OWN_FILES,
     ERRNO,
     ERRORS,
-    FATAL,
     JUMP,
     JUMP_IF_AT_LEAST,
     JUMP_IF_EQUAL,
     KILL_PROCESS,
     LOAD,
-    OWN_FILES,
     OWN_PID,
     RETURN,
     Instruction,
     assemble,
 )
-from grpo_tasks_code.sandbox.inside.syscalls import AUDIT_ARCH, Machine, number
+from grpo_tasks_code.sandbox.inside.syscalls import ALLOWED, AUDIT_ARCH, FATAL, OWN_FILES, Machine, number
 from grpo_tasks_code.sandbox.inside.threads import ASK, questions
 
 X86_64, AARCH64 = 0xC000003E, 0xC00000B7
@@ -104,7 +101,7 @@ def test_the_tables_are_those_of_the_kernel(machine: Machine, header: str, patte
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("own_files", [False, True])
 def test_every_call_has_the_verdict_of_its_list(machine: Machine, own_files: bool) -> None:
-    expected = {number(name, machine): ALLOW for name in ALLOWED + (OWN_FILES if own_files else ())}
+    expected = {number(name, machine): ALLOW for name in (*ALLOWED, *(OWN_FILES if own_files else ()))}
     expected |= {number(name, machine): ERRNO | code for name, code in ERRORS.items()}
     expected |= {number(name, machine): KILL_PROCESS for name in FATAL}
     checked = {number(name, machine) for name in (CHECKED | CHECKED_OWN_FILES if own_files else CHECKED)}

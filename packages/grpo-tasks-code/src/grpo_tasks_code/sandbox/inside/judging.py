@@ -7,33 +7,21 @@ this process's own, and what an answer must be never leaves it.
 
 from __future__ import annotations
 
-import inspect
 import sys
 import types
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from grpo_tasks_code.sandbox.inside.conversation import MAX_TEXT, Conversation
 from grpo_tasks_code.sandbox.inside.looks import Looks
 from grpo_tasks_code.sandbox.inside.mutations import Mutations
-from grpo_tasks_code.sandbox.inside.passing import Passing, compiled
-from grpo_tasks_code.sandbox.inside.proxies import Awaitable, Proxy, exception_of, is_raised, reference_to_library
-from grpo_tasks_code.sandbox.inside.values import MAX_ITEMS, NotPlainError
+from grpo_tasks_code.sandbox.inside.passing import compiled
+from grpo_tasks_code.sandbox.inside.proxies import Proxy, is_raised
 from grpo_tasks_code.sandbox.inside.wire import Channel
 
 VALUE, IN_PLACE, BEGIN, END = "__value__", "__in_place__", "__begin__", "__end__"
 """What prepared tests call: see `rewriting`."""
 _MODULE_NAME = "tests"
-_MOST_AT_ONCE = 64
-"""Items of an iterator that are asked for before the test wants them."""
-MAX_TEXT = 300
-"""Of why a test failed."""
-
-
-class Undecidable(BaseException):
-    """What the candidate did decides the test, whatever the test makes of it: (status, reason).
-
-    Not an Exception, so that the test's own handlers let it pass.
-    """
 
 
 class Session:
@@ -46,21 +34,15 @@ class Session:
 
     Attributes:
         namespace: What the test's names mean.
-        undecidable: What decided the test, once something has.
-        has_answer: Whether the candidate has answered anything: what fails from then on may be its doing.
+        conversation: The questions to the candidate, and its answers.
     """
 
     def __init__(self, channel: Channel, classes: Sequence[str], objects: Sequence[str]) -> None:
-        self._channel, self._class_names, self._object_names = channel, frozenset(classes), frozenset(objects)
-        self._passing = Passing(self._refer, self._resolve)
+        self._class_names, self._object_names = frozenset(classes), frozenset(objects)
         self._mutations = Mutations()
         self._looks = Looks()
-        self._functions: list[Any] = []
-        self._iterators: dict[int, tuple[Generator[Any], list[Any]]] = {}
         self._made: dict[int, Proxy] = {}
         self._unused: dict[int, Proxy] = {}
-        self.undecidable: Undecidable | None = None
-        self.has_answer = False
         module = sys.modules[_MODULE_NAME] = types.ModuleType(_MODULE_NAME)  # where dataclasses look for theirs
         self.namespace = module.__dict__
         self.namespace |= {
@@ -69,17 +51,18 @@ class Session:
             BEGIN: self._mutations.begin,
             END: self._mutations.end,
         }
+        self.conversation = Conversation(channel, self.namespace, self, self._use)
 
     def share(self, names: Sequence[str]) -> None:
         """Have instances of these classes travel by value too, as far as they have been defined."""
         found = {name: self.namespace.get(name) for name in names}
-        self._passing.classes |= {name: kind for name, kind in found.items() if isinstance(kind, type)}
+        self.conversation.classes |= {name: kind for name, kind in found.items() if isinstance(kind, type)}
 
     # What prepared tests call
 
     def value(self, name: str) -> Any:
         """A global name of the candidate: its value, or what stands for it."""
-        value = self._ask(["value", name])[0]
+        value = self.conversation.ask(["value", name])[0]
         return Proxy(self, ["name", name], value.__kind__) if isinstance(value, Proxy) else value
 
     def in_place(self, function: Any) -> Any:
@@ -98,8 +81,8 @@ class Session:
         own = [*arguments, *keywords.values()]
         kind, name = function.__target__[:2]
         is_object = kind == "name" and name in self._object_names
-        question = ["call", function.__target__, self._pack(map(self._own, own)), list(keywords), is_object]
-        result, *after = self._ask(question)
+        question = ["call", function.__target__, self.conversation.pack(map(self._own, own)), list(keywords), is_object]
+        result, *after = self.conversation.ask(question)
         for argument, content in zip(own, after, strict=False):
             if not isinstance(argument, Proxy):
                 self._mutations.note(argument, content)
@@ -117,13 +100,13 @@ class Session:
     def get(self, subject: Proxy, name: str) -> Any:
         """An attribute of the candidate's."""
         self._use(subject, name)
-        return self._ask(["get", subject.__target__, name])[0]
+        return self.conversation.ask(["get", subject.__target__, name])[0]
 
     def look(self, subject: Proxy, name: str, key: Any = None) -> Any:
         """What an object says that it holds: its length, its items, one of them."""
 
         def ask() -> Any:
-            method = self._ask(["get", subject.__target__, name])[0]
+            method = self.conversation.ask(["get", subject.__target__, name])[0]
             return method() if key is None else method(key)
 
         self._unused.pop(id(subject), None)
@@ -133,7 +116,7 @@ class Session:
     def set(self, subject: Proxy, name: str, value: Any) -> None:
         """Set an attribute of the candidate's."""
         self._use(subject)
-        self._ask(["set", subject.__target__, name, self._pack([value])])
+        self.conversation.ask(["set", subject.__target__, name, self.conversation.pack([value])])
 
     def operate(self, operator: str, operands: Sequence[Any]) -> Any:
         """What an operator gives; only of objects that the test made are operators what it tests."""
@@ -154,29 +137,22 @@ class Session:
     def run(self, awaitable: Proxy) -> tuple[Any, bool]:
         """What awaiting it gives, or that its iteration is over."""
         self._use(awaitable)
-        match self._ask(["run", awaitable.__target__]):
+        match self.conversation.ask(["run", awaitable.__target__]):
             case [result, bool(is_over)]:
                 return result, is_over
-        self.stop("failed", "it answers with no value")
-
-    def stop(self, status: str, reason: str) -> NoReturn:
-        """Decide the test."""
-        self.undecidable = self.undecidable or Undecidable(status, reason)
-        raise self.undecidable
+        self.conversation.stop("failed", "it answers with no value")
 
     def check_use(self) -> None:
         """At a test's end: what a function returned without being data must have been asked for some."""
         for answer in self._unused.values():
             self.refuse(answer)
         if self._looks.lies:
-            self.stop("failed", "the answer is an object, not plain data, and the test needs data")
+            self.conversation.stop("failed", "the answer is an object, not plain data, and the test needs data")
 
     def refuse(self, answer: Proxy, what: str = "") -> NoReturn:
         """Decide the test: the candidate would be its own judge."""
         use = f"; the test needs data for {what}" if what else ""
-        self.stop("failed", f"the answer is a {answer.__kind__}, not plain data{use}")
-
-    # The conversation
+        self.conversation.stop("failed", f"the answer is a {answer.__kind__}, not plain data{use}")
 
     def _use(self, subject: Proxy, name: str = "") -> None:
         self._unused.pop(id(subject), None)
@@ -184,112 +160,10 @@ class Session:
         if kind == "object":
             self._looks.use(number, name)
 
-    def _refer(self, value: Any) -> Any:
-        """What the candidate is told of a value that is not plain data."""
-        if isinstance(value, Proxy):
-            self._use(value)
-            return value.__target__
-        if known := reference_to_library(value):
-            return known
-        if not callable(value) or isinstance(value, type):
-            raise NotPlainError(type(value).__name__)
-        self._functions.append(value)
-        return ["function", len(self._functions) - 1]
-
-    def _resolve(self, content: Any) -> Any:
-        match content:
-            case ["object", int(number), str(kind)]:
-                return Proxy(self, ["object", number], kind[:MAX_TEXT])
-            case ["awaitable", int(number), str(kind)]:
-                return Awaitable(self, ["object", number], kind[:MAX_TEXT])
-            case ["function", int(number)] if 0 <= number < len(self._functions):
-                return self._functions[number]
-            case ["iterator", int(number)]:
-                target = ["object", number]
-                iterator = self._items(target)
-                self._iterators[id(iterator)] = iterator, target
-                return iterator
-        raise ValueError("a reference to nothing")
-
-    def _items(self, target: list[Any]) -> Generator[Any]:
-        """Of an iterator, which may be endless, and slow: only as many as the test wants, or not many more."""
-        left, count = MAX_ITEMS, 1
-        while True:
-            match self._ask(["take", target, count]):
-                case [list(items), bool(is_over)] if len(items) <= count:
-                    pass
-                case _:
-                    self.stop("failed", "it answers with no items")
-            yield from items[:left]
-            left, count = left - len(items), min(2 * count, _MOST_AT_ONCE)
-            if left < 0:
-                raise ValueError(f"the test wants more than {MAX_ITEMS} items of an iterator")
-            if is_over:
-                return
-
     def _own(self, argument: Any) -> Any:
         """An argument; an iterator of the candidate's that was not begun here is handed back as it is."""
-        iterator, target = self._iterators.get(id(argument), (None, []))
-        if iterator is not None and inspect.getgeneratorstate(iterator) == inspect.GEN_CREATED:
-            return Proxy(self, target, "iterator")
-        return self._mutations.current(argument)
-
-    def _pack(self, values: Any) -> Any:
-        try:
-            return self._passing.pack(list(values))
-        except NotPlainError as error:
-            self._fail(f"the test hands the program what is not plain data: {error}")
-
-    def _ask(self, question: list[Any]) -> list[Any]:
-        """The values of the answer to a question, while the candidate may call the test's functions."""
-        reply = self._exchange(question)
-        while True:
-            match reply:
-                case ["value", parcel]:
-                    self.has_answer = True
-                    return self._unpack(parcel)
-                case ["raised", list(names), str(text)]:
-                    self.has_answer = True
-                    raise exception_of(names, text, self.namespace)
-                case ["callback", int(number), parcel, list(names)]:
-                    self.has_answer = True
-                    reply = self._exchange(self._called_back(number, parcel, names))
-                case [str(status), str(reason)]:
-                    self.stop(status, reason)
-                case _:
-                    self.stop("sandbox_error", "nobody answers")
-
-    def _exchange(self, message: list[Any]) -> Any:
-        if self.undecidable is not None:  # the test caught it and goes on
-            raise self.undecidable
-        try:
-            self._channel.send(["ask", message])
-        except ValueError as error:
-            self._fail(f"the test hands the program too much: {error}")
-        return self._channel.receive()
-
-    def _fail(self, reason: str) -> NoReturn:
-        """Decide a test that cannot go on. After an answer, what it hands over may be of the candidate's making."""
-        self.stop("failed" if self.has_answer else "sandbox_error", reason)
-
-    def _unpack(self, parcel: Any, least: int = 1) -> list[Any]:
-        try:
-            values = self._passing.unpack(parcel)
-        except (ValueError, RecursionError, OverflowError, MemoryError):
-            self.stop("failed", "it answers with what is no value")
-        return values if len(values) >= least else self.stop("failed", "it answers with no value")
-
-    def _called_back(self, number: int, parcel: Any, names: list[str]) -> list[Any]:
-        """Call a function of the test's for the candidate; what it returns or raises, as a message."""
-        given = self._unpack(parcel, len(names))
-        split = len(given) - len(names)
-        try:
-            result = self._functions[number](*given[:split], **dict(zip(names, given[split:], strict=True)))
-            return ["returned", self._pack([result])]
-        except AssertionError as error:  # the candidate must not be able to swallow it
-            self.stop("failed", str(error) or "an assertion in a function of the test does not hold")
-        except Exception as error:  # whatever a function raises, its caller gets
-            return ["failed", type(error).__name__, str(error)[:MAX_TEXT]]
+        target = self.conversation.unstarted(argument)
+        return self._mutations.current(argument) if target is None else Proxy(self, target, "iterator")
 
 
 def judge(channel: Channel) -> int:
@@ -326,10 +200,10 @@ def _verdict(before: Sequence[tuple[str, Sequence[str]]], source: str, session: 
         exec(compiled(source), session.namespace)
         session.check_use()
     except BaseException as error:  # whatever keeps a test from its end
-        is_ours = not session.has_answer and not is_set_up
+        is_ours = not session.conversation.has_answer and not is_set_up
         is_ours |= isinstance(error, ImportError) and not is_raised(error)
         status = "sandbox_error" if is_ours else "failed"
         reason = f"{type(error).__name__}: {error}".removeprefix("AssertionError: ")[:MAX_TEXT] or "it does not hold"
-    if session.undecidable is not None:
-        status, reason = session.undecidable.args
+    if session.conversation.undecidable is not None:
+        status, reason = session.conversation.undecidable.args
     return status, reason

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from grpo_tasks_code.sandbox.inside import kernel
-from grpo_tasks_code.sandbox.inside.syscalls import AUDIT_ARCH, Machine, number
+from grpo_tasks_code.sandbox.inside.syscalls import ALLOWED, AUDIT_ARCH, FATAL, OWN_FILES, Machine, number
 
 # <linux/bpf_common.h>
 LOAD, AND, JUMP, JUMP_IF_EQUAL, JUMP_IF_AT_LEAST, RETURN = 0x20, 0x54, 0x05, 0x15, 0x35, 0x06
@@ -28,55 +28,6 @@ OWN_PID = 0xFFFFFFFF
 """Stands in a filter for the process id of the program, which is known only after the fork."""
 
 _INSTRUCTION = struct.Struct("=HBBI")
-
-ALLOWED = (
-    *(
-        "read",
-        "write",
-        "close",
-        "fstat",
-        "poll",
-        "lseek",
-        "pread64",
-        "pwrite64",
-        "readv",
-        "writev",
-        "preadv",
-        "pwritev",
-    ),
-    *("preadv2", "pwritev2", "pipe", "pipe2", "select", "pselect6", "ppoll", "dup", "dup2", "dup3", "sendfile"),
-    *("fsync", "fdatasync", "ftruncate", "fallocate", "fadvise64", "copy_file_range", "epoll_create", "epoll_create1"),
-    *("epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2", "eventfd2", "close_range"),
-    *("open", "openat", "stat", "lstat", "newfstatat", "statx", "access", "faccessat", "faccessat2", "getdents"),
-    *("getdents64", "getcwd", "chdir", "fchdir", "umask"),
-    *("mmap", "mprotect", "munmap", "brk", "mremap", "msync", "madvise"),
-    *("rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "rt_sigpending", "rt_sigtimedwait", "rt_sigsuspend"),
-    *("sigaltstack", "restart_syscall", "pause", "nanosleep", "clock_nanosleep", "clock_gettime", "clock_getres"),
-    *("gettimeofday", "time", "times", "getitimer", "setitimer", "alarm", "futex", "set_robust_list"),
-    *("set_tid_address", "rseq", "arch_prctl", "exit", "exit_group", "wait4", "waitid", "sched_yield"),
-    *("sched_getaffinity", "sched_getparam", "sched_getscheduler", "sched_get_priority_max", "sched_get_priority_min"),
-    *("getpriority", "getpid", "getppid", "gettid", "getpgrp", "getpgid", "getsid", "getuid", "geteuid", "getgid"),
-    *("getegid", "getresuid", "getresgid", "getgroups", "getrusage", "getrlimit", "setrlimit", "sysinfo", "uname"),
-    *("getcpu", "getrandom", "recvfrom", "shutdown", "getsockname", "getpeername", "getsockopt"),
-)
-
-OWN_FILES = (
-    *("creat", "rename", "renameat", "renameat2", "mkdir", "mkdirat", "rmdir", "unlink", "unlinkat", "symlink"),
-    *("symlinkat", "link", "linkat", "truncate", "readlink", "readlinkat", "statfs", "fstatfs"),
-    *("utime", "utimes", "futimesat", "utimensat", "flock"),
-)
-"""Allowed only in namespaces, where all files are the program's own; Landlock does not cover each of them."""
-
-FATAL = (
-    *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd", "kcmp", "bpf"),
-    *("perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register", "add_key"),
-    *("request_key", "keyctl", "unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "open_tree"),
-    *("move_mount", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "name_to_handle_at"),
-    *("open_by_handle_at", "init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "reboot"),
-    *("swapon", "swapoff", "acct", "quotactl", "syslog", "settimeofday", "clock_settime", "adjtimex"),
-    *("clock_adjtime", "sethostname", "setdomainname", "iopl", "ioperm", "modify_ldt"),
-)
-"""Asked for only by who wants out: the verdict then is `denied`."""
 
 ERRORS = {
     "clone3": errno.ENOSYS,  # its flags are in memory, which a filter cannot read: the C library falls back to clone

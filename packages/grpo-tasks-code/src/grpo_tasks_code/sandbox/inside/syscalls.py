@@ -1,4 +1,4 @@
-"""System-call numbers of the two architectures that the filter is written for.
+"""System calls by what the filter does with them, with their numbers on the two architectures that it is written for.
 
 From arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux 6.12. None: aarch64 does not
 have the call, whose work another one does there.
@@ -13,7 +13,10 @@ Machine = Literal["x86_64", "aarch64"]
 AUDIT_ARCH: dict[Machine, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """AUDIT_ARCH_… of <linux/audit.h>: what seccomp says the caller is."""
 
-_NUMBERS: dict[str, tuple[int, int | None]] = {
+Numbers = tuple[int, int | None]
+"""Numbers of a call on x86_64 and on aarch64."""
+
+ALLOWED: dict[str, Numbers] = {
     # input and output on descriptors
     "read": (0, 63),
     "write": (1, 64),
@@ -38,9 +41,6 @@ _NUMBERS: dict[str, tuple[int, int | None]] = {
     "dup2": (33, None),
     "dup3": (292, 24),
     "sendfile": (40, 71),
-    "fcntl": (72, 25),
-    "ioctl": (16, 29),
-    "flock": (73, 32),
     "fsync": (74, 82),
     "fdatasync": (75, 83),
     "ftruncate": (77, 46),
@@ -58,7 +58,6 @@ _NUMBERS: dict[str, tuple[int, int | None]] = {
     # files by name: what may be opened is Landlock's business
     "open": (2, None),
     "openat": (257, 56),
-    "creat": (85, None),
     "stat": (4, None),
     "lstat": (6, None),
     "newfstatat": (262, 79),
@@ -71,37 +70,7 @@ _NUMBERS: dict[str, tuple[int, int | None]] = {
     "getcwd": (79, 17),
     "chdir": (80, 49),
     "fchdir": (81, 50),
-    "rename": (82, None),
-    "renameat": (264, 38),
-    "renameat2": (316, 276),
-    "mkdir": (83, None),
-    "mkdirat": (258, 34),
-    "rmdir": (84, None),
-    "unlink": (87, None),
-    "unlinkat": (263, 35),
-    "symlink": (88, None),
-    "symlinkat": (266, 36),
-    "link": (86, None),
-    "linkat": (265, 37),
-    "truncate": (76, 45),
     "umask": (95, 166),
-    "readlink": (89, None),
-    "readlinkat": (267, 78),
-    "chmod": (90, None),
-    "fchmod": (91, 52),
-    "fchmodat": (268, 53),
-    "utime": (132, None),
-    "utimes": (235, None),
-    "futimesat": (261, None),
-    "utimensat": (280, 88),
-    "statfs": (137, 43),
-    "fstatfs": (138, 44),
-    "getxattr": (191, 8),
-    "lgetxattr": (192, 9),
-    "fgetxattr": (193, 10),
-    "listxattr": (194, 11),
-    "llistxattr": (195, 12),
-    "flistxattr": (196, 13),
     # memory
     "mmap": (9, 222),
     "mprotect": (10, 226),
@@ -120,9 +89,6 @@ _NUMBERS: dict[str, tuple[int, int | None]] = {
     "sigaltstack": (131, 132),
     "restart_syscall": (219, 128),
     "pause": (34, None),
-    "kill": (62, 129),
-    "tkill": (200, 130),
-    "tgkill": (234, 131),
     "nanosleep": (35, 101),
     "clock_nanosleep": (230, 115),
     "clock_gettime": (228, 113),
@@ -138,10 +104,6 @@ _NUMBERS: dict[str, tuple[int, int | None]] = {
     "set_tid_address": (218, 96),
     "rseq": (334, 293),
     "arch_prctl": (158, None),
-    "prctl": (157, 167),
-    "seccomp": (317, 277),
-    "clone": (56, 220),
-    "clone3": (435, 435),
     "exit": (60, 93),
     "exit_group": (231, 94),
     "wait4": (61, 260),
@@ -170,20 +132,75 @@ _NUMBERS: dict[str, tuple[int, int | None]] = {
     "getrusage": (98, 165),
     "getrlimit": (97, 163),
     "setrlimit": (160, 164),
-    "prlimit64": (302, 261),
     "sysinfo": (99, 179),
     "uname": (63, 160),
     "getcpu": (309, 168),
     "getrandom": (318, 278),
     # pairs of connected sockets, which asyncio wakes itself with
-    "socketpair": (53, 199),
-    "sendto": (44, 206),
     "recvfrom": (45, 207),
     "shutdown": (48, 210),
     "getsockname": (51, 204),
     "getpeername": (52, 205),
     "getsockopt": (55, 209),
-    # what no honest program asks for
+}
+"""Calls that every program may make."""
+
+OWN_FILES: dict[str, Numbers] = {
+    "flock": (73, 32),
+    "creat": (85, None),
+    "rename": (82, None),
+    "renameat": (264, 38),
+    "renameat2": (316, 276),
+    "mkdir": (83, None),
+    "mkdirat": (258, 34),
+    "rmdir": (84, None),
+    "unlink": (87, None),
+    "unlinkat": (263, 35),
+    "symlink": (88, None),
+    "symlinkat": (266, 36),
+    "link": (86, None),
+    "linkat": (265, 37),
+    "truncate": (76, 45),
+    "readlink": (89, None),
+    "readlinkat": (267, 78),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+    "statfs": (137, 43),
+    "fstatfs": (138, 44),
+}
+"""Calls allowed only in namespaces, where all files are the program's own; Landlock does not cover each of them."""
+
+CHECKED: dict[str, Numbers] = {
+    "fcntl": (72, 25),
+    "ioctl": (16, 29),
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "tgkill": (234, 131),
+    "prctl": (157, 167),
+    "clone": (56, 220),
+    "prlimit64": (302, 261),
+    "socketpair": (53, 199),
+    "sendto": (44, 206),
+}
+"""Calls whose arguments decide; see `seccomp`."""
+
+ERRORS: dict[str, Numbers] = {
+    "getxattr": (191, 8),
+    "lgetxattr": (192, 9),
+    "fgetxattr": (193, 10),
+    "listxattr": (194, 11),
+    "llistxattr": (195, 12),
+    "flistxattr": (196, 13),
+    "clone3": (435, 435),
+}
+"""Calls that fail with another error than EPERM; see `seccomp`."""
+
+FATAL: dict[str, Numbers] = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -234,12 +251,19 @@ _NUMBERS: dict[str, tuple[int, int | None]] = {
     "iopl": (172, None),
     "ioperm": (173, None),
     "modify_ldt": (154, None),
-    # what the sandbox itself needs
+}
+"""Calls that only a program makes which wants out; the verdict then is `denied`."""
+
+_OWN: dict[str, Numbers] = {
+    "seccomp": (317, 277),
     "capset": (126, 91),
     "landlock_create_ruleset": (444, 444),
     "landlock_add_rule": (445, 445),
     "landlock_restrict_self": (446, 446),
 }
+"""Calls of the sandbox itself."""
+
+_NUMBERS = ALLOWED | OWN_FILES | CHECKED | ERRORS | FATAL | _OWN
 
 
 def number(name: str, machine: Machine) -> int | None:

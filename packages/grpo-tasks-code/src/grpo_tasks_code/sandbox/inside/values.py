@@ -186,6 +186,10 @@ def _take_unordered(tag: str, base: Any) -> _Take:
     return take
 
 
+def _take_parts(tag: str, *names: str) -> _Take:
+    return lambda encoder, value, depth: [tag, encoder.take_all([getattr(value, name) for name in names], depth)]
+
+
 def _take_dict(encoder: _Encoder, value: dict[Any, Any], depth: int) -> Any:
     if _collide(list(dict.__iter__(value))):
         raise NotPlainError("dict of keys that share a hash")
@@ -212,10 +216,6 @@ def _take_fraction(encoder: _Encoder, value: Fraction, depth: int) -> Any:
     return ["fraction", encoder.take_all(parts, depth)]
 
 
-def _parts(value: datetime.timedelta) -> tuple[int, int, int]:
-    return value.days, value.seconds, value.microseconds
-
-
 _FACTORIES = {kind.__name__: kind for kind in (int, float, str, bool, list, tuple, dict, set, Counter, deque)}
 """Of a defaultdict, those that arrive; a function of the program's does not."""
 _EMPTY: dict[Any, Any] = {}
@@ -233,17 +233,17 @@ _ENCODERS: tuple[tuple[type, _Take], ...] = (
     (dict, _take_dict),
     (set, _take_unordered("set", set)),
     (frozenset, _take_unordered("frozenset", frozenset)),
-    (complex, lambda encoder, value, depth: ["complex", encoder.take_all((value.real, value.imag), depth)]),
+    (complex, _take_parts("complex", "real", "imag")),
     (bytes, lambda encoder, value, depth: ["bytes", bytes(value).hex()]),
     (bytearray, lambda encoder, value, depth: ["bytearray", bytes(value).hex()]),
-    (range, lambda encoder, value, depth: ["range", encoder.take_all((value.start, value.stop, value.step), depth)]),
+    (range, _take_parts("range", "start", "stop", "step")),
     (deque, _take_items("deque", deque)),
     (Decimal, lambda encoder, value, depth: ["decimal", str(value)]),
     (Fraction, _take_fraction),
     (datetime.datetime, lambda encoder, value, depth: ["datetime", value.isoformat()]),  # before its base
     (datetime.date, lambda encoder, value, depth: ["date", value.isoformat()]),
     (datetime.time, lambda encoder, value, depth: ["time", value.isoformat()]),
-    (datetime.timedelta, lambda encoder, value, depth: ["timedelta", encoder.take_all(_parts(value), depth)]),
+    (datetime.timedelta, _take_parts("timedelta", "days", "seconds", "microseconds")),
     (_KEYS, _take_unordered("keys", _KEYS)),
     (_VALUES, _take_items("values", _VALUES)),
     (_ITEMS, lambda encoder, value, depth: ["items", _take_dict(encoder, dict(value), depth)[1]]),
@@ -301,8 +301,11 @@ class _Decoder:
         return items
 
     def keys(self, content: list[Any], depth: int) -> list[Any]:
-        """Likewise, where they are to be put into a hash table."""
-        return _apart(self.all(content, depth))
+        """Decode each value of a list, for a hash table."""
+        keys = self.all(content, depth)
+        if _collide(keys):
+            raise ValueError("not a plain value: keys that share a hash")
+        return keys
 
     def dict(self, content: list[Any], depth: int) -> dict[Any, Any]:
         """From pairs."""
@@ -323,12 +326,6 @@ class _Decoder:
 def _collide(keys: Collection[Any]) -> bool:
     """Whether so many share a hash that a table of them would take hours to build."""
     return len(keys) > _MAX_COLLISIONS and max(Counter(map(hash, keys)).values()) > _MAX_COLLISIONS
-
-
-def _apart(keys: list[Any]) -> list[Any]:
-    if _collide(keys):
-        raise ValueError("not a plain value: keys that share a hash")
-    return keys
 
 
 def _fraction(decoder: _Decoder, content: list[Any], depth: int) -> Fraction:

@@ -1,0 +1,163 @@
+"""A judge's conversation with the candidate: questions, answers, and the values in both."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, NoReturn
+
+from grpo_tasks_code.sandbox.inside.passing import Parcel, Passing
+from grpo_tasks_code.sandbox.inside.proxies import Asker, Awaitable, Proxy, exception_of, reference_to_library
+from grpo_tasks_code.sandbox.inside.values import MAX_ITEMS, NotPlainError
+from grpo_tasks_code.sandbox.inside.wire import Channel
+
+_MOST_AT_ONCE = 64
+"""Items of an iterator that are asked for before the test wants them."""
+MAX_TEXT = 300
+"""Characters of an explanation."""
+
+
+class Undecidable(BaseException):
+    """What the candidate did decides the test, whatever the test makes of it: (status, reason).
+
+    Not an Exception, so that the test's own handlers let it pass.
+    """
+
+
+class Conversation:
+    """Asks the candidate, by way of the process that started both.
+
+    Args:
+        channel: Channel to that process.
+        namespace: Names of the test, where its exceptions are looked up.
+        asker: What the proxies ask that stand for the candidate's objects.
+        on_use: Called with each proxy that is handed back to the candidate.
+
+    Attributes:
+        classes: Classes whose instances travel by value, by name.
+        undecidable: What decided the test, once something has.
+        has_answer: Whether the candidate has answered anything: what fails from then on may be its doing.
+    """
+
+    def __init__(
+        self, channel: Channel, namespace: dict[str, Any], asker: Asker, on_use: Callable[[Proxy], None]
+    ) -> None:
+        self._channel, self._namespace, self._asker, self._on_use = channel, namespace, asker, on_use
+        self._passing = Passing(self._refer, self._resolve)
+        self.classes = self._passing.classes
+        self._functions: list[Any] = []
+        self._iterators: dict[int, tuple[Generator[Any], list[Any]]] = {}
+        self.undecidable: Undecidable | None = None
+        self.has_answer = False
+
+    def ask(self, question: list[Any]) -> list[Any]:
+        """The values of the answer to a question, while the candidate may call the test's functions."""
+        reply = self._exchange(question)
+        while True:
+            match reply:
+                case ["value", parcel]:
+                    self.has_answer = True
+                    return self._unpack(parcel)
+                case ["raised", list(names), str(text)]:
+                    self.has_answer = True
+                    raise exception_of(names, text, self._namespace)
+                case ["callback", int(number), parcel, list(names)]:
+                    self.has_answer = True
+                    reply = self._exchange(self._called_back(number, parcel, names))
+                case [str(status), str(reason)]:
+                    self.stop(status, reason)
+                case _:
+                    self.stop("sandbox_error", "nobody answers")
+
+    def pack(self, values: Iterable[Any]) -> Parcel:
+        """Pack values of the test for the candidate; those that cannot be packed decide the test."""
+        try:
+            return self._passing.pack(list(values))
+        except NotPlainError as error:
+            self._fail(f"the test hands the program what is not plain data: {error}")
+
+    def unstarted(self, argument: Any) -> list[Any] | None:
+        """How the candidate finds an iterator of its own that was not begun here; None for any other argument."""
+        iterator, target = self._iterators.get(id(argument), (None, []))
+        is_unstarted = iterator is not None and inspect.getgeneratorstate(iterator) == inspect.GEN_CREATED
+        return target if is_unstarted else None
+
+    def stop(self, status: str, reason: str) -> NoReturn:
+        """Decide the test."""
+        self.undecidable = self.undecidable or Undecidable(status, reason)
+        raise self.undecidable
+
+    def _refer(self, value: Any) -> Any:
+        """What the candidate is told of a value that is not plain data."""
+        if isinstance(value, Proxy):
+            self._on_use(value)
+            return value.__target__
+        if known := reference_to_library(value):
+            return known
+        if not callable(value) or isinstance(value, type):
+            raise NotPlainError(type(value).__name__)
+        self._functions.append(value)
+        return ["function", len(self._functions) - 1]
+
+    def _resolve(self, content: Any) -> Any:
+        match content:
+            case ["object", int(number), str(kind)]:
+                return Proxy(self._asker, ["object", number], kind[:MAX_TEXT])
+            case ["awaitable", int(number), str(kind)]:
+                return Awaitable(self._asker, ["object", number], kind[:MAX_TEXT])
+            case ["function", int(number)] if 0 <= number < len(self._functions):
+                return self._functions[number]
+            case ["iterator", int(number)]:
+                target = ["object", number]
+                iterator = self._items(target)
+                self._iterators[id(iterator)] = iterator, target
+                return iterator
+        raise ValueError("a reference to nothing")
+
+    def _items(self, target: list[Any]) -> Generator[Any]:
+        """Of an iterator, which may be endless, and slow: only as many as the test wants, or not many more."""
+        left, count = MAX_ITEMS, 1
+        while True:
+            match self.ask(["take", target, count]):
+                case [list(items), bool(is_over)] if len(items) <= count:
+                    pass
+                case _:
+                    self.stop("failed", "it answers with no items")
+            yield from items[:left]
+            left, count = left - len(items), min(2 * count, _MOST_AT_ONCE)
+            if left < 0:
+                raise ValueError(f"the test wants more than {MAX_ITEMS} items of an iterator")
+            if is_over:
+                return
+
+    def _exchange(self, message: list[Any]) -> Any:
+        if self.undecidable is not None:  # the test caught it and goes on
+            raise self.undecidable
+        try:
+            self._channel.send(["ask", message])
+        except ValueError as error:
+            self._fail(f"the test hands the program too much: {error}")
+        return self._channel.receive()
+
+    def _fail(self, reason: str) -> NoReturn:
+        """Decide a test that cannot go on. After an answer, what it hands over may be of the candidate's making."""
+        self.stop("failed" if self.has_answer else "sandbox_error", reason)
+
+    def _unpack(self, parcel: Any, least: int = 1) -> list[Any]:
+        try:
+            values = self._passing.unpack(parcel)
+        except (ValueError, RecursionError, OverflowError, MemoryError):
+            self.stop("failed", "it answers with what is no value")
+        return values if len(values) >= least else self.stop("failed", "it answers with no value")
+
+    def _called_back(self, number: int, parcel: Any, names: list[str]) -> list[Any]:
+        """Call a function of the test's for the candidate; what it returns or raises, as a message."""
+        given = self._unpack(parcel, len(names))
+        split = len(given) - len(names)
+        try:
+            result = self._functions[number](*given[:split], **dict(zip(names, given[split:], strict=True)))
+            return ["returned", self.pack([result])]
+        except AssertionError as error:  # the candidate must not be able to swallow it
+            self.stop("failed", str(error) or "an assertion in a function of the test does not hold")
+        except Exception as error:  # whatever a function raises, its caller gets
+            return ["failed", type(error).__name__, str(error)[:MAX_TEXT]]
