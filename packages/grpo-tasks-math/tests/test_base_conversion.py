@@ -3,12 +3,14 @@ from __future__ import annotations
 import pytest
 
 from grpo_core import load_task
-from grpo_tasks_math.base_conversion import RADIX, BaseConversionRow, content
+from grpo_tasks_math.base_conversion import BaseConversionRow, content
 
 TASK = load_task("math.base_conversion?size=210")
 TO_BINARY = BaseConversionRow(id="x", number=13, source="decimal", target="binary")
 TO_HEX = BaseConversionRow(id="x", number=2748, source="binary", target="hexadecimal")
 TO_DECIMAL = BaseConversionRow(id="x", number=200, source="hexadecimal", target="decimal")
+
+RADIX = {"binary": 2, "decimal": 10, "hexadecimal": 16}
 
 
 def test_prompts() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from random import Random
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from grpo_core import Row, Task
 from grpo_core.data import ProceduralConfig, procedural, split_of
 from grpo_tasks_math.integers import REWARDS
+from grpo_tasks_math.options import CommaSeparated
 from grpo_tasks_math.parsing import one_integer
 
 Operation = Literal["add", "sub", "mul"]
@@ -47,13 +48,8 @@ class ArithmeticConfig(ProceduralConfig):
 
     min_difficulty: int = Field(default=2, ge=1, le=4)
     max_difficulty: int = Field(default=2, ge=1, le=4)
-    operations: tuple[Operation, ...] = ()
+    operations: CommaSeparated[Operation] = ()
     shots: int = Field(default=0, ge=0, le=16)
-
-    @field_validator("operations", mode="before")
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
 
 
 class ArithmeticRow(Row):

@@ -16,7 +16,6 @@ from grpo_tasks_math.parsing import first_line
 Base = Literal["binary", "decimal", "hexadecimal"]
 
 BASES: tuple[Base, ...] = ("binary", "decimal", "hexadecimal")
-RADIX: dict[Base, int] = {"binary": 2, "decimal": 10, "hexadecimal": 16}
 RANGES = {1: (0, 15), 2: (16, 255), 3: (256, 4095)}
 """Level -> inclusive range of the number."""
 

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from grpo_core import Invalid, Row, Task, reward
 from grpo_core.data import stable_id
+from grpo_tasks_math.options import CommaSeparated
 from grpo_tasks_math.sources import published_rows
 from grpo_tasks_math.verdicts import AnswerConfig, verdict_of
 from grpo_tasks_math.verify import Verdict
@@ -48,13 +49,8 @@ class CompetitionConfig(AnswerConfig):
 
     min_level: int = Field(default=LEVELS[0], ge=LEVELS[0], le=LEVELS[1])
     max_level: int = Field(default=LEVELS[1], ge=LEVELS[0], le=LEVELS[1])
-    subjects: tuple[str, ...] = ()
+    subjects: CommaSeparated[str] = ()
     visual: Literal["drop", "keep"] = "drop"
-
-    @field_validator("subjects", mode="before")
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _levels_in_order(self) -> CompetitionConfig:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import chain, zip_longest
-from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
 from grpo_core import BoundTask, InfrastructureError, Invalid, Prompt, Row, Score, Task, TaskConfig, load_task, reward
 from grpo_core.data import MAX_GENERATED
+from grpo_tasks_math.options import CommaSeparated
 
 LADDER = (
     "math.echo",
@@ -40,12 +40,7 @@ class LadderConfig(TaskConfig):
     """
 
     size: int | None = Field(default=1000, ge=1, le=MAX_GENERATED)
-    rungs: tuple[str, ...] = tuple(rung for rung in RUNGS if rung != "gsm8k")
-
-    @field_validator("rungs", mode="before")
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+    rungs: CommaSeparated[str] = tuple(rung for rung in RUNGS if rung != "gsm8k")
 
     @field_validator("rungs")
     @classmethod

@@ -32,27 +32,14 @@ def published_rows(
     Raises:
         DataError: no file, no network, or a record that does not fit: file, line, field.
     """
-    seen: set[str] = set()
-    for row in _rows(config, make, needs, hub, content):
-        key = content(row)
-        if key not in seen:
-            seen.add(key)
-            yield row
-
-
-def _rows(
-    config: DatasetConfig,
-    make: Callable[[Mapping[str, Any]], RowType],
-    needs: Sequence[str],
-    hub: Mapping[str, Sequence[str]],
-    content: Callable[[RowType], str],
-) -> Iterator[RowType]:
-    if config.path is not None:
-        yield from read_rows(config, make, needs=needs, content=content)
-        return
     part = "test" if config.split == "test" else "train"
-    for name in hub[part]:
-        published = config.model_copy(update={"path": f"hub:{name}", "split": part})
-        for row in read_rows(published, make, needs=needs, content=content):
-            if part == "test" or (split_of(content(row)) == "validation") == (config.split == "validation"):
+    sources = [config.model_copy(update={"path": f"hub:{name}", "split": part}) for name in hub[part]]
+    is_shared = config.path is None and part == "train"
+    seen: set[str] = set()
+    for source in sources if config.path is None else [config]:
+        for row in read_rows(source, make, needs=needs, content=content):
+            key = content(row)
+            is_wanted = not is_shared or (split_of(key) == "validation") == (config.split == "validation")
+            if is_wanted and key not in seen:
+                seen.add(key)
                 yield row

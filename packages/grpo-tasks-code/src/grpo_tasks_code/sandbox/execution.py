@@ -9,18 +9,7 @@ from typing import Literal
 Status = Literal[
     "ok", "syntax_error", "runtime_error", "timeout", "output_limit", "memory", "killed", "denied", "sandbox_error"
 ]
-TestStatus = Literal[
-    "passed",
-    "failed",
-    "syntax_error",
-    "runtime_error",
-    "timeout",
-    "output_limit",
-    "memory",
-    "killed",
-    "denied",
-    "sandbox_error",
-]
+TestStatus = Literal["passed", "failed", Status]
 Policy = Literal["restricted"]
 
 

@@ -37,6 +37,9 @@ _TOKEN = re.compile(
 )
 
 
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+
+
 class _NotExactError(Exception):
     """The text is no numeric expression with a rational value inside the bounds."""
 
@@ -255,13 +258,9 @@ class _Parser:
         if isinstance(token, Fraction):
             return self._with_fraction(token)
         match token:
-            case "(" | "[":
+            case "(" | "[" | "{":
                 value = self._sum()
-                self._expect(")" if token == "(" else "]")
-                return value
-            case "{":
-                value = self._sum()
-                self._expect("}")
+                self._expect(_CLOSING[token])
                 return value
             case "\\frac":
                 top, bottom = self._group(), self._group()

@@ -93,9 +93,9 @@ class _Flow:
             ):
                 for target, value in zip(targets, values, strict=True):
                     if self.carries(value):
-                        yield from _roots([target])
+                        yield from names.roots([target])
             case ast.Assign(targets=targets, value=value) if self.carries(value):
-                yield from _roots(targets)
+                yield from names.roots(targets)
             case (
                 ast.AnnAssign(target=target, value=value)
                 | ast.AugAssign(target=target, value=value)
@@ -103,10 +103,10 @@ class _Flow:
                 | ast.For(target=target, iter=value)
                 | ast.comprehension(target=target, iter=value)
             ) if self.carries(value):
-                yield from _roots([target])
+                yield from names.roots([target])
             case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in _FILLING:
                 if any(map(self.carries, _given(node))):
-                    yield from _roots([value])
+                    yield from names.roots([value])
             case ast.Call(func=ast.Name(id=name)) if name in self._functions and any(map(self.carries, _given(node))):
                 yield from (each.arg for each in ast.walk(self._functions[name].args) if isinstance(each, ast.arg))
 
@@ -117,10 +117,3 @@ def _given(call: ast.Call) -> list[ast.expr]:
 
 def _returned(function: ast.FunctionDef) -> list[ast.expr | None]:
     return [each.value for each in ast.walk(function) if isinstance(each, (ast.Return, ast.Yield))]
-
-
-def _roots(targets: Sequence[ast.AST]) -> Iterator[str]:
-    for target in targets:
-        for each in ast.walk(target):
-            if isinstance(each, ast.expr) and (name := names.root(each)) is not None:
-                yield name

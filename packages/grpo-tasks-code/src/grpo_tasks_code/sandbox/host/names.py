@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import symtable
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 
 BUILTINS = frozenset(dir(builtins))
@@ -78,23 +78,12 @@ def root(node: ast.expr) -> str | None:
     return node.id
 
 
-MODULES = (
-    *(
-        "asyncio",
-        "cmath",
-        "collections",
-        "copy",
-        "datetime",
-        "decimal",
-        "fractions",
-        "functools",
-        "itertools",
-        "json",
-        "math",
-    ),
-    *("operator", "random", "re", "statistics", "string", "sys"),
+_MODULES = (
+    "asyncio cmath collections copy datetime decimal fractions functools itertools json math operator random re "
+    "statistics string sys"
 )
-"""Of the standard library; what tests use without an import of their own, counting on the program's."""
+MODULES = frozenset(_MODULES.split())
+"""Modules of the standard library that tests use without an import of their own, counting on the program's."""
 
 
 def modules(tree: ast.AST) -> frozenset[str]:
@@ -107,6 +96,12 @@ def modules(tree: ast.AST) -> frozenset[str]:
         and node.value.id in MODULES
         and hasattr(import_module(node.value.id), node.attr)
     )
+
+
+def roots(targets: Iterable[ast.AST]) -> frozenset[str]:
+    """The names that the expressions in these trees begin with, as `root` finds them."""
+    nodes = [node for target in targets for node in ast.walk(target) if isinstance(node, ast.expr)]
+    return frozenset(name for node in nodes if (name := root(node)) is not None)
 
 
 def capitalised_calls(tree: ast.AST) -> frozenset[str]:

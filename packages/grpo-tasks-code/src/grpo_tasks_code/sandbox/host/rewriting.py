@@ -147,24 +147,19 @@ def _makers(node: ast.AST) -> Iterable[tuple[frozenset[str], list[ast.AST]]]:
     """Names that a node gives a value, each with what the value is made of."""
     match node:
         case ast.Assign(targets=targets, value=value):
-            yield _roots(targets), [value]
+            yield names.roots(targets), [value]
         case ast.AnnAssign(target=target, value=ast.expr() as value):
-            yield _roots([target]), [value]
+            yield names.roots([target]), [value]
         case ast.AugAssign(target=target, value=value) | ast.NamedExpr(target=target, value=value):
-            yield _roots([target]), [value]
+            yield names.roots([target]), [value]
         case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
-            yield _roots([target]), [value]
+            yield names.roots([target]), [value]
         case ast.withitem(context_expr=value, optional_vars=ast.expr() as target):
-            yield _roots([target]), [value]
+            yield names.roots([target]), [value]
         case ast.FunctionDef(name=name, body=body) | ast.ClassDef(name=name, body=body):
             yield frozenset({name}), list(body)
         case ast.Expr(value=ast.Call(func=ast.Attribute() as method, args=arguments)):  # results.append(f(1))
-            yield _roots([method]), list(arguments)
-
-
-def _roots(targets: Iterable[ast.AST]) -> frozenset[str]:
-    flat = [each for target in targets for each in ast.walk(target) if isinstance(each, ast.expr)]
-    return frozenset(name for each in flat if (name := names.root(each)) is not None)
+            yield names.roots([method]), list(arguments)
 
 
 def _call(function: str, *arguments: ast.expr) -> ast.expr:

@@ -236,21 +236,8 @@ def _operation(function: str, convert: Any = None, *, is_reflected: bool = False
 
 _NEVER = ("eq", "ne", "contains", "hash")
 _ORDER = ("lt", "le", "gt", "ge")
-_ARITHMETIC = (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "and",
-    "or",
-    "xor",
-    "lshift",
-    "rshift",
-)
+_BITWISE = ("and", "or", "xor", "lshift", "rshift")
+_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", *_BITWISE)
 _OF_ONE = ("neg", "pos", "invert", "index", "abs")
 _CONVERSIONS = ("int", "float", "complex", "round", "divmod")
 for _name in _NEVER:
