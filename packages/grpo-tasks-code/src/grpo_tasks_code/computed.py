@@ -186,7 +186,7 @@ def validate(text: str, row: ComputedRow, config: ComputedConfig) -> Attempt:
     if is_repeatable and tuple(printed) != row.outputs:
         # In the reverse order, so that no counter of the machine, such as the process id, follows the inputs twice.
         again = (_run(program, n, config, machine_state=1).stdout.strip() for n in reversed(row.inputs))
-        is_repeatable = all(one == other for one, other in zip(again, reversed(printed), strict=True))
+        is_repeatable = all(output == expected for output, expected in zip(again, reversed(printed), strict=True))
     return Attempt(last, tuple(printed), is_repeatable)
 
 

@@ -100,11 +100,11 @@ def program_for(row: HumanEvalRow, text: str) -> str:
     Raises:
         Invalid: the completion holds no program.
     """
-    given = program_of(text)
-    if _definition(row.entry_point).search(given):
-        return f"{_given(row)}\n{given}"
+    program = program_of(text)
+    if _definition(row.entry_point).search(program):
+        return f"{_given(row)}\n{program}"
     body: list[str] = []
-    for line in _indented(given.replace("\r\n", "\n").strip("\n").split("\n")):
+    for line in _indented(program.replace("\r\n", "\n").strip("\n").split("\n")):
         if line.strip() and not line[0].isspace():
             break
         body.append(line)

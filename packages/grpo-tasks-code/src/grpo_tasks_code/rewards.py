@@ -69,8 +69,8 @@ def prints(completion: str, expected: str, *, stdin: str = "", timeout_s: float 
         program = program_of(completion)
     except Invalid:
         return 0.0
-    ran = run_program(program, stdin, timeout_s=timeout_s, memory_mib=memory_mib)
-    return float(ran.status == "ok" and ran.stdout.strip() == expected.strip())
+    result = run_program(program, stdin, timeout_s=timeout_s, memory_mib=memory_mib)
+    return float(result.status == "ok" and result.stdout.strip() == expected.strip())
 
 
 def passed_tests(

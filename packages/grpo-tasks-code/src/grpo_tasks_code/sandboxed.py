@@ -67,8 +67,8 @@ def conditions() -> dict[str, str]:
     Raises:
         InfrastructureError: there is no level that is allowed here.
     """
-    found = level()
-    return {"sandbox": f"{found.name} {found.title}: {found.guarantee} ({found.reason})"}
+    isolation = level()
+    return {"sandbox": f"{isolation.name} {isolation.title}: {isolation.guarantee} ({isolation.reason})"}
 
 
 def _check(execution: Execution) -> None:

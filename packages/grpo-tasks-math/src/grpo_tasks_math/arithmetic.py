@@ -108,13 +108,13 @@ def _examples(level: int, config: ArithmeticConfig) -> tuple[ArithmeticRow, ...]
     """One more than the shots, for the row that is itself an example; none can be a held-out row."""
     if not config.shots:
         return ()
-    found: dict[str, ArithmeticRow] = {}
+    examples: dict[str, ArithmeticRow] = {}
     random = Random(f"shots/{level}")
-    while len(found) <= config.shots:
+    while len(examples) <= config.shots:
         row = _make(random, level, config.operations)
         if split_of(content(row)) == "train":
-            found.setdefault(content(row), row)
-    return tuple(found.values())
+            examples.setdefault(content(row), row)
+    return tuple(examples.values())
 
 
 def _question(row: ArithmeticRow) -> str:

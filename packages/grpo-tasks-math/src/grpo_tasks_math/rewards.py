@@ -45,8 +45,8 @@ def reasoning(completion: str) -> float:
     A step is an equation with an operation, `48/2 = 24`, `$3 * 1,000 = $3,000` or `<<48/2=24>>`; see `steps`. 0 without
     a step. Length alone pays nothing: neither words nor further true steps nor a repeated one raise the share.
     """
-    found = steps(completion)
-    return sum(step.is_true for step in found) / len(found) if found else 0.0
+    written = steps(completion)
+    return sum(step.is_true for step in written) / len(written) if written else 0.0
 
 
 MENTIONED = 0.5
@@ -77,7 +77,7 @@ def is_mentioned(gold: str, text: str) -> bool:
         words = gold.strip()
         return bool(words) and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text, re.IGNORECASE) is not None
     wanted = _signed(number)
-    return any(_signed(found) == wanted for found in _NUMBER.finditer(text))
+    return any(_signed(match) == wanted for match in _NUMBER.finditer(text))
 
 
 def _signed(match: re.Match[str]) -> Fraction:

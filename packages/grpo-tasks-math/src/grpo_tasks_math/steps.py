@@ -47,13 +47,13 @@ def steps(text: str) -> list[Step]:
     `a = b = c` gives two. Currency signs, thousands separators, `%`, × and LaTeX are read. An equation with a letter
     in it is no step, nor one whose beginning or end belongs to words.
     """
-    found: dict[str, Step] = {}
+    distinct: dict[str, Step] = {}
     for clause in _clauses(text):
         for step in _steps_of(clause):
-            found.setdefault(step.text, step)
-            if len(found) == MAX_STEPS:
-                return list(found.values())
-    return list(found.values())
+            distinct.setdefault(step.text, step)
+            if len(distinct) == MAX_STEPS:
+                return list(distinct.values())
+    return list(distinct.values())
 
 
 def _clauses(text: str) -> Iterator[str]:

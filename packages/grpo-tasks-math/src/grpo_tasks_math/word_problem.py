@@ -71,8 +71,8 @@ def _between(**ranges: tuple[int, int]) -> Callable[[Random], Numbers]:
 
 
 def _shared(random: Random) -> Numbers:
-    friends, each = random.randint(2, 12), random.randint(2, 30)
-    return {"a": friends * each, "b": friends}
+    friends, share = random.randint(2, 12), random.randint(2, 30)
+    return {"a": friends * share, "b": friends}
 
 
 def _paid(random: Random) -> Numbers:

@@ -103,7 +103,7 @@ def mbpp_environment(environ: Mapping[str, str] | None = None) -> MBPPEnvironmen
 
 @lru_cache(maxsize=8)  # asked for by every option of every row's task
 def _read(variables: tuple[tuple[str, str], ...]) -> MBPPEnvironment:
-    given: dict[str, str | None] = {}
+    values: dict[str, str | None] = {}
     for name, text in variables:
         field = name.removeprefix(PREFIX).lower()
         if field not in MBPPEnvironment.model_fields:
@@ -112,11 +112,11 @@ def _read(variables: tuple[tuple[str, str], ...]) -> MBPPEnvironment:
                 raise UserError(f"environment variable {name} does not exist. Did you mean {PREFIX}{close[0].upper()}?")
             continue
         if text.strip().lower() not in _OFF:
-            given[field] = text.strip()
+            values[field] = text.strip()
         elif field == "eval_interval_steps":
-            given[field] = None
+            values[field] = None
     try:
-        read = MBPPEnvironment.model_validate(given)
+        read = MBPPEnvironment.model_validate(values)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         name = PREFIX + str(problem["loc"][0]).upper()

@@ -57,10 +57,10 @@ def read_problems(config: DatasetConfig, variant: Variant) -> Iterator[MBPPRow]:
         DataError: no file, no network, or a record that does not fit.
     """
     if _has_splits(config):
-        found = list(_read(config, variant))
+        rows = list(_read(config, variant))
     else:
-        found = [row for row in _whole_file(config, variant) if _split_of(row.task_id) == config.split]
-    yield from sorted(found, key=lambda row: stable_id(f"mbpp/{config.seed}/{row.task_id}"))
+        rows = [row for row in _whole_file(config, variant) if _split_of(row.task_id) == config.split]
+    yield from sorted(rows, key=lambda row: stable_id(f"mbpp/{config.seed}/{row.task_id}"))
 
 
 def read_prompt_problems(config: DatasetConfig, variant: Variant) -> list[MBPPRow]:
@@ -70,10 +70,10 @@ def read_prompt_problems(config: DatasetConfig, variant: Variant) -> list[MBPPRo
         DataError: as in `read_problems`.
     """
     if _has_splits(config):
-        found = list(_read(config.model_copy(update={"split": "prompt"}), variant))
+        rows = list(_read(config.model_copy(update={"split": "prompt"}), variant))
     else:
-        found = [row for row in _whole_file(config, variant) if row.task_id in PROMPT_IDS]
-    return sorted(found, key=lambda row: row.task_id)
+        rows = [row for row in _whole_file(config, variant) if row.task_id in PROMPT_IDS]
+    return sorted(rows, key=lambda row: row.task_id)
 
 
 def _has_splits(config: DatasetConfig) -> bool:

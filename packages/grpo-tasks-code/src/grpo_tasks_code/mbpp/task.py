@@ -122,16 +122,16 @@ def solved(answer: TestResult) -> bool:
 
 def evaluation() -> EvaluationDefaults:
     """Evaluation of all problems, greedily, every 20 training steps, unless the environment says otherwise."""
-    said = mbpp_environment()
+    environment = mbpp_environment()
     return EvaluationDefaults(
-        size=said.eval_num_questions,
-        split=said.test_split,
-        temperature=said.eval_temperature,
-        max_completion_length=said.max_new_tokens,
-        at_start=said.eval_at_start,
-        interval_steps=said.eval_interval_steps,
-        at_end=said.eval_at_end,
-        enabled=said.eval_enabled,
+        size=environment.eval_num_questions,
+        split=environment.test_split,
+        temperature=environment.eval_temperature,
+        max_completion_length=environment.max_new_tokens,
+        at_start=environment.eval_at_start,
+        interval_steps=environment.eval_interval_steps,
+        at_end=environment.eval_at_end,
+        enabled=environment.eval_enabled,
         report=report,
     )
 

@@ -120,10 +120,10 @@ def _parsed(program: str) -> ast.AST:
 def _check_node(node: ast.AST) -> None:
     match node:
         case ast.Import(names=names):
-            _check_modules(*(one.name for one in names))
+            _check_modules(*(alias.name for alias in names))
         case ast.ImportFrom(module=module, names=names):
             _check_modules(module or ".")
-            _check_imported(module or ".", *(one.name for one in names))
+            _check_imported(module or ".", *(alias.name for alias in names))
         case ast.Name(id=name) if name != "_":
             _check_names(name)
         case ast.Attribute(attr=name):
@@ -202,7 +202,7 @@ class _OwnSets(ast.NodeTransformer):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST | list[ast.stmt]:
         self.generic_visit(node)
-        if not self._has_views or any(isinstance(each, (ast.Call, ast.NamedExpr)) for each in ast.walk(node.target)):
+        if not self._has_views or any(isinstance(part, (ast.Call, ast.NamedExpr)) for part in ast.walk(node.target)):
             return node
         target = ast.unparse(node.target)  # not `x = _own(x - y)`: of a set, another name would keep the old one
         return [node, *ast.parse(f"{target} = {_OWN}({target})").body]
@@ -230,7 +230,7 @@ def _printed(program: str, state: int, *, timeout_s: float, memory_mib: int) -> 
         blocks=state * _BLOCKS,
     )
     memory_mib += state * _MEMORY_MIB
-    ran = run_program(source, timeout_s=timeout_s, memory_mib=memory_mib, machine_state=state)
-    if ran.status != "ok":
-        raise Invalid(f"it does not run: {ran.status}")
-    return ran.stdout.strip()
+    execution = run_program(source, timeout_s=timeout_s, memory_mib=memory_mib, machine_state=state)
+    if execution.status != "ok":
+        raise Invalid(f"it does not run: {execution.status}")
+    return execution.stdout.strip()

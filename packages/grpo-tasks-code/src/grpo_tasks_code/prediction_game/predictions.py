@@ -15,8 +15,8 @@ _INTEGER = re.compile(
 
 def predicted(text: str) -> int | None:
     """The last integer of a prediction, if there is one: negative ones too, thousands separated by commas or not."""
-    found = [*_INTEGER.finditer(text[:MAX_CHARS])]
-    if not found:
+    matches = [*_INTEGER.finditer(text[:MAX_CHARS])]
+    if not matches:
         return None
-    size = int(found[-1]["digits"].replace(",", ""))
-    return -size if found[-1]["sign"] else size
+    size = int(matches[-1]["digits"].replace(",", ""))
+    return -size if matches[-1]["sign"] else size

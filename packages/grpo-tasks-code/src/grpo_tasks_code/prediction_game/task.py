@@ -151,7 +151,7 @@ def opponent(config: PredictionGameConfig) -> Opponent:
 def _share_right(answer: Play, predictions: Sequence[str]) -> float:
     if not predictions:  # nobody was asked, which is no win
         raise InfrastructureError("there are no predictions; score with those of an opponent")
-    return sum(predicted(one) == answer.output for one in predictions) / len(predictions)
+    return sum(predicted(prediction) == answer.output for prediction in predictions) / len(predictions)
 
 
 @reward(1.0)

@@ -78,7 +78,7 @@ def canonical(source: str) -> str:
         name
         for node in ast.walk(tree)
         for name in (
-            [node.name, *(one.arg for one in node.args.args)]
+            [node.name, *(argument.arg for argument in node.args.args)]
             if isinstance(node, ast.FunctionDef)
             else [node.id]
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)

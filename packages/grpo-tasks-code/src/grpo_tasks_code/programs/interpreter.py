@@ -191,7 +191,7 @@ class _Run:
         if self._depth > MAX_CALLS:
             raise Refused(f"more than {MAX_CALLS} calls inside one another")
         try:
-            self.block(function.body, dict(zip((one.arg for one in function.args.args), arguments, strict=True)))
+            self.block(function.body, dict(zip((name.arg for name in function.args.args), arguments, strict=True)))
         except _Return as returned:
             return returned.value
         finally:

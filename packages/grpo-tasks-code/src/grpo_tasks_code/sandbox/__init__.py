@@ -1,7 +1,7 @@
-"""Untrusted programs, run apart from everything: `run`, `run_many`, `arun`, `run_tests`, `level`.
+"""Run untrusted programs in isolation: `run`, `run_many`, `arun`, `run_tests`, `level`.
 
-These use one `Sandbox` for the process, or the server that `GRPO_SANDBOX_URL` names. Make a `Sandbox` of your own to
-choose its level or size.
+The functions share one `Sandbox` per process, or use the server that `GRPO_SANDBOX_URL` names. Make a `Sandbox` of your
+own to choose its level or size.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 
 _SANDBOXES = {allow_weak: Sandbox(allow_weak=allow_weak) for allow_weak in (False, True)}
-"""They start nothing before the first program."""
+"""Shared sandboxes; they start no process before the first program."""
 
 
 @lru_cache
@@ -54,10 +54,10 @@ def _remote(url: str, token: str) -> Executor:
 
 
 def default_executor(*, allow_weak: bool = False) -> Executor:
-    """What runs programs in this process: the `Sandbox`, or what `GRPO_SANDBOX_URL` names.
+    """Return the executor of this process: the shared `Sandbox`, or a client of the server `GRPO_SANDBOX_URL` names.
 
     Raises:
-        UserError: that is no address.
+        UserError: the variable is not an address.
     """
     url = os.environ.get("GRPO_SANDBOX_URL")
     return _remote(url, os.environ.get("GRPO_SANDBOX_TOKEN", "")) if url else _SANDBOXES[allow_weak]
@@ -74,7 +74,7 @@ def run(
     output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
     machine_state: int = 0,
 ) -> Execution:
-    """Run a program and wait for its end; `allow_weak` accepts level L1. Otherwise as `Executor.run`."""
+    """Run a program and wait for it to end; `allow_weak` accepts level L1. The rest is as in `Executor.run`."""
     return default_executor(allow_weak=allow_weak).run(
         code,
         stdin,
@@ -97,7 +97,7 @@ def run_many(
     allow_weak: bool = False,
     output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
 ) -> list[Execution]:
-    """Run programs, several at a time, in order; `allow_weak` accepts level L1. Otherwise as `Executor.run_many`."""
+    """Run programs, several at a time; `allow_weak` accepts level L1. The rest is as in `Executor.run_many`."""
     return default_executor(allow_weak=allow_weak).run_many(
         codes,
         stdin=stdin,
@@ -135,25 +135,25 @@ def run_tests(
     memory_mib: int = DEFAULT_MEMORY_MIB,
     allow_weak: bool = False,
 ) -> TestResult:
-    """Run a program against tests it never sees; `allow_weak` accepts level L1. Otherwise as `Executor.run_tests`."""
+    """Run hidden tests on a program; `allow_weak` accepts level L1. The rest is as in `Executor.run_tests`."""
     return default_executor(allow_weak=allow_weak).run_tests(
         code, tests, timeout_s, setup=setup, entry_point=entry_point, memory_mib=memory_mib
     )
 
 
 def check_tests(tests: Sequence[str], *, setup: str = "", entry_point: str | None = None) -> None:
-    """Check, when data is read, that tests are such that `run_tests` can decide them.
+    """Check that `run_tests` can decide these tests; call it when data is read.
 
     Raises:
-        UserError: they are not Python, or assert nothing, or leave it to the program whether they pass; says which.
+        UserError: a test is not Python, asserts nothing, or lets the program decide whether it passes.
     """
     plan_of(tests, setup, entry_point)
 
 
 def level(*, allow_weak: bool = False) -> Level:
-    """The level of isolation that is used here, with what it guarantees and why it was chosen.
+    """Return the isolation level in use, with its guarantee and the reason for choosing it.
 
     Raises:
-        SandboxUnavailableError: none that is allowed works here: what is missing, and what to do.
+        SandboxUnavailableError: no allowed level works here; says what is missing and what to do.
     """
     return default_executor(allow_weak=allow_weak).level

@@ -1,4 +1,4 @@
-"""What a caller may ask for: defaults, limits, and the errors beyond them."""
+"""Arguments of runs: defaults, limits, and their checks."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ DEFAULT_MEMORY_MIB = 512
 DEFAULT_OUTPUT_BYTES = 1 << 20
 
 MAX_PROGRAM_BYTES = 1 << 20
-"""A longer program is denied: no model writes it, and compiling it would take gigabytes."""
+"""Longer programs are denied: compiling one could take gigabytes."""
 MAX_STDIN_BYTES = 64 << 20
 MAX_OUTPUT_BYTES = 64 << 20
-"""What a caller may have this process hold."""
+"""Limit of the output that the calling process holds."""
 MAX_TIMEOUT_S = 3600.0
 PATIENCE, PATIENCE_S = 3, 10.0
-"""Times its limit, and seconds beyond, that a program may take by the clock where others keep it from running."""
+"""Most wall-clock time of a program on a busy machine: this many times its limit, plus this many seconds."""
 RUNS_OF_A_STARVED_PROGRAM = 2
 MAX_MEMORY_MIB = 1 << 20
 MAX_WORKERS = 256
 MAX_MACHINE_STATE = 7
-"""Each has servers of its own."""
+"""Each state has servers of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a program may use.
+    """Resource limits of a program.
 
     Attributes:
-        timeout_s: Seconds, by the clock and on the processor.
-        memory_mib: Address space beyond that of Python itself.
-        output_bytes: Of stdout, and of stderr.
+        timeout_s: Time limit in seconds, by the clock and on the processor.
+        memory_mib: Address space in MiB beyond that of Python itself.
+        output_bytes: Limit of stdout, and of stderr.
 
     Raises:
-        UserError: a number that cannot be meant.
+        UserError: a number out of range.
     """
 
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -51,20 +51,20 @@ class Limits:
 
 
 def patience_s(limit_s: float) -> float:
-    """Seconds by the clock after which a program with a limit is ended, however busy the machine."""
+    """Return the wall-clock seconds after which a program is ended, however busy the machine."""
     return PATIENCE * limit_s + PATIENCE_S
 
 
 def longest_run_s(limit_s: float) -> float:
-    """Seconds after which there is a verdict on it; starting it, and waiting for a turn, apart."""
+    """Return the seconds within which a program has a verdict, without starting it and waiting for a free server."""
     return RUNS_OF_A_STARVED_PROGRAM * patience_s(limit_s)
 
 
 def check_number(name: str, value: float, low: float, high: float, *, is_open: bool = False) -> None:
-    """Check that a number lies in a range, the lower end of which may be excluded.
+    """Check that a number lies in a range; `is_open` excludes the lower end.
 
     Raises:
-        UserError: it does not.
+        UserError: the number is out of range.
     """
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not (low < value <= high if is_open else low <= value <= high):  # NaN is nowhere
@@ -75,7 +75,7 @@ def check_whole(name: str, value: int, low: int, high: int) -> None:
     """Check that a whole number lies in a range.
 
     Raises:
-        UserError: it does not, or is none.
+        UserError: the number is out of range, or not whole.
     """
     if isinstance(value, float):
         raise UserError(f"{name}={value!r}: must be a whole number.")
@@ -83,38 +83,38 @@ def check_whole(name: str, value: int, low: int, high: int) -> None:
 
 
 def check_policy(policy: Policy | None) -> None:
-    """Check that there is such a policy.
+    """Check that a policy exists.
 
     Raises:
-        UserError: there is not.
+        UserError: the policy does not exist.
     """
     if policy is not None and policy not in get_args(Policy):
         raise UserError(f"policy={policy!r}: must be None or {', '.join(map(repr, get_args(Policy)))}.")
 
 
 def program_bytes(code: str) -> bytes:
-    """A program's text as bytes; lone surrogates too, since the verdict on them is Python's.
+    """Encode a program; lone surrogates are kept, since Python itself decides about them.
 
     Raises:
-        UserError: it is not text.
+        UserError: the program is not text.
     """
     return _bytes_of(code, "code")
 
 
 def stdin_bytes(stdin: str) -> bytes:
-    """Likewise its input.
+    """Encode the input of a program.
 
     Raises:
-        UserError: it is not text, or too long.
+        UserError: the input is not text, or too long.
     """
-    given = _bytes_of(stdin, "stdin")
-    if len(given) > MAX_STDIN_BYTES:
-        raise UserError(f"stdin of {len(given)} bytes: at most {MAX_STDIN_BYTES}.")
-    return given
+    data = _bytes_of(stdin, "stdin")
+    if len(data) > MAX_STDIN_BYTES:
+        raise UserError(f"stdin of {len(data)} bytes: at most {MAX_STDIN_BYTES}.")
+    return data
 
 
 def refusal_of(program: bytes) -> str:
-    """Why a program is not run at all, or an empty string."""
+    """Return why a program is not run at all; empty if it is run."""
     if len(program) <= MAX_PROGRAM_BYTES:
         return ""
     return f"the program has {len(program)} bytes; at most {MAX_PROGRAM_BYTES} are run"

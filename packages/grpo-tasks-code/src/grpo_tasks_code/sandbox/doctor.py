@@ -1,4 +1,4 @@
-"""What `grpo doctor` says about the sandbox."""
+"""Diagnosis of the sandbox for `grpo doctor`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
 from grpo_tasks_code.sandbox.host import cgroups
 
 _TIMED_PROGRAMS = 20
-"""Enough for a median that says something, in a fifth of a second."""
+"""Enough for a meaningful median, in a fifth of a second."""
 
 
 def diagnose() -> Iterator[Diagnosis]:
-    """The level with its guarantee, why it is not a stronger one, control groups, and how long a program takes."""
+    """Report the level with its guarantee and reason, control groups, and how long a program takes."""
     sandbox = default_executor()
     try:
         level = sandbox.level

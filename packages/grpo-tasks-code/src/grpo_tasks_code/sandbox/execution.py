@@ -1,4 +1,4 @@
-"""What a run tells: `Execution`, `TestResult`, `Level`."""
+"""Results of runs: `Execution`, `TestResult`, `Level`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Level:
     Attributes:
         name: `L3`, `L2`, `L1`, or `remote`.
         title: `namespaces`, `landlock`, `rlimits`, or the provider.
-        guarantee: What holds for every program, in one line.
-        reason: Why it was chosen.
+        guarantee: What the level guarantees for every program, in one line.
+        reason: Why the level was chosen.
     """
 
     name: str
@@ -35,16 +35,16 @@ class Execution:
     """One run of a program.
 
     Attributes:
-        status: `ok`: it ended with exit code 0, whatever it wrote to stderr. `syntax_error`: it cannot be compiled.
-            `runtime_error`: an exception, or another exit code. `timeout`: its time ran out, by the clock or on the
-            processor. `output_limit`: it wrote too much. `memory`: a MemoryError ended it. `killed`: a signal did.
-            `denied`: it was refused (its size, a policy), or ended for a system call that no honest program makes.
-            `sandbox_error`: the sandbox failed; nothing is known of the program, and stderr ends with the reason.
-        stdout: What it wrote, up to the limit; bytes that are not UTF-8 are replaced.
-        stderr: Likewise.
-        cpu_s: Processor seconds.
-        wall_s: Seconds by the clock; neither starting the process nor waiting for a free one counts.
-        level: `L3`, `L2` or `L1`; of a remote executor, what it says.
+        status: `ok`: exit code 0, whatever stderr holds. `syntax_error`: the program cannot be compiled.
+            `runtime_error`: an exception, or another exit code. `timeout`: the time limit was reached, by the clock or
+            on the processor. `output_limit`: too much output. `memory`: a MemoryError ended it. `killed`: a signal
+            ended it. `denied`: it was refused (size, policy), or ended for a system call that no honest program makes.
+            `sandbox_error`: the sandbox failed; the program has no verdict, and stderr ends with the reason.
+        stdout: Standard output up to the limit; bytes that are not UTF-8 are replaced.
+        stderr: Standard error, in the same form.
+        cpu_s: Processor seconds used.
+        wall_s: Wall-clock seconds, without starting the process and without waiting for a free one.
+        level: `L3`, `L2` or `L1`; for a remote executor, the level it reports.
     """
 
     status: Status
@@ -57,17 +57,17 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class TestResult:
-    """A program's tests.
+    """Results of a program's tests.
 
     Attributes:
-        passed: How many passed.
-        total: How many there are.
-        per_test: Which, in their order.
-        statuses: `passed`, `failed`, or the status of the program's run that kept the test from being decided; with
-            `sandbox_error` nothing is known.
-        reasons: Why each did not pass, in a line of printable characters; never shown to the program.
-        level: As in `Execution`.
-        execution: The program's run.
+        passed: Number of tests that passed.
+        total: Number of tests.
+        per_test: Whether each test passed, in order.
+        statuses: `passed`, `failed`, or the status of the run that kept the test from being decided; with
+            `sandbox_error` the test has no verdict.
+        reasons: Why each test did not pass, as one line of printable characters; never shown to the program.
+        level: Isolation level, as in `Execution`.
+        execution: Run of the program.
     """
 
     __test__ = False  # not a class of tests, whatever pytest thinks of its name
@@ -82,9 +82,9 @@ class TestResult:
 
 
 def readable(text: str) -> str:
-    """Text of which every unprintable character is written as its escape.
+    """Return the text with every unprintable character written as its escape.
 
-    A program's words can move a cursor, rename a terminal, or hold a lone surrogate, which no stream encodes.
+    A program's output can move a cursor, rename a terminal, or hold a lone surrogate, which no stream encodes.
     """
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 

@@ -1,4 +1,4 @@
-"""What runs programs, here or elsewhere, and what can be done with any of it: many at once, and without blocking."""
+"""The protocol of executors, which run programs here or elsewhere: one, many at once, or without blocking."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from grpo_tasks_code.sandbox.arguments import (
 from grpo_tasks_code.sandbox.execution import Execution, Level, Policy, TestResult
 
 MAX_WAITING = 64
-"""Programs of an event loop that are run, or wait for a turn, at once; more wait in the loop's queue."""
+"""Most programs of an event loop that run or wait for a server at once; the others wait in the loop's queue."""
 
 
 class Cancellation:
-    """Lets one thread end the program that another waits for."""
+    """Lets one thread end the program that another thread waits for."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ class Cancellation:
 
     @contextlib.contextmanager
     def ends(self, end: Callable[[], None]) -> Iterator[None]:
-        """Within the block, cancelling calls a function."""
+        """Have `cancel` call a function within the block."""
         with self._lock:
             self._end = end
             if self._is_cancelled:
@@ -55,23 +55,23 @@ class Cancellation:
 
 
 class Executor(Protocol):
-    """Runs programs: a `Sandbox` on this machine, or a client of one elsewhere.
+    """Runs programs: a `Sandbox` on this machine, or a client of a sandbox elsewhere.
 
-    A program of whatever content gets an `Execution`, never an exception. What the executor itself fails at has the
-    status `sandbox_error`, which is no statement about the program.
+    Every program gets an `Execution`, never an exception. Failures of the executor itself have the status
+    `sandbox_error`, which says nothing about the program.
 
     Attributes:
-        workers: How many programs it runs at once.
+        workers: Number of programs that run at once.
     """
 
     workers: int
 
     @property
     def level(self) -> Level:
-        """The isolation that programs have, with what it guarantees and why it was chosen.
+        """Isolation level, with its guarantee and the reason for choosing it.
 
         Raises:
-            SandboxUnavailableError: there is none that is allowed.
+            SandboxUnavailableError: no allowed level works here.
         """
 
     def run(
@@ -86,22 +86,23 @@ class Executor(Protocol):
         machine_state: int = 0,
         cancellation: Cancellation | None = None,
     ) -> Execution:
-        """Run a program as a script and wait for its end.
+        """Run a program as a script and wait for it to end.
 
         Args:
-            code: The program.
-            stdin: Its input.
-            timeout_s: Seconds, by the clock and on the processor; neither waiting for a turn nor starting counts.
-            memory_mib: What it may allocate.
-            policy: `restricted` has RestrictedPython compile it: a subset of the language.
-            output_limit_bytes: Of stdout, and of stderr.
-            machine_state: 0 to 7: the hash seed, in processes of their own, whose memory lies elsewhere. What a program
-                prints in every state depends on its text and its input alone.
-            cancellation: Ends it from another thread; its status is then `killed`.
+            code: Source of the program.
+            stdin: Standard input.
+            timeout_s: Time limit in seconds, by the clock and on the processor. Waiting for a free server and starting
+                the process do not count.
+            memory_mib: Memory limit in MiB.
+            policy: `restricted` compiles the program with RestrictedPython, which accepts a subset of the language.
+            output_limit_bytes: Limit of stdout, and of stderr.
+            machine_state: Hash seed, 0 to 7; each has processes of its own, with another memory layout. Output that is
+                the same in every state depends on the program and its input alone.
+            cancellation: Ends the program from another thread; its status is then `killed`.
 
         Raises:
-            UserError: an argument that cannot be meant; whatever the program is, it gets a verdict.
-            SandboxUnavailableError: there is no isolation that is allowed.
+            UserError: an invalid argument; the program's content never raises.
+            SandboxUnavailableError: no allowed level works here.
         """
 
     def run_tests(
@@ -114,26 +115,26 @@ class Executor(Protocol):
         entry_point: str | None = None,
         memory_mib: int = DEFAULT_MEMORY_MIB,
     ) -> TestResult:
-        """Run a program against tests that it never sees.
+        """Run hidden tests on a program.
 
-        The program's process is asked for the values of calls. What they must be is known only outside of it, where
-        plain data is compared, so nothing that the program prints, patches, overrides or exits with decides a test.
+        The program's process computes the values of calls. The expected values exist only outside of it, where plain
+        data is compared, so nothing that the program prints, patches, overrides or exits with decides a test.
 
         Args:
-            code: The program; it runs as an imported module does.
+            code: Source of the program, which runs like an imported module.
             tests: `assert …` statements; with an entry point, sources that define `check(candidate)`.
-            timeout_s: Seconds of the program for all tests together.
+            timeout_s: Time limit in seconds of the program for all tests together.
             setup: Statements before the tests (MBPP's `test_setup_code`); the program can use its imports and classes.
-            entry_point: The function that `check` gets (HumanEval).
-            memory_mib: What the program may allocate.
+            entry_point: Name of the function that is passed to `check` (HumanEval).
+            memory_mib: Memory limit of the program in MiB.
 
         Raises:
-            UserError: tests that are not Python, or assert nothing, or an argument that cannot be meant.
-            SandboxUnavailableError: there is no isolation that is allowed.
+            UserError: tests that are not Python or assert nothing, or an invalid argument.
+            SandboxUnavailableError: no allowed level works here.
         """
 
     def reserve(self, workers: int) -> None:
-        """Be ready to run so many programs at once, if that is more than `workers`; some have nothing to do for it."""
+        """Prepare to run this many programs at once, if that is more than `workers`; the default does nothing."""
         return
 
     def run_many(
@@ -147,7 +148,7 @@ class Executor(Protocol):
         policy: Policy | None = None,
         output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
     ) -> list[Execution]:
-        """Run programs, `workers` at a time; the executions are in their order. The rest is as in `run`."""
+        """Run programs, `workers` at a time; executions are in the order of the programs. The rest is as in `run`."""
         check_whole("workers", self.workers if workers is None else workers, 1, MAX_WORKERS)
         if workers is not None:
             self.reserve(workers)
@@ -161,7 +162,7 @@ class Executor(Protocol):
                     )
                     futures.append(threads.submit(call, code, stdin, timeout_s, memory_mib))
                 return [future.result() for future in futures]
-            except BaseException:  # an interrupt, or an argument that cannot be meant: nobody waits for the rest
+            except BaseException:  # an interrupt, or an invalid argument: nobody waits for the rest
                 for future in futures:
                     future.cancel()
                 for cancellation in cancellations:
@@ -178,7 +179,7 @@ class Executor(Protocol):
         policy: Policy | None = None,
         output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
     ) -> Execution:
-        """Like `run`, without blocking the event loop; when this is cancelled, so is the program."""
+        """Run a program without blocking the event loop; cancelling the coroutine ends the program."""
         import asyncio  # 30 ms that most processes never need
 
         cancellation = Cancellation()
@@ -201,7 +202,7 @@ class Executor(Protocol):
 
 @lru_cache
 def _waiting_threads() -> ThreadPoolExecutor:
-    """Threads of our own: programs that wait for a turn must not keep the event loop's from its other work."""
+    """Threads of the sandbox's own: waiting programs must not use up the event loop's threads."""
     return ThreadPoolExecutor(MAX_WAITING, thread_name_prefix="sandbox")
 
 

@@ -62,7 +62,7 @@ def states(completion: str, gold: Words, decimals: Decimals = "point") -> bool:
     candidates = (
         [text] if tagged is not None else [text[text.rfind("####") :].lstrip("#").partition("\n")[0], *stated(text)]
     )
-    return any(isinstance(value := read(each), Words) and value.words == gold.words for each in candidates)
+    return any(isinstance(value := read(candidate), Words) and value.words == gold.words for candidate in candidates)
 
 
 def read_gold(gold: str, decimals: Decimals = "point") -> Value | None:

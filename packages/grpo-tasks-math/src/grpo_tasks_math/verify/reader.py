@@ -221,7 +221,7 @@ def _read_items(text: str, depth: int) -> Value | None:
     pieces = _split_items(_GROUP.sub("", text))
     if len(pieces) == 1 and _ALL_NUMBERS.fullmatch(text):
         pieces = text.split()
-    pieces = [each for piece in pieces for each in _both_signs(piece)]
+    pieces = [item for piece in pieces for item in _both_signs(piece)]
     return _items(text, "", pieces, depth) if len(pieces) > 1 else None
 
 

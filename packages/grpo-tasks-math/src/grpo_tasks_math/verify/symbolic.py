@@ -132,11 +132,11 @@ def _are_close_numbers(gold: Any, answer: Any, rel_tol: Fraction) -> bool:
 
     if gold.free_symbols or answer.free_symbols:
         return bool(_verify([gold], [answer]))
-    exact, given = gold.doit(), answer.doit()
-    if not (exact.is_Rational and given.is_Rational):
-        exact, given = exact.n(DIGITS), given.n(DIGITS)
+    exact, approximate = gold.doit(), answer.doit()
+    if not (exact.is_Rational and approximate.is_Rational):
+        exact, approximate = exact.n(DIGITS), approximate.n(DIGITS)
     limit = Rational(rel_tol.numerator, rel_tol.denominator) * abs(exact)
-    return bool(exact.is_finite and given.is_finite and abs(exact - given) <= limit)
+    return bool(exact.is_finite and approximate.is_finite and abs(exact - approximate) <= limit)
 
 
 def _with_imaginary_unit(parsed: list[Any]) -> list[Any]:

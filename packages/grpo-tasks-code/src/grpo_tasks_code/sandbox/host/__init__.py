@@ -1,1 +1,1 @@
-"""What runs in the calling process: `Sandbox`, its pool of servers, the run of a program, and the plan of its tests."""
+"""Code that runs in the calling process: `Sandbox`, pools of servers, jobs, and the plans of tests."""

@@ -1,4 +1,4 @@
-"""The self-attack: a level is what it can prevent here, whatever the kernel's version says."""
+"""The self-attack: a level is judged by what it prevents on this machine, not by the kernel's version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grpo_tasks_code.sandbox.host.job import Job
 from grpo_tasks_code.sandbox.host.process import ServerProcess
 
 _LIMITS = Limits(timeout_s=20.0, memory_mib=256, output_bytes=1 << 16)
-"""Far more time than it takes, since it runs while everything else starts."""
+"""The time is generous, since the attack runs while everything else starts."""
 
 _ATTACKS = """
 import json, os, sys
@@ -89,12 +89,12 @@ except OSError:
 """
 
 _FATAL = "import ctypes; ctypes.CDLL(None).unshare(0); print('it lives')"
-"""unshare(2) is for leaving; a program that calls it must not go on."""
+"""A program that calls unshare(2) wants to leave the sandbox, and must be ended."""
 
 
 @contextlib.contextmanager
 def _bait() -> Iterator[dict[str, object]]:
-    """A file to read, a folder to write to and a socket to send to, all open to every user."""
+    """Provide a file to read, a folder to write to and a socket to send to, all open to every user."""
     with (
         tempfile.TemporaryDirectory(prefix="grpo-sandbox-") as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener,
@@ -119,17 +119,17 @@ def _bait() -> Iterator[dict[str, object]]:
 
 
 def withstands(server: ServerProcess) -> None:
-    """Return if every attack fails on a server, and an ordinary program runs.
+    """Check that every attack fails on a server, and that an ordinary program runs.
 
     Raises:
-        ServerError: it does not; says what succeeded.
+        ServerError: an attack succeeded, or the ordinary program failed.
     """
     with _bait() as bait:
-        ran = Job(server, _ATTACKS.encode(), json.dumps(bait).encode(), _LIMITS).finish()
-    if ran.status != "ok":
-        last = ran.stderr.strip().splitlines()[-1:] or ["no message"]
-        raise ServerError(f"an ordinary program ends with {ran.status}: {last[0]}")
-    first, *more = ran.stdout.splitlines()
+        ordinary = Job(server, _ATTACKS.encode(), json.dumps(bait).encode(), _LIMITS).finish()
+    if ordinary.status != "ok":
+        last = ordinary.stderr.strip().splitlines()[-1:] or ["no message"]
+        raise ServerError(f"an ordinary program ends with {ordinary.status}: {last[0]}")
+    first, *more = ordinary.stdout.splitlines()
     won = [*json.loads(first), *(["runs_program"] if more else [])]
     if won:
         raise ServerError(f"attacks of its own succeed: {', '.join(won)}")

@@ -10,7 +10,7 @@ from grpo_tasks_code.sandbox.execution import Execution, TestStatus, all_text
 from grpo_tasks_code.sandbox.host.job import Job
 
 _NONCE_BITS = 62
-"""Of a question's number. A program cannot foresee it, so what it wrote before a question is no answer to it."""
+"""Bits of a question's number, which a program cannot foresee: what it wrote before is no answer."""
 
 Answer = list[Any]
 """["value", values], ["raised", classes, text], ["callback", number, values, keywords], or a verdict: [status, reason];
@@ -18,13 +18,13 @@ see `inside.answering`."""
 
 
 class Candidate:
-    """Asks a program, one question at a time, and takes exactly one answer to each.
+    """Asks a program one question at a time, and accepts exactly one answer to each.
 
     Args:
-        job: The program's run, in mode CANDIDATE.
+        job: Run of the program, in mode CANDIDATE.
 
     Attributes:
-        fault: Why set-up failed in the program's process, before the program ran.
+        fault: Why the set-up failed, before the program ran; empty if it did not.
     """
 
     def __init__(self, job: Job) -> None:
@@ -33,7 +33,7 @@ class Candidate:
         self._execution: Execution | None = None
 
     def load(self, before: str, classes: Sequence[str]) -> bool:
-        """Have the program run, after the set-up that it may see; whether it can be asked now."""
+        """Run the set-up that the program may see, then the program; return whether it can answer questions."""
         self.job.send(["begin", before, list(classes)])
         match self.job.receive():
             case ["prepared"]:
@@ -45,7 +45,7 @@ class Candidate:
         return False
 
     def ask(self, kind: str, *details: Any) -> Answer:
-        """Put a question, of the kinds that `inside.answering` knows."""
+        """Ask a question of one of the kinds in `inside.answering`."""
         if self._execution is not None:
             return list(verdict_without_answer(self._execution))
         number = secrets.randbits(_NONCE_BITS)
@@ -59,19 +59,19 @@ class Candidate:
             case [int(answered), "callback", int(), [list(), list()], list(names)] if answered == number:
                 if all_text(names):
                     return list(reply[1:])
-        if reply is not None:  # it writes on the channel itself, and no longer in step
+        if reply is not None:  # the program itself writes to the channel, out of step
             self.job.kill("runtime_error")
         return list(verdict_without_answer(self.end()))
 
     def end(self) -> Execution:
-        """Let it come to its end, and tell how it was."""
+        """Wait for the program to end, and return its execution."""
         if self._execution is None:
             self._execution = self.job.finish()
         return self._execution
 
 
 def verdict_without_answer(execution: Execution) -> tuple[TestStatus, str]:
-    """A test's status when the program ended before it answered."""
+    """Return the status of a test whose program ended before it answered."""
     if execution.status == "ok":
         return "failed", "the program ended before it answered"
     lines = execution.stderr.strip().splitlines() or [f"the program ended with {execution.status}"]

@@ -1,10 +1,10 @@
-"""Control groups (version 2) around servers, where this process may make them: a second wall for what a program uses.
+"""Control groups (version 2) around servers, where this process may create them: a second limit on resources.
 
-The limits of a process do not cover the memory that the kernel holds for it, nor how many processors its threads use at
-once; at level L1, nor what several processes have together. A group does.
+The limits of a process cover neither the memory that the kernel holds for it nor how many processors its threads use at
+once; at level L1, nor what several processes use together. A control group covers all of these.
 
-A group that has processes of its own cannot divide its resources among groups beneath it. So groups are made where that
-is arranged already, or else where nothing but this process and its children are: they then move into a group beneath.
+A group that has processes of its own cannot divide its resources among child groups. So groups are created where
+resources are divided already, or else where only this process and its children are: those then move to a child group.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from grpo_tasks_code.sandbox.host.scheduling import parents
 
 CONTROLLERS = ("memory", "pids", "cpu")
 LEADER = "grpo-leader"
-"""The group that this process moves into."""
+"""Name of the group that this process moves to."""
 _PREFIX = "grpo-sandbox"
 _MOVES = 10
-"""Tried in turn: a process may start another meanwhile."""
+"""Attempts to move all processes, since one may start another meanwhile."""
 _CLEAN_UP_S = 2.0
-"""For the kernel to take the last process out of a group."""
+"""Time for the kernel to remove the last process from a group."""
 
 SERVER_BYTES = 256 << 20
-"""Beside a program's own memory: its server, its files, and what the kernel holds for it."""
+"""Memory beside the program's own: its server, its files, and what the kernel holds for it."""
 LIMITS = {"pids.max": "600", "cpu.max": "100000 100000", "memory.swap.max": "0"}
-"""Of a server with its program: L2's bound on threads can be passed twofold, and one processor is what time is limited
-by; so many microseconds of so many."""
+"""Limits of a server with its program. L2's bound on threads can be exceeded twofold; `cpu.max` is one processor, as
+microseconds of a period."""
 
 HINT = "systemd-run --user --scope -p Delegate=yes grpo … gives it one"
 
@@ -38,17 +38,17 @@ _numbers = itertools.count()
 
 
 class NoCgroupError(Exception):
-    """No group can be made here; the message says why."""
+    """No control group can be created here; the message says why."""
 
 
 class Cgroup:
-    """A group for one server.
+    """Control group of one server.
 
     Attributes:
-        path: Its folder.
+        path: Folder of the group.
 
     Raises:
-        NoCgroupError: none can be made.
+        NoCgroupError: no group can be created.
     """
 
     def __init__(self) -> None:
@@ -67,14 +67,14 @@ class Cgroup:
         self._memory_bytes = 0
 
     def limit_memory(self, memory_bytes: int) -> None:
-        """Let the next program have so much."""
+        """Set the memory limit of the next program."""
         if memory_bytes != self._memory_bytes:
             with contextlib.suppress(OSError):  # the limits of the process hold in any case
                 _write(self.path / "memory.max", str(memory_bytes + SERVER_BYTES))
             self._memory_bytes = memory_bytes
 
     def close(self) -> None:
-        """Remove it, when its processes have ended."""
+        """Remove the group, when its processes have ended."""
         end = time.monotonic() + _CLEAN_UP_S
         while time.monotonic() < end:
             try:
@@ -88,7 +88,7 @@ class Cgroup:
 
 
 def description() -> str:
-    """Whether groups are used, in a line."""
+    """Say in a line whether control groups are used."""
     try:
         Cgroup().close()
     except NoCgroupError as error:
@@ -97,10 +97,10 @@ def description() -> str:
 
 
 def _base() -> Path:
-    """The group to make others in.
+    """Return the group in which to create others.
 
     Raises:
-        NoCgroupError: there is none.
+        NoCgroupError: there is no such group.
         OSError: the kernel refuses.
     """
     own = _own()
@@ -119,10 +119,10 @@ def _base() -> Path:
 
 
 def _move_out(base: Path) -> None:
-    """Move all processes of a group into one beneath, if they are this one and its children.
+    """Move all processes of a group to a child group, if they are this process and its children.
 
     Raises:
-        NoCgroupError: there are others.
+        NoCgroupError: the group has other processes.
         OSError: the kernel refuses.
     """
     leader = base / LEADER
@@ -139,10 +139,10 @@ def _move_out(base: Path) -> None:
 
 
 def _own() -> Path:
-    """The group of this process.
+    """Return the group of this process.
 
     Raises:
-        NoCgroupError: there is no version 2 here.
+        NoCgroupError: version 2 is not available.
     """
     try:
         memberships = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
@@ -167,7 +167,7 @@ def _members(group: Path) -> set[int]:
 
 
 def _family() -> set[int]:
-    """This process and all that descend from it."""
+    """Return this process and all its descendants."""
     parent_of = dict(parents())
     family, size = {os.getpid()}, 0
     while len(family) > size:
@@ -177,7 +177,7 @@ def _family() -> set[int]:
 
 
 def _write(path: Path, value: str) -> None:
-    # No "w": these files are there, and what is not must not be made.
+    # Not open(path, "w"): these files exist, and a missing one must not be created.
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, value.encode("ascii"))

@@ -1,4 +1,4 @@
-"""What every executor does in the calling process: arguments are checked and failures become results."""
+"""Base of executors: arguments are checked, and failures become results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from grpo_tasks_code.sandbox.host.testing import undecided
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A program to run as a script, with its arguments checked; see `Executor.run`."""
+    """A program to run as a script, with checked arguments; see `Executor.run`."""
 
     program: bytes
     stdin: bytes
@@ -39,11 +39,11 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class TestedProgram:
-    """A program to run against tests, with its arguments checked; see `Executor.run_tests`.
+    """A program to run against tests, with checked arguments; see `Executor.run_tests`.
 
     Attributes:
-        plan: The tests, taken apart.
-        tests: The tests as source, with `setup` and `entry_point`.
+        plan: Plan of the tests.
+        tests: Sources of the tests, with `setup` and `entry_point`.
     """
 
     __test__ = False  # not a class of tests, whatever pytest thinks of its name
@@ -57,7 +57,7 @@ class TestedProgram:
 
 
 class CheckedExecutor(Executor):
-    """Base of executors that implement `_run` and `_run_tests` for arguments that have been checked.
+    """Base of executors that implement `_run` and `_run_tests` for checked arguments.
 
     Either may raise `ServerError`: the result then has the status `sandbox_error` and the error's message.
     """
@@ -65,7 +65,7 @@ class CheckedExecutor(Executor):
     @property
     @abstractmethod
     def _level_name(self) -> str:
-        """Level in the results of programs that are not run."""
+        """Level to report for programs that are not run."""
 
     @abstractmethod
     def _run(self, script: Script, cancellation: Cancellation) -> Execution: ...
@@ -85,7 +85,7 @@ class CheckedExecutor(Executor):
         machine_state: int = 0,
         cancellation: Cancellation | None = None,
     ) -> Execution:
-        """Run a program as a script and wait for its end; see `Executor.run`."""
+        """Run a program as a script and wait for it to end; see `Executor.run`."""
         limits = Limits(timeout_s, memory_mib, output_limit_bytes)
         check_policy(policy)
         check_whole("machine_state", machine_state, 0, MAX_MACHINE_STATE)
@@ -107,7 +107,7 @@ class CheckedExecutor(Executor):
         entry_point: str | None = None,
         memory_mib: int = DEFAULT_MEMORY_MIB,
     ) -> TestResult:
-        """Run a program against tests that it never sees; see `Executor.run_tests`."""
+        """Run hidden tests on a program; see `Executor.run_tests`."""
         limits = Limits(timeout_s, memory_mib)
         plan = plan_of(tests, setup, entry_point)
         program = TestedProgram(program_bytes(code), limits, plan, tuple(tests), setup, entry_point)

@@ -1,4 +1,4 @@
-"""Which of a test's own classes it hands the program, as a class, as an object, or inside of data."""
+"""Finds which of its own classes a test passes to the program: as a class, as an object, or inside data."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _FILLING = frozenset({"add", "append", "appendleft", "extend", "insert", "put", 
 
 
 def handed(trees: Sequence[ast.AST], kind: str, programs: frozenset[str]) -> ast.Call | None:
-    """The first call of the program that is given this class, or something that holds an object of it; None if none is.
+    """Return the first call of the program that gets this class, or a value that holds an object of it, or None.
 
-    Not one that is given an attribute of such an object, or what its methods return: that is other data.
+    Attributes of such objects, and what their methods return, are other data and do not count.
     """
     nodes = [node for tree in trees for node in ast.walk(tree)]
     flow = _Flow(nodes, kind)
@@ -25,17 +25,19 @@ def handed(trees: Sequence[ast.AST], kind: str, programs: frozenset[str]) -> ast
 
 
 def own_classes(test: ast.Module, setup: ast.Module, programs: frozenset[str]) -> list[ast.stmt]:
-    """Of a test, the classes that the program gets too, since it is handed objects of theirs, and all imports.
+    """Return the classes of a test that the program needs, because it gets their objects, and all imports.
 
-    Not others, which may be a reference solution, nor one whose objects can be called: what calls those is called back.
+    Other classes may be a reference solution. Objects that can be called are not needed: their calls are callbacks.
     """
     known = names.BUILTINS | names.bound(*names.shared_with_the_program(setup))
-    found = names.shared_with_the_program(test, known)
-    needed = [each for each in found if isinstance(each, ast.ClassDef) and _is_needed(each, [setup, test], programs)]
-    classes = [each for each in found if isinstance(each, ast.ClassDef)]
-    for _ in classes:  # and those that they are made with
-        needed += [each for each in classes if each not in needed and each.name in names.used(*needed)]
-    return [each for each in found if needed and (each in needed or not isinstance(each, ast.ClassDef))]
+    statements = names.shared_with_the_program(test, known)
+    needed = [
+        node for node in statements if isinstance(node, ast.ClassDef) and _is_needed(node, [setup, test], programs)
+    ]
+    classes = [node for node in statements if isinstance(node, ast.ClassDef)]
+    for _ in classes:  # and the classes that these use
+        needed += [node for node in classes if node not in needed and node.name in names.used(*needed)]
+    return [node for node in statements if needed and (node in needed or not isinstance(node, ast.ClassDef))]
 
 
 def _is_needed(kind: ast.ClassDef, trees: Sequence[ast.AST], programs: frozenset[str]) -> bool:
@@ -43,11 +45,11 @@ def _is_needed(kind: ast.ClassDef, trees: Sequence[ast.AST], programs: frozenset
 
 
 class _Flow:
-    """Where objects of a class get to.
+    """Data flow of the objects of a class.
 
     Args:
-        nodes: All of a test.
-        kind: The class.
+        nodes: All nodes of a test.
+        kind: Name of the class.
     """
 
     def __init__(self, nodes: Sequence[ast.AST], kind: str) -> None:
@@ -63,7 +65,7 @@ class _Flow:
             }
 
     def carries(self, node: ast.AST | None) -> bool:
-        """Whether a value is such an object, or the class, or holds one."""
+        """Return whether a value is the class, an object of it, or holds one."""
         match node:
             case ast.Name(id=name):
                 return name in self._names
@@ -86,7 +88,7 @@ class _Flow:
         return False
 
     def _named(self, node: ast.AST) -> Iterator[str]:
-        """Names that a node gives such a value."""
+        """Yield the names to which a node assigns such a value."""
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(targets) == len(
                 values
@@ -108,12 +110,12 @@ class _Flow:
                 if any(map(self.carries, _given(node))):
                     yield from names.roots([value])
             case ast.Call(func=ast.Name(id=name)) if name in self._functions and any(map(self.carries, _given(node))):
-                yield from (each.arg for each in ast.walk(self._functions[name].args) if isinstance(each, ast.arg))
+                yield from (part.arg for part in ast.walk(self._functions[name].args) if isinstance(part, ast.arg))
 
 
 def _given(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(each.value for each in call.keywords)]
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
 def _returned(function: ast.FunctionDef) -> list[ast.expr | None]:
-    return [each.value for each in ast.walk(function) if isinstance(each, (ast.Return, ast.Yield))]
+    return [node.value for node in ast.walk(function) if isinstance(node, (ast.Return, ast.Yield))]

@@ -1,4 +1,4 @@
-"""One run of a program: its descriptors, its clock and its output, from the side that asked for it."""
+"""One run of a program, as the calling process sees it: descriptors, time limit and output."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from grpo_tasks_code.sandbox.host.process import ServerProcess
 from grpo_tasks_code.sandbox.inside import wire
 
 SETUP_TIMEOUT_S = 60.0
-"""From the request to the first sign of the program, some milliseconds on an idle machine; more is a broken sandbox."""
+"""From the request to the first sign of the program: milliseconds on an idle machine."""
 DEATH_TIMEOUT_S = 10.0
-"""From the order to kill to the notice of death, likewise."""
+"""From the order to kill to the notice of death: milliseconds on an idle machine."""
 
 
 class Job:
     """A program that runs on a server, driven by the thread that waits for it.
 
     Args:
-        server: An idle server; it is this job's until `finish` returns.
-        program: The program's text.
-        stdin: Its input.
-        limits: What it may use.
-        mode: As in `wire.Request`; unless it is SCRIPT the program has a channel.
-        is_restricted: Whether RestrictedPython compiles it.
-        most_cpu_s: Processor seconds, if more than by the clock: of a program whose clock is renewed.
+        server: Idle server, reserved for this job until `finish` returns.
+        program: Source of the program.
+        stdin: Standard input.
+        limits: Resource limits.
+        mode: Mode, as in `wire.Request`; in every mode but SCRIPT the program has a channel.
+        is_restricted: Whether RestrictedPython compiles the program.
+        most_cpu_s: Processor seconds, if more than the time limit: for a program whose clock is renewed.
 
     Raises:
-        ServerError: the server is gone.
+        ServerError: the server has ended.
     """
 
     def __init__(
@@ -92,15 +92,15 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether the program has ended, or nothing more will be heard of it."""
+        """Whether the program has ended, or its end cannot be observed any more."""
         return self._reply is not None or bool(self._fault)
 
     def check_server(self) -> None:
-        """After `finish`: note whether the server can run another program.
+        """After `finish`, record whether the server can run another program.
 
         Raises:
-            ServerError: it was gone before it started this one, which may be tried again on another.
-            BusyError: the machine hardly let the program run; it may be tried again too.
+            ServerError: the server ended before it started the program, which may be tried again on another server.
+            BusyError: the machine was too busy for the program, which may be tried again.
         """
         self._server.is_lost = self._reply is None
         if self._time.is_starved and not self._has_ended_by_itself:
@@ -112,13 +112,13 @@ class Job:
             raise ServerError(self._fault)
 
     def send(self, message: Any) -> None:
-        """Send a message; from now on the program is waited for."""
+        """Send a message and start waiting for the program."""
         if self._channel is not None:
             self._channel.send(message)
         self._await(True)
 
     def receive(self) -> Any:
-        """The program's next message; None when there is none: it ended, ran out of time, or sent no message."""
+        """Return the program's next message; None if it ended, ran out of time, or broke the protocol."""
         self._await(True)
         message, channel = None, self._channel
         while channel is not None and (message := channel.take()) is None and channel.is_open and not self.is_over:
@@ -127,11 +127,11 @@ class Job:
         return message
 
     def renew_clock(self) -> None:
-        """Give the program its whole time again; it is not waited for at this moment."""
+        """Give the program its whole time again; call it while the clock is stopped."""
         self._time.renew()
 
     def finish(self) -> Execution:
-        """Wait for the program's end, and tell how it was."""
+        """Wait for the program to end, and return its execution."""
         with self._descriptors:
             if self._channel is not None:
                 self._channel.close()
@@ -147,18 +147,18 @@ class Job:
         return Execution(status, self._pipes.stdout.text, stderr, self._spent_cpu_s, wall_s, self._server.level)
 
     def kill(self, why: Status) -> None:
-        """End the program, with a status; the first one counts."""
+        """End the program with a status; the first call counts."""
         if self._why is None and not self.is_over:
             self._why = why
             self._deadline = time.monotonic() + DEATH_TIMEOUT_S
             self._server.kill_program(self._number)
 
     def cancel(self) -> None:
-        """End the program from another thread; whoever waits for it finds it killed."""
+        """End the program from another thread; its status is then `killed`."""
         self._server.kill_program(self._number)
 
     def _await(self, is_awaited: bool) -> None:
-        """Have the clock run while the program is waited for, and since it has begun."""
+        """Run the clock while the program is waited for, once it has begun."""
         self._begin()
         if not is_awaited:
             self._time.clock.stop()
@@ -166,7 +166,7 @@ class Job:
             self._time.clock.start()
 
     def _begin(self) -> None:
-        """Start the clock if the program has begun; the first wait, for its first sign, is never interrupted."""
+        """Start the clock if the program has begun."""
         if not self._is_begun:
             self._pipes.status.look()
             if self._pipes.status.has_started:
@@ -174,11 +174,11 @@ class Job:
                 self._time.clock.start_at(self._pipes.status.started[0])
 
     def _pump(self) -> None:
-        """Wait for something to happen, and attend to it."""
+        """Wait for the next event and handle it."""
         self._begin()
         is_timed = self._why is None and self._is_begun
         left_s = self._time.left_s if is_timed else self._deadline - time.monotonic()
-        # Before it has begun it cannot run out of time, and may have begun by then.
+        # Before it has begun it cannot run out of time, but it may have begun when the wait ends.
         wait_s = left_s if self._is_begun else min(left_s, self._limits.timeout_s)
         for fd, _ in self._poll.poll(math.ceil(max(0.0, wait_s) * 1000)):
             if fd == self._server.control.fileno():
@@ -191,7 +191,7 @@ class Job:
                     self.kill("output_limit")
             elif self._channel is not None:
                 self._channel.read()
-        # Only after a look: this process may have been kept from running itself, and the program be done for long.
+        # Only after reading events: this process itself may have been delayed, and the program long done.
         has_message = self._channel is not None and self._channel.has_message
         if left_s <= 0 and not self.is_over and not has_message:
             if self._why is not None:
@@ -203,7 +203,7 @@ class Job:
 
     @property
     def _has_ended_by_itself(self) -> bool:
-        """Whether the order to kill it for its time found it at its end, of which a busy machine tells late."""
+        """Whether the program had ended before it was killed for its time; a busy machine reports the end late."""
         reply = self._reply
         if reply is None or not (self._why == "timeout" or self._time.is_starved):
             return False
@@ -228,14 +228,20 @@ class Job:
 
 
 def _status_of_end(wait_status: int, pipe: StatusPipe, *, is_out_of_time: bool) -> Status:
-    """Status of a program that nobody ended; `is_out_of_time`: it has used all its processor seconds."""
+    """Return the status of a program that was not killed by its job.
+
+    Args:
+        wait_status: Wait status of the process.
+        pipe: What the process reported before the program's first line.
+        is_out_of_time: Whether it has used all its processor seconds.
+    """
     if os.WIFSIGNALED(wait_status):
         number = os.WTERMSIG(wait_status)
         if number == signal.SIGXCPU or (number == signal.SIGKILL and is_out_of_time):
             return "timeout"
         return "denied" if number == getattr(signal, "SIGSYS", None) else "killed"
     code = os.WEXITSTATUS(wait_status)
-    if not pipe.is_compiled:  # whatever kept it from that, the sandbox was ready: it is the program's doing
+    if not pipe.is_compiled:  # the sandbox was ready, so the program is the cause
         return "denied" if pipe.is_refused else "syntax_error"
     if code == 0:
         return "ok"

@@ -1,4 +1,4 @@
-"""Which level of isolation is used here, and why."""
+"""Choice of the isolation level."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GUARANTEES: Mapping[LevelName, str] = {
     "sees which files exist; shares the kernel",
     "L1": "accident protection only: limits on time, memory and output; a hostile program can do what its user can",
 }
-"""What holds for every program; printed, and logged with every reward."""
+"""Guarantee of each level; printed, and logged with every reward."""
 
 REMEDY = (
     "Allow user namespaces (Linux: sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns=0) or "
@@ -34,15 +34,15 @@ REMEDY = (
 
 
 def chosen(forced: str | None, *, allow_weak: bool) -> tuple[Level, ServerProcess]:
-    """Try the levels from the strongest on, each by attacking it; the first that holds, with its server.
+    """Attack the levels from the strongest on; return the first that withstands, with its server.
 
     Args:
         forced: The only level to try; by default that of `GRPO_SANDBOX_LEVEL`, if set.
-        allow_weak: Whether L1 may be used where neither L3 nor L2 holds; `GRPO_SANDBOX_ALLOW_WEAK=1` allows it too.
+        allow_weak: Whether L1 may be used where neither L3 nor L2 works; `GRPO_SANDBOX_ALLOW_WEAK=1` allows it too.
 
     Raises:
-        UserError: there is no such level.
-        SandboxUnavailableError: none that is allowed works; says why each does not, and what to do.
+        UserError: the level does not exist.
+        SandboxUnavailableError: no allowed level works; says why each fails, and what to do.
     """
     forced = forced or os.environ.get(LEVEL_VARIABLE) or None
     allow_weak = allow_weak or os.environ.get(ALLOW_WEAK_VARIABLE) == "1"
@@ -68,10 +68,10 @@ def chosen(forced: str | None, *, allow_weak: bool) -> tuple[Level, ServerProces
 
 
 def _start(name: LevelName, *, allow_weak: bool) -> ServerProcess:
-    """A server of a level that holds here.
+    """Start a server of a level, and attack it.
 
     Raises:
-        ServerError: it does not.
+        ServerError: the level does not work here.
     """
     if name == "L1":
         if not allow_weak:

@@ -1,4 +1,4 @@
-"""`Sandbox`: programs on this machine."""
+"""`Sandbox`: runs programs on this machine."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from grpo_tasks_code.sandbox.host.testing import MAX_ATTEMPTS, Examination
 T = TypeVar("T")
 
 MAX_DEFAULT_WORKERS = 16
-"""Beyond this the memory of servers costs more than running programs in parallel gains."""
+"""With more, the servers cost more memory than parallel programs gain."""
 
 
 class Sandbox(CheckedExecutor):
-    """Runs programs at one level of isolation, several at a time, for any number of threads.
+    """Runs programs at one isolation level, several at a time, for any number of threads.
 
-    The level is chosen, and servers are started, when they are first needed. Waiting for a free server counts against
-    no program's time. In a forked child the sandbox starts servers of its own.
+    The level is chosen, and servers are started, when they are first needed. Waiting for a free server does not count
+    against a program's time. In a forked child the sandbox starts servers of its own.
 
     Args:
         level: `L3`, `L2` or `L1`; by default the strongest that withstands an attack here.
-        workers: Programs at once; by default one per usable core, at most 16; one inside a scoring worker.
-        allow_weak: Whether L1 will do where nothing better works.
+        workers: Number of programs at once; by default one per usable core, at most 16; one inside a scoring worker.
+        allow_weak: Whether L1 may be used where nothing better works.
 
     Raises:
-        UserError: a number of workers that cannot be meant.
+        UserError: an invalid number of workers.
     """
 
     def __init__(self, level: str | None = None, *, workers: int | None = None, allow_weak: bool = False) -> None:
@@ -52,11 +52,11 @@ class Sandbox(CheckedExecutor):
 
     @property
     def level(self) -> Level:
-        """The level, with what it guarantees and why it was chosen.
+        """Isolation level, with its guarantee and the reason for choosing it.
 
         Raises:
-            SandboxUnavailableError: none that is allowed works here.
-            UserError: there is no such level, or a task file is being imported.
+            SandboxUnavailableError: no allowed level works here.
+            UserError: the level does not exist, or a task file is being imported.
         """
         with self._lock:
             if self._level is None:
@@ -84,7 +84,7 @@ class Sandbox(CheckedExecutor):
         return _persist(lambda: Examination(program.plan, servers, judges).run(program.program, program.limits))
 
     def reserve(self, workers: int) -> None:
-        """Have as many servers as that, if it has fewer."""
+        """Allow at least this many servers."""
         with self._lock:
             self.workers = max(self.workers, workers)
             for pool in self._pools.values():
@@ -95,7 +95,7 @@ class Sandbox(CheckedExecutor):
         return self.level.name
 
     def _pool(self, kind: str, machine_state: int = 0) -> ServerPool:
-        """Servers for `plain` programs, for those under a policy, or for judges; started as they are needed."""
+        """Return the servers for `plain` programs, for programs under a policy, or for judges."""
         name = f"{kind} {machine_state}" if machine_state else kind
         with self._lock:
             self.level  # noqa: B018  # makes the first pool
@@ -109,7 +109,7 @@ class Sandbox(CheckedExecutor):
             return self._pools[name]
 
     def close(self) -> None:
-        """End all servers, and programs that run; the next program starts new ones."""
+        """End all servers and running programs; the next program starts new servers."""
         with self._lock:
             self._level = None
             _close(self._pools)
@@ -121,7 +121,7 @@ class Sandbox(CheckedExecutor):
         self.close()
 
     def abandon(self) -> None:
-        """In a forked child: the servers are the parent's, and its locks may be held."""
+        """Forget the servers in a forked child: they are the parent's, and its locks may be held."""
         self._lock, self._level = threading.RLock(), None
         for pool in self._pools.values():
             pool.abandon()
@@ -129,7 +129,7 @@ class Sandbox(CheckedExecutor):
 
 
 _sandboxes: weakref.WeakSet[Sandbox] = weakref.WeakSet()
-"""Those of this process, to be forgotten in its children."""
+"""Sandboxes of this process, which forked children forget."""
 
 
 def _close(pools: dict[str, ServerPool]) -> None:
@@ -148,10 +148,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def _persist(attempt: Callable[[], T]) -> T:
-    """Try again while servers turn out to be gone before the program starts, or the machine to be too busy for it.
+    """Retry while servers end before the program starts, or the machine is too busy for it.
 
     Raises:
-        ServerError: of the last attempt.
+        ServerError: the last attempt failed.
     """
     for number in range(1, MAX_ATTEMPTS):
         try:

@@ -1,4 +1,4 @@
-"""Which names a piece of Python uses, binds and changes: enough to know what must run where."""
+"""Static analysis of the names in tests: which they use, bind and change, to decide what runs where."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BUILTINS = frozenset(dir(builtins))
 
 
 def used(*trees: ast.AST) -> frozenset[str]:
-    """Names that are read anywhere in them."""
+    """Return the names that are read anywhere in the trees."""
     return frozenset(
         node.id
         for tree in trees
@@ -22,37 +22,37 @@ def used(*trees: ast.AST) -> frozenset[str]:
 
 
 def bound(*trees: ast.AST) -> frozenset[str]:
-    """Names that are given a value anywhere in them, in whatever scope."""
-    found: set[str] = set()
+    """Return the names that are bound anywhere in the trees, in any scope."""
+    names: set[str] = set()
     for node in (node for tree in trees for node in ast.walk(tree)):
         match node:
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
-                found.add(name)
+                names.add(name)
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                found.add(name)
+                names.add(name)
             case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                found.add(name)
+                names.add(name)
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-                found.update((alias.asname or alias.name).partition(".")[0] for alias in aliases)
-    return frozenset(found)
+                names.update((alias.asname or alias.name).partition(".")[0] for alias in aliases)
+    return frozenset(names)
 
 
 def free(tree: ast.Module) -> frozenset[str]:
-    """Names that something around it must provide; built-in functions too."""
+    """Return the names that the code around a module must provide, built-in functions included."""
     return _globals(tree)[0]
 
 
 def given(tree: ast.Module) -> frozenset[str]:
-    """Names that it gives a value for what comes after it."""
+    """Return the names that a module binds for the code after it."""
     return _globals(tree)[1]
 
 
 def _globals(tree: ast.Module) -> tuple[frozenset[str], frozenset[str]]:
     text = ast.unparse(tree)
-    # Not the names in annotations, which nobody evaluates.
+    # Without the names in annotations, which are never evaluated.
     tables = [symtable.symtable(f"from __future__ import annotations\n{text}", "<test>", "exec")]
     read: set[str] = set()
-    made: set[str] = set()
+    assigned: set[str] = set()
     for table in tables:
         tables += table.get_children()
         is_module = table.get_type() == "module"
@@ -61,14 +61,14 @@ def _globals(tree: ast.Module) -> tuple[frozenset[str], frozenset[str]]:
                 if symbol.is_referenced():
                     read.add(symbol.get_name())
                 if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace():
-                    made.add(symbol.get_name())
+                    assigned.add(symbol.get_name())
     if "annotations" not in text:
-        made.remove("annotations")
-    return frozenset(read - made), frozenset(made)
+        assigned.remove("annotations")
+    return frozenset(read - assigned), frozenset(assigned)
 
 
 def root(node: ast.expr) -> str | None:
-    """The name that a chain of attributes, calls and subscripts begins with: `a` of `a.b(c)[d].e`."""
+    """Return the name that a chain of attributes, calls and subscripts begins with: `a` of `a.b(c)[d].e`."""
     while not isinstance(node, ast.Name):
         match node:
             case ast.Attribute(value=value) | ast.Subscript(value=value) | ast.Call(func=value):
@@ -87,7 +87,7 @@ MODULES = frozenset(_MODULES.split())
 
 
 def modules(tree: ast.AST) -> frozenset[str]:
-    """Modules of the standard library whose members it uses: `math` of `math.isclose(…)`."""
+    """Return the modules of the standard library whose members are used: `math` of `math.isclose(…)`."""
     return frozenset(
         node.value.id
         for node in ast.walk(tree)
@@ -99,13 +99,13 @@ def modules(tree: ast.AST) -> frozenset[str]:
 
 
 def roots(targets: Iterable[ast.AST]) -> frozenset[str]:
-    """The names that the expressions in these trees begin with, as `root` finds them."""
+    """Return the roots of all expressions in the trees."""
     nodes = [node for target in targets for node in ast.walk(target) if isinstance(node, ast.expr)]
     return frozenset(name for node in nodes if (name := root(node)) is not None)
 
 
 def capitalised_calls(tree: ast.AST) -> frozenset[str]:
-    """Names that are called and begin with a capital, as those of classes do."""
+    """Return the names that are called and begin with a capital, as class names do."""
     return frozenset(
         node.func.id
         for node in ast.walk(tree)
@@ -114,18 +114,18 @@ def capitalised_calls(tree: ast.AST) -> frozenset[str]:
 
 
 def is_callable(statement: ast.ClassDef) -> bool:
-    """Whether its instances can be called."""
+    """Return whether instances of the class can be called."""
     return any(isinstance(part, ast.FunctionDef) and part.name == "__call__" for part in statement.body)
 
 
 def used_as_data(tree: ast.AST) -> frozenset[str]:
-    """Names of functions whose results are compared, computed with, or asserted as they are: they return data."""
-    found: set[str] = set()
+    """Return the functions whose results are compared, computed with, or asserted: they return data."""
+    names: set[str] = set()
     for node in ast.walk(tree):
         match node:
             case ast.Compare(left=left, ops=ops, comparators=others):
                 is_identity = all(isinstance(op, (ast.Is, ast.IsNot)) for op in ops)
-                is_of_objects = is_identity and not any(isinstance(each, ast.Constant) for each in (left, *others))
+                is_of_objects = is_identity and not any(isinstance(value, ast.Constant) for value in (left, *others))
                 operands = [] if is_of_objects else [left, *others]
             case ast.BinOp(left=left, right=right):
                 operands = [left, right]
@@ -135,29 +135,31 @@ def used_as_data(tree: ast.AST) -> frozenset[str]:
                 operands = [operand]
             case _:
                 continue
-        found |= {each.func.id for each in operands if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)}
-    return frozenset(found)
+        names |= {
+            value.func.id for value in operands if isinstance(value, ast.Call) and isinstance(value.func, ast.Name)
+        }
+    return frozenset(names)
 
 
 def exceptions(tree: ast.AST) -> frozenset[str]:
-    """Names that it uses as exceptions: in `except …`, and as arguments of `raises` and `assertRaises`."""
-    found: list[ast.AST] = []
+    """Return the names used as exceptions: in `except …`, and as arguments of `raises` and `assertRaises`."""
+    kinds: list[ast.AST] = []
     for node in ast.walk(tree):
         match node:
             case ast.ExceptHandler(type=ast.expr() as kind):
-                found.append(kind)
+                kinds.append(kind)
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[kind, *_]) if (
                 "raises" in name.lower()
             ):
-                found.append(kind)
-    return used(*found)
+                kinds.append(kind)
+    return used(*kinds)
 
 
 def shared_with_the_program(setup: ast.Module, known: frozenset[str] = BUILTINS) -> list[ast.stmt]:
-    """Of set-up, what the program has too: imports, and classes whose instances it may be handed.
+    """Return the part of the set-up that the program gets too: imports, and classes whose instances it may receive.
 
-    Those have a state of their own, are enumerations or exceptions, or are empty, and hold no data beside defaults.
-    Everything else, a reference solution or a table of expected values, it must not see, be it in a class.
+    Such classes have a state of their own, are enumerations or exceptions, or are empty, and hold no data but defaults.
+    The program must not see anything else, such as a reference solution or a table of expected values in a class.
     """
     shared: list[ast.stmt] = []
     for statement in setup.body:
@@ -170,11 +172,11 @@ def shared_with_the_program(setup: ast.Module, known: frozenset[str] = BUILTINS)
 
 
 def _is_for_both(statement: ast.ClassDef) -> bool:
-    """Whether a class is one whose instances the program may be handed."""
+    """Return whether the program may receive instances of a class."""
     bases = {ast.unparse(base) for base in statement.bases} - {"object"}
     if any("Enum" in base for base in bases):
         return True
-    is_dataclass = any("dataclass" in ast.unparse(each) for each in statement.decorator_list)
+    is_dataclass = any("dataclass" in ast.unparse(decorator) for decorator in statement.decorator_list)
     has_state = is_dataclass or bool(bases) or all(isinstance(part, (ast.Pass, ast.Expr)) for part in statement.body)
     for part in statement.body:
         match part:
@@ -194,5 +196,5 @@ def _is_for_both(statement: ast.ClassDef) -> bool:
 
 
 def source(statements: Sequence[ast.stmt]) -> str:
-    """Statements as text."""
+    """Return statements as source text."""
     return "\n".join(map(ast.unparse, statements))

@@ -1,7 +1,7 @@
-"""What a program reads from and writes to, from this side.
+"""The calling process's side of a program's files and pipes.
 
-The write ends of its pipes stay open here too until the run is over: the end of a program is told by its server, and an
-end of file on each pipe would wake this process three times more. What is in a pipe is read without waiting.
+The write ends of the pipes stay open here too until the run is over: the server reports the program's end, and an end
+of file on each pipe would wake this process three times more. Reading never waits.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from grpo_tasks_code.sandbox.inside import wire
 
 _READ_BYTES = 1 << 16
 _SEALS = 0xF
-"""F_SEAL_SEAL, SHRINK, GROW and WRITE: a program cannot keep anything in its input."""
+"""F_SEAL_SEAL, SHRINK, GROW and WRITE: a program cannot store anything in its input."""
 
 
 def memory_file(content: bytes) -> int:
-    """A descriptor to read the content from, which nothing can be written to."""
+    """Return a read-only descriptor of the content."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("sandbox", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         written = memoryview(content)
@@ -39,8 +39,8 @@ class Pipe:
     """A pipe that a program writes to.
 
     Attributes:
-        read_end: This side's; reading never waits.
-        write_end: The program's.
+        read_end: Descriptor to read from, without waiting.
+        write_end: Descriptor for the program.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Pipe:
         os.set_blocking(self.read_end, False)
 
     def read(self) -> bytes:
-        """Some of what is there; empty when nothing is."""
+        """Read some of the content; empty if there is none."""
         with contextlib.suppress(BlockingIOError):
             return os.read(self.read_end, _READ_BYTES)
         return b""
@@ -69,61 +69,61 @@ class OutputPipe(Pipe):
     def __init__(self, limit: int) -> None:
         super().__init__()
         self._limit = limit
-        self._held = bytearray()
+        self._output = bytearray()
 
     @property
     def is_over_limit(self) -> bool:
-        """Whether the program has written more."""
-        return len(self._held) > self._limit
+        """Whether the program has written more than the limit."""
+        return len(self._output) > self._limit
 
     @property
     def text(self) -> str:
-        """What was read, up to the limit."""
-        return bytes(self._held[: self._limit]).decode("utf-8", "replace")
+        """Output so far, up to the limit."""
+        return bytes(self._output[: self._limit]).decode("utf-8", "replace")
 
     def take(self) -> bool:
-        """Read some; whether there was any."""
+        """Read some output; return whether there was any."""
         data = self.read()
-        self._held += data[: self._limit + 1 - len(self._held)]
+        self._output += data[: self._limit + 1 - len(self._output)]
         return bool(data)
 
     def drain(self) -> None:
-        """Read what is there, or enough to know that it is too much: something may go on writing."""
+        """Read all output, or enough to exceed the limit: another process may go on writing."""
         while not self.is_over_limit and self.take():
             pass
 
 
 class StatusPipe(Pipe):
-    """What a child says of itself before its program begins, as `wire` describes it."""
+    """Reports of the child process before its program begins, as `wire` describes them."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._said = b""
+        self._received = b""
 
     def look(self) -> None:
-        """Read what has come."""
-        self._said += self.read()
+        """Read what has arrived."""
+        self._received += self.read()
 
     @property
     def has_started(self) -> bool:
         """Whether the process was ready to run the program."""
-        return len(self._said) >= wire.START_BYTES
+        return len(self._received) >= wire.START_BYTES
 
     @property
     def started(self) -> tuple[float, float]:
-        """When, by the monotonic clock, and with how much processor time already spent."""
-        cpu_s, at = wire.START.unpack_from(self._said, len(wire.STARTED))
+        """Start of the program on the monotonic clock, and the processor seconds that were spent before."""
+        cpu_s, at = wire.START.unpack_from(self._received, len(wire.STARTED))
         return at, cpu_s
 
     @property
     def is_compiled(self) -> bool:
         """Whether the program could be compiled."""
-        return wire.COMPILED in self._said[wire.START_BYTES :]
+        return wire.COMPILED in self._received[wire.START_BYTES :]
 
     @property
     def is_refused(self) -> bool:
-        """Whether a policy refused it."""
-        return wire.REFUSED in self._said[wire.START_BYTES :]
+        """Whether a policy refused the program."""
+        return wire.REFUSED in self._received[wire.START_BYTES :]
 
 
 class ProgramPipes:

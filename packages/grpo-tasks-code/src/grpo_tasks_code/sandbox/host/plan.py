@@ -1,9 +1,9 @@
-"""What is asked of a program, and what is decided where: tests as source, taken apart once for all completions.
+"""Plans of tests: test sources analysed once for all completions.
 
     assert median([3, 1, 2]) == 2
 
-becomes a call, whose arguments the process that holds the program gets, and the expected value 2, which stays here. A
-test of any other form runs in a judge's process, with the set-up, where each call of the program's functions is one:
+becomes a call, whose arguments are sent to the program's process, and the expected value 2, which stays here. A test of
+any other form runs in a judge's process with the set-up, and there calls the program's functions by messages:
 
     assert all(abs(root(n) ** 2 - n) < 1e-9 for n in range(5))
 """
@@ -23,23 +23,23 @@ from grpo_tasks_code.sandbox.inside.passing import Parcel
 from grpo_tasks_code.sandbox.inside.values import NotPlainError, encode
 
 MAX_COMPARED_BYTES = 1 << 13
-"""Of an expected value that is compared in this process; a larger one is compared by a judge."""
+"""Largest expected value that is compared in this process; a judge compares larger ones."""
 
 _CACHED_PLANS = 1024
-"""Sets of tests that are remembered: each prompt's are used for all its completions."""
+"""Plans kept: each prompt's tests are used for all its completions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A call of literals and what it must return.
+    """A call with literal arguments and its expected value.
 
     Attributes:
-        question: The call, as text.
-        function: The function's name.
-        arguments: Values as they are sent.
-        keywords: Of the last arguments.
-        expected: A literal.
-        size: Bytes of its encoding.
+        question: Source of the call.
+        function: Name of the function.
+        arguments: Encoded argument values.
+        keywords: Names of the last arguments.
+        expected: Expected value.
+        size: Size of its encoding in bytes.
     """
 
     question: str
@@ -55,9 +55,9 @@ class Judged:
     """A test that a judge runs.
 
     Attributes:
-        source: Its statements, as `rewriting` prepares them.
-        before: Of those, its own classes that the program gets too, and imports.
-        shared: The names of the classes.
+        source: Statements of the test, as `rewriting` prepares them.
+        before: Imports and those of its classes that the program gets too.
+        shared: Names of these classes.
     """
 
     source: str
@@ -66,22 +66,22 @@ class Judged:
 
 
 Way = tuple[Pair, ...] | Judged
-"""How a test is decided: by comparing, or by a judge."""
+"""How a test is decided: by comparisons, or by a judge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What `run_tests` does for one set of tests.
+    """Plan of one set of tests, for `run_tests`.
 
     Attributes:
-        before: Set-up that the program has too.
-        shared: Classes in it, whose instances travel by value.
-        setup: All of it, as a judge runs it before each test.
-        names: What set-up and tests take from the program.
-        classes: Of those, what makes objects, by how it is used.
-        objects: Of the classes, those whose objects are used as no data is, even if they inherit from data.
-        exceptions: Of the names, what is expected to be raised.
-        tests: In the order given.
+        before: Part of the set-up that the program gets too.
+        shared: Classes in that part, whose instances travel by value.
+        setup: Whole set-up, as a judge runs it before each test.
+        names: Names that set-up and tests use from the program.
+        classes: Those names that are used as classes.
+        objects: Those classes whose objects are not used as data, even if they inherit from data.
+        exceptions: Those names that are expected to be raised.
+        tests: Tests in the given order.
     """
 
     before: str
@@ -95,15 +95,15 @@ class Plan:
 
 
 def plan_of(tests: Sequence[str], setup: str, entry_point: str | None) -> Plan:
-    """Take tests apart.
+    """Analyse tests.
 
     Args:
-        tests: Each some statements with an assert; with an entry point, each defines `check`, which has one argument.
+        tests: Sources, each with an assert; with an entry point, each defines `check` with one argument.
         setup: Statements that run before each test.
-        entry_point: The function that `check` is called with.
+        entry_point: Name of the function that is passed to `check`.
 
     Raises:
-        UserError: they are not Python, or not of that form, or leave it to the program whether they pass.
+        UserError: a test is not Python, not of this form, or lets the program decide whether it passes.
     """
     return _plan_of(tuple(tests), setup, entry_point)
 
@@ -121,7 +121,7 @@ def _plan_of(tests: tuple[str, ...], setup: str, entry_point: str | None) -> Pla
         if not can_assert and not any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
             raise UserError(f"test {index} asserts nothing, so any program would pass it: {tests[index]!r:.200}")
     free = frozenset[str]().union(*map(names.free, [shared, *trees])) - names.given(shared)
-    # The judge's own, since the program can patch what it imported.
+    # The judge uses its own modules, since the program can patch those that it imported.
     modules = frozenset[str]().union(*map(names.modules, [shared, *trees])) & free
     programs = free - modules - names.BUILTINS | ({entry_point} if entry_point else set())
     if not programs:  # the program redefines a built-in function
@@ -157,7 +157,7 @@ def _parse(text: str, what: str) -> ast.Module:
 
 
 def _function_of(tree: ast.Module) -> frozenset[str]:
-    """The function of `assert function(…) …`."""
+    """Return the function of `assert function(…) …`."""
     for node in ast.walk(tree):
         match node:
             case ast.Assert(test=ast.Compare(left=ast.Call(func=ast.Name(id=name))) | ast.Call(func=ast.Name(id=name))):
@@ -174,10 +174,10 @@ class _Renamer(ast.NodeTransformer):
 
 
 def _with_check_called(tree: ast.Module, entry_point: str, index: int) -> ast.Module:
-    """HumanEval's form: the statements of `check`, its argument being the function itself.
+    """Convert HumanEval's form: the statements of `check`, with the function itself as the argument.
 
     Raises:
-        UserError: there is no such function.
+        UserError: the test does not define `check`.
     """
     rest: list[ast.stmt] = []
     check: ast.FunctionDef | None = None
@@ -210,14 +210,14 @@ def _way(
     if pairs is not None:
         return pairs
     before = handing.own_classes(tree, setup, programs)
-    classes = tuple(each.name for each in before if isinstance(each, ast.ClassDef))
-    rest = ast.Module([each for each in tree.body if not (isinstance(each, ast.ClassDef) and each in before)], [])
+    classes = tuple(node.name for node in before if isinstance(node, ast.ClassDef))
+    rest = ast.Module([node for node in tree.body if not (isinstance(node, ast.ClassDef) and node in before)], [])
     around = [setup, ast.Module(before, []), rest]
     return Judged(rewriting.rewritten(rest, around, programs - {*classes}, exceptions), names.source(before), classes)
 
 
 def _acts(setup: ast.Module, programs: frozenset[str]) -> bool:
-    """Whether set-up does something that every test must wait for: asserts, or uses the program."""
+    """Return whether set-up has an effect on every test: it asserts, or uses the program."""
     return any(
         isinstance(statement, ast.Assert)
         or (not isinstance(statement, (ast.FunctionDef, ast.ClassDef)) and names.used(statement) & programs)
@@ -226,7 +226,7 @@ def _acts(setup: ast.Module, programs: frozenset[str]) -> bool:
 
 
 def _pairs(tree: ast.Module, programs: frozenset[str]) -> tuple[Pair, ...] | None:
-    """The comparisons of a test that only compares calls of literals with literals; None of any other."""
+    """Return the comparisons of a test that only compares calls on literals with literals, else None."""
     pairs: list[Pair] = []
     programs -= names.bound(tree)
     for statement in tree.body:
@@ -252,20 +252,20 @@ def _pair(statement: ast.stmt, programs: frozenset[str]) -> Pair | None:
 
 def _pair_of(question: ast.Call, function: str, literal: ast.expr) -> Pair | None:
     try:
-        given = [ast.literal_eval(each) for each in (*question.args, *(each.value for each in question.keywords))]
-        arguments = [[encode(each) for each in given], []]
+        nodes = [*question.args, *(keyword.value for keyword in question.keywords)]
+        arguments = [[encode(ast.literal_eval(node)) for node in nodes], []]
         expected = ast.literal_eval(literal)
         size = len(json.dumps(encode(expected)))
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, NotPlainError):
         return None
-    keywords = [each.arg for each in question.keywords]
+    keywords = [keyword.arg for keyword in question.keywords]
     if None in keywords:  # **options
         return None
     return Pair(ast.unparse(question), function, arguments, tuple(map(str, keywords)), expected, size)
 
 
 def _does_nothing(statement: ast.stmt) -> bool:
-    """A docstring, `pass`, `assert True`, or a constant like HumanEval's METADATA."""
+    """Return whether this is a docstring, `pass`, `assert True`, or a constant like HumanEval's METADATA."""
     match statement:
         case ast.Pass() | ast.Expr(value=ast.Constant()) | ast.Assert(test=ast.Constant(value=True)):
             return True

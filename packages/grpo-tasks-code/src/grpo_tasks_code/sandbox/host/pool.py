@@ -1,4 +1,4 @@
-"""Servers that wait for programs, started when they are first needed and replaced when they are lost."""
+"""Pools of idle servers, which are started when needed and replaced when lost."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from grpo_tasks_code.sandbox.inside.confinement import LevelName
 
 
 class ServerPool:
-    """At most so many servers of one kind; whoever finds all busy waits.
+    """Servers of one kind, up to a number; callers wait while all are busy.
 
     Args:
-        level: Their level.
-        size: How many at most.
-        is_restricted: Whether they load RestrictedPython.
-        hash_seed: As of `ServerProcess`.
+        level: Isolation level.
+        size: Most servers.
+        is_restricted: Whether the servers load RestrictedPython.
+        hash_seed: Hash seed, as in `ServerProcess`.
     """
 
     def __init__(self, level: LevelName, size: int, *, is_restricted: bool = False, hash_seed: int = 0) -> None:
@@ -32,13 +32,13 @@ class ServerPool:
         self._is_closed = False
 
     def grow(self, size: int) -> None:
-        """Allow as many."""
+        """Allow at least this many servers."""
         with self._changed:
             self._size = max(self._size, size)
             self._changed.notify_all()
 
     def add(self, server: ServerProcess) -> None:
-        """Take over a server that was started elsewhere."""
+        """Add a server that was started elsewhere."""
         with self._changed:
             self._count += 1
             self._idle.append(server)
@@ -46,16 +46,16 @@ class ServerPool:
 
     @contextlib.contextmanager
     def server(self) -> Iterator[ServerProcess]:
-        """An idle server, for as long as the block lasts; one that is marked as lost in it is not used again.
+        """Reserve an idle server for a block; a server that is marked as lost in it is not used again.
 
         Raises:
-            ServerError: one is needed and does not start.
+            ServerError: a new server is needed and does not start.
         """
         server = self._take()
         try:
             yield server
         except BaseException:
-            server.is_lost = True  # in the middle of something: an interrupt, or a bug
+            server.is_lost = True  # it may be busy still: an interrupt, or a bug
             raise
         finally:
             self._give_back(server)
@@ -65,7 +65,7 @@ class ServerPool:
             while not self._idle and self._count >= self._size:
                 self._changed.wait()
             if self._idle:
-                server = self._idle.pop()  # the one used last: its pages are in the caches
+                server = self._idle.pop()  # the last used: its pages are in the caches
                 self._busy.add(server)
                 return server
             self._count += 1
@@ -93,7 +93,7 @@ class ServerPool:
             server.close()
 
     def close(self) -> None:
-        """End all servers; whoever waits for a program of one finds that it failed."""
+        """End all servers; programs that run on them fail."""
         with self._changed:
             self._is_closed = True
             idle, busy = list(self._idle), list(self._busy)
@@ -105,6 +105,6 @@ class ServerPool:
             server.close()
 
     def abandon(self) -> None:
-        """Forget all in a forked child: they are the parent's."""
+        """Forget all servers in a forked child: they are the parent's."""
         for server in (*self._idle, *self._busy):
             server.abandon()

@@ -1,4 +1,4 @@
-"""The server's process: how it is started, and its end."""
+"""The process of a server: its start, its messages and its end."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from grpo_tasks_code.sandbox.inside.confinement import LevelName
 T = TypeVar("T")
 
 START_TIMEOUT_S = 60.0
-"""Of a server, which takes a tenth of a second on an idle machine."""
+"""Time for a server to start, which takes a tenth of a second on an idle machine."""
 EXIT_TIMEOUT_S = 5.0
-"""From closing its socket, or killing it, to its end."""
+"""Time for a server to end, after its socket was closed or it was killed."""
 
 _MAX_LAST_WORDS = 4000
-"""Of what a server that does not start says on stderr."""
+"""Bytes of stderr that are reported of a server that does not start."""
 
 _FLAGS = ("-P", "-s", "-S", "-B", "-X", "utf8")
 """No folder of the user, no site packages, no bytecode files. Not -I: it would ignore PYTHONHASHSEED."""
@@ -41,7 +41,7 @@ _ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "2",  # each arena reserves 64 MiB of the address space that is the limit of memory
 }
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
-"""Python itself may not start without."""
+"""Variables without which Python itself may not start."""
 
 _BOOTSTRAP = """
 import sys, types, _imp
@@ -63,22 +63,22 @@ del folder
 from grpo_tasks_code.sandbox.inside import server
 server.main(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), *sys.argv[5:8])
 """
-"""Imports the folder `inside` without running the packages around it, which import what is not there, and under file
-names that are none: a program can look at the frames that called it."""
+"""Imports the folder `inside` without the packages around it, whose dependencies are missing there, and hides file
+names: a program can look at the frames that called it."""
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 
 class ServerProcess:
-    """A started server.
+    """A running server.
 
     Args:
-        level: The level it prepares.
-        is_restricted: Whether it loads RestrictedPython.
-        hash_seed: Decides the order of sets: the same in every run of a program on servers of this seed.
+        level: Isolation level.
+        is_restricted: Whether the server loads RestrictedPython.
+        hash_seed: Hash seed, which decides the order of sets in all programs on this server.
 
     Raises:
-        ServerError: it does not start, or the system lacks what the level needs.
+        ServerError: the server does not start, or the system lacks what the level needs.
     """
 
     def __init__(self, level: LevelName, *, is_restricted: bool = False, hash_seed: int = 0) -> None:
@@ -119,7 +119,7 @@ class ServerProcess:
         finally:
             theirs.close()
         assert self._process.stderr is not None
-        with self._process.stderr:  # heard only while it starts: afterwards whatever it writes goes nowhere
+        with self._process.stderr:  # read only while it starts; later output is dropped
             try:
                 self._await_ready()
             except ServerError as error:
@@ -139,7 +139,7 @@ class ServerProcess:
             raise ServerError(reply.reason)
 
     def receive(self) -> wire.Reply | None:
-        """The next message, or None when the server is gone."""
+        """Return the next message, or None when the server has ended."""
         data = b""
         try:
             while len(data) < wire.REPLY_BYTES:
@@ -152,10 +152,10 @@ class ServerProcess:
         return wire.Reply.unpack(data)
 
     def run(self, request: wire.Request, descriptors: list[int]) -> None:
-        """Have it start a program.
+        """Start a program.
 
         Raises:
-            ServerError: it is gone.
+            ServerError: the server has ended.
         """
         if self._cgroup is not None:
             self._cgroup.limit_memory(request.memory_bytes)
@@ -165,23 +165,23 @@ class ServerProcess:
             raise ServerError(f"the server is gone: {error}") from None
 
     def kill_program(self, number: int) -> None:
-        """Have it kill the program, if it still runs."""
+        """Kill the program, if it still runs."""
         with contextlib.suppress(OSError):
             self.control.sendall(wire.Request(wire.KILL, number).pack())
 
     def scheduling(self) -> Scheduling:
-        """Of the program that runs."""
+        """Return the scheduling counts of the running program."""
         generations = 2 if self.level == "L3" else 1  # there is a launcher before the server
         pid = descendant(self._process.pid, generations)
         return Scheduling() if pid is None else scheduling_of(pid)
 
     def hang_up(self) -> None:
-        """Let it and whoever waits for it read the end of its socket, also where a forked child holds a copy."""
+        """Shut the socket down, so that both sides read its end, even if a forked child holds a copy."""
         with contextlib.suppress(OSError):
             self.control.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End it: at the end of its socket it leaves with all that it started."""
+        """End the server: when its socket is closed it exits with all that it started."""
         self.hang_up()
         self.control.close()
         try:
@@ -196,7 +196,7 @@ class ServerProcess:
             self._cgroup.close()
 
     def abandon(self) -> None:
-        """Forget it in a forked child: it is the parent's."""
+        """Forget the server in a forked child: it is the parent's."""
         self.control.close()
         self._process.returncode = 0  # not our child: nothing to wait for
 
@@ -209,7 +209,7 @@ def _path_of_restricted_python() -> str:
 
 
 class _Starter:
-    """A thread that starts processes and lives as long as this one.
+    """A thread that starts processes and lives as long as this process.
 
     Linux sends the parent-death signal when the thread that started a process ends, and callers' threads come and go.
     """
@@ -225,7 +225,7 @@ class _Starter:
         def task() -> None:
             try:
                 future.set_result(function())
-            except BaseException as error:  # it is raised again where the function was given
+            except BaseException as error:  # raised again in the calling thread
                 future.set_exception(error)
 
         with self._lock:
@@ -245,6 +245,6 @@ _starter = _Starter()
 
 
 def forget_starter() -> None:
-    """In a forked child there is no such thread."""
+    """Forget the thread in a forked child, where it does not exist."""
     global _starter
     _starter = _Starter()

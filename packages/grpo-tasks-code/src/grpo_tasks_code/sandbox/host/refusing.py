@@ -1,4 +1,4 @@
-"""Tests that cannot be judged, or would leave it to the program whether they pass, as far as their text shows it."""
+"""Refuses tests that cannot be judged, or would let the program decide whether they pass, by their source."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _ADVICE = "compare its attributes, or what its methods return, with plain data"
 def refusal_of(
     setup: ast.Module, test: ast.Module, programs: frozenset[str], objects: frozenset[str], exceptions: frozenset[str]
 ) -> str:
-    """Why a test cannot be judged, or an empty string.
+    """Return why a test cannot be judged; empty if it can.
 
     Args:
-        setup: What runs before it.
+        setup: Set-up that runs before the test.
         test: The test.
-        programs: Names that are the program's.
-        objects: Of those, the classes that make objects, as `objects_of` finds them.
-        exceptions: Of those, what is expected to be raised.
+        programs: Names of the program.
+        objects: Those that are classes of objects, as `objects_of` finds them.
+        exceptions: Those that are expected to be raised.
     """
     nodes = [node for tree in (setup, test) for node in ast.walk(tree)]
     values = _values(nodes)
@@ -52,45 +52,45 @@ def refusal_of(
 
 
 def objects_of(trees: Sequence[ast.AST], classes: frozenset[str]) -> frozenset[str]:
-    """Of what may be classes, those that are: a function can have a capital too; no data has these attributes."""
+    """Return which names are classes of objects: their results have attributes that no plain data has."""
     nodes = [node for tree in trees for node in ast.walk(tree)]
     values = _values(nodes)
-    subjects = [each.value for each in nodes if isinstance(each, ast.Attribute) and each.attr not in _PLAIN_ATTRIBUTES]
-    return frozenset[str]().union(*(_makers(each, values, classes) for each in subjects))
+    subjects = [part.value for part in nodes if isinstance(part, ast.Attribute) and part.attr not in _PLAIN_ATTRIBUTES]
+    return frozenset[str]().union(*(_makers(part, values, classes) for part in subjects))
 
 
 def _compared(op: ast.cmpop, operands: Sequence[ast.expr], values: Values, objects: frozenset[str]) -> str:
-    """The class of an object that is compared, unless by which object it is, or two that the test made by their order.
+    """Return the class of an object that is compared; empty for identity, and for the order of two made objects.
 
-    What an operator gives may be data: its comparison with data is decided when the test runs.
+    The result of an operator may be data: its comparison with data is decided when the test runs.
     """
-    made = [_makers(each, values, objects) for each in operands]
-    operated = [isinstance(each, (ast.BinOp, ast.UnaryOp)) for each in operands]
-    if isinstance(op, (ast.Is, ast.IsNot)) or (isinstance(op, _ORDER) and all(made)):
+    makers = [_makers(operand, values, objects) for operand in operands]
+    operated = [isinstance(operand, (ast.BinOp, ast.UnaryOp)) for operand in operands]
+    if isinstance(op, (ast.Is, ast.IsNot)) or (isinstance(op, _ORDER) and all(makers)):
         return ""
-    if not all(made) and all(is_operated for is_operated, classes in zip(operated, made, strict=True) if classes):
+    if not all(makers) and all(is_operated for is_operated, classes in zip(operated, makers, strict=True) if classes):
         return ""
-    return min(frozenset[str]().union(*made), default="")
+    return min(frozenset[str]().union(*makers), default="")
 
 
 Values = dict[str, list[ast.expr]]
 
 
 def _values(nodes: Sequence[ast.AST]) -> Values:
-    """Names, and what they are given."""
-    found: Values = {}
+    """Return the names that are assigned, with their values."""
+    values: Values = {}
     for node in nodes:
         match node:
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
                     for name, part in _given(target, value):
-                        found.setdefault(name, []).append(part)
+                        values.setdefault(name, []).append(part)
             case (
                 ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
                 | ast.NamedExpr(target=ast.Name(id=name), value=value)
             ):
-                found.setdefault(name, []).append(value)
-    return found
+                values.setdefault(name, []).append(value)
+    return values
 
 
 def _given(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
@@ -98,25 +98,25 @@ def _given(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
         case ast.Name(id=name), _:
             yield name, value
         case ast.Tuple(elts=targets), ast.Tuple(elts=values) if len(targets) == len(values):
-            for each, part in zip(targets, values, strict=True):
-                yield from _given(each, part)
+            for element, part in zip(targets, values, strict=True):
+                yield from _given(element, part)
 
 
 def _is_answer(node: ast.expr, values: Values, programs: frozenset[str]) -> bool:
-    """Whether it is what the program returned, or a name that was given that."""
+    """Return whether an expression is what the program returned, or a name for that."""
     root = names.root(node)
     calls = [value for value in values.get(root or "", ()) if isinstance(value, ast.Call)]
-    return any(names.root(each) in programs for each in calls) or (root in programs and not isinstance(node, ast.Name))
+    return any(names.root(call) in programs for call in calls) or (root in programs and not isinstance(node, ast.Name))
 
 
 def _makers(
     node: ast.expr, values: Values, classes: frozenset[str], seen: frozenset[str] = frozenset()
 ) -> frozenset[str]:
-    """The classes that an expression, or a name that was given one, makes an object of, by calls and operators."""
+    """Return the classes of whose objects an expression may be, through names, calls and operators."""
     match node:
         case ast.Name(id=name) if name not in seen:
             return frozenset[str]().union(
-                *(_makers(each, values, classes, seen | {name}) for each in values.get(name, ()))
+                *(_makers(value, values, classes, seen | {name}) for value in values.get(name, ()))
             )
         case ast.Call(func=ast.Name(id=name)) if name in classes:
             return frozenset({name})
@@ -128,7 +128,7 @@ def _makers(
 
 
 def _kept_back(setup: ast.Module, test: ast.Module, programs: frozenset[str]) -> Iterator[tuple[str, ast.Call]]:
-    """Classes of a test and its set-up that the program does not have, and is handed."""
+    """Yield the classes that a test passes to the program although it does not have them, with the call."""
     shared = [*names.shared_with_the_program(setup), *own_classes(test, setup, programs)]
     for node in (node for tree in (setup, test) for node in ast.walk(tree)):
         if isinstance(node, ast.ClassDef) and node not in shared and not names.is_callable(node):

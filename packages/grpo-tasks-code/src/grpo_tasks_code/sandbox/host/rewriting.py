@@ -1,10 +1,10 @@
-"""Tests as a judge runs them: the program's names are asked for, and what it does to arguments is seen where it counts.
+"""Rewrites tests for the judge: names of the program become requests, and its changes of arguments are tracked.
 
     assert f(2) == LIMIT      assert f(2) == __value__('LIMIT')
     sort(xs)                  __in_place__(sort)(xs)
     assert xs == [1, 2]       assert __end__(__begin__(), not not xs == [1, 2])
 
-`inside.mutations` says what the last two are for.
+`inside.mutations` explains the last two.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from grpo_tasks_code.sandbox.inside.judging import BEGIN, END, IN_PLACE, VALUE
 def rewritten(
     tree: ast.Module, around: Sequence[ast.Module], programs: frozenset[str], exceptions: frozenset[str]
 ) -> str:
-    """Set-up or a test, as a judge runs it.
+    """Return set-up or a test as a judge runs it.
 
     Args:
-        tree: Its statements; they are changed.
-        around: It, and what runs before it.
-        programs: Names that are the program's.
-        exceptions: Of those, what the tests use as exceptions.
+        tree: Statements to rewrite; the tree is changed.
+        around: The tree, and what runs before it.
+        programs: Names of the program.
+        exceptions: Those that the tests use as exceptions.
     """
     rewriter = _Rewriter(programs - exceptions - names.given(tree), answers(around, programs))
     return ast.unparse(ast.fix_missing_locations(rewriter.visit(tree)))
@@ -41,7 +41,7 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def _visit_scope(self, node: ast.AST) -> ast.AST:
-        """A function or comprehension, whose own variables may have a name that is the program's elsewhere."""
+        """Visit a function or comprehension, whose own variables may hide names of the program."""
         programs, self._programs = self._programs, self._programs - names.bound(node)
         visited = self.generic_visit(node)
         self._programs = programs
@@ -56,12 +56,12 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         node.func = self._subject(node.func)
-        node.args = [self.visit(each) for each in node.args]
-        node.keywords = [self.visit(each) for each in node.keywords]
+        node.args = [self.visit(part) for part in node.args]
+        node.keywords = [self.visit(part) for part in node.keywords]
         return node
 
     def _subject(self, node: ast.expr) -> ast.expr:
-        """What is called or has an attribute: of the program's names, what stands for them."""
+        """Visit what is called or has an attribute; names of the program stay, since proxies stand for them."""
         visited: ast.expr = node if isinstance(node, ast.Name) else self.visit(node)
         return visited
 
@@ -77,7 +77,7 @@ class _Rewriter(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def _for_its_effect(self, node: ast.expr) -> ast.expr:
-        """A call whose result is not used, as far as that can be said here."""
+        """Visit an expression whose result is not used; a call is made for what it does to its arguments."""
         visited: ast.expr = self.visit(node)
         if isinstance(visited, ast.Call) and (visited.args or visited.keywords):
             visited.func = _call(IN_PLACE, visited.func)
@@ -92,7 +92,7 @@ class _Rewriter(ast.NodeTransformer):
     def _asserted(self, node: ast.expr) -> ast.expr:
         match node:
             case ast.BoolOp():
-                node.values = [self._asserted(each) for each in node.values]
+                node.values = [self._asserted(value) for value in node.values]
                 return node
             case ast.UnaryOp(op=ast.Not()):
                 node.operand = self._asserted(node.operand)
@@ -105,21 +105,21 @@ class _Rewriter(ast.NodeTransformer):
         return _call(END, _call(BEGIN), truth)
 
     def _is_about_arguments(self, node: ast.expr) -> bool:
-        """Whether it looks at the test's own values only, as `xs == [1, 2]` and `xs[:count] == [1, 2]`.
+        """Return whether it looks at the test's own values only, as `xs == [1, 2]` and `xs[:count] == [1, 2]`.
 
-        Not `words[index] == max(words)`: of a value that the program changed, an answer is right too easily.
+        `words[index] == max(words)` does not: an answer about a value that the program changed is right too easily.
         """
-        used = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and each.id not in names.BUILTINS]
+        used = [part.id for part in ast.walk(node) if isinstance(part, ast.Name) and part.id not in names.BUILTINS]
         indexed = {
-            names.root(each)
-            for each in ast.walk(node)
-            if isinstance(each, ast.Subscript) and has_any(self._answers, each.slice)
+            names.root(part)
+            for part in ast.walk(node)
+            if isinstance(part, ast.Subscript) and has_any(self._answers, part.slice)
         } - {None}
-        return bool(used) and not has_any(self._answers, node) and all(used.count(str(each)) == 1 for each in indexed)
+        return bool(used) and not has_any(self._answers, node) and all(used.count(str(part)) == 1 for part in indexed)
 
 
 def has_any(wanted: frozenset[str], node: ast.AST) -> bool:
-    """Whether one of these names is read in it, other than to index or slice something."""
+    """Return whether a node reads one of these names, other than as an index or slice."""
     if isinstance(node, ast.Subscript):
         return has_any(wanted, node.value)
     if isinstance(node, ast.Name):
@@ -128,23 +128,25 @@ def has_any(wanted: frozenset[str], node: ast.AST) -> bool:
 
 
 def answers(trees: Sequence[ast.AST], programs: frozenset[str]) -> frozenset[str]:
-    """Names whose values come from the program: its own, and what is made with them, wherever in these trees.
+    """Return the names whose values come from the program: its own, and those computed from them in these trees.
 
-    A function that calls the program is one too, and so is a parameter that is called, which may be the program's.
+    Functions that call the program count too, and so do parameters that are called, which may be the program's.
     """
     nodes = [node for tree in trees for node in ast.walk(tree)]
     called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    found = programs | {node.arg for node in nodes if isinstance(node, ast.arg) and node.arg in called}
+    sources = programs | {node.arg for node in nodes if isinstance(node, ast.arg) and node.arg in called}
     makers = [maker for node in nodes for maker in _makers(node)]
     while True:
-        more = {name for made, parts in makers if any(has_any(found, part) for part in parts) for name in made} - found
+        more = {
+            name for targets, parts in makers if any(has_any(sources, part) for part in parts) for name in targets
+        } - sources
         if not more:
-            return found
-        found |= more
+            return sources
+        sources |= more
 
 
 def _makers(node: ast.AST) -> Iterable[tuple[frozenset[str], list[ast.AST]]]:
-    """Names that a node gives a value, each with what the value is made of."""
+    """Yield the names that a node binds, with the parts of their values."""
     match node:
         case ast.Assign(targets=targets, value=value):
             yield names.roots(targets), [value]

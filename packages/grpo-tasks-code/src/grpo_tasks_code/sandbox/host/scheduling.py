@@ -1,7 +1,7 @@
-"""What a busy machine does to a program: the time that it was ready to run and another process had the processor.
+"""Scheduling delays: the time for which a program was ready to run while another process had the processor.
 
-Linux counts that for each thread. It is none of the program's doing, unlike the time that it computes or sleeps, so it
-does not count against the program's limit. Where the kernel does not tell, nothing is subtracted.
+Linux counts it for each thread. It does not count against the program's limit, unlike the time for which the program
+computes or sleeps. Where the kernel does not report it, nothing is subtracted.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _STATE, _PARENT, _USER_TICKS, _SYSTEM_TICKS = 0, 1, 11, 12
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """Of a process, since it began.
+    """Scheduling counts of a process since its start.
 
     Attributes:
-        cpu_s: Processor seconds of all its threads.
-        delay_s: Seconds that one of its threads waited for a processor, the one that waited longest; without a wait
-            that goes on.
-        is_ready: Whether it runs, or waits for a processor.
+        cpu_s: Processor seconds of all threads.
+        delay_s: Seconds for which the thread that waited longest was waiting for a processor; a wait that goes on is
+            not included.
+        is_ready: Whether the process runs or waits for a processor.
     """
 
     cpu_s: float = 0.0
@@ -33,7 +33,7 @@ class Scheduling:
 
 
 def scheduling_of(pid: int) -> Scheduling:
-    """What the kernel has counted for a process; nothing where it does not tell, or the process has ended."""
+    """Return the counts of a process; zeros if the kernel does not report them, or the process has ended."""
     try:
         fields = _stat(pid)
         delays_ns = [
@@ -47,7 +47,7 @@ def scheduling_of(pid: int) -> Scheduling:
 
 
 def delay_of_this_thread_s() -> float:
-    """Seconds that the calling thread was ready to run, since it began, and another had the processor."""
+    """Return the seconds for which the calling thread was ready to run while another had the processor."""
     try:
         return int((_PROC / "thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
     except (OSError, LookupError, ValueError):
@@ -55,7 +55,7 @@ def delay_of_this_thread_s() -> float:
 
 
 def descendant(pid: int, generations: int) -> int | None:
-    """The latest child, or child of a child, of a process; None if there is none, or it cannot be seen."""
+    """Return the latest child, or child of a child, of a process; None if there is none, or it is not visible."""
     for _ in range(generations):
         children = [child for child, parent in parents() if parent == pid]
         if not children:
@@ -65,7 +65,7 @@ def descendant(pid: int, generations: int) -> int | None:
 
 
 def parents() -> Iterator[tuple[int, int]]:
-    """Each process and its parent."""
+    """Yield each process with its parent."""
     try:
         entries = [entry for entry in os.listdir(_PROC) if entry.isdigit()]
     except OSError:

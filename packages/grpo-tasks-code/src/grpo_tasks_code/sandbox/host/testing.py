@@ -1,4 +1,4 @@
-"""One program and its tests: its process answers questions, this one compares, a judge's process decides the rest."""
+"""Tests of one program: its process answers questions, this process compares, and a judge decides the rest."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from grpo_tasks_code.sandbox.inside import wire
 from grpo_tasks_code.sandbox.inside.values import decode
 
 JUDGE = Limits(timeout_s=10.0, memory_mib=1024, output_bytes=1 << 16)
-"""Of a judge, for each test and without what the program computes: a thousand times what an honest test takes."""
+"""Limits of a judge per test, without the program's own time: a thousand times what an honest test takes."""
 
 MAX_JUDGING_S = 60.0
-"""Of a judge for all tests, up to 600 of them: what the program answers decides how long each takes."""
+"""Processor seconds of a judge for up to 600 tests: the program's answers decide how long each takes."""
 
 _SIZE_FACTOR, _SIZE_MARGIN = 8, 4096
-"""What equals the expected value has an encoding of about its size (1, 1.0 and True are equal). What is longer than
-this many times it differs, and is not read: a set can be made of numbers that take hours to put into it."""
+"""A value that equals the expected one has an encoding of about its size (1, 1.0 and True are equal). A much longer one
+differs, and is not decoded: a set of crafted numbers can take hours to build."""
 MAX_REASON_CHARS = 300
-"""Of why a test did not pass."""
+"""Length of the reason why a test did not pass."""
 MAX_ATTEMPTS = 3
-"""With servers that turn out to be gone before the program starts, and with judges that a test ends."""
+"""Attempts with servers that end before the program starts, and with judges that a test ends."""
 
 Verdict = tuple[TestStatus, str]
 
 
 def judging_s(tests: int) -> float:
-    """Processor seconds of a judge for so many tests, which together do not take the longest that each may take."""
+    """Return the processor seconds of a judge for this many tests, less than the sum of their limits."""
     return min(JUDGE.timeout_s * tests, max(MAX_JUDGING_S, MAX_JUDGING_S / 600 * tests))
 
 
 class Servers(Protocol):
-    """Where idle servers come from."""
+    """A source of idle servers."""
 
     def server(self) -> AbstractContextManager[ServerProcess]:
-        """One of them, for the length of a block."""
+        """Reserve a server for a block."""
 
 
 class Examination:
-    """The tests of one program.
+    """Runs the tests of one program.
 
     Args:
-        plan: The tests.
-        servers: For the program.
-        judges: Others, for judges: a program that waits for its judge must not keep it from starting.
+        plan: Plan of the tests.
+        servers: Servers for the program.
+        judges: Other servers, for judges: a program that waits for its judge must not keep it from starting.
     """
 
     def __init__(self, plan: Plan, servers: Servers, judges: Servers) -> None:
@@ -63,7 +63,7 @@ class Examination:
         """Run the program and decide every test.
 
         Raises:
-            ServerError: there is no server for the program; nothing is known of it.
+            ServerError: no server started the program, which has no verdict.
         """
         with self._servers.server() as server:
             candidate = Candidate(Job(server, program, b"", limits, mode=wire.CANDIDATE))
@@ -92,19 +92,19 @@ class Examination:
                     self._judge(candidate, server, judged)
             except ServerError as error:
                 rest = "sandbox_error", str(error)
-            judged = [each for each in judged if each[0] not in self._verdicts]
+            judged = [item for item in judged if item[0] not in self._verdicts]
             if attempt == MAX_ATTEMPTS:
                 self._verdicts.update(dict.fromkeys([index for index, _ in judged], rest))
 
     def _judge(self, candidate: Candidate, server: ServerProcess, tests: Sequence[tuple[int, Judged]]) -> None:
-        """Have a judge decide tests: all, or up to one that ends it.
+        """Have a judge decide the tests: all, or up to one that ends the judge.
 
         Raises:
-            ServerError: the server was gone before it could start one.
+            ServerError: the server ended before it started the judge.
         """
         judge = Job(server, b"", b"", JUDGE, mode=wire.JUDGE, most_cpu_s=judging_s(len(tests)))
         plan = self._plan
-        names = [list(each) for each in (plan.names, plan.classes, plan.objects, plan.exceptions, plan.shared)]
+        names = [list(group) for group in (plan.names, plan.classes, plan.objects, plan.exceptions, plan.shared)]
         sources = [[index, way.source, way.before, list(way.shared)] for index, way in tests]
         judge.send(["begin", plan.setup, *names, sources])
         classes = {index: way for index, way in tests if way.shared}
@@ -126,7 +126,7 @@ class Examination:
         judge.check_server()
         undecided = [index for index, _ in tests if index not in self._verdicts]
         if current in undecided and execution.status != "sandbox_error":
-            # What ended the judge is what the program answered, or a bug of the test: nothing to gain for the program.
+            # The program's answer ended the judge, or a bug of the test did: the program must not gain from it.
             self._verdicts[current] = "failed", f"the test ended with {execution.status}"
         else:
             why = (execution.stderr.strip().splitlines() or [execution.status])[-1]
@@ -134,7 +134,7 @@ class Examination:
 
 
 def _compare(candidate: Candidate, pairs: Sequence[Pair]) -> Verdict:
-    """Whether every call returns what it must."""
+    """Decide whether every call returns the expected value."""
     for pair in pairs:
         match candidate.ask("call", ["name", pair.function], pair.arguments, list(pair.keywords)):
             case ["value", [[["reference", ["object", _, str(its_type)]], *_], _]]:
@@ -158,7 +158,7 @@ def _compare(candidate: Candidate, pairs: Sequence[Pair]) -> Verdict:
 
 
 def result_of(verdicts: Sequence[Verdict], execution: Execution) -> TestResult:
-    """What the caller gets."""
+    """Build the result from the verdicts."""
     statuses = [status for status, _ in verdicts]
     per_test = [status == "passed" for status in statuses]
     reasons = [readable(reason[:MAX_REASON_CHARS])[:MAX_REASON_CHARS] for _, reason in verdicts]
@@ -166,5 +166,5 @@ def result_of(verdicts: Sequence[Verdict], execution: Execution) -> TestResult:
 
 
 def undecided(tests: int, execution: Execution) -> TestResult:
-    """The result of a program that was not asked anything."""
+    """Build the result of a program that was not asked anything."""
     return result_of([verdict_without_answer(execution)] * tests, execution)

@@ -99,7 +99,7 @@ class Answers:
         try:
             answer = ["value", getattr(self, kind)(*details)]
         except BaseException as error:  # whatever a tested function raises is the answer
-            answer = ["raised", [each.__name__ for each in type(error).__mro__], _text(error)]
+            answer = ["raised", [base.__name__ for base in type(error).__mro__], _text(error)]
         try:
             self._channel.send([self._last, *answer])
         except ValueError as error:  # too long
@@ -121,12 +121,12 @@ class Answers:
 
     def call(self, target: list[Any], values: Any, keywords: list[str], is_object: bool = False) -> Any:
         """What a function returns, and its arguments afterwards: a test may look at what it did to them."""
-        given = self._passing.unpack(values)
+        arguments = self._passing.unpack(values)
         before = values[0]
-        split = len(given) - len(keywords)
+        split = len(arguments) - len(keywords)
         function = self._resolve(target)
-        result = function(*given[:split], **dict(zip(keywords, given[split:], strict=True)))
-        after = [None if _is_as_before(each, data) else each for each, data in zip(given, before, strict=True)]
+        result = function(*arguments[:split], **dict(zip(keywords, arguments[split:], strict=True)))
+        after = [None if _is_as_before(value, data) else value for value, data in zip(arguments, before, strict=True)]
         return self._give([_Whole(result) if is_object and type(result) is function else result, *after])
 
     def get(self, target: list[Any], name: str) -> Any:

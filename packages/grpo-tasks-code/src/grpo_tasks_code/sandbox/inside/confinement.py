@@ -158,15 +158,13 @@ def prepare(level: LevelName, library: list[str], box: str) -> Confinement:
 
 
 def _machine() -> syscalls.Machine:
-    found = platform.machine()
+    name = platform.machine()
     if sys.platform == "linux" and sys.maxsize > 1 << 32:
-        if found == "x86_64":
+        if name == "x86_64":
             return "x86_64"
-        if found == "aarch64":
+        if name == "aarch64":
             return "aarch64"
-    raise OSError(
-        f"the system-call filter is for 64-bit Linux on x86_64 and aarch64, not for {sys.platform} on {found}"
-    )
+    raise OSError(f"the system-call filter is for 64-bit Linux on x86_64 and aarch64, not for {sys.platform} on {name}")
 
 
 def _landlocked(machine: syscalls.Machine, library: list[str]) -> Confinement:

@@ -152,10 +152,10 @@ class Conversation:
 
     def _called_back(self, number: int, parcel: Any, names: list[str]) -> list[Any]:
         """Call a function of the test's for the candidate; what it returns or raises, as a message."""
-        given = self._unpack(parcel, len(names))
-        split = len(given) - len(names)
+        arguments = self._unpack(parcel, len(names))
+        split = len(arguments) - len(names)
         try:
-            result = self._functions[number](*given[:split], **dict(zip(names, given[split:], strict=True)))
+            result = self._functions[number](*arguments[:split], **dict(zip(names, arguments[split:], strict=True)))
             return ["returned", self.pack([result])]
         except AssertionError as error:  # the candidate must not be able to swallow it
             self.stop("failed", str(error) or "an assertion in a function of the test does not hold")

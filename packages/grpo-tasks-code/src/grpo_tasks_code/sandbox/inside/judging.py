@@ -55,8 +55,8 @@ class Session:
 
     def share(self, names: Sequence[str]) -> None:
         """Have instances of these classes travel by value too, as far as they have been defined."""
-        found = {name: self.namespace.get(name) for name in names}
-        self.conversation.classes |= {name: kind for name, kind in found.items() if isinstance(kind, type)}
+        values = {name: self.namespace.get(name) for name in names}
+        self.conversation.classes |= {name: kind for name, kind in values.items() if isinstance(kind, type)}
 
     # What prepared tests call
 
@@ -120,11 +120,11 @@ class Session:
 
     def operate(self, operator: str, operands: Sequence[Any]) -> Any:
         """What an operator gives; only of objects that the test made are operators what it tests."""
-        proxies = [each for each in operands if isinstance(each, Proxy)]
+        proxies = [operand for operand in operands if isinstance(operand, Proxy)]
         is_order = operator.removeprefix("operator.") in ("lt", "le", "gt", "ge")
-        are_made = [isinstance(each, Proxy) and each.__is_made__ for each in operands]
+        are_made = [isinstance(operand, Proxy) and operand.__is_made__ for operand in operands]
         if not (all(are_made) if is_order else any(are_made)):
-            answer = next((each for each in proxies if not each.__is_made__), proxies[0])
+            answer = next((operand for operand in proxies if not operand.__is_made__), proxies[0])
             self.refuse(answer, operator.partition(".")[2].rstrip("_"))
         result = self.call(Proxy(self, ["library", *operator.split(".")], "function"), operands, {})
         if not isinstance(result, Proxy):

@@ -43,7 +43,7 @@ def syscall(number: int, *arguments: int | bytes | None, what: str) -> int:
     Raises:
         OSError: it refuses.
     """
-    converted = [ctypes.c_ulong(each) if isinstance(each, int) else each for each in arguments]
+    converted = [ctypes.c_ulong(argument) if isinstance(argument, int) else argument for argument in arguments]
     return check(_libc.syscall(ctypes.c_long(number), *converted), what)
 
 
@@ -70,7 +70,7 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, options
     Raises:
         OSError: the kernel refuses.
     """
-    strings = [None if each is None else os.fsencode(each) for each in (source, target, kind, options)]
+    strings = [None if string is None else os.fsencode(string) for string in (source, target, kind, options)]
     result = _libc.mount(strings[0], strings[1], strings[2], ctypes.c_ulong(flags), strings[3])
     check(result, f"mount {kind or source or ''} on {target}")
 

@@ -61,9 +61,9 @@ class Ruleset:
         if version >= _SCOPE_ABI:
             attributes += struct.pack("=Q", _SCOPES)
         create = required("landlock_create_ruleset", machine)
-        made = kernel.syscall(create, attributes, len(attributes), 0, what="create a Landlock ruleset")
-        self.fd = fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD)
-        os.close(made)
+        low_fd = kernel.syscall(create, attributes, len(attributes), 0, what="create a Landlock ruleset")
+        self.fd = fcntl.fcntl(low_fd, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD)
+        os.close(low_fd)
 
     def allow_reading(self, paths: Iterable[str]) -> None:
         """Let files be read, and folders with all beneath. What does not exist is passed over."""

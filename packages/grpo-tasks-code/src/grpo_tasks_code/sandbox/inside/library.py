@@ -76,9 +76,9 @@ def load_shared_objects() -> None:
             os._exit(0)
     os.close(write_end)
     with os.fdopen(read_end, "rb") as pipe:
-        found = pipe.read()
+        output = pipe.read()
     os.waitpid(pid, 0)
-    for name in (*(json.loads(found) if found else ()), *_EXTRA_OBJECTS):
+    for name in (*(json.loads(output) if output else ()), *_EXTRA_OBJECTS):
         if f"/{EXTENSIONS_FOLDER}/" not in name:
             _load(name)
 

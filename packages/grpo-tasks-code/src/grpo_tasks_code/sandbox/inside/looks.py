@@ -78,5 +78,5 @@ def _holds(items: list[Any], key: int, value: Any) -> bool:
     """Whether a value can be where it was said to be: in a sequence of these items, or in a mapping of these keys."""
     if any(type(item) is int and item == key for item in items):
         return True
-    there = items[key] if -len(items) <= key < len(items) else items
-    return type(there) in _SCALARS and bool(there == value)
+    item_there = items[key] if -len(items) <= key < len(items) else items
+    return type(item_there) in _SCALARS and bool(item_there == value)

@@ -103,7 +103,7 @@ def _content(argument: Any) -> Any:
 
 def _flat(content: Any) -> list[Any]:
     if isinstance(content, dict):
-        return [each for item in content.items() for each in item]
+        return [part for item in content.items() for part in item]
     return [*content]
 
 

@@ -59,7 +59,7 @@ def enter(machine: Machine) -> bool:
     """
     uid, gid = os.getuid(), os.getgid()
     is_root = uid == 0 and users.exists(users.NOBODY)
-    told, tell = os.pipe()
+    read_end, write_end = os.pipe()
     try:
         pid = kernel.clone(_NEW | signal.SIGCHLD, machine)
     except OSError as error:
@@ -67,19 +67,19 @@ def enter(machine: Machine) -> bool:
             raise OSError(error.errno, "no more namespaces are allowed (sysctl user.max_user_namespaces)") from None
         raise
     if pid:
-        os.close(told)
+        os.close(read_end)
         try:
             _map_users(pid, uid, gid, is_root=is_root)
-            os.write(tell, b"m")
+            os.write(write_end, b"m")
         except OSError:
-            os.close(tell)  # the child reads the end of the pipe and leaves
+            os.close(write_end)  # the child reads the end of the pipe and leaves
             os.waitpid(pid, 0)
             raise
         _wait_as_launcher(pid)
-    os.close(tell)
-    if not os.read(told, 1):
+    os.close(write_end)
+    if not os.read(read_end, 1):
         os._exit(1)
-    os.close(told)
+    os.close(read_end)
     if is_root:
         os.setgroups([])
     kernel.prctl(kernel.PR_SET_PDEATHSIG, int(signal.SIGKILL), "parent-death signal")

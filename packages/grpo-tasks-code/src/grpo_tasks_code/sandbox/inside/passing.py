@@ -82,7 +82,10 @@ class Passing:
                     raise
                 packed.append(encode(otherwise(value), other=other))
         # Those that an instance refers to join the list while it is walked.
-        return [packed, [[type(each).__name__, encode(attributes(each), other=other)] for each in instances]]
+        return [
+            packed,
+            [[type(instance).__name__, encode(attributes(instance), other=other)] for instance in instances],
+        ]
 
     def unpack(self, parcel: Any) -> list[Any]:
         """Values from the other side.
@@ -98,13 +101,13 @@ class Passing:
         try:
             blanks: list[Any] = [_blank(self._class(name)) for name, _ in records]
             for blank, (_, content) in zip(blanks, records, strict=True):
-                given = decode(content)
-                for name, item in given.items():
+                data = decode(content)
+                for name, item in data.items():
                     if name.startswith("__") or callable(getattr(type(blank), name, None)) or _is_method(name, item):
                         raise ValueError("not an attribute")  # it would stand before a method of the class, or of data
-                for name, item in self._rebuilt(given, blanks).items():
+                for name, item in self._rebuilt(data, blanks).items():
                     object.__setattr__(blank, name, item)
-            return [self._rebuilt(decode(each), blanks) for each in packed]
+            return [self._rebuilt(decode(value), blanks) for value in packed]
         except (TypeError, LookupError, AttributeError) as error:
             raise ValueError(f"not a plain value: {type(error).__name__}") from None
 
@@ -166,13 +169,13 @@ def compiled(source: str) -> types.CodeType:
 
 def attributes(instance: Any) -> dict[str, Any]:
     """An instance's attributes, those in slots too."""
-    found = {
+    slots = {
         name: getattr(instance, name)
         for base in type(instance).__mro__
         for name in _slots_of(base)
         if hasattr(instance, name)
     }
-    return found | dict(getattr(instance, "__dict__", {}))
+    return slots | dict(getattr(instance, "__dict__", {}))
 
 
 def _slots_of(kind: type) -> Sequence[str]:

@@ -266,18 +266,18 @@ def reference_to_library(value: Any) -> list[Any] | None:
     name = getattr(value, "__qualname__", None)
     if module is None or not isinstance(name, str):
         return None
-    for each in (module, *_LIBRARY) if module in ("_functools", "_operator", "_collections") else (module,):
-        if each in _LIBRARY and library_member(each, name) is value:
-            return ["library", each, name]
+    for candidate in (module, *_LIBRARY) if module in ("_functools", "_operator", "_collections") else (module,):
+        if candidate in _LIBRARY and library_member(candidate, name) is value:
+            return ["library", candidate, name]
     return None
 
 
 def library_member(module: str, name: str) -> Any:
     """`str.lower` of `builtins`, and the like; None where there is none."""
-    found: Any = importlib.import_module(module)
+    member: Any = importlib.import_module(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found
+        member = getattr(member, part, None)
+    return member
 
 
 def exception_of(names: Sequence[Any], text: str, namespace: Mapping[str, Any]) -> Exception:
@@ -288,8 +288,10 @@ def exception_of(names: Sequence[Any], text: str, namespace: Mapping[str, Any]) 
         text: What it says.
         namespace: Where the test's own exceptions are.
     """
-    found = [namespace.get(str(name), getattr(builtins, str(name), None)) for name in names]
-    kinds = [kind for kind in found if isinstance(kind, type) and issubclass(kind, Exception) and kind not in _TOO_MUCH]
+    values = [namespace.get(str(name), getattr(builtins, str(name), None)) for name in names]
+    kinds = [
+        kind for kind in values if isinstance(kind, type) and issubclass(kind, Exception) and kind not in _TOO_MUCH
+    ]
     error: Exception = RuntimeError(f"{names[0] if names else 'an exception'}: {text}")
     for bases in (tuple(kinds), tuple(kinds[:1])):
         try:

@@ -91,7 +91,7 @@ _OPERATORS: dict[str, Any] = {
 
 def fill(namespace: dict[str, Any]) -> None:
     """Give a program the guards that its compiled form calls, and the policy's built-in functions."""
-    builtins = safe_builtins | utility_builtins | {each.__name__: each for each in _MORE_BUILTINS}
+    builtins = safe_builtins | utility_builtins | {function.__name__: function for function in _MORE_BUILTINS}
     builtins |= {"__import__": _import, "_getattr_": safer_getattr}
     namespace.update(
         __builtins__=builtins,

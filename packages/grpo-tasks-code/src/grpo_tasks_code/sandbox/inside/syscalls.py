@@ -274,6 +274,6 @@ def number(name: str, machine: Machine) -> int | None:
 
 def required(name: str, machine: Machine) -> int:
     """The number of a system call that both have."""
-    found = number(name, machine)
-    assert found is not None, name
-    return found
+    value = number(name, machine)
+    assert value is not None, name
+    return value

@@ -57,9 +57,9 @@ class Named(tuple[Any, ...]):
         """
         if len(fields) != len(items) or not all(name.isidentifier() and name[:1] != "_" for name in fields):
             raise ValueError("not a plain value: not a name for each item")
-        made = cls(items)
-        made._fields = tuple(fields)
-        return made
+        named = cls(items)
+        named._fields = tuple(fields)
+        return named
 
     def __getattribute__(self, name: str) -> Any:
         if name[:1] != "_" and name in self._fields:  # before `count` and `index`, which a field may be called

@@ -124,7 +124,7 @@ def parse(data: bytes) -> Any:
         raise ValueError("null is no message")
     level = [message]
     for _ in range(MAX_NESTING):
-        level = [child for each in level if isinstance(each, (list, dict)) for child in _children(each)]
+        level = [child for value in level if isinstance(value, (list, dict)) for child in _children(value)]
         if not level:
             return message
     raise ValueError("nested too deep")

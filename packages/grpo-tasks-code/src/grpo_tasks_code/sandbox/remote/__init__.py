@@ -1,4 +1,4 @@
-"""Programs on another machine: a client of a sandbox that is served over HTTP, and the server.
+"""Run programs on another machine: an HTTP client of a sandbox, and the server.
 
     GRPO_SANDBOX_TOKEN=… python -m grpo_tasks_code.sandbox.remote --host 0.0.0.0 --port 8700
     GRPO_SANDBOX_TOKEN=… GRPO_SANDBOX_URL=http://…:8700 grpo run --task code.mbpp

@@ -1,6 +1,6 @@
-"""A bounded HTTP server: what strangers can use is limited before anybody is known, and no web page gets in.
+"""A bounded HTTP server: resources are limited before a client is authenticated, and web pages cannot reach it.
 
-It knows nothing of sandboxes: give it any ASGI application that answers POST requests of JSON.
+The server knows nothing of sandboxes: it serves any ASGI application that answers POST requests of JSON.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from grpo_core import UserError
 
 JSON = "application/json"
 GRACE_S = 2
-"""For requests that are being answered when the server is told to end."""
+"""Time to finish requests that are being answered at shutdown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What clients can use.
+    """Resource limits of clients.
 
     Attributes:
-        connections: At once. When there are more, one that has not sent a whole request head is closed for the new one.
-        requests: Read and answered at once; those beyond wait for their turn with their body unread.
-        head_bytes: Of a request line and headers.
-        body_bytes: Of a request.
-        head_s: From connecting, or from the last answer, to the end of the next request's headers.
-        body_s: From a request's turn to the end of its body.
-        send_s: For which a client may not read what it is sent.
+        connections: Open connections. At the limit, one that has not sent a whole request head is closed for a new one.
+        requests: Requests read and answered at once; others wait with their body unread.
+        head_bytes: Size of a request line and headers.
+        body_bytes: Size of a request body.
+        head_s: Seconds from connecting, or from the last answer, to the end of the next request's headers.
+        body_s: Seconds from the start of reading a body to its end.
+        send_s: Seconds for which a client may leave an answer unread.
     """
 
     connections: int = 256
@@ -58,7 +58,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a server shows for TLS.
+    """TLS certificate of a server.
 
     Attributes:
         certfile: PEM file of the certificate and its chain.
@@ -70,21 +70,22 @@ class Certificate:
 
 
 class BoundedServer:
-    """Serves an ASGI application to whoever has the token; listens as soon as it is made.
+    """Serves an ASGI application to clients with the token; listens as soon as it is constructed.
 
     Args:
-        app: The application.
-        token: What clients must send; without one only this machine is served.
+        app: Application to serve.
+        token: Token that clients must send; without a token only this machine is served.
         host: Address to listen on.
-        port: 0 takes a free one; see `address`.
-        bounds: What clients can use.
-        certificate: For https.
+        port: Port to listen on; 0 takes a free one, see `address`.
+        bounds: Resource limits of clients.
+        certificate: TLS certificate, for https.
 
     Attributes:
         address: `http://host:port`, or https.
 
     Raises:
-        UserError: others could reach it and there is no token, it cannot listen there, or a file is no certificate.
+        UserError: other machines could connect and there is no token, the address cannot be used, or the certificate
+            is invalid.
     """
 
     def __init__(
@@ -136,11 +137,11 @@ class BoundedServer:
             runner.run(self._server.serve(sockets=[self._socket]))
 
     def shutdown(self) -> None:
-        """Have `serve_forever` end, from another thread."""
+        """End `serve_forever` from another thread."""
         self._server.should_exit = True
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._socket.close()
 
     def __enter__(self) -> Self:
@@ -151,7 +152,7 @@ class BoundedServer:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Whether an address can be reached from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -161,10 +162,10 @@ def is_loopback(host: str) -> bool:
 
 
 def clean_token(token: str) -> str:
-    """A token without the white space around it, as of a file's last line.
+    """Return a token without surrounding white space.
 
     Raises:
-        UserError: it has white space or control characters inside, which no header carries.
+        UserError: the token has white space or control characters inside, which no header carries.
     """
     token = token.strip()
     if not token.isprintable() or " " in token:
@@ -183,7 +184,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 class _EventLoop(asyncio.SelectorEventLoop):
-    """Ends TLS handshakes that take long; uvicorn leaves them a minute."""
+    """Limits the duration of TLS handshakes, for which uvicorn allows a minute."""
 
     def __init__(self, handshake_s: float) -> None:
         super().__init__()
@@ -196,7 +197,7 @@ class _EventLoop(asyncio.SelectorEventLoop):
 
 
 class _Connections:
-    """Those that are open, and which of them wait for a request."""
+    """Open connections, and those of them that wait for a request."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -221,7 +222,7 @@ class _Connections:
 
 
 class _Protocol(H11Protocol):
-    """Closes connections that are too many, too slow with a request's head, or do not read their answer."""
+    """Closes connections beyond the limit, and those that send a head or read an answer too slowly."""
 
     def __init__(self, connections: _Connections, **options: Any) -> None:
         super().__init__(**options)
@@ -272,7 +273,7 @@ class _Protocol(H11Protocol):
 
 
 class _Guard:
-    """Refuses what is not a client's request before its body is read; gives the others their turn."""
+    """Refuses invalid requests before their body is read, and limits how many are answered at once."""
 
     def __init__(self, app: ASGIApp, token: str, host: str, bounds: Bounds) -> None:
         self._app, self._bounds = app, bounds
@@ -301,8 +302,8 @@ class _Guard:
             raise HTTPException(HTTPStatus.FORBIDDEN, "a web page is no client of this server")
         if not self._authorization and _host_of(headers.get("Host", "")) not in self._hosts:  # DNS rebinding
             raise HTTPException(HTTPStatus.FORBIDDEN, "without a token this server answers to localhost alone")
-        given = b"".join(value for name, value in scope["headers"] if name == b"authorization")
-        if self._authorization and not hmac.compare_digest(given, self._authorization):
+        authorization = b"".join(value for name, value in scope["headers"] if name == b"authorization")
+        if self._authorization and not hmac.compare_digest(authorization, self._authorization):
             why = "the token is not that of this server"
             raise HTTPException(HTTPStatus.UNAUTHORIZED, why, {"WWW-Authenticate": "Bearer"})
         if scope["method"] != "POST":

@@ -1,4 +1,4 @@
-"""The client: what `server` offers elsewhere, as an `Executor` here."""
+"""HTTP client of a sandbox server, as an `Executor`."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ URL_VARIABLE, TOKEN_VARIABLE = "GRPO_SANDBOX_URL", "GRPO_SANDBOX_TOKEN"
 
 DEFAULT_WORKERS = 16
 QUEUE_TIMEOUT_S = 600.0
-"""Of a request beyond the program's own limit: it may wait there for its turn."""
+"""Time limit of a request beyond the program's own, since requests may queue at the server."""
 BYTES_PER_CHARACTER = 6
-r"""Of JSON at most, for text: \u0000."""
+r"""Most bytes of JSON for one character of text: \u0000."""
 _ROOM_BYTES = 1 << 20
-"""Of an answer, beyond its texts."""
+"""Size limit of an answer beyond its texts."""
 _VERDICT_BYTES = 2 * BYTES_PER_CHARACTER * MAX_REASON_CHARS + 100
-"""Of an answer, for each test: a reason's characters may take two escapes each, and a program chooses them."""
+"""Size limit of an answer per test: a reason's characters may take two escapes each, and a program chooses them."""
 
 T = TypeVar("T")
 
 
 class BadAnswerError(ValueError):
-    """The other side does not speak the language."""
+    """The server's answer does not follow the protocol."""
 
 
-_FAILURES = (OSError, http.client.HTTPException, BadAnswerError, UnicodeError)  # the last is a host that is no name
+_FAILURES = (OSError, http.client.HTTPException, BadAnswerError, UnicodeError)  # the last: an invalid host name
 
 
 class HttpExecutor(CheckedExecutor):
-    """A sandbox that `serve` offers elsewhere.
+    """Client of a sandbox server.
 
     Args:
-        url: `http://host:port` or `https://…`, with a path if it lies behind one; `http://[::1]:8700` is one too.
-        token: What the server asks for; white space around it is left out.
-        workers: Requests at once.
+        url: Address, `http://host:port` or `https://…`, optionally with a path; `http://[::1]:8700` is valid too.
+        token: Token of the server; surrounding white space is removed.
+        workers: Number of requests at once.
 
     Raises:
-        UserError: an address that is none, or a token that no header carries.
+        UserError: an invalid address, or a token that no header carries.
     """
 
     def __init__(self, url: str, token: str = "", *, workers: int = DEFAULT_WORKERS) -> None:
@@ -78,27 +78,27 @@ class HttpExecutor(CheckedExecutor):
 
     @property
     def level(self) -> Level:
-        """What the server says of itself.
+        """Isolation level as the server reports it.
 
         Raises:
-            SandboxUnavailableError: it cannot be reached, or refuses.
+            SandboxUnavailableError: the server cannot be reached, or refuses.
         """
         try:
-            found = _made(Level, self._ask("level", {}, 0.0, _ROOM_BYTES))
+            level = _made(Level, self._ask("level", {}, 0.0, _ROOM_BYTES))
         except _FAILURES as error:
             raise SandboxUnavailableError(
                 f"no sandbox at {self._host}: {_describe(error)}. Start one there with "
                 f"python -m grpo_tasks_code.sandbox.remote, or unset {URL_VARIABLE}."
             ) from None
-        guarantee = f"the provider's; it says {found.name} {found.title}: {found.guarantee}"
-        return Level("remote", self._host, guarantee, f"its address was given; there: {found.reason}")
+        guarantee = f"the provider's; it says {level.name} {level.title}: {level.guarantee}"
+        return Level("remote", self._host, guarantee, f"its address was given; there: {level.reason}")
 
     @property
     def _level_name(self) -> str:
         return "remote"
 
     def _run(self, script: Script, cancellation: Cancellation) -> Execution:
-        """Run a script there. Cancelling stops waiting for it; on the server it goes on to its limit."""
+        """Run a script on the server. Cancelling only stops the waiting; the script goes on to its limit."""
         limits = script.limits
         request = {
             "code": _text_of(script.program),
@@ -133,7 +133,7 @@ class HttpExecutor(CheckedExecutor):
 
     @contextlib.contextmanager
     def _failures(self) -> Iterator[None]:
-        """Raise what the server or the network fails at as a `ServerError`."""
+        """Raise failures of the server or the network as `ServerError`."""
         try:
             yield
         except _FAILURES as error:
@@ -147,12 +147,12 @@ class HttpExecutor(CheckedExecutor):
         most_bytes: int,
         cancellation: Cancellation | None = None,
     ) -> Any:
-        """The answer to a request, as JSON.
+        """Send a request and return the answer's JSON.
 
         Raises:
             OSError: the server cannot be reached, or takes too long.
-            HTTPException: it does not speak HTTP.
-            BadAnswerError: it refuses, or what it says is too long or not JSON.
+            HTTPException: the server does not speak HTTP.
+            BadAnswerError: the server refuses, or its answer is too long or not JSON.
         """
         kind = http.client.HTTPSConnection if self._is_secure else http.client.HTTPConnection
         limit_s = timeout_s + QUEUE_TIMEOUT_S
@@ -167,8 +167,8 @@ class HttpExecutor(CheckedExecutor):
         def hang_up() -> None:
             is_unwanted.set()
             with contextlib.suppress(OSError):
-                for each in opened:
-                    each.shutdown(socket.SHUT_RDWR)
+                for connected in opened:
+                    connected.shutdown(socket.SHUT_RDWR)
 
         with (cancellation or Cancellation()).ends(hang_up), _after(limit_s, hang_up) as is_over:
             try:
@@ -189,8 +189,8 @@ class HttpExecutor(CheckedExecutor):
         if len(data) > most_bytes:
             raise BadAnswerError(f"it answers with more than {most_bytes} bytes")
         if answer.status != HTTPStatus.OK:
-            said = "".join(char if char.isprintable() else " " for char in data[:300].decode("utf-8", "replace"))
-            raise BadAnswerError(f"it answers {answer.status}: {said}")
+            reason = "".join(char if char.isprintable() else " " for char in data[:300].decode("utf-8", "replace"))
+            raise BadAnswerError(f"it answers {answer.status}: {reason}")
         try:
             return json.loads(data)
         except (ValueError, RecursionError):
@@ -199,7 +199,7 @@ class HttpExecutor(CheckedExecutor):
 
 @contextlib.contextmanager
 def _after(seconds: float, function: Callable[[], None]) -> Iterator[threading.Event]:
-    """Call a function if the block takes longer; the event says so. A socket's own limit is for each of its reads."""
+    """Call a function and set the event if the block takes longer; a socket's own timeout is per read."""
     is_over = threading.Event()
 
     def end() -> None:
@@ -222,14 +222,14 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("per_test", "statuses", "reasons"), list),
     "execution": dict,
 }
-"""Of the fields that cross the wire."""
+"""Types of the fields in answers."""
 
 
 def _made(kind: type[T], data: Any) -> T:
-    """A `Level`, `Execution` or `TestResult` from JSON.
+    """Build a `Level`, `Execution` or `TestResult` from JSON.
 
     Raises:
-        BadAnswerError: it is none.
+        BadAnswerError: the JSON does not fit.
     """
     names = [field.name for field in fields(cast("Any", kind))]
     if not isinstance(data, dict) or sorted(data) != sorted(names):

@@ -1,4 +1,4 @@
-"""The server: an `Executor` of this machine, for whoever has the token."""
+"""HTTP server that offers an `Executor` to clients with the token."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from grpo_tasks_code.sandbox.remote.client import BYTES_PER_CHARACTER
 
 DEFAULT_PORT = 8700
 MAX_TESTS_BYTES = 16 << 20
-"""Of the tests of one program."""
+"""Size limit of the tests of one program."""
 MAX_REQUEST_BYTES = BYTES_PER_CHARACTER * MAX_STDIN_BYTES + MAX_TESTS_BYTES
 
 logger = logging.getLogger(__name__)
 
 
-class _Asked(BaseModel, ABC):
+class _SandboxRequest(BaseModel, ABC):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     @abstractmethod
     def answer(self, executor: Executor, cancellation: Cancellation) -> Any: ...
 
 
-class _Level(_Asked):
+class _Level(_SandboxRequest):
     def answer(self, executor: Executor, cancellation: Cancellation) -> Any:
         return executor.level
 
 
-class _Run(_Asked):
+class _Run(_SandboxRequest):
     code: str
     stdin: str = ""
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -64,7 +64,7 @@ class _Run(_Asked):
         return executor.run(**dict(self), cancellation=cancellation)
 
 
-class _RunTests(_Asked):
+class _RunTests(_SandboxRequest):
     code: str
     tests: list[str]
     timeout_s: float = DEFAULT_TESTS_TIMEOUT_S
@@ -76,19 +76,19 @@ class _RunTests(_Asked):
         return executor.run_tests(**dict(self))
 
 
-_REQUESTS: dict[str, type[_Asked]] = {"level": _Level, "run": _Run, "run_tests": _RunTests}
+_REQUESTS: dict[str, type[_SandboxRequest]] = {"level": _Level, "run": _Run, "run_tests": _RunTests}
 
 
 class SandboxServer(BoundedServer):
-    """Offers an executor over HTTP to whoever has the token.
+    """Offers an executor over HTTP to clients with the token.
 
     Args:
-        executor: What runs the programs.
-        token: What clients must send.
+        executor: Executor that runs the programs.
+        token: Token that clients must send.
         host: Address to listen on.
-        port: 0 takes a free one; see `address`.
-        bounds: What clients can use; by default twice as many requests as the executor runs programs.
-        certificate: For https.
+        port: Port to listen on; 0 takes a free one, see `address`.
+        bounds: Resource limits of clients; by default twice as many requests as the executor has workers.
+        certificate: TLS certificate, for https.
 
     Raises:
         UserError: see `BoundedServer`.
@@ -111,7 +111,7 @@ class SandboxServer(BoundedServer):
         super().__init__(app, token, host=host, port=port, bounds=bounds, certificate=certificate)
 
     def close(self) -> None:
-        """Listen no more; what has no turn yet gets none."""
+        """Stop listening; queued requests are dropped."""
         super().close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -122,7 +122,7 @@ class SandboxServer(BoundedServer):
         try:
             body = await request.body()
         except ClientDisconnect:
-            return Response()  # to nobody
+            return Response()  # nobody receives it
         cancellation = Cancellation()
         loop = asyncio.get_running_loop()
         answer = loop.run_in_executor(self._threads, _answer, kind, body, self.executor, cancellation)
@@ -142,11 +142,11 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _answer(kind: type[_Asked], body: bytes, executor: Executor, cancellation: Cancellation) -> Response:
-    """The response to a request; in a thread, since reading JSON and running programs take time."""
+def _answer(kind: type[_SandboxRequest], body: bytes, executor: Executor, cancellation: Cancellation) -> Response:
+    """Answer a request; in a thread, since reading JSON and running programs take time."""
     try:
-        asked = kind.model_validate(json.loads(body))  # not model_validate_json: it takes no lone surrogates
-        return Response(json.dumps(asdict(asked.answer(executor, cancellation))), media_type=JSON)
+        request = kind.model_validate(json.loads(body))  # not model_validate_json: it takes no lone surrogates
+        return Response(json.dumps(asdict(request.answer(executor, cancellation))), media_type=JSON)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -155,7 +155,7 @@ def _answer(kind: type[_Asked], body: bytes, executor: Executor, cancellation: C
         return _refusal(HTTPStatus.BAD_REQUEST, str(error) or type(error).__name__)
     except SandboxUnavailableError as error:
         return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-    except Exception as error:  # a bug, or a provider's: the others are served on
+    except Exception as error:  # a bug, here or of a provider: the server goes on for the others
         logger.exception("a request failed")
         return _refusal(HTTPStatus.INTERNAL_SERVER_ERROR, f"the server failed: {type(error).__name__}")
 
