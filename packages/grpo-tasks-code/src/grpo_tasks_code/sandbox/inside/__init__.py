@@ -1,4 +1,4 @@
-"""What runs in the processes of the sandbox: the server, its children, and what they lock themselves in with.
+"""Code that runs in the processes of the sandbox: the server, its children, and their confinement.
 
-Started without site packages: only the standard library is imported here, and nothing outside this folder.
+These processes start without site packages: this folder imports only the standard library and itself.
 """

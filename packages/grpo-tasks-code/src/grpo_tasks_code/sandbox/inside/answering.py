@@ -1,8 +1,8 @@
-"""The candidate's side of a test: run the program, then answer questions about its functions.
+"""The candidate's side of a test: runs the program, then answers questions about its functions.
 
-Everything here runs in a process that the program owns: it may patch this module, find the channel and write its own
-answers. That gains it nothing, because whatever it writes is only ever taken for the value of one call, and what the
-value ought to be never enters this process.
+Everything here runs in a process that the program controls: it may patch this module, find the channel and write its
+own answers. That gains nothing, because an answer only ever counts as the value of one call, and the expected value
+never enters this process.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
     import asyncio  # programs that need it are few
 
 MAX_TEXT = 300
-"""Of an exception's text that is handed on."""
+"""Characters of an exception's text that are sent."""
 
 
 def answer(code: types.CodeType, namespace: dict[str, Any], channel: Channel) -> None:
-    """Run set-up, say "prepared", run the program, say "ready", and answer until nobody asks any more.
+    """Run set-up, send "prepared", run the program, send "ready", and answer questions until the channel closes.
 
-        ["begin", source, classes]                    set-up that the program may see, and what of it travels by value
-        ["call", id, target, values, keywords, …]     a function; the last values have these keywords; whether what
-                                                      it makes stays here, even if it inherits from plain data
-        ["get", id, target, name]                     an attribute
-        ["set", id, target, name, values]             likewise
-        ["define", id, source, names]                 classes of a test, whose instances travel by value from now on
-        ["run", id, target]                           what awaiting something gives, and whether it ends an iteration
-        ["take", id, target, count]                   items of an iterator, and whether there are no more
-        ["value", id, name]                           a global name
-        ["returned", id, values]                      of a function of the test's that the program called,
-        ["failed", id, exception, text]               or what it raised
+        ["begin", source, classes]                    run set-up that the program may see; its classes travel by value
+        ["call", id, target, values, keywords, …]     call a function; the last values have these keywords; then,
+                                                      whether its object stays here even if it inherits from data
+        ["get", id, target, name]                     get an attribute
+        ["set", id, target, name, values]             set an attribute
+        ["define", id, source, names]                 define classes of a test, whose instances then travel by value
+        ["run", id, target]                           await an object; the result, and whether an iteration has ended
+        ["take", id, target, count]                   take items of an iterator; the items, and whether it has ended
+        ["value", id, name]                           get a global name
+        ["returned", id, values]                      result of a test's function that the program called, or
+        ["failed", id, exception, text]               the exception that it raised
 
-    A target is ["name", name], ["object", number] or ["library", module, name]. An answer is [id, "value", values],
-    those of a call with its arguments afterwards, [id, "raised", classes, text] or [id, "callback", number, values,
-    keywords], which waits to be answered itself. Each has the id of the last message.
+    A target is ["name", name], ["object", number] or ["library", module, name]. An answer is [id, "value", values]
+    (after a call with the arguments as they are then), [id, "raised", classes, text] or [id, "callback", number,
+    values, keywords], which waits for an answer itself. Each has the id of the last message.
     """
     _, source, classes = channel.receive()
     try:
         exec(compiled(source), namespace)
-    except Exception as error:  # whatever keeps set-up from its end; the program has not run, and cannot have said this
+    except Exception as error:  # any failure of set-up; the program has not run, so it cannot have sent this
         channel.send(["failed", f"{type(error).__name__}: {_text(error)}"])
         return
     channel.send(["prepared"])
@@ -59,24 +59,24 @@ def answer(code: types.CodeType, namespace: dict[str, Any], channel: Channel) ->
 
 
 class Callback:
-    """A function of the test's, which runs in its process."""
+    """A function of the test, which runs in the judge's process."""
 
     def __init__(self, answers: Answers, number: int) -> None:
         self._answers, self._number = answers, number
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Call it there."""
+        """Call the function there."""
         return self._answers.call_back(self._number, [*arguments, *keywords.values()], list(keywords))
 
 
 class Answers:
-    """One method for each kind of question.
+    """Answers questions, with one method for each kind.
 
     Args:
-        namespace: The program's.
-        before: What it held before the program ran.
+        namespace: Global names of the program.
+        before: Global names before the program ran.
         classes: Names of classes of the set-up.
-        channel: To whoever asks.
+        channel: Channel to the asking process.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Answers:
     ) -> None:
         self._namespace, self._before, self._channel = namespace, before, channel
         self._passing = Passing(self._refer, self._resolve)
-        # By now they may be the program's own.
+        # The program may have replaced them by now.
         self._passing.classes = {name: namespace[name] for name in classes if isinstance(namespace.get(name), type)}
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
@@ -106,7 +106,7 @@ class Answers:
             self._channel.send([self._last, "raised", ["ValueError"], _text(error)])
 
     def call_back(self, function: int, values: Sequence[Any], keywords: Sequence[str]) -> Any:
-        """Have the test call one of its functions; meanwhile it may ask more."""
+        """Have the test call one of its functions; it may ask questions meanwhile."""
         self._channel.send([self._last, "callback", function, self._passing.pack(values), list(keywords)])
         while (message := self._channel.receive()) is not None:
             match message:
@@ -120,7 +120,7 @@ class Answers:
         raise SystemExit
 
     def call(self, target: list[Any], values: Any, keywords: list[str], is_object: bool = False) -> Any:
-        """What a function returns, and its arguments afterwards: a test may look at what it did to them."""
+        """Return the result of a call and its arguments afterwards: a test may check how they changed."""
         arguments = self._passing.unpack(values)
         before = values[0]
         split = len(arguments) - len(keywords)
@@ -130,7 +130,7 @@ class Answers:
         return self._give([_Whole(result) if is_object and type(result) is function else result, *after])
 
     def get(self, target: list[Any], name: str) -> Any:
-        """An attribute."""
+        """Return an attribute."""
         return self._give([getattr(self._resolve(target), name)])
 
     def set(self, target: list[Any], name: str, values: Any) -> Any:
@@ -139,18 +139,18 @@ class Answers:
         return self._give([None])
 
     def value(self, name: str) -> Any:
-        """A global name's."""
+        """Return the value of a global name."""
         return self._give([self._resolve(["name", name])])
 
     def define(self, source: str, names: list[str]) -> Any:
-        """Classes, apart from the program's names."""
+        """Define classes apart from the program's names."""
         namespace = dict(self._before)
         exec(compiled(source), namespace)
         self._passing.classes |= {name: namespace[name] for name in names}
         return self._give([None])
 
     def run(self, target: list[Any]) -> Any:
-        """What awaiting it gives; all in one event loop, which may hold what the program made in it."""
+        """Await an object; all in one event loop, since the program may have created objects in it."""
         import asyncio
 
         self._loop = self._loop or asyncio.new_event_loop()
@@ -164,7 +164,7 @@ class Answers:
             return self._give([None, True])
 
     def take(self, target: list[Any], count: int) -> Any:
-        """The next items of an iterator, and whether it has ended; what it raises, it raises after those before."""
+        """Return the next items of an iterator and whether it has ended; an exception comes after the items before."""
         iterator = self._resolve(target)
         items: list[Any] = []
         if id(iterator) in self._raised:
@@ -174,7 +174,7 @@ class Answers:
                 items.append(next(iterator))
         except StopIteration:
             return self._give([items, True])
-        except BaseException as error:  # whatever it is, the test gets it
+        except BaseException as error:  # any exception is passed to the test
             if not items:
                 raise
             self._raised[id(iterator)] = error
@@ -213,21 +213,21 @@ class Answers:
 
 
 class _Whole:
-    """Data with something in it that no reference can stand for, as an object that stays here."""
+    """Wraps data that cannot be encoded as a whole, and therefore stays here as an object."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
 class _Items:
-    """An iterator, which the test takes items of when it wants them."""
+    """Wraps an iterator, whose items the test takes on demand."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
 def _in_its_wrapper(value: Any) -> Any:
-    """What can be awaited is an iterator too, in part, and is not taken for one."""
+    """Wrap iterators; awaitables are iterators in part, and are not treated as such."""
     if isinstance(value, Awaitable):
         return _Whole(value)
     return _Items(value) if isinstance(value, Iterator) else value

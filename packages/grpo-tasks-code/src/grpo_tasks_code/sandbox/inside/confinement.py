@@ -1,6 +1,6 @@
-"""What a program is locked in with: prepared once by the server, put on by each child before the program's first line.
+"""Confinement of programs: prepared once by the server, applied by each child before the program's first line.
 
-A child does little more than what only it can do: each object that it touches is on a page that is then copied.
+A child does only what cannot be done before the fork: each object that it touches causes a memory page to be copied.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ LevelName = Literal["L3", "L2", "L1"]
 
 MAX_OPEN_FILES = 256
 MAX_FILE_BYTES = 16 << 20
-"""Of one file that a program writes."""
+"""Size limit of one file that a program writes."""
 MAX_STACK_BYTES = 8 << 20
 """Linux's usual limit: recursion in C ends as it does elsewhere."""
 CPU_GRACE_S = 1
-"""Between SIGXCPU, which a program can ignore, and SIGKILL."""
+"""Seconds between SIGXCPU, which a program can ignore, and SIGKILL."""
 _SIGKILL = int(signal.SIGKILL)
 
 
 @dataclass(slots=True)
 class Confinement:
-    """One level's parts.
+    """Parts of one isolation level.
 
     Attributes:
-        machine: The architecture; None at L1, which calls nothing by number.
-        loaded_bytes: Address space that the server has.
-        has_own_tasks: Whether its user has no other tasks, so that a limit of them is the program's own.
-        uid: The user to become, or None to stay.
-        files_as: The user that files are opened as, then.
-        ruleset: What may be opened.
-        filter: What may be called.
-        box: The folder that programs start in and may write to; None if there is none.
-        threads: Bounds a program's threads where its user has other tasks too.
+        machine: Architecture; None at L1, which makes no system calls by number.
+        loaded_bytes: Address space of the server itself.
+        has_own_tasks: Whether the user has no other tasks, so that a limit of tasks applies to the program alone.
+        uid: User to change to, or None.
+        files_as: User as which files are opened after the change.
+        ruleset: Landlock rules of files.
+        filter: Filter of system calls.
+        box: Folder in which programs start and may write; None if there is none.
+        threads: Limit of threads, where the user has other tasks too.
     """
 
     machine: syscalls.Machine | None = None
@@ -63,7 +63,7 @@ class Confinement:
     threads: ThreadBound | None = None
 
     def settle(self) -> None:
-        """In the server: take on what its children inherit.
+        """In the server: apply what its children inherit.
 
         Raises:
             OSError: the kernel refuses.
@@ -84,13 +84,13 @@ class Confinement:
                 self.threads = ThreadBound(self.machine)
 
     def put_on(self, request: Request, server: int) -> None:
-        """In the child: lock it in, apart from the system-call filter, which must come last.
+        """In the child: apply everything but the system-call filter, which must come last.
 
         Raises:
             OSError: the kernel refuses.
         """
         self._set_limit(resource.RLIMIT_CPU, request.cpu_s, request.cpu_s + CPU_GRACE_S)
-        if sys.platform == "linux":  # others take this limit and do not keep it
+        if sys.platform == "linux":  # other systems accept this limit but do not enforce it
             memory = self.loaded_bytes + request.memory_bytes
             self._set_limit(resource.RLIMIT_AS, memory, memory)
         if self.has_own_tasks:
@@ -114,7 +114,7 @@ class Confinement:
             self.filter.install(os.getpid())
 
     def clean(self) -> None:
-        """In the server: leave nothing to the next program; all processes of the last one have ended.
+        """In the server: remove what the last program left, when all its processes have ended.
 
         Raises:
             OSError: the kernel refuses.
@@ -124,7 +124,7 @@ class Confinement:
             if self.ruleset is not None:
                 self.ruleset.close()
             if self.machine is not None:
-                self.ruleset = _rules_in_namespaces(self.machine)  # those of the old file system do not cover the new
+                self.ruleset = _rules_in_namespaces(self.machine)  # the old rules do not cover the new file system
 
     def _go_home(self) -> None:
         os.chdir("/" if self.box is None else self.box.path)
@@ -136,20 +136,20 @@ class Confinement:
         try:
             resource.setrlimit(which, (soft, hard))
         except (OSError, ValueError):
-            if self.machine is not None:  # L1 does what it can; macOS does not take every limit
+            if self.machine is not None:  # L1 applies what it can; macOS does not accept every limit
                 raise
 
 
 def prepare(level: LevelName, library: list[str], box: str) -> Confinement:
-    """Make a level's parts ready. For L3 what returns is process 1 of new namespaces; the caller became its launcher.
+    """Prepare the parts of a level. At L3 only process 1 of new namespaces returns; the caller becomes its launcher.
 
     Args:
-        level: The level.
+        level: Isolation level.
         library: Folders of Python's standard library.
-        box: For L1, a folder that programs may write to.
+        box: At L1, a folder that programs may write to.
 
     Raises:
-        OSError: the system does not have what the level needs.
+        OSError: the system lacks what the level needs.
     """
     if level == "L1":
         return Confinement(loaded_bytes=_loaded_bytes(), box=Folder(box))
@@ -193,7 +193,7 @@ def _namespaced(machine: syscalls.Machine, library: list[str]) -> Confinement:
 
 
 def _rules_in_namespaces(machine: syscalls.Machine) -> Ruleset | None:
-    """A second wall behind that of the namespaces, where the kernel has Landlock."""
+    """Return Landlock rules as a second barrier behind the namespaces, where the kernel has Landlock."""
     try:
         ruleset = Ruleset(machine)
     except OSError:
@@ -206,7 +206,7 @@ def _rules_in_namespaces(machine: syscalls.Machine) -> Ruleset | None:
 
 
 def _loaded_bytes() -> int:
-    """Address space of this process; 0 where the system does not say."""
+    """Return the address space of this process; 0 where the system does not report it."""
     try:
         pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
     except FileNotFoundError:

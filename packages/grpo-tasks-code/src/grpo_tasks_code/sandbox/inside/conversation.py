@@ -1,4 +1,4 @@
-"""A judge's conversation with the candidate: questions, answers, and the values in both."""
+"""The judge's conversation with the candidate: questions, answers, and the values in them."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from grpo_tasks_code.sandbox.inside.values import MAX_ITEMS, NotPlainError
 from grpo_tasks_code.sandbox.inside.wire import Channel
 
 _MOST_AT_ONCE = 64
-"""Items of an iterator that are asked for before the test wants them."""
+"""Items of an iterator that are requested before the test needs them."""
 MAX_TEXT = 300
 """Characters of an explanation."""
 
 
 class Undecidable(BaseException):
-    """What the candidate did decides the test, whatever the test makes of it: (status, reason).
+    """The candidate's behaviour decides the test, with (status, reason).
 
-    Not an Exception, so that the test's own handlers let it pass.
+    It is no `Exception`, so that the test's own handlers do not catch it.
     """
 
 
 class Conversation:
-    """Asks the candidate, by way of the process that started both.
+    """Asks the candidate questions, through the process that started both.
 
     Args:
         channel: Channel to that process.
-        namespace: Names of the test, where its exceptions are looked up.
-        asker: What the proxies ask that stand for the candidate's objects.
-        on_use: Called with each proxy that is handed back to the candidate.
+        namespace: Global names of the test, for looking up exceptions.
+        asker: Session that the proxies of the candidate's objects ask.
+        on_use: Called with each proxy that is passed back to the candidate.
 
     Attributes:
         classes: Classes whose instances travel by value, by name.
-        undecidable: What decided the test, once something has.
-        has_answer: Whether the candidate has answered anything: what fails from then on may be its doing.
+        undecidable: Decision about the test, once there is one.
+        has_answer: Whether the candidate has answered anything; later failures may be its doing.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Conversation:
         self.has_answer = False
 
     def ask(self, question: list[Any]) -> list[Any]:
-        """The values of the answer to a question, while the candidate may call the test's functions."""
+        """Ask a question and return the values of the answer; the candidate may call the test's functions meanwhile."""
         reply = self._exchange(question)
         while True:
             match reply:
@@ -70,14 +70,14 @@ class Conversation:
                     self.stop("sandbox_error", "nobody answers")
 
     def pack(self, values: Iterable[Any]) -> Parcel:
-        """Pack values of the test for the candidate; those that cannot be packed decide the test."""
+        """Pack values of the test for the candidate; a value that cannot be packed decides the test."""
         try:
             return self._passing.pack(list(values))
         except NotPlainError as error:
             self._fail(f"the test hands the program what is not plain data: {error}")
 
     def unstarted(self, argument: Any) -> list[Any] | None:
-        """How the candidate finds an iterator of its own that was not begun here; None for any other argument."""
+        """Return the target of a candidate's iterator that was not begun here; None for any other argument."""
         iterator, target = self._iterators.get(id(argument), (None, []))
         is_unstarted = iterator is not None and inspect.getgeneratorstate(iterator) == inspect.GEN_CREATED
         return target if is_unstarted else None
@@ -88,7 +88,7 @@ class Conversation:
         raise self.undecidable
 
     def _refer(self, value: Any) -> Any:
-        """What the candidate is told of a value that is not plain data."""
+        """Return the reference to send for a value that is not plain data."""
         if isinstance(value, Proxy):
             self._on_use(value)
             return value.__target__
@@ -115,7 +115,7 @@ class Conversation:
         raise ValueError("a reference to nothing")
 
     def _items(self, target: list[Any]) -> Generator[Any]:
-        """Of an iterator, which may be endless, and slow: only as many as the test wants, or not many more."""
+        """Yield items of an iterator, which may be endless and slow, requesting few more than the test needs."""
         left, count = MAX_ITEMS, 1
         while True:
             match self.ask(["take", target, count]):
@@ -131,7 +131,7 @@ class Conversation:
                 return
 
     def _exchange(self, message: list[Any]) -> Any:
-        if self.undecidable is not None:  # the test caught it and goes on
+        if self.undecidable is not None:  # the test caught it and went on
             raise self.undecidable
         try:
             self._channel.send(["ask", message])
@@ -140,7 +140,7 @@ class Conversation:
         return self._channel.receive()
 
     def _fail(self, reason: str) -> NoReturn:
-        """Decide a test that cannot go on. After an answer, what it hands over may be of the candidate's making."""
+        """Decide a test that cannot go on; after an answer, the candidate may be the cause."""
         self.stop("failed" if self.has_answer else "sandbox_error", reason)
 
     def _unpack(self, parcel: Any, least: int = 1) -> list[Any]:
@@ -151,7 +151,7 @@ class Conversation:
         return values if len(values) >= least else self.stop("failed", "it answers with no value")
 
     def _called_back(self, number: int, parcel: Any, names: list[str]) -> list[Any]:
-        """Call a function of the test's for the candidate; what it returns or raises, as a message."""
+        """Call a function of the test for the candidate; return its result or exception as a message."""
         arguments = self._unpack(parcel, len(names))
         split = len(arguments) - len(names)
         try:
@@ -159,5 +159,5 @@ class Conversation:
             return ["returned", self.pack([result])]
         except AssertionError as error:  # the candidate must not be able to swallow it
             self.stop("failed", str(error) or "an assertion in a function of the test does not hold")
-        except Exception as error:  # whatever a function raises, its caller gets
+        except Exception as error:  # any exception is passed to the caller
             return ["failed", type(error).__name__, str(error)[:MAX_TEXT]]

@@ -5,17 +5,17 @@ import shutil
 
 
 class Folder:
-    """A writable folder, emptied after each program; level L1 has nothing better.
+    """A writable folder for level L1, emptied after each program.
 
     Args:
-        path: It exists, and whoever made it removes it.
+        path: Existing folder; its creator removes it.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def renew(self) -> bool:
-        """Remove what the last program left; False if it left nothing."""
+        """Remove what the last program left; return whether there was anything."""
         entries = list(os.scandir(self.path))
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):

@@ -1,8 +1,8 @@
-"""The judge: set-up and tests run here, in a clean process; what they take from the program are proxies.
+"""The judge: runs set-up and tests in a clean process, with proxies for the names of the program.
 
 A call of a proxy sends the values of its arguments to the program's process, and its result arrives as plain data of
-the built-in types before anything of the test touches it. So every operator, method and built-in function of a test is
-this process's own, and what an answer must be never leaves it.
+the built-in types before the test touches it. So every operator, method and built-in function of a test is this
+process's own, and expected values never leave it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from grpo_tasks_code.sandbox.inside.proxies import Proxy, is_raised
 from grpo_tasks_code.sandbox.inside.wire import Channel
 
 VALUE, IN_PLACE, BEGIN, END = "__value__", "__in_place__", "__begin__", "__end__"
-"""What prepared tests call: see `rewriting`."""
+"""Functions that prepared tests call; see `rewriting`."""
 _MODULE_NAME = "tests"
 
 
 class Session:
-    """One test's conversation with the candidate, by way of the process that started both.
+    """One test's use of the candidate: calls, attributes, operators, and what the test learns by them.
 
     Args:
-        channel: To that process.
+        channel: Channel to the process that started judge and candidate.
         classes: Names of the candidate that the tests use as classes.
-        objects: Of those, what makes objects that are no data, even if their class inherits from `list`.
+        objects: Those whose objects are not data, even if the class inherits from `list`.
 
     Attributes:
-        namespace: What the test's names mean.
-        conversation: The questions to the candidate, and its answers.
+        namespace: Global names of the test.
+        conversation: Questions to the candidate, and its answers.
     """
 
     def __init__(self, channel: Channel, classes: Sequence[str], objects: Sequence[str]) -> None:
@@ -54,29 +54,29 @@ class Session:
         self.conversation = Conversation(channel, self.namespace, self, self._use)
 
     def share(self, names: Sequence[str]) -> None:
-        """Have instances of these classes travel by value too, as far as they have been defined."""
+        """Send instances of these classes by value too, as far as the classes are defined."""
         values = {name: self.namespace.get(name) for name in names}
         self.conversation.classes |= {name: kind for name, kind in values.items() if isinstance(kind, type)}
 
-    # What prepared tests call
+    # Functions that prepared tests call
 
     def value(self, name: str) -> Any:
-        """A global name of the candidate: its value, or what stands for it."""
+        """Return the value of a global name of the candidate, or a proxy of it."""
         value = self.conversation.ask(["value", name])[0]
         return Proxy(self, ["name", name], value.__kind__) if isinstance(value, Proxy) else value
 
     def in_place(self, function: Any) -> Any:
-        """A function whose result is not used: what a call of it does to its arguments, it does for the test too."""
+        """Wrap a function whose result is not used: its changes of arguments are applied to the test's own."""
         if not isinstance(function, Proxy):
             return self._mutations.before_own(function)
         return lambda *arguments, **keywords: self.call(function, arguments, keywords, is_in_place=True)
 
-    # What proxies do
+    # Operations of proxies
 
     def call(
         self, function: Proxy, arguments: Sequence[Any], keywords: dict[str, Any], *, is_in_place: bool = False
     ) -> Any:
-        """What a function of the candidate returns."""
+        """Call a function of the candidate."""
         self._use(function)
         own = [*arguments, *keywords.values()]
         kind, name = function.__target__[:2]
@@ -90,7 +90,7 @@ class Session:
             self._mutations.apply(own)
         if isinstance(result, Proxy) and kind != "object":
             if name in self._class_names:
-                # Two objects of the test's that are one there are one here.
+                # Two results that are one object there are one object here.
                 return self._made.setdefault(result.__target__[1], result.as_made())
             if not is_in_place:
                 self._unused[id(result)] = result
@@ -98,12 +98,12 @@ class Session:
         return result
 
     def get(self, subject: Proxy, name: str) -> Any:
-        """An attribute of the candidate's."""
+        """Get an attribute of a candidate's object."""
         self._use(subject, name)
         return self.conversation.ask(["get", subject.__target__, name])[0]
 
     def look(self, subject: Proxy, name: str, key: Any = None) -> Any:
-        """What an object says that it holds: its length, its items, one of them."""
+        """Ask an object for its content: its length, its items, or one of them."""
 
         def ask() -> Any:
             method = self.conversation.ask(["get", subject.__target__, name])[0]
@@ -114,12 +114,12 @@ class Session:
         return self._looks.look(subject.__target__[1], name, key, ask) if is_answer else ask()
 
     def set(self, subject: Proxy, name: str, value: Any) -> None:
-        """Set an attribute of the candidate's."""
+        """Set an attribute of a candidate's object."""
         self._use(subject)
         self.conversation.ask(["set", subject.__target__, name, self.conversation.pack([value])])
 
     def operate(self, operator: str, operands: Sequence[Any]) -> Any:
-        """What an operator gives; only of objects that the test made are operators what it tests."""
+        """Apply an operator; operators are tested only on objects that the test itself constructed."""
         proxies = [operand for operand in operands if isinstance(operand, Proxy)]
         is_order = operator.removeprefix("operator.") in ("lt", "le", "gt", "ge")
         are_made = [isinstance(operand, Proxy) and operand.__is_made__ for operand in operands]
@@ -135,7 +135,7 @@ class Session:
         return self._made.setdefault(result.__target__[1], result.as_made())
 
     def run(self, awaitable: Proxy) -> tuple[Any, bool]:
-        """What awaiting it gives, or that its iteration is over."""
+        """Await an object; return the result, and whether an iteration has ended."""
         self._use(awaitable)
         match self.conversation.ask(["run", awaitable.__target__]):
             case [result, bool(is_over)]:
@@ -143,14 +143,14 @@ class Session:
         self.conversation.stop("failed", "it answers with no value")
 
     def check_use(self) -> None:
-        """At a test's end: what a function returned without being data must have been asked for some."""
+        """At the end of a test, check that every result that is not data was used to get data."""
         for answer in self._unused.values():
             self.refuse(answer)
         if self._looks.lies:
             self.conversation.stop("failed", "the answer is an object, not plain data, and the test needs data")
 
     def refuse(self, answer: Proxy, what: str = "") -> NoReturn:
-        """Decide the test: the candidate would be its own judge."""
+        """Decide the test as failed, since the candidate would judge itself."""
         use = f"; the test needs data for {what}" if what else ""
         self.conversation.stop("failed", f"the answer is a {answer.__kind__}, not plain data{use}")
 
@@ -161,7 +161,7 @@ class Session:
             self._looks.use(number, name)
 
     def _own(self, argument: Any) -> Any:
-        """An argument; an iterator of the candidate's that was not begun here is handed back as it is."""
+        """Return what to send for an argument; a candidate's iterator that was not begun goes back as it is."""
         target = self.conversation.unstarted(argument)
         return self._mutations.current(argument) if target is None else Proxy(self, target, "iterator")
 
@@ -169,10 +169,10 @@ class Session:
 def judge(channel: Channel) -> int:
     """Run the tests that arrive and send a verdict for each.
 
-    ["begin", set-up, names, classes, objects, exceptions, shared classes, [[index, source, its own classes, their
-    names], …]]; per test then ["test", index], questions ["ask", question], and ["verdict", status, reason]; each is
-    answered, so that its clock is the asker's. The set-up runs anew for each test: none finds what another, or the
-    program, made of its values.
+    The first message is ["begin", set-up, names, classes, objects, exceptions, shared classes, [[index, source, its own
+    classes, their names], …]]. For each test the judge sends ["test", index], questions ["ask", question], and
+    ["verdict", status, reason]; each is answered, so that the asking process keeps the time. The set-up runs anew for
+    each test, so that no test sees changes by another test or by the program.
     """
     begin = channel.receive()
     if begin is None:
@@ -190,7 +190,7 @@ def judge(channel: Channel) -> int:
 
 
 def _verdict(before: Sequence[tuple[str, Sequence[str]]], source: str, session: Session) -> tuple[str, str]:
-    """Of a test, after what runs before it, each with the names of the classes that it shares."""
+    """Run one test and return its verdict; `before` holds sources to run first, each with its shared classes."""
     status, reason, is_set_up = "passed", "", False
     try:
         for statements, shared in before:
@@ -199,7 +199,7 @@ def _verdict(before: Sequence[tuple[str, Sequence[str]]], source: str, session: 
         is_set_up = True
         exec(compiled(source), session.namespace)
         session.check_use()
-    except BaseException as error:  # whatever keeps a test from its end
+    except BaseException as error:  # any failure of a test
         is_ours = not session.conversation.has_answer and not is_set_up
         is_ours |= isinstance(error, ImportError) and not is_raised(error)
         status = "sandbox_error" if is_ours else "failed"

@@ -1,4 +1,4 @@
-"""System calls that Python has no function for."""
+"""System calls for which Python has no function."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def prctl(option: int, argument: int, what: str, pointer: object = 0) -> None:
 
 
 def die_with_parent(parent: int, signal_number: int) -> None:
-    """Have the kernel kill this process when its parent dies; the thread that started it is what counts as parent."""
+    """Have the kernel kill this process when its parent dies; the parent is the thread that started it."""
     prctl(PR_SET_PDEATHSIG, signal_number, "parent-death signal")
     if os.getppid() != parent:  # it died before the call
         os._exit(0)
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
-    """Mount, as mount of the kernel's manual does.
+    """Mount a file system.
 
     Raises:
         OSError: the kernel refuses.
@@ -76,7 +76,7 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, options
 
 
 def unmount(target: str) -> None:
-    """Unmount, also while something uses it.
+    """Unmount a file system, even while it is in use.
 
     Raises:
         OSError: the kernel refuses.
@@ -85,7 +85,7 @@ def unmount(target: str) -> None:
 
 
 def pivot_root_here(machine: Machine) -> None:
-    """Make the current folder the root, and let go of the old one (pivot_root(2), "pivot_root(".", ".")").
+    """Make the current folder the root, and release the old one (pivot_root(2), "pivot_root(".", ".")").
 
     Raises:
         OSError: the kernel refuses.
@@ -96,7 +96,7 @@ def pivot_root_here(machine: Machine) -> None:
 
 
 def sethostname(name: bytes) -> None:
-    """Name this host.
+    """Set the host name.
 
     Raises:
         OSError: the kernel refuses.
@@ -105,7 +105,7 @@ def sethostname(name: bytes) -> None:
 
 
 def set_capabilities(mask: int, machine: Machine) -> None:
-    """Have these capabilities, effective and permitted, and no other.
+    """Set the effective and permitted capabilities.
 
     Raises:
         OSError: the kernel refuses.
@@ -115,7 +115,7 @@ def set_capabilities(mask: int, machine: Machine) -> None:
 
 
 def become(uid: int, files_as: int, machine: Machine) -> None:
-    """Turn root into a user for everything but opening files, which is done as another.
+    """Change from root to a user, and open files as another.
 
     Raises:
         OSError: the kernel refuses.
@@ -131,12 +131,12 @@ def become(uid: int, files_as: int, machine: Machine) -> None:
 
 
 def clone(flags: int, machine: Machine) -> int:
-    """Fork, with flags; 0 in the child.
+    """Fork with flags; return 0 in the child.
 
     Raises:
         OSError: the kernel refuses.
     """
-    # The interpreter has locks and a thread identity to put in order on both sides, as os.fork does.
+    # As in os.fork, the interpreter has to update locks and thread identity on both sides.
     ctypes.pythonapi.PyOS_BeforeFork()
     pid = _libc.syscall(ctypes.c_long(required("clone", machine)), ctypes.c_ulong(flags), None, None, None, None)
     code = ctypes.get_errno()

@@ -1,4 +1,4 @@
-"""Landlock: which files a program may open, and no network, signals or abstract sockets beyond its own."""
+"""Landlock: restricts which files a program may open, and network, signals and abstract sockets."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ _CREATE_RULESET_VERSION = 1
 _RULE_PATH_BENEATH = 1
 
 _HIGH_FD = 64
-"""Where the descriptors of a program are not put."""
+"""Lowest descriptor of a ruleset, above the descriptors of programs."""
 
 NOT_PART_OF_PYTHON = frozenset({"site-packages", "dist-packages"})
-"""Folders within the standard library that hold what was installed: data sets and graders perhaps."""
+"""Folders within the standard library that hold installed packages, which may include data sets and graders."""
 
 
 def abi(machine: Machine) -> int:
-    """The version that the kernel has.
+    """Return the kernel's version of Landlock.
 
     Raises:
-        OSError: it has none, or it is turned off.
+        OSError: the kernel has no Landlock, or it is disabled.
     """
     call = required("landlock_create_ruleset", machine)
     return kernel.syscall(call, None, 0, _CREATE_RULESET_VERSION, what="Landlock")
 
 
 class Ruleset:
-    """Nothing may be opened but what is allowed; a descriptor that children inherit.
+    """A set of rules that forbids everything but what is allowed; children inherit its descriptor.
 
     Args:
-        machine: The architecture.
+        machine: Architecture.
 
     Raises:
         OSError: the kernel has no Landlock.
@@ -66,22 +66,22 @@ class Ruleset:
         os.close(low_fd)
 
     def allow_reading(self, paths: Iterable[str]) -> None:
-        """Let files be read, and folders with all beneath. What does not exist is passed over."""
+        """Allow reading files, and folders with their contents. Missing paths are skipped."""
         for path in paths:
             self._allow(path, _READ_FILE | _READ_DIR)
 
     def allow_device(self, path: str) -> None:
-        """Let one device be read and written."""
+        """Allow reading and writing a device."""
         self._allow(path, _READ_FILE | _WRITE_FILE)
 
     def allow_own(self, path: str) -> None:
-        """Let everything be done beneath a folder but running files and making devices, sockets and FIFOs."""
+        """Allow everything in a folder but executing files and creating devices, sockets and FIFOs."""
         self._allow(path, self._rights & ~(_EXECUTE | _MAKE_CHAR | _MAKE_SOCK | _MAKE_FIFO | _MAKE_BLOCK | _IOCTL_DEV))
 
     def _allow(self, path: str, rights: int) -> None:
         try:
             parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except OSError:  # it does not exist, or is closed to us: there is nothing to allow
+        except OSError:  # it does not exist or is not accessible: there is nothing to allow
             return
         try:
             if not stat.S_ISDIR(os.fstat(parent).st_mode):
@@ -93,7 +93,7 @@ class Ruleset:
             os.close(parent)
 
     def enforce(self) -> None:
-        """Restrict this process, for good. Needs no_new_privs.
+        """Restrict this process irrevocably. Needs no_new_privs.
 
         Raises:
             OSError: the kernel refuses.
@@ -102,12 +102,12 @@ class Ruleset:
         kernel.syscall(call, self.fd, 0, what="enforce the Landlock ruleset")
 
     def close(self) -> None:
-        """Forget it."""
+        """Close the descriptor."""
         os.close(self.fd)
 
 
 def entries_of_python(library: Iterable[str]) -> Iterator[str]:
-    """What the folders of the standard library hold, apart from what was installed beside it."""
+    """Yield the entries of the standard library's folders without installed packages."""
     for folder in library:
         if os.path.isdir(folder):
             yield from (entry.path for entry in os.scandir(folder) if entry.name not in NOT_PART_OF_PYTHON)

@@ -1,4 +1,4 @@
-"""What of the host a Python program needs: the standard library, the shared objects it links, and time zones."""
+"""What a Python program needs from the host: the standard library, its shared objects, and time zones."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ PRELOADED = (
     *("re", "statistics", "string", "struct", "textwrap", "time", "timeit", "tokenize", "traceback"),
     *("types", "typing", "unicodedata", "uuid", "warnings", "weakref", "zlib"),
 )
-"""Imported before the fork: what solutions of MBPP and HumanEval import, so that they need not read it.
+"""Modules imported before the fork: those that solutions of MBPP and HumanEval import.
 
-Not `threading`, nor what imports it: few programs do, and the lock-keeping it does after a fork would cost each of the
-others a tenth of its time.
+`threading` and its importers are left out: few programs use them, and their work after a fork would cost every other
+program a tenth of its time.
 """
 
 _EXTRA_OBJECTS = ("libgcc_s.so.1",)
-"""Loaded by the C library when a thread ends itself."""
+"""Objects that the C library loads when a thread ends itself."""
 _IGNORED_EXTENSIONS = ("_test", "_xx", "xx", "_ctypes_test", "_tkinter", "nis", "ossaudiodev")
-"""Tests, and what needs a display, a network or a sound card; _tkinter alone would load a dozen objects."""
+"""Extensions for tests, displays, networks and sound; _tkinter alone would load a dozen objects."""
 
 
 def folders() -> list[str]:
-    """The import path of an interpreter without site packages, and its time zones."""
+    """Return the import path of an interpreter without site packages, and its time zones."""
     import zoneinfo
 
     return [entry for entry in (*sys.path, *zoneinfo.TZPATH) if os.path.exists(entry)]
@@ -62,9 +62,9 @@ def _loaded_objects() -> list[str]:
 
 
 def load_shared_objects() -> None:
-    """Load every object that an extension of the standard library links, so that none need be found later.
+    """Load every shared object that an extension of the standard library links, so that none is searched for later.
 
-    Which they are is learnt in a child, since loading the extensions themselves would make every fork slower.
+    A child finds out which they are, since loading the extensions here would make every fork slower.
     """
     read_end, write_end = os.pipe()
     pid = os.fork()
@@ -92,5 +92,5 @@ def _load_extensions() -> None:
 
 
 def _load(name: str) -> None:
-    with contextlib.suppress(OSError):  # not there on this system: nor is what links it
+    with contextlib.suppress(OSError):  # missing on this system, with the extension that links it
         ctypes.CDLL(name)

@@ -1,10 +1,10 @@
-"""What a test learns of an object that the program returned in place of data: one content, however often it looks.
+"""Content of objects that the program returned in place of data: the same at every look of a test.
 
     factors = f(12)
     assert all(map(is_prime, factors))      an object could have no items here
     assert math.prod(factors) == 12         and the item 12 here
 
-An object is what it says of itself, and data is not: so as long as a test does nothing but look, what was seen stays.
+An object decides what it reports, which data cannot: so its first report stays valid while a test only looks at it.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from typing import Any
 
 _OF_DATA = frozenset(dir(str)) | frozenset(dir(set))
 _AMBIGUOUS = frozenset({"find", "index", "intersection", "union"})
-"""Methods that objects have too, and that are handed what the answer must hold."""
+"""Methods that other objects have too, and whose arguments tell what the answer must hold."""
 
 
 class Looks:
-    """Those of one test."""
+    """Records what objects report in one test."""
 
     def __init__(self) -> None:
         self._seen: dict[int, dict[tuple[str, Any], Any]] = {}
         self._used: dict[int, set[str]] = {}
 
     def watch(self, number: int) -> None:
-        """A function returned this object."""
+        """Watch an object that a function returned."""
         self._used.setdefault(number, set())
 
     def use(self, number: int, name: str = "") -> None:
-        """It is handed on, changed, or asked for an attribute: what it holds may be another thing from now on."""
+        """Note that an object is passed on, changed, or asked for an attribute: its content may change from now on."""
         self._seen.pop(number, None)
         if number in self._used:
             self._used[number].add(name)
 
     def look(self, number: int, name: str, key: Any, ask: Callable[[], Any]) -> Any:
-        """What it says, or said before, when its method of this name is called."""
+        """Return what an object's method reports, or reported before."""
         if type(key) not in (int, str, type(None)):  # a slice, or what the program would compare
             return ask()
         seen = self._seen.setdefault(number, {})
@@ -52,7 +52,7 @@ class Looks:
 
     @property
     def lies(self) -> bool:
-        """Whether what was seen does not go together, or an object was asked as only data should be."""
+        """Whether the reports of an object contradict each other, or an object was used as only data should be."""
         return any(map(_is_contradictory, self._seen.values())) or any(
             used & _AMBIGUOUS and used <= _OF_DATA for used in self._used.values()
         )
@@ -71,11 +71,11 @@ def _is_contradictory(seen: dict[tuple[str, Any], Any]) -> bool:
 
 
 _SCALARS = (int, float, str, bool, type(None))
-"""What is compared here: objects inside data would answer for themselves."""
+"""Types that are compared here; objects inside data would decide their comparison themselves."""
 
 
 def _holds(items: list[Any], key: int, value: Any) -> bool:
-    """Whether a value can be where it was said to be: in a sequence of these items, or in a mapping of these keys."""
+    """Return whether a value fits its key, in a sequence of these items or in a mapping of these keys."""
     if any(type(item) is int and item == key for item in items):
         return True
     item_there = items[key] if -len(items) <= key < len(items) else items

@@ -1,10 +1,10 @@
-"""What a program does to the arguments of its calls: seen by a test that looks for it, and by nothing else.
+"""Changes that a program makes to its arguments: visible to assertions about the arguments, and to nothing else.
 
-    assert f(xs) == sorted(xs)            sorted(xs) is of what the test made, whatever f did to its own copy
-    sort(xs); assert xs == [1, 2, 3]      a call for what it does to its argument
+    assert f(xs) == sorted(xs)            sorted(xs) uses the test's own value, whatever f did to its copy
+    sort(xs); assert xs == [1, 2, 3]      a call for its effect on the argument
     n = pack(xs); assert xs[:n] == [1]    an assertion about the argument, and not about the answer
 
-Otherwise a program could answer with what it turned the argument, and thereby the expected value, into.
+Otherwise a program could change the argument, and thereby the expected value, to match its answer.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ _MUTABLE = (list, dict, set, bytearray, deque, array)
 
 
 class _Change:
-    """An argument, its content by the test, and what the program made of its copy."""
+    """An argument with its content before a call, and the program's copy after it."""
 
     def __init__(self, argument: Any, before: Any, after: Any) -> None:
         self.argument, self.before, self.after = argument, before, after
 
     @property
     def is_untouched(self) -> bool:
-        """Whether the test has left the argument alone since."""
+        """Whether the test has not changed the argument since."""
         now = _content(self.argument)
         if isinstance(now, (bytearray, array)):
             return bool(now == self.before)
         if isinstance(now, set):
             return set(map(id, now)) == set(map(id, self.before))
-        # Not by ==, which a test's own objects may define as they like.
+        # By identity, since a test's own objects may define == in any way.
         return len(now) == len(self.before) and all(map(operator.is_, _flat(now), _flat(self.before)))
 
 
 class Mutations:
-    """Those of one test."""
+    """Changes of arguments in one test."""
 
     def __init__(self) -> None:
         self._changes: dict[int, _Change] = {}
 
     def current(self, argument: Any) -> Any:
-        """What the next call gets for an argument: what the last one left of it, unless the test has changed it."""
+        """Return what the next call gets for an argument: the last call's copy, unless the test changed it."""
         change = self._changes.get(id(argument))
         if change is None:
             return argument
@@ -55,20 +55,20 @@ class Mutations:
         return change.after
 
     def note(self, argument: Any, after: Any) -> None:
-        """Remember what a call made of an argument; of an instance of a subclass, as its base."""
+        """Record an argument after a call; instances of a subclass count as their base."""
         base = next((base for base in _MUTABLE if isinstance(argument, base)), type(argument))
         if isinstance(after, base) and (base in _MUTABLE or attributes(argument)):
             self._changes[id(argument)] = _Change(argument, _content(argument), after)
 
     def apply(self, arguments: Iterable[Any]) -> None:
-        """Give arguments the content that the program gave them."""
+        """Apply the program's changes to the test's arguments."""
         for argument in arguments:
             change = self._changes.pop(id(argument), None)
             if change is not None and change.is_untouched:
                 _fill(argument, _content(change.after))
 
     def before_own(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A built-in function, which may change its arguments or the object it belongs to, as the test's own."""
+        """Wrap a built-in function, so that pending changes are applied first to its arguments and its object."""
         if not self._changes or type(function) is not type(len):
             return function
 
@@ -79,21 +79,21 @@ class Mutations:
         return call
 
     def begin(self) -> list[_Change]:
-        """Let the test see what the program did, up to `end`."""
+        """Show the program's changes to the test, until `end`."""
         shown = [change for change in self._changes.values() if change.is_untouched]
         for change in shown:
             _fill(change.argument, _content(change.after))
         return shown
 
     def end(self, shown: list[_Change], value: Any) -> Any:
-        """Give arguments their content back, and return the value."""
+        """Restore the arguments, and return the value."""
         for change in shown:
             _fill(change.argument, change.before)
         return value
 
 
 def _content(argument: Any) -> Any:
-    """A copy of what it holds; of an instance, its attributes."""
+    """Return a copy of a container's content, or of an instance's attributes."""
     if isinstance(argument, (list, bytearray, array)):
         return argument[:]
     if isinstance(argument, (dict, set, deque)):

@@ -1,9 +1,9 @@
-"""Namespaces: a process tree, a file system and a network with nothing of the host's but Python's standard library.
+"""Namespaces: processes, files and network apart from the host's, with nothing but Python's standard library.
 
-    asker --exec--> launcher (the host's namespaces) --clone--> server (process 1 of its own) --fork--> programs
+    caller --exec--> launcher (the host's namespaces) --clone--> server (process 1 of its own) --fork--> programs
 
-The launcher stays, because only it can write the map of users, and its exit status is the server's. When the server
-dies the kernel kills everything in its process namespace.
+The launcher is needed to write the map of users, and passes on the server's exit status. When the server dies, the
+kernel kills everything in its process namespace.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from grpo_tasks_code.sandbox.inside.landlock import NOT_PART_OF_PYTHON
 from grpo_tasks_code.sandbox.inside.syscalls import Machine
 
 INSIDE_UID = 1000
-"""What programs see themselves as."""
+"""User id that programs see as their own."""
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 BOX = "/tmp"
-"""The one folder that a program can write to, and where it starts."""
+"""Folder in which a program starts, the only one that it can write to."""
 _BOX_OPTIONS = "size=16m,nr_inodes=1024,mode=1777"
-"""As much as honest programs need of files, which count as memory."""
+"""Enough for the files of honest programs; files count as memory."""
 _BOX_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC | kernel.MS_NOATIME
 _READ_ONLY = kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV
 
@@ -41,21 +41,21 @@ _NEW = (
 
 
 _KEPT_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
-"""Of a mount that was made by somebody with more rights, these cannot be taken off; statvfs has the same numbers."""
+"""Flags that cannot be removed from a mount of a more privileged user; statvfs uses the same numbers."""
 _MAX_OWN_FD = 64
 """The launcher was started with four descriptors."""
 _ROOT = "/proc"
-"""Where the new root is mounted for a moment: it exists, and nothing that is needed lies beneath."""
+"""Temporary mount point of the new root: it exists, and nothing beneath it is needed."""
 
 
 def enter(machine: Machine) -> bool:
-    """Go on in a child that is process 1 of new namespaces, with every capability in them; the caller waits and exits.
+    """Continue in a child that is process 1 of new namespaces, with all capabilities there; the caller waits and exits.
 
     Returns:
-        Whether programs must still change their user: the server is the host's root.
+        Whether programs must still change their user, because the server is the host's root.
 
     Raises:
-        OSError: the kernel, or a security module, does not allow it.
+        OSError: the kernel or a security module refuses.
     """
     uid, gid = os.getuid(), os.getgid()
     is_root = uid == 0 and users.exists(users.NOBODY)
@@ -63,7 +63,7 @@ def enter(machine: Machine) -> bool:
     try:
         pid = kernel.clone(_NEW | signal.SIGCHLD, machine)
     except OSError as error:
-        if error.errno == errno.ENOSPC:  # of all things
+        if error.errno == errno.ENOSPC:  # the kernel's error for too many namespaces
             raise OSError(error.errno, "no more namespaces are allowed (sysctl user.max_user_namespaces)") from None
         raise
     if pid:
@@ -72,7 +72,7 @@ def enter(machine: Machine) -> bool:
             _map_users(pid, uid, gid, is_root=is_root)
             os.write(write_end, b"m")
         except OSError:
-            os.close(write_end)  # the child reads the end of the pipe and leaves
+            os.close(write_end)  # the child reads the end of the pipe and exits
             os.waitpid(pid, 0)
             raise
         _wait_as_launcher(pid)
@@ -98,14 +98,14 @@ def _map_users(pid: int, uid: int, gid: int, *, is_root: bool) -> None:
 
 
 def _wait_as_launcher(pid: int) -> None:
-    """Hold nothing but the server's exit status."""
+    """Close all descriptors, wait for the server, and exit with its status."""
     os.closerange(0, _MAX_OWN_FD)
     _, status = os.waitpid(pid, 0)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
 def build_root(library: Sequence[str], machine: Machine) -> None:
-    """Leave the host's file system for one that holds these folders, read-only, and a few devices.
+    """Replace the file system by one with these folders, read-only, and a few devices.
 
     Raises:
         OSError: the kernel refuses.
@@ -140,7 +140,7 @@ def _bind(path: str, flags: int) -> None:
 
 
 class Box:
-    """The writable folder, mounted afresh after a program that wrote to it.
+    """The writable folder, mounted anew after a program that wrote to it.
 
     Raises:
         OSError: the kernel refuses.
@@ -152,8 +152,8 @@ class Box:
         self._mount()
 
     def renew(self) -> bool:
-        """Forget what the last program left; False if it left nothing. None of its processes may be there any more."""
-        if self._look() == self._fresh:
+        """Remove what the last program left; return whether there was anything. All its processes must have ended."""
+        if self._state() == self._fresh:
             return False
         kernel.unmount(BOX)
         self._mount()
@@ -161,9 +161,9 @@ class Box:
 
     def _mount(self) -> None:
         kernel.mount("tmpfs", BOX, "tmpfs", _BOX_FLAGS, _BOX_OPTIONS)
-        self._fresh = self._look()
+        self._fresh = self._state()
 
-    def _look(self) -> tuple[int, ...]:
-        # The change time moves with every entry that is made, removed or renamed, and cannot be set.
+    def _state(self) -> tuple[int, ...]:
+        # The change time advances when an entry is created, removed or renamed, and cannot be set.
         folder, space = os.stat(BOX), os.statvfs(BOX)
         return (folder.st_mode, folder.st_ctime_ns, folder.st_mtime_ns, folder.st_nlink, space.f_bfree, space.f_ffree)

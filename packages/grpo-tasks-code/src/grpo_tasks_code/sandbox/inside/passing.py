@@ -1,8 +1,8 @@
-"""How a test's process and the program's hand each other values: plain data by value, the rest by reference.
+"""Passing of values between a test's process and the program's: plain data by value, the rest by reference.
 
-Instances of classes that the set-up of the tests defines, which both processes have, travel by value too: a parcel is
-[values, records], where a record is an instance's class and attributes, so that a list of nodes or a cycle arrives as
-it was. What else is not plain data stays where it is, and the other side gets what stands for it.
+Instances of classes that both processes have from the set-up travel by value too: a parcel is [values, records], where
+a record is an instance's class and attributes, so that a list of nodes or a cycle keeps its structure. Other objects
+stay in their process, and the other side gets a proxy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from grpo_tasks_code.sandbox.inside.values import Named, NotPlainError, Reference, decode, encode
 
 TEST_FILE = "<test>"
-"""Of set-up and tests, in tracebacks."""
+"""File name of set-up and tests in tracebacks."""
 
 _RECORD, _MEMBER, _CLASS = "record", "member", "class"
 _EMPTY: dict[Any, Any] = {}
@@ -33,14 +33,14 @@ Parcel = list[Any]
 
 
 class Passing:
-    """One side's.
+    """Packs and unpacks values in one process.
 
     Args:
-        refer: What the other side is told of a value that stays here. Raises NotPlainError where it cannot reach it.
-        resolve: What stands for a value of the other side here. Raises ValueError where it has none.
+        refer: Returns the reference to send for a value that stays here; raises NotPlainError if there is none.
+        resolve: Returns the value of a received reference; raises ValueError if there is none.
 
     Attributes:
-        classes: Those whose instances travel by value, by name.
+        classes: Classes whose instances travel by value, by name.
     """
 
     def __init__(self, refer: Callable[[Any], Any], resolve: Callable[[Any], Any]) -> None:
@@ -48,14 +48,14 @@ class Passing:
         self.classes: dict[str, type] = {}
 
     def pack(self, values: Sequence[Any], otherwise: Callable[[Any], Any] | None = None) -> Parcel:
-        """Values for the other side.
+        """Pack values for the other side.
 
         Args:
-            values: The values.
-            otherwise: What to hand over for one that cannot be handed over.
+            values: Values to pack.
+            otherwise: Returns a substitute for a value that cannot be packed.
 
         Raises:
-            NotPlainError: there is such a value, and nothing to hand over for it.
+            NotPlainError: a value cannot be packed and has no substitute.
         """
         instances: list[Any] = []
         numbers: dict[int, int] = {}
@@ -81,17 +81,17 @@ class Passing:
                 if otherwise is None:
                     raise
                 packed.append(encode(otherwise(value), other=other))
-        # Those that an instance refers to join the list while it is walked.
+        # The list grows while it is walked, by the instances that an instance refers to.
         return [
             packed,
             [[type(instance).__name__, encode(attributes(instance), other=other)] for instance in instances],
         ]
 
     def unpack(self, parcel: Any) -> list[Any]:
-        """Values from the other side.
+        """Unpack values from the other side.
 
         Raises:
-            ValueError: this is not what `pack` makes.
+            ValueError: the parcel was not made by `pack`.
         """
         match parcel:
             case [list(packed), list(records)]:
@@ -104,7 +104,7 @@ class Passing:
                 data = decode(content)
                 for name, item in data.items():
                     if name.startswith("__") or callable(getattr(type(blank), name, None)) or _is_method(name, item):
-                        raise ValueError("not an attribute")  # it would stand before a method of the class, or of data
+                        raise ValueError("not an attribute")  # it would hide a method of the class, or of data
                 for name, item in self._rebuilt(data, blanks).items():
                     object.__setattr__(blank, name, item)
             return [self._rebuilt(decode(value), blanks) for value in packed]
@@ -115,7 +115,7 @@ class Passing:
         return self.classes.get(name, SimpleNamespace if name == SimpleNamespace.__name__ else None)
 
     def _rebuilt(self, value: Any, blanks: list[Any]) -> Any:
-        """Decoded data with what references stand for in their place."""
+        """Replace the references in decoded data by their values."""
         kind = type(value)
         if kind in (int, str, float, bool):
             return value
@@ -148,19 +148,19 @@ class Passing:
 
 
 def _is_method(name: str, item: Any) -> bool:
-    """Whether an attribute would be taken for a method of plain data, with the program to answer when it is called."""
+    """Return whether an attribute would look like a method of plain data, which the program would then answer."""
     return type(item) is Reference and name in _METHODS_OF_DATA
 
 
 def _blank(kind: type | None) -> Any:
-    """An instance without attributes."""
+    """Return an instance without attributes."""
     if kind is None:
         raise ValueError("an instance of no class")
     return SimpleNamespace() if kind is SimpleNamespace else object.__new__(kind)
 
 
 def compiled(source: str) -> types.CodeType:
-    """Set-up or a test; the names in its annotations may be the program's, and nobody needs their values."""
+    """Compile set-up or a test; annotations are not evaluated, since their names may be the program's."""
     code: types.CodeType = compile(
         source, TEST_FILE, "exec", flags=__future__.annotations.compiler_flag, dont_inherit=True
     )
@@ -168,7 +168,7 @@ def compiled(source: str) -> types.CodeType:
 
 
 def attributes(instance: Any) -> dict[str, Any]:
-    """An instance's attributes, those in slots too."""
+    """Return an instance's attributes, including those in slots."""
     slots = {
         name: getattr(instance, name)
         for base in type(instance).__mro__

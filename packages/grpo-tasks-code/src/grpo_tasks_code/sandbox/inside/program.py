@@ -1,4 +1,4 @@
-"""The child: arrange its descriptors, lock it in, compile the program and run it as Python runs a script."""
+"""The child process: arranges its descriptors, confines itself, compiles the program and runs it like a script."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from grpo_tasks_code.sandbox.inside import answering, judging, wire
 from grpo_tasks_code.sandbox.inside.confinement import MAX_OPEN_FILES, Confinement
 
 FILE_NAME = "main.py"
-"""Of the program, in its tracebacks."""
+"""File name of the program in its tracebacks."""
 MODULE_NAME = "solution"
-"""Of a tested program: what it keeps behind `if __name__ == "__main__"` is not what the tests are for."""
+"""Module name of a tested program, whose code behind `if __name__ == "__main__"` is not to run."""
 
 _STATUS_FD, _CHANNEL_FD = 3, 4
 _FREE_FD = 16
-"""Above those: descriptors are moved here first, so that none is closed by the arrival of another."""
+"""Descriptors are first moved above this one, so that none overwrites another."""
 _ENVIRONMENT = {"LANG": "C.UTF-8", "LOGNAME": "sandbox", "PATH": "/nonexistent", "PYTHONHASHSEED": "0"}
 _OWN_PACKAGE = __name__.partition(".")[0]
 _SIGCHLD = int(signal.SIGCHLD)
 
 
 def freshen(confinement: Confinement) -> None:
-    """In the server, when all is loaded: look as if Python had just been started for a program.
+    """In the server, when everything is loaded: make Python look as if it had just started for a program.
 
-    The random numbers of each child are its own: the module `random` takes a new seed after a fork.
+    Each child has its own random numbers: the module `random` takes a new seed after a fork.
     """
     home = "/" if confinement.box is None else confinement.box.path
     os.environ.clear()
@@ -54,7 +54,7 @@ def freshen(confinement: Confinement) -> None:
 
 
 _kept: list[types.ModuleType] = []
-"""The sandbox's own modules, which programs shall not find, and which are still needed."""
+"""The sandbox's own modules, which are needed but hidden from programs."""
 
 
 def run(
@@ -64,14 +64,14 @@ def run(
     server: int,
     policy: types.ModuleType | None,
 ) -> int:
-    """Do everything in the child; return its exit code. Before STARTED, what it raises is a failure of the sandbox.
+    """Run the program in the child; return its exit code. An exception before STARTED is a failure of the sandbox.
 
     Args:
-        request: What to run, and its limits.
-        descriptors: The program's text, stdin, stdout, stderr, the status pipe, and perhaps a channel.
-        confinement: The level.
-        server: The parent's process id.
-        policy: The module `restricting`, if the server loaded it.
+        request: Mode and limits of the program.
+        descriptors: Source of the program, stdin, stdout, stderr, the status pipe, and a channel if it has one.
+        confinement: Confinement to apply.
+        server: Process id of the parent.
+        policy: Module `restricting`, if the server loaded it.
     """
     _signal.set_wakeup_fd(-1)
     _signal.signal(_SIGCHLD, _signal.SIG_DFL)
@@ -90,7 +90,7 @@ def run(
     if code is None:
         return wire.EXIT_SYNTAX
     os.write(_STATUS_FD, wire.COMPILED)
-    # From here on nothing that the program does can look like a syntax error or a failure to set up.
+    # From here on the program can imitate neither a syntax error nor a failed set-up.
     os.close(_STATUS_FD)
     if request.mode == wire.CANDIDATE:
         module = _module(MODULE_NAME)
@@ -116,14 +116,14 @@ def _arrange(descriptors: Sequence[int]) -> None:
 
 
 def _compile(source: bytes, policy: types.ModuleType | None) -> types.CodeType | None:
-    """Compile the program; None if it cannot be, with the reason on stderr."""
+    """Compile the program; None if that fails, with the reason on stderr."""
     try:
         text = source.decode().removeprefix("\ufeff")
         code = compile(text, FILE_NAME, "exec", dont_inherit=True)
         lines = io.StringIO(text).readlines()
         linecache.cache[FILE_NAME] = (len(text), None, lines, FILE_NAME)  # for tracebacks and inspect.getsource
         checked = code if policy is None else policy.compile_policy(text, FILE_NAME)
-    except Exception as error:  # text and nesting can bring a compiler to more than SyntaxError, SystemError even
+    except Exception as error:  # odd text and nesting can raise more than SyntaxError, even SystemError
         _show(error)
         return None
     if isinstance(checked, types.CodeType):
@@ -141,7 +141,7 @@ def _module(name: str) -> types.ModuleType:
 
 
 def _execute(code: types.CodeType, namespace: dict[str, Any]) -> None:
-    """Run a script to the end that the interpreter would give it."""
+    """Run a script and end it as the interpreter would."""
     try:
         exec(code, namespace)  # this is what the sandbox is for
     finally:
@@ -163,14 +163,14 @@ def _ending(body: Callable[[], None]) -> int:
     except MemoryError as error:
         exit_code = wire.EXIT_MEMORY
         _show(error)
-    except BaseException as error:  # whatever ends a program ends it with a traceback
+    except BaseException as error:  # any exception ends a program with a traceback
         exit_code = wire.EXIT_FAILED
         _show(error)
     try:
         for stream in (out, err):
             if not stream.closed:
                 stream.flush()
-    except BaseException:  # its descriptor may be closed, and its methods replaced
+    except BaseException:  # the descriptor may be closed, and methods replaced
         exit_code = exit_code or wire.EXIT_FAILED
     leave(exit_code)
     return exit_code
@@ -197,5 +197,5 @@ def _show(error: BaseException) -> None:
             traceback.print_exception(type(error), error, tb)
         else:
             hook(type(error), error, tb)
-    except BaseException:  # its text is the program's code too, and memory may have run out
+    except BaseException:  # the program's code formats the exception, and memory may have run out
         return

@@ -1,4 +1,4 @@
-"""What stands in a judge's process for what is the program's, and the other way round for what is Python's own."""
+"""Proxies in the judge's process for objects of the program, and references to Python's own functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol
 from grpo_tasks_code.sandbox.inside.values import MAX_ITEMS
 
 EQUALITIES = frozenset({"equals", "equal", "eq", "is_equal", "isEqual"})
-"""Methods that compare; no object of the program's is asked whether it is what it must be."""
+"""Methods that compare; an object of the program is never asked whether it equals the expected value."""
 _PREDICATES = {
     *(
         name
@@ -23,47 +23,47 @@ _PREDICATES = {
     *("count", "difference", "partition", "removeprefix", "removesuffix", "rfind", "rindex", "rpartition"),
     *("same_quantum", "symmetric_difference"),
 }
-"""Methods of plain data by which a test looks into it: what is returned in place of data is not asked either."""
+"""Methods by which tests inspect plain data; an object returned in place of data is not asked either."""
 
 _LIBRARY = (
     *("builtins", "cmath", "collections", "decimal", "fractions", "functools", "itertools", "json", "math"),
     *("operator", "random", "re", "statistics", "string"),
 )
-"""Modules whose functions and classes a test can hand the program, which has the same."""
+"""Modules whose functions and classes a test can pass to the program by name."""
 _FROM_CANDIDATE = "_from_candidate"
-"""Marks an exception that the candidate raised, and not the test."""
+"""Attribute that marks an exception raised by the candidate, not by the test."""
 
 
 class Asker(Protocol):
-    """What a proxy asks: a judge's session."""
+    """The session of a judge, as proxies use it."""
 
     def call(self, function: Proxy, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
-        """What a function returns."""
+        """Call a function."""
 
     def get(self, subject: Proxy, name: str) -> Any:
-        """An attribute."""
+        """Get an attribute."""
 
     def set(self, subject: Proxy, name: str, value: Any) -> None:
         """Set an attribute."""
 
     def look(self, subject: Proxy, name: str, key: Any = None) -> Any:
-        """What an object says that it holds."""
+        """Ask an object for its content."""
 
     def operate(self, operator: str, operands: Sequence[Any]) -> Any:
-        """What an operator gives, if one of the operands is an object that the test made."""
+        """Apply an operator, if one of the operands is an object that the test constructed."""
 
     def run(self, awaitable: Proxy) -> tuple[Any, bool]:
-        """What awaiting it gives, or that its iteration is over."""
+        """Await an object; return the result, and whether an iteration has ended."""
 
     def refuse(self, answer: Proxy, what: str = "") -> NoReturn:
-        """Decide the test."""
+        """Decide the test as failed."""
 
 
 class Proxy:
-    """A function, class or object of the program's, which stays in its process: it can be called, and has attributes.
+    """A function, class or object of the program, which stays in its process; it can be called, and has attributes.
 
-    What was returned has no comparison, no truth and no arithmetic, because those would be the program's to answer. An
-    object that the test made has operators, which are what it tests, and no equality.
+    A returned object has no comparison, no truth value and no arithmetic, because the program would decide their
+    results. An object that the test constructed has operators, which the test checks, but no equality.
     """
 
     __slots__ = ("__asker__", "__is_made__", "__kind__", "__target__")
@@ -73,11 +73,11 @@ class Proxy:
             object.__setattr__(self, f"__{name}__", value)
 
     def as_made(self) -> Proxy:
-        """The same, as an object that the test itself made by calling a class."""
+        """Return the same object, marked as constructed by the test."""
         return type(self)(self.__asker__, self.__target__, self.__kind__, is_made=True)
 
     def __getattr__(self, name: str) -> Any:
-        """An attribute; a method is an object again."""
+        """Return an attribute; a method is a proxy again."""
         is_answer = self.__target__[0] == "object"
         if is_answer and (name in EQUALITIES or (name in _PREDICATES and not self.__is_made__)):
             self.__asker__.refuse(self, f".{name}")
@@ -87,13 +87,13 @@ class Proxy:
         self.__asker__.set(self, name, value)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Call it, in its process."""
+        """Call the object in its process."""
         return self.__asker__.call(self, arguments, keywords)
 
     def __len__(self) -> int:
         try:
             return int(self.__asker__.look(self, "__len__"))
-        except AttributeError as error:  # Python's list() asks too, and understands this
+        except AttributeError as error:  # list() asks for the length too, and expects a TypeError
             raise TypeError(str(error)) from None
 
     def __getitem__(self, key: Any) -> Any:
@@ -106,7 +106,7 @@ class Proxy:
         self.__asker__.get(self, "__delitem__")(key)
 
     def __instancecheck__(self, value: Any) -> bool:
-        # Data is of no class of the program's; of its objects it may say what it likes.
+        # Data is of no class of the program; for its own objects the program may answer anything.
         if not isinstance(value, Proxy):
             return False
         return self.__asker__.call(_library("builtins", "isinstance", self), [value, self], {}) is True
@@ -139,7 +139,7 @@ class Proxy:
         return self.__asker__.get(self, "__enter__")()
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        # It is not asked about an exception: it could swallow the test's assertion.
+        # The exception is not passed on: the program could suppress the test's assertion.
         self.__asker__.get(self, "__exit__")(None, None, None)
 
     def __copy__(self) -> Any:
@@ -150,28 +150,28 @@ class Proxy:
 
 
 class Awaitable(Proxy):
-    """A coroutine of the program's, or what else it awaits: awaiting it here runs it there, to its end."""
+    """A coroutine or another awaitable of the program: awaiting it here runs it there to its end."""
 
     __slots__ = ()
     __hash__ = object.__hash__  # asyncio keeps them in tables
 
     def __getattr__(self, name: str) -> Any:
-        """An attribute, but none by which asyncio describes a coroutine."""
+        """Return an attribute, except those by which asyncio describes a coroutine."""
         if name.startswith(("cr_", "gi_", "ag_")):
             raise AttributeError(name)
         return super().__getattr__(name)
 
     def send(self, value: object) -> NoReturn:
-        """As of a coroutine."""
+        """Run the coroutine."""
         result, is_over = self.__asker__.run(self)
         raise RuntimeError("StopAsyncIteration") if is_over else StopIteration(result)
 
     def throw(self, *error: Any) -> NoReturn:
-        """As of a coroutine."""
+        """Raise the exception."""
         raise error[-1]
 
     def close(self) -> None:
-        """As of a coroutine."""
+        """Do nothing."""
 
     def __await__(self) -> Generator[Any, Any, Any]:
         yield from ()
@@ -182,7 +182,7 @@ class Awaitable(Proxy):
 
 
 class AsyncItems:
-    """What `async for` takes of an asynchronous iterator of the program's."""
+    """Asynchronous iterator over the items of one of the program."""
 
     def __init__(self, items: Proxy) -> None:
         self._items, self._left = items, MAX_ITEMS
@@ -204,16 +204,16 @@ class AsyncItems:
 
 
 def _library(module: str, name: str, beside: Proxy) -> Proxy:
-    """A function of Python's own, in the program's process."""
+    """Return a proxy of a library function in the program's process."""
     return Proxy(beside.__asker__, ["library", module, name], "function")
 
 
-def _asked(name: str) -> property:
+def _forwarded(name: str) -> property:
     return property(lambda self: self.__asker__.get(self, name))
 
 
-for _name in ("__doc__", "__module__"):  # every class has them, and the program's are meant
-    setattr(Proxy, _name, _asked(_name))
+for _name in ("__doc__", "__module__"):  # every class has these; a proxy must return the program's
+    setattr(Proxy, _name, _forwarded(_name))
 
 
 def _refusal(operator: str) -> Any:
@@ -224,7 +224,7 @@ def _refusal(operator: str) -> Any:
 
 
 def _operation(function: str, convert: Any = None, *, is_reflected: bool = False) -> Any:
-    """An operator, as the function of its name in `operator` or `builtins`."""
+    """Return a method for an operator, given as a function of `operator` or `builtins`."""
 
     def operate(self: Proxy, *others: Any) -> Any:
         operands = [*others, self] if is_reflected else [self, *others]
@@ -260,7 +260,7 @@ for _name, _method in _SPECIAL.items():
 
 
 def reference_to_library(value: Any) -> list[Any] | None:
-    """How the program finds a function or class of the standard library; None for what is none."""
+    """Return the reference of a function or class of the standard library; None for anything else."""
     owner = getattr(value, "__objclass__", None) if isinstance(value, types.MethodDescriptorType) else None
     module = getattr(owner or value, "__module__", None)
     name = getattr(value, "__qualname__", None)
@@ -273,7 +273,7 @@ def reference_to_library(value: Any) -> list[Any] | None:
 
 
 def library_member(module: str, name: str) -> Any:
-    """`str.lower` of `builtins`, and the like; None where there is none."""
+    """Return a member of a module, such as `str.lower` of `builtins`; None if there is none."""
     member: Any = importlib.import_module(module)
     for part in name.split("."):
         member = getattr(member, part, None)
@@ -281,23 +281,23 @@ def library_member(module: str, name: str) -> Any:
 
 
 def exception_of(names: Sequence[Any], text: str, namespace: Mapping[str, Any]) -> Exception:
-    """The exception that the candidate raised, as far as the test knows its class and those that it inherits from.
+    """Return the exception that the candidate raised, as far as the test knows its class and base classes.
 
     Args:
-        names: Of its class and the classes that it inherits from, in their order.
-        text: What it says.
-        namespace: Where the test's own exceptions are.
+        names: Names of its class and base classes, in order of resolution.
+        text: Message of the exception.
+        namespace: Global names of the test, with its own exceptions.
     """
     values = [namespace.get(str(name), getattr(builtins, str(name), None)) for name in names]
     kinds = [
-        kind for kind in values if isinstance(kind, type) and issubclass(kind, Exception) and kind not in _TOO_MUCH
+        kind for kind in values if isinstance(kind, type) and issubclass(kind, Exception) and kind not in _NOT_RAISED
     ]
     error: Exception = RuntimeError(f"{names[0] if names else 'an exception'}: {text}")
     for bases in (tuple(kinds), tuple(kinds[:1])):
         try:
             error = (bases[0] if len(bases) == 1 else type(str(names[0]), bases, {}))(text)
             break
-        except (TypeError, IndexError):  # they do not go together, or want more arguments, as UnicodeDecodeError does
+        except (TypeError, IndexError):  # incompatible bases, or more arguments are required, as by UnicodeDecodeError
             continue
     else:
         if ValueError in kinds:
@@ -306,10 +306,10 @@ def exception_of(names: Sequence[Any], text: str, namespace: Mapping[str, Any]) 
     return error
 
 
-_TOO_MUCH = (Exception, StopIteration, StopAsyncIteration)
-"""What says nothing, and what would end the test's own iterations: all(map(f, inputs)) is true of no inputs."""
+_NOT_RAISED = (Exception, StopIteration, StopAsyncIteration)
+"""Classes that say nothing, or would end the test's own iterations: all(map(f, inputs)) is true for no inputs."""
 
 
 def is_raised(error: BaseException) -> bool:
-    """Whether the candidate raised it, and not the test."""
+    """Return whether the candidate raised the exception, not the test."""
     return hasattr(error, _FROM_CANDIDATE)

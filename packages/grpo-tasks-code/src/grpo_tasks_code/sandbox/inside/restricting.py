@@ -1,6 +1,6 @@
-"""The policy `restricted`: RestrictedPython decides what of the language a program may use.
+"""The policy `restricted`: RestrictedPython decides which parts of the language a program may use.
 
-A subset of the language is no sandbox: it is used within one.
+A subset of the language is not a sandbox; it is used inside one.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from RestrictedPython.Guards import (
 )
 
 IMPORTABLE = ("itertools", "math", "random", "string")
-"""Modules whose public names lead nowhere else; RestrictedPython itself offers the last three."""
+"""Modules whose public names give no access to others; RestrictedPython itself offers the last three."""
 
 _MORE_BUILTINS = (
     *(all, any, dict, enumerate, filter, frozenset, input, iter, list, map, max, min, next, print, reversed, set),
     *(sorted, sum, tuple, zip),
 )
-"""What RestrictedPython leaves to its user, because each iterates in C; here iteration is not guarded at all."""
+"""Functions that RestrictedPython leaves out because they iterate in C; here iteration is not guarded at all."""
 
 
 _RECURSION_LIMIT = 50_000
-"""Of the check, which goes into the syntax tree by recursion: deeper than the trees that Python itself compiles."""
+"""Recursion limit of the check, for deeper syntax trees than Python itself compiles."""
 
 
 def compile_policy(text: str, file_name: str) -> types.CodeType | str:
-    """The program's code, or why the policy refuses it; Python itself has compiled it before."""
+    """Return the program's code, or why the policy refuses it; Python has compiled the program before."""
     usual = sys.getrecursionlimit()
     sys.setrecursionlimit(_RECURSION_LIMIT)
     try:
         result = compile_restricted_exec(text, file_name)
-    except Exception as error:  # of a package that is not ours: what it cannot check, it has not allowed
+    except Exception as error:  # what the foreign package cannot check is not allowed
         return f"{_REFUSED}it cannot be checked ({type(error).__name__}: {error})"
     finally:
         sys.setrecursionlimit(usual)
@@ -52,7 +52,7 @@ _REFUSED = "refused by the policy 'restricted': "
 
 
 class _Print:
-    """What RestrictedPython makes of `print`: here it prints."""
+    """RestrictedPython's replacement of `print`, which here prints."""
 
     def __init__(self, getattr_: object = None) -> None:
         pass
@@ -68,7 +68,7 @@ def _import(name: str, *ignored: object) -> Any:
 
 
 def _in_place(operator: str, left: Any, right: Any) -> Any:
-    """`left operator= right`; the operators are those of the grammar."""
+    """Return `left operator= right`."""
     return _OPERATORS[operator](left, right)
 
 
@@ -90,7 +90,7 @@ _OPERATORS: dict[str, Any] = {
 
 
 def fill(namespace: dict[str, Any]) -> None:
-    """Give a program the guards that its compiled form calls, and the policy's built-in functions."""
+    """Add the guards that the compiled program calls, and the policy's built-in functions."""
     builtins = safe_builtins | utility_builtins | {function.__name__: function for function in _MORE_BUILTINS}
     builtins |= {"__import__": _import, "_getattr_": safer_getattr}
     namespace.update(

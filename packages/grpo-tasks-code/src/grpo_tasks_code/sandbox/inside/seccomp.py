@@ -1,7 +1,7 @@
-"""The system calls a program may make: an allow-list, compiled to a seccomp filter.
+"""The system calls that a program may make: an allow-list, compiled to a seccomp filter.
 
-What is not listed fails with EPERM, which Python shows as PermissionError. What no honest program asks for ends it with
-SIGSYS. Calls for another architecture's kernel interface, where numbers mean other calls, end it too.
+Calls that are not listed fail with EPERM, which Python shows as PermissionError. Calls that no honest program makes end
+it with SIGSYS, and so do calls of another architecture's kernel interface, where numbers mean other calls.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ X32_BIT = 0x40000000
 """Set in the numbers of x86_64's second, x32, interface."""
 
 OWN_PID = 0xFFFFFFFF
-"""Stands in a filter for the process id of the program, which is known only after the fork."""
+"""Placeholder in a filter for the process id of the program, which is known only after the fork."""
 
 _INSTRUCTION = struct.Struct("=HBBI")
 
@@ -43,7 +43,7 @@ ERRORS = {
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """An argument of 32 bits is one of these."""
+    """A 32-bit argument is one of these values."""
 
     argument: int
     values: tuple[int, ...]
@@ -51,7 +51,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """Of an argument of 32 bits, those in the mask are `value`."""
+    """The bits of a 32-bit argument in the mask equal `value`."""
 
     argument: int
     mask: int
@@ -73,7 +73,7 @@ _CLONE_REQUIRED = 0x100 | 0x200 | 0x400 | 0x800 | 0x10000
 _CLONE_FORBIDDEN = 0x7E020000 | 0x2000  # every CLONE_NEW…, CLONE_PTRACE
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
 _FCNTL = (0, 1, 2, 3, 4, 1030, 1032)
-"""F_DUPFD to F_SETFL, F_DUPFD_CLOEXEC, F_GETPIPE_SZ; not F_SETOWN, which has signals sent to whom one likes."""
+"""F_DUPFD to F_SETFL, F_DUPFD_CLOEXEC, F_GETPIPE_SZ; not F_SETOWN, which can have signals sent to any process."""
 _FCNTL_LOCKS = (5, 6, 7, 36, 37, 38)
 """F_GETLK to F_SETLKW, and their F_OFD forms."""
 _SETUID_AND_SETGID = 0o6000
@@ -101,27 +101,27 @@ CHECKED_OWN_FILES: dict[str, tuple[Condition, ...]] = {
     "fchmod": (Bits(1, _SETUID_AND_SETGID, 0),),
     "fchmodat": (Bits(2, _SETUID_AND_SETGID, 0),),
 }
-"""Likewise, in namespaces."""
+"""Conditions of further calls in namespaces."""
 
 Instruction = tuple[int, int, int, int]
 """Operation, jump if true, jump if false, constant."""
 
 
 Block = tuple[Instruction, ...]
-"""Instructions that end with a verdict on every way through them."""
+"""Instructions that end with a verdict on every path."""
 
 _EPERM: Block = ((RETURN, 0, 0, ERRNO | errno.EPERM),)
 _KILL: Block = ((RETURN, 0, 0, KILL_PROCESS),)
 
 
 def assemble(machine: Machine, *, own_files: bool) -> list[Instruction]:
-    """The filter of an architecture.
+    """Return the filter for an architecture.
 
-    The numbers are searched by halving. When a filter is installed the kernel runs it once for each number, to remember
-    what is always allowed; going through a list would make that the slowest step of a program's start.
+    The filter finds numbers by binary search. When a filter is installed, the kernel runs it once for each number to
+    cache the calls that are always allowed; a linear search would make that the slowest step of a program's start.
 
     Args:
-        machine: The architecture.
+        machine: Architecture.
         own_files: Whether all files that the program can see are its own.
     """
     blocks = {called: block for name, block in _rules(own_files) if (called := number(name, machine)) is not None}
@@ -151,7 +151,7 @@ def _rules(own_files: bool) -> Iterator[tuple[str, Block]]:
 
 
 def _search(steps: Sequence[tuple[int, Block]]) -> list[Instruction]:
-    """The block of the last step that is not above the number."""
+    """Return instructions that find the block of the last step that is not above the number."""
     if len(steps) == 1:
         return list(steps[0][1])
     middle = len(steps) // 2
@@ -160,7 +160,7 @@ def _search(steps: Sequence[tuple[int, Block]]) -> list[Instruction]:
 
 
 def _allow_if(conditions: tuple[Condition, ...]) -> Block:
-    """Return ALLOW if all hold, else EPERM; built from the end, so that each knows how far it is to the refusal."""
+    """Allow if all conditions hold, else EPERM; built from the end, where the distance to the refusal is known."""
     block: list[Instruction] = [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, ERRNO | errno.EPERM)]
     for condition in reversed(conditions):
         to_refusal = len(block) - 1
@@ -182,10 +182,10 @@ class _SockFprog(ctypes.Structure):
 
 
 class Program:
-    """Instructions as the kernel takes them.
+    """Instructions in the kernel's format.
 
     Attributes:
-        code: Their bytes.
+        code: Bytes of the instructions.
         head: The struct sock_fprog that refers to them.
     """
 
@@ -196,11 +196,11 @@ class Program:
 
 
 class Filter:
-    """A filter that is ready for a program's process id.
+    """A filter into which a program's process id is inserted.
 
     Args:
-        machine: The architecture.
-        own_files: As in `assemble`.
+        machine: Architecture.
+        own_files: Whether all visible files are the program's own, as in `assemble`.
     """
 
     def __init__(self, machine: Machine, *, own_files: bool) -> None:
@@ -213,7 +213,7 @@ class Filter:
         ]
 
     def install(self, pid: int) -> None:
-        """Filter the system calls of this process, for good. Needs no_new_privs.
+        """Filter the system calls of this process irrevocably. Needs no_new_privs.
 
         Raises:
             OSError: the kernel refuses.

@@ -1,4 +1,4 @@
-"""The server: prepares one level, then forks and watches one program after another until its asker goes away."""
+"""The server: prepares one level, then forks and watches one program after another until its socket is closed."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from grpo_tasks_code.sandbox.inside.confinement import Confinement, LevelName, p
 
 _MAX_DESCRIPTORS = 6
 _FIRST_TO_DIE = "1000"
-"""For the kernel, which takes the largest of those that have the most."""
+"""Score with which the kernel kills a process first when memory runs out."""
 
 
 def main(control_fd: int, level: LevelName, parent: int, restricted_path: str, box: str, cgroup: str) -> None:
-    """Serve on a descriptor, at a level, for a parent.
+    """Serve on a socket at an isolation level.
 
     Args:
-        control_fd: The socket.
-        level: The level.
-        parent: Who asks.
-        restricted_path: Where RestrictedPython lies, if it is to be loaded.
-        box: For L1, a folder that programs may write to.
-        cgroup: The folder of a control group to join, if there is one.
+        control_fd: Descriptor of the socket.
+        level: Isolation level.
+        parent: Process id of the caller.
+        restricted_path: Folder of RestrictedPython, if it is to be loaded.
+        box: At L1, a folder that programs may write to.
+        cgroup: Folder of a control group to join; empty if there is none.
     """
     control = socket.socket(fileno=control_fd)
     control.set_inheritable(False)
     _reset_signals()
     try:
         if cgroup:
-            with contextlib.suppress(OSError):  # it may be closed to us: the limits of each process hold in any case
+            with contextlib.suppress(OSError):  # without access, the limits of each process still hold
                 Path(cgroup, "cgroup.procs").write_text("0", encoding="ascii")
         policy = _load(parent, restricted_path)
         del parent, restricted_path, cgroup  # programs can look at this frame
@@ -55,12 +55,12 @@ def main(control_fd: int, level: LevelName, parent: int, restricted_path: str, b
 
 
 def _load(parent: int, restricted_path: str) -> ModuleType | None:
-    """Import what programs will need, so that they need not; RestrictedPython, if asked for, is what returns."""
+    """Import what programs will need; return the module `restricting` if RestrictedPython is to be loaded."""
     if sys.platform == "linux":
         from grpo_tasks_code.sandbox.inside import kernel
 
         kernel.die_with_parent(parent, int(signal.SIGKILL))
-        with contextlib.suppress(OSError):  # where the machine's memory ends, programs do, and not who trains
+        with contextlib.suppress(OSError):  # when memory runs out, the kernel is to kill programs, not the trainer
             Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_DIE, encoding="ascii")
     for name in library.PRELOADED:
         with contextlib.suppress(ImportError):  # a build of Python may lack one
@@ -79,9 +79,9 @@ def _load(parent: int, restricted_path: str) -> ModuleType | None:
 
 
 def _forget_command_line() -> None:
-    """Overwrite what the kernel put on the stack: arguments and environment name folders of the host.
+    """Overwrite arguments and environment on the stack, which name folders of the host.
 
-    A program is a fork, so it has this memory too.
+    A program is a fork and could read this memory.
     """
     os.environ.clear()
     sys.executable = sys._base_executable = ""  # type: ignore[attr-defined]  # there is no such file inside
@@ -96,7 +96,7 @@ def _forget_command_line() -> None:
 
 
 def _reset_signals() -> None:
-    """Take back what was inherited: with SIGCHLD blocked or ignored, no end of a program would be noticed."""
+    """Reset inherited signal settings: with SIGCHLD blocked or ignored, the end of a program would go unnoticed."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # these two Python itself ignores
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -104,7 +104,7 @@ def _reset_signals() -> None:
 
 
 def _add_builtins_of_site() -> None:
-    """`exit`, `quit` and `help`, which Python without the module `site` does not have."""
+    """Add `exit`, `quit` and `help`, which Python lacks without the module `site`."""
     import _sitebuiltins
     import builtins
 
@@ -119,7 +119,7 @@ _AT_EXECFN = 31  # <linux/auxvec.h>
 
 
 class Server:
-    """The loop; single-threaded, one program at a time."""
+    """The loop of the server: single-threaded, one program at a time."""
 
     def __init__(self, control: socket.socket, confinement: Confinement, policy: ModuleType | None) -> None:
         self._control, self._confinement, self._policy = control, confinement, policy
@@ -138,11 +138,11 @@ class Server:
         gc.freeze()  # a collection in a child would otherwise copy every page that holds an object
 
     def serve(self) -> None:
-        """Until the other side closes the socket."""
+        """Serve requests until the other side closes the socket."""
         while (received := self._receive()) is not None:
             request, descriptors = received
             if request.kind != wire.RUN:
-                continue  # a KILL that came too late
+                continue  # a KILL that arrived too late
             pid = os.fork()
             if pid == 0:
                 self._be_the_program(request, descriptors)
@@ -169,7 +169,7 @@ class Server:
         return wire.Request.unpack(data), descriptors
 
     def _watch(self, pid: int, number: int) -> tuple[int, float]:
-        """Wait for the program's end, or for the word to kill it; its wait status and processor seconds."""
+        """Wait for the program to end, or kill it on request; return its wait status and processor seconds."""
         while True:
             ended, status, usage = os.wait4(pid, os.WNOHANG)
             if ended:
@@ -194,10 +194,10 @@ class Server:
         return status, usage.ru_utime + usage.ru_stime
 
     def _kill_rest(self, pid: int) -> None:
-        """What the program may have started: everything in its process namespace, or else in its group."""
+        """Kill what the program may have started: everything in its process namespace, or else in its group."""
         self._kill(-1 if self._pid == 1 else -pid)
 
     @staticmethod
     def _kill(pid: int) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS says EPERM for a group of zombies
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS reports EPERM for a group of zombies
             os.kill(pid, signal.SIGKILL)

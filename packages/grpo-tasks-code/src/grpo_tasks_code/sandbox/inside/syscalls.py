@@ -11,7 +11,7 @@ from typing import Literal
 Machine = Literal["x86_64", "aarch64"]
 
 AUDIT_ARCH: dict[Machine, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-"""AUDIT_ARCH_… of <linux/audit.h>: what seccomp says the caller is."""
+"""AUDIT_ARCH_… of <linux/audit.h>: how seccomp names the caller's architecture."""
 
 Numbers = tuple[int, int | None]
 """Numbers of a call on x86_64 and on aarch64."""
@@ -55,7 +55,7 @@ ALLOWED: dict[str, Numbers] = {
     "epoll_pwait2": (441, 441),
     "eventfd2": (290, 19),
     "close_range": (436, 436),
-    # files by name: what may be opened is Landlock's business
+    # files by name: Landlock decides what may be opened
     "open": (2, None),
     "openat": (257, 56),
     "stat": (4, None),
@@ -115,7 +115,7 @@ ALLOWED: dict[str, Numbers] = {
     "sched_get_priority_max": (146, 125),
     "sched_get_priority_min": (147, 126),
     "getpriority": (140, 141),
-    # who and where am I
+    # identity and environment
     "getpid": (39, 172),
     "getppid": (110, 173),
     "gettid": (186, 178),
@@ -136,7 +136,7 @@ ALLOWED: dict[str, Numbers] = {
     "uname": (63, 160),
     "getcpu": (309, 168),
     "getrandom": (318, 278),
-    # pairs of connected sockets, which asyncio wakes itself with
+    # pairs of connected sockets, with which asyncio wakes itself
     "recvfrom": (45, 207),
     "shutdown": (48, 210),
     "getsockname": (51, 204),
@@ -267,13 +267,13 @@ _NUMBERS = ALLOWED | OWN_FILES | CHECKED | ERRORS | FATAL | _OWN
 
 
 def number(name: str, machine: Machine) -> int | None:
-    """The number of a system call, or None where the architecture does not have it."""
+    """Return the number of a system call, or None if the architecture does not have it."""
     x86_64, aarch64 = _NUMBERS[name]
     return x86_64 if machine == "x86_64" else aarch64
 
 
 def required(name: str, machine: Machine) -> int:
-    """The number of a system call that both have."""
+    """Return the number of a system call that both architectures have."""
     value = number(name, machine)
     assert value is not None, name
     return value

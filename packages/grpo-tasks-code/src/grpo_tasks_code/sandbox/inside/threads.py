@@ -1,8 +1,8 @@
-"""A bound on a program's threads where it shares a user with others, whose limit of tasks counts them all together.
+"""A limit of a program's threads where it shares a user with others: the user's limit counts all tasks together.
 
-Its server is asked by the kernel about every thread (seccomp_unotify(2)), counts those that there are, and lets the
-program go on or has the call fail. The filter that asks is the server's own and inherited; it concerns threads only, so
-the server's forks are no business of it.
+The kernel asks the server about every new thread (seccomp_unotify(2)); the server counts the existing ones and allows
+the call or makes it fail. Programs inherit the filter that asks from the server; it covers threads only, so the
+server's own forks are not affected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from grpo_tasks_code.sandbox.inside.seccomp import (
 from grpo_tasks_code.sandbox.inside.syscalls import AUDIT_ARCH, Machine, required
 
 MAX_THREADS = 256
-"""Of a program: more than an honest one starts, too few to harm."""
+"""Threads of a program: more than an honest one starts, too few to do harm."""
 
 ASK = 0x7FC00000  # SECCOMP_RET_USER_NOTIF
 _CLONE_THREAD = 0x10000
@@ -41,7 +41,7 @@ _GO_ON = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
 
 
 def questions(machine: Machine) -> list[Instruction]:
-    """The filter: every call is allowed but a clone of this architecture that makes a thread, about which to ask."""
+    """Return the filter: every call is allowed, except that a clone which makes a thread asks the server."""
     return [
         (LOAD, 0, 0, ARCH_OFFSET),
         (JUMP_IF_EQUAL, 0, 5, AUDIT_ARCH[machine]),
@@ -59,7 +59,7 @@ class ThreadBound:
     """Limits the threads of a server's programs. Needs no_new_privs.
 
     Attributes:
-        fd: Readable when there is a question.
+        fd: Descriptor that is readable when there is a question.
 
     Raises:
         OSError: the kernel refuses.
@@ -78,12 +78,12 @@ class ThreadBound:
             number, thread, _ = _QUESTION.unpack(question)
             error, flags = (0, _GO_ON) if _threads_beside(thread) < MAX_THREADS else (-errno.EAGAIN, 0)
             fcntl.ioctl(self.fd, _SEND, _ANSWER.pack(number, 0, error, flags))
-        except (FileNotFoundError, InterruptedError):  # who asked has ended, or asks again
+        except (FileNotFoundError, InterruptedError):  # the asking thread has ended, or asks again
             return
 
 
 def _threads_beside(thread: int) -> int:
-    """Of the process that a thread belongs to; as many as can be where it cannot be seen."""
+    """Return the number of threads of a thread's process; the limit if the process is not visible."""
     try:
         return os.stat(f"/proc/{thread}/task").st_nlink - 2  # a link for each thread
     except OSError:

@@ -1,4 +1,4 @@
-"""The user that a program runs as, and what it can read."""
+"""The user as which a program runs, and what that user can read."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 NOBODY = 65534
-"""The user without rights of its own that every Linux has."""
+"""User without rights of its own, present on every Linux."""
 
 
 def exists(uid: int) -> bool:
-    """Whether there is such a user here: in the namespace of a container there may be a single one."""
+    """Return whether a user exists: the namespace of a container may have a single one."""
     for line in Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines():
         first, _, count = map(int, line.split())
         if first <= uid < first + count:
@@ -20,7 +20,7 @@ def exists(uid: int) -> bool:
 
 
 def change_to(uid: int) -> None:
-    """Become a user and its group, with no others.
+    """Change to a user and its group, without other groups.
 
     Raises:
         OSError: the kernel refuses.
@@ -31,7 +31,7 @@ def change_to(uid: int) -> None:
 
 
 def can_read(uid: int, folders: Sequence[str]) -> bool:
-    """Whether a user can read the standard library: it may lie in root's home."""
+    """Return whether a user can read the standard library, which may lie in root's home."""
     files = [entry.path for folder in filter(os.path.isdir, folders) for entry in os.scandir(folder) if entry.is_file()]
 
     def read() -> None:
@@ -43,7 +43,7 @@ def can_read(uid: int, folders: Sequence[str]) -> bool:
 
 
 def _succeeds(attempt: Callable[[], None]) -> bool:
-    """Try something in a child."""
+    """Return whether a function succeeds in a child process."""
     pid = os.fork()
     if pid == 0:
         code = 1

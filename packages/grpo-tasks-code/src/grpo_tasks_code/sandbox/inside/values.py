@@ -1,12 +1,11 @@
-"""Plain data as JSON and back: all that leaves a tested program, and all that its tests hand it.
+"""Plain data as JSON and back: everything that a tested program sends, and that its tests send to it.
 
-What arrives is exactly of a built-in type, or one of the standard library's plain ones: an instance of a subclass
-arrives as the base type, so nothing that a program overrides takes part in a comparison. None, booleans, strings, and
-numbers that JSON has stand for themselves; the rest is [tag, content].
+Decoded values are exactly of a built-in type, or a plain type of the standard library: an instance of a subclass
+arrives as its base type, so nothing that a program overrides takes part in a comparison. None, booleans, strings, and
+numbers of JSON represent themselves; everything else is [tag, content].
 
-What is read may be forged, and the reader may be the process that trains. So decoding builds what the bytes spell out
-and nothing more: an iterable is never expanded, nothing is computed that takes longer than reading it did, and nesting
-and size are bounded, by the same numbers as in encoding.
+The input may be forged, and the training process may read it. So iterables are never expanded, nothing takes longer to
+compute than to read, and nesting and size have the same limits as in encoding.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from itertools import islice
 from typing import Any
 
 MAX_DEPTH = 100
-"""Of nesting: no honest answer is deeper, and every reader of JSON, repr and == manages it."""
+"""Depth of nesting: no honest answer is deeper, and JSON readers, repr and == can handle it."""
 MAX_VALUES = 1 << 20
-"""Within one value, itself included: about as many as fit into one message."""
+"""Parts of one value, itself included: about as many as fit into one message."""
 MAX_ITEMS = 10_000
-"""Taken from an iterator, which may be endless."""
+"""Items taken from an iterator, which may be endless."""
 MAX_FRACTION_BITS = 1 << 15
-"""Of a numerator or denominator: reducing a fraction takes time that grows with the square of its length."""
+"""Bits of a numerator or denominator: the time to reduce a fraction grows with the square of its length."""
 _MAX_DECIMAL_BITS = 2048
 """A longer integer travels in hexadecimal: Python reads no more than 4300 decimal digits."""
 _MAX_COLLISIONS = 100
-"""Of keys with one hash: each of n such is compared with all before it. Honest ones come in pairs, as -1 and -2 do."""
+"""Keys with the same hash: n of them take n² comparisons. Honest ones come in pairs, such as -1 and -2."""
 
 
 class NotPlainError(TypeError):
@@ -40,20 +39,20 @@ class NotPlainError(TypeError):
 
 
 class Named(tuple[Any, ...]):
-    """A tuple whose items have names, as an instance of a `namedtuple` arrives: without methods of its own.
+    """A tuple with named items: the decoded form of a `namedtuple`, without methods of its own.
 
     Attributes:
-        _fields: The names, in the items' order.
+        _fields: Names of the items, in order.
     """
 
     _fields: tuple[str, ...]
 
     @classmethod
     def of(cls, fields: Sequence[str], items: Sequence[Any]) -> Named:
-        """One with these names and items.
+        """Build a tuple from names and items.
 
         Raises:
-            ValueError: those are no names for these items.
+            ValueError: the names do not fit the items.
         """
         if len(fields) != len(items) or not all(name.isidentifier() and name[:1] != "_" for name in fields):
             raise ValueError("not a plain value: not a name for each item")
@@ -77,10 +76,10 @@ class Named(tuple[Any, ...]):
 
 
 class Reference:
-    """What is not plain data and stays in its process: the other side says how to reach it.
+    """A reference to an object that is not plain data and stays in its process.
 
     Args:
-        content: JSON that both sides understand.
+        content: JSON that identifies the object.
     """
 
     def __init__(self, content: Any) -> None:
@@ -88,7 +87,7 @@ class Reference:
 
 
 Other = Callable[[Any], Any]
-"""Content of a reference to what is not plain data; raises NotPlainError where there is none."""
+"""Returns the content of a reference to an object that is not plain data; raises NotPlainError if there is none."""
 
 
 def _no_other(value: Any) -> Any:
@@ -96,23 +95,23 @@ def _no_other(value: Any) -> Any:
 
 
 def encode(value: Any, other: Other = _no_other) -> Any:
-    """Plain data as JSON.
+    """Encode plain data as JSON.
 
     Args:
-        value: The data.
-        other: Called with what is not plain data in it, to encode it as a reference; keys must be plain.
+        value: Value to encode.
+        other: Called with parts that are not plain data, to encode them as references; keys must be plain.
 
     Raises:
-        NotPlainError: it is not plain data, is nested too deep, or has too many parts.
+        NotPlainError: the value is not plain data, is nested too deep, or has too many parts.
     """
     return _Encoder(other).take(value, 0)
 
 
 def decode(data: Any) -> Any:
-    """Plain data from JSON, of the types that it had.
+    """Decode plain data from JSON, with its types.
 
     Raises:
-        ValueError: this is not what `encode` makes.
+        ValueError: the JSON was not made by `encode`.
     """
     return _Decoder().make(data, 0)
 
@@ -120,11 +119,9 @@ def decode(data: Any) -> Any:
 class _Encoder:
     """Encodes one value.
 
-    Args:
-        other: As in `encode`.
-
     Attributes:
-        left: How many values it may still have.
+        left: Number of parts that it may still have.
+        other: Encodes parts that are not plain data, as in `encode`.
     """
 
     __slots__ = ("left", "other")
@@ -133,7 +130,7 @@ class _Encoder:
         self.left, self.other = MAX_VALUES, other
 
     def take(self, value: Any, depth: int) -> Any:
-        """A value at a depth within the whole."""
+        """Encode a part at a depth of nesting."""
         if depth > MAX_DEPTH:
             raise NotPlainError("value that is nested too deep")
         self.left -= 1
@@ -147,11 +144,11 @@ class _Encoder:
         return ["reference", self.other(value)]
 
     def take_all(self, values: Any, depth: int) -> list[Any]:
-        """Each of them."""
+        """Encode each value."""
         return [self.take(value, depth) for value in values]
 
     def take_pairs(self, pairs: Any, depth: int) -> list[Any]:
-        """Keys and what belongs to them."""
+        """Encode pairs of keys and values."""
         other, self.other = self.other, _no_other
         keys = [self.take(key, depth) for key, _ in pairs]
         self.other = other
@@ -172,7 +169,7 @@ def _take_float(encoder: _Encoder, value: float, depth: int) -> Any:
 
 
 def _take_items(tag: str, base: Any) -> _Take:
-    # By the base type's own iterator, which a subclass may have overridden.
+    # With the base type's own iterator, since a subclass may override it.
     return lambda encoder, value, depth: [tag, encoder.take_all(base.__iter__(value), depth)]
 
 
@@ -217,11 +214,11 @@ def _take_fraction(encoder: _Encoder, value: Fraction, depth: int) -> Any:
 
 
 _FACTORIES = {kind.__name__: kind for kind in (int, float, str, bool, list, tuple, dict, set, Counter, deque)}
-"""Of a defaultdict, those that arrive; a function of the program's does not."""
+"""Factories of a defaultdict that are encoded; functions of the program are not."""
 _EMPTY: dict[Any, Any] = {}
 _KEYS, _VALUES, _ITEMS = type(_EMPTY.keys()), type(_EMPTY.values()), type(_EMPTY.items())
 
-_ENCODERS: tuple[tuple[type, _Take], ...] = (
+_ENCODERS: tuple[tuple[type | tuple[type, ...], _Take], ...] = (
     (int, _take_int),
     (float, _take_float),
     (str, lambda encoder, value, depth: str.__str__(value)),
@@ -234,7 +231,6 @@ _ENCODERS: tuple[tuple[type, _Take], ...] = (
     (set, _take_unordered("set", set)),
     (frozenset, _take_unordered("frozenset", frozenset)),
     (complex, _take_parts("complex", "real", "imag")),
-    (bytes, lambda encoder, value, depth: ["bytes", bytes(value).hex()]),
     (bytearray, lambda encoder, value, depth: ["bytearray", bytes(value).hex()]),
     (range, _take_parts("range", "start", "stop", "step")),
     (deque, _take_items("deque", deque)),
@@ -248,7 +244,7 @@ _ENCODERS: tuple[tuple[type, _Take], ...] = (
     (_VALUES, _take_items("values", _VALUES)),
     (_ITEMS, lambda encoder, value, depth: ["items", _take_dict(encoder, dict(value), depth)[1]]),
     (array, lambda encoder, value, depth: ["array", [value.typecode, encoder.take_all(array.__iter__(value), depth)]]),
-    (memoryview, lambda encoder, value, depth: ["bytes", bytes(value).hex()]),
+    ((bytes, memoryview), lambda encoder, value, depth: ["bytes", bytes(value).hex()]),
     (UserString, lambda encoder, value, depth: str.__str__(value.data)),
     (UserList, lambda encoder, value, depth: encoder.take(value.data, depth)),
     # ChainMap, UserDict, MappingProxyType: each is equal to a dict of the same content
@@ -256,15 +252,15 @@ _ENCODERS: tuple[tuple[type, _Take], ...] = (
     (type(...), lambda encoder, value, depth: ["ellipsis", None]),
     (Iterator, lambda encoder, value, depth: ["iterator", encoder.take_all(islice(value, MAX_ITEMS + 1), depth)]),
 )
-"""Base type and how its values are taken; the first that fits."""
+"""Encoders by base type; the first match is used."""
 
 
 class _Decoder:
     """Decodes one value.
 
     Attributes:
-        left: How many values it may still have.
-        is_key: Whether what comes is part of a dictionary's key.
+        left: Number of parts that it may still have.
+        is_key: Whether the next part belongs to a dictionary's key.
     """
 
     __slots__ = ("is_key", "left")
@@ -273,7 +269,7 @@ class _Decoder:
         self.left, self.is_key = MAX_VALUES, False
 
     def make(self, data: Any, depth: int) -> Any:
-        """The value at a depth within the whole."""
+        """Decode a part at a depth of nesting."""
         self.left -= 1
         if depth > MAX_DEPTH or self.left < 0:
             raise ValueError("not a plain value: too deep or too long")
@@ -290,11 +286,11 @@ class _Decoder:
         raise ValueError("not a plain value")
 
     def all(self, content: list[Any], depth: int) -> list[Any]:
-        """Each value of a list."""
+        """Decode each value of a list."""
         return [self.make(item, depth) for item in content]
 
     def of_type(self, kind: type, content: list[Any], depth: int) -> list[Any]:
-        """Likewise, where all must be of a type."""
+        """Decode each value of a list; all must be of a type."""
         items = self.all(content, depth)
         if not all(type(item) is kind for item in items):
             raise ValueError(f"not a plain value: not all are {kind.__name__}")
@@ -308,7 +304,7 @@ class _Decoder:
         return keys
 
     def dict(self, content: list[Any], depth: int) -> dict[Any, Any]:
-        """From pairs."""
+        """Decode a dictionary from pairs."""
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in content):
             raise ValueError("not a plain value: not pairs")
         outer, self.is_key = self.is_key, True
@@ -317,14 +313,14 @@ class _Decoder:
         return dict(zip(keys, [self.make(value, depth) for _, value in content], strict=True))
 
     def reference(self, content: Any, depth: int) -> Reference:
-        """To what the sender has; no part of a key."""
+        """Decode a reference, which must not be part of a key."""
         if self.is_key:
             raise ValueError("not a plain value: a reference in a key")
         return Reference(content)
 
 
 def _collide(keys: Collection[Any]) -> bool:
-    """Whether so many share a hash that a table of them would take hours to build."""
+    """Return whether so many keys share a hash that a table of them would take hours to build."""
     return len(keys) > _MAX_COLLISIONS and max(Counter(map(hash, keys)).values()) > _MAX_COLLISIONS
 
 
@@ -400,4 +396,4 @@ _DECODERS: dict[str, tuple[type, Callable[[_Decoder, Any, int], Any]]] = {
     "iterator": (list, _iterator),
     "reference": (object, _Decoder.reference),
 }
-"""The type of a tag's content, and what is made of it."""
+"""Type of the content and decoder, by tag."""

@@ -1,12 +1,12 @@
-"""The messages between the process that asks for a run and the server that forks it; both sides import this.
+"""Messages between the calling process and the server; both sides import this.
 
-    asker -> server    Request RUN + descriptors: program, stdin, stdout, stderr, status and, unless a script, a channel
-    asker -> server    Request KILL
-    server -> asker    Reply READY or BROKEN once, then DONE for each program
-    program -> asker   status: STARTED with two times, then COMPILED or REFUSED, all before its first line
-    both               channel: frames of JSON, a length before each
+    caller -> server   Request RUN + descriptors: program, stdin, stdout, stderr, status and, unless a script, a channel
+    caller -> server   Request KILL
+    server -> caller   Reply READY or BROKEN once, then DONE for each program
+    program -> caller  status: STARTED with two times, then COMPILED or REFUSED, all before its first line
+    both               channel: frames of JSON, each after its length
 
-Program text, input and output travel in the descriptors: the server never sees them.
+Program, input and output travel in the descriptors; the server never reads them.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from typing import Any
 RUN, KILL = range(2)
 READY, BROKEN, DONE = range(3)
 SCRIPT, CANDIDATE, JUDGE = range(3)
-"""What the program is: one that runs to its end, a tested one that answers questions, the tests that ask them."""
+"""Modes of a program: a script, a tested program that answers questions, the tests that ask them."""
 
 STARTED, COMPILED, REFUSED = b"S", b"C", b"R"
-"""Bytes of the status pipe. STARTED is followed by START; REFUSED, by a policy, stands in place of COMPILED."""
+"""Bytes of the status pipe. START follows STARTED; REFUSED replaces COMPILED if a policy refuses the program."""
 START = struct.Struct("<dd")
-"""Processor seconds that the process has spent by then, and the monotonic clock, which all processes share."""
+"""Processor seconds that the process has spent so far, and the monotonic clock, which all processes share."""
 START_BYTES = len(STARTED) + START.size
 
 EXIT_FAILED, EXIT_SYNTAX, EXIT_MEMORY, EXIT_SETUP = 1, 80, 81, 82
-"""Exit codes of the runner. A program may end with them too, which says no more than that it failed."""
+"""Exit codes of the runner. A program may use them too, which only means that it failed."""
 
 MAX_FRAME_BYTES = 1 << 21
-"""Of one message from a program, and so of one value that a tested function returns."""
+"""Size of one message from a program, and so of one value that a tested function returns."""
 MAX_NESTING = 400
-"""Of one message: `values` takes up to three levels of JSON for one of its own. Whatever writes JSON manages it."""
+"""Nesting of one message: `values` uses up to three levels of JSON per level. JSON writers can handle it."""
 
 _REQUEST = struct.Struct("<BIB?IQ")
-_MAX_REASON_BYTES = 2000  # what explains a failed start, within one message
+_MAX_REASON_BYTES = 2000  # the reason of a failed start, within one message
 _REPLY = struct.Struct(f"<BIid{_MAX_REASON_BYTES}s")
 REQUEST_BYTES, REPLY_BYTES = _REQUEST.size, _REPLY.size
 LENGTH = struct.Struct("<I")
@@ -46,15 +46,15 @@ LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the server is to do.
+    """Request to the server.
 
     Attributes:
         kind: `RUN` or `KILL`.
-        number: Of the program; a KILL for one that is over is ignored.
+        number: Number of the program; a KILL for a program that has ended is ignored.
         mode: `SCRIPT`, `CANDIDATE` or `JUDGE`.
         is_restricted: Whether RestrictedPython compiles the program.
-        cpu_s: Processor seconds after which the kernel kills it.
-        memory_bytes: Address space that it may take beyond what the server has.
+        cpu_s: Processor seconds after which the kernel kills the program.
+        memory_bytes: Address space of the program beyond that of the server.
     """
 
     kind: int
@@ -65,25 +65,25 @@ class Request:
     memory_bytes: int = 0
 
     def pack(self) -> bytes:
-        """As `REQUEST_BYTES` bytes."""
+        """Encode as `REQUEST_BYTES` bytes."""
         return _REQUEST.pack(self.kind, self.number, self.mode, self.is_restricted, self.cpu_s, self.memory_bytes)
 
     @classmethod
     def unpack(cls, data: bytes) -> Request:
-        """From bytes."""
+        """Decode from bytes."""
         return cls(*_REQUEST.unpack(data))
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the server says.
+    """Reply of the server.
 
     Attributes:
         kind: `READY`, `BROKEN` or `DONE`.
-        number: Of the program.
-        status: Its wait status.
-        cpu_s: Processor seconds of its process, those before its first line included.
-        reason: Why the server is BROKEN, or what a READY one has to tell about itself.
+        number: Number of the program.
+        status: Wait status of the program.
+        cpu_s: Processor seconds of its process, including those before its first line.
+        reason: Why the server is BROKEN.
     """
 
     kind: int
@@ -93,34 +93,34 @@ class Reply:
     reason: str = ""
 
     def pack(self) -> bytes:
-        """As `REPLY_BYTES` bytes; a reason is cut to what fits."""
+        """Encode as `REPLY_BYTES` bytes; a long reason is cut."""
         reason = self.reason.encode("utf-8", "backslashreplace")
         return _REPLY.pack(self.kind, self.number, self.status, self.cpu_s, reason)
 
     @classmethod
     def unpack(cls, data: bytes) -> Reply:
-        """From bytes."""
+        """Decode from bytes."""
         kind, number, status, cpu_s, reason = _REPLY.unpack(data)
         return cls(kind, number, status, cpu_s, reason.rstrip(b"\0").decode("utf-8", "replace"))
 
 
 def frame(message: Any) -> bytes:
-    """A message for a channel."""
+    """Encode a message for a channel."""
     data = json.dumps(message, separators=(",", ":")).encode("ascii")
     return LENGTH.pack(len(data)) + data
 
 
 def parse(data: bytes) -> Any:
-    """A message from a frame's bytes.
+    """Decode a message from a frame's bytes.
 
     Raises:
-        ValueError: it is none. (An integer of thousands of digits, deep nesting, or `null` is none either.)
+        ValueError: the bytes are not a message; nor is an integer of thousands of digits, deep nesting, or `null`.
     """
     try:
         message = json.loads(data)
     except RecursionError:
         raise ValueError("nested too deep") from None
-    if message is None:  # who waits for a message would go on waiting, past every limit of time
+    if message is None:  # a reader would take it for no message, and wait past every limit of time
         raise ValueError("null is no message")
     level = [message]
     for _ in range(MAX_NESTING):
@@ -144,7 +144,7 @@ class Channel:
         """Send one message.
 
         Raises:
-            ValueError: it is longer than the other side reads.
+            ValueError: the message is longer than the other side reads.
         """
         data = memoryview(frame(message))
         if len(data) > MAX_FRAME_BYTES:
@@ -153,7 +153,7 @@ class Channel:
             data = data[os.write(self._fd, data) :]
 
     def receive(self) -> Any:
-        """The next message, or None when there will be none."""
+        """Return the next message, or None when the channel is closed."""
         header = self._read(LENGTH.size)
         if len(header) < LENGTH.size:
             return None
