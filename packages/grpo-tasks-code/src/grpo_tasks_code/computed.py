@@ -1,7 +1,7 @@
-"""`code.computed`: the execution task whose reward a constant cannot earn: the output has to follow from hidden inputs.
+"""`code.computed`: write a program that computes a rule of a hidden input, so that a constant earns nothing.
 
-A policy that is paid for any output ends up printing a constant. Here each row names a rule, the program reads a number
-that the prompt does not show, and what it prints is compared on several numbers.
+A policy that is rewarded for any output learns to print a constant. Here each row names a rule, the program reads a
+number that the prompt does not show, and its output is compared on several numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from grpo_tasks_code.sandbox.arguments import longest_run_s
 from grpo_tasks_code.sandboxed import MIN_MEMORY_MIB, conditions, outcome_of, run_program
 
 INPUTS = 3
-"""Hidden numbers per row. Their results differ, so that a constant is right on one of them at most."""
+"""Hidden numbers per row. Their results differ, so that a constant is right for at most one of them."""
 
 MAX_TIMEOUT_S = 10.0
 
@@ -35,8 +35,8 @@ class ComputedConfig(ProceduralConfig):
     Attributes:
         min_difficulty: Easiest level: 1 two operations, 2 a branch or digits, 3 a loop.
         max_difficulty: Hardest level.
-        timeout_s: Seconds that a program may run on one input.
-        memory_mib: Memory that it may take.
+        timeout_s: Time limit in seconds of a program on one input.
+        memory_mib: Memory limit of a program in MiB.
     """
 
     min_difficulty: int = Field(default=1, ge=1, le=3)
@@ -46,12 +46,12 @@ class ComputedConfig(ProceduralConfig):
 
 
 class ComputedRow(Row):
-    """A rule and what it gives.
+    """A rule with its hidden inputs and expected outputs.
 
     Attributes:
-        rule: What to print of n, in words.
-        inputs: Values of n; hidden from the model.
-        outputs: What the rule gives for each.
+        rule: The rule in words, as a function of n.
+        inputs: Values of n, hidden from the model.
+        outputs: Expected output for each input.
     """
 
     rule: str
@@ -60,19 +60,19 @@ class ComputedRow(Row):
 
 
 def load(config: ComputedConfig) -> Iterator[ComputedRow]:
-    """Rules of one number, for programs that print what a rule gives for hidden ones."""
+    """Rules of one number, which programs compute for hidden inputs."""
     return procedural(config, _make, content=lambda row: row.rule)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What to print of n.
+    """A rule of n.
 
     Attributes:
-        words: As the prompt says it.
-        value: As it is checked.
-        lines: As a program does it, with n given.
-        case: Which of its cases n belongs to; the inputs meet more than one.
+        words: The rule in words, for the prompt.
+        value: The rule as a function, for the check.
+        lines: The rule as lines of a program that has n.
+        case: Case of the rule that n belongs to; the inputs cover more than one.
     """
 
     words: str
@@ -87,7 +87,7 @@ def _make(random: Random, level: int) -> ComputedRow:
         rule = random.choice(_RULES[level])(a, b, c)
         inputs = tuple(random.sample(range(3, 60), INPUTS))
         outputs = tuple(map(rule.value, inputs))
-        # All different, and none an input: neither a constant nor an echo is right.
+        # All outputs differ, and none is an input: neither a constant nor an echo is right.
         if len(set(outputs)) < INPUTS or set(outputs) & set(inputs):
             continue
         if rule.case is None or len(set(map(rule.case, inputs))) > 1:
@@ -141,7 +141,7 @@ _RULES: Mapping[int, Sequence[Callable[[int, int, int], Rule]]] = {
         ),
     ),
 }
-"""Level -> its rules, each made from three numbers: 2 to 20, 1 to 50, 2 to 9."""
+"""Level -> rules, each constructed from three numbers: 2 to 20, 1 to 50, 2 to 9."""
 
 
 def prompt(row: ComputedRow) -> str:
@@ -154,13 +154,13 @@ def prompt(row: ComputedRow) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A program on the hidden inputs.
+    """Runs of a program on the hidden inputs.
 
     Attributes:
-        last: How it ran on the last input that it was given; the first that it fails on is the last.
-        printed: What it printed for each, without white space at the ends.
-        is_repeatable: Whether it prints the same for the same inputs in another state of the machine; looked at only
-            where it prints something else for each input, and not what the rule gives.
+        last: Run on the last input; a failure ends the runs.
+        printed: Output for each input, without surrounding white space.
+        is_repeatable: Whether the output for an input is the same in another state of the machine; checked only where
+            outputs differ from each other and are not those of the rule.
     """
 
     last: Execution
@@ -169,10 +169,10 @@ class Attempt:
 
 
 def validate(text: str, row: ComputedRow, config: ComputedConfig) -> Attempt:
-    """What the program prints for each input, up to the first on which it fails.
+    """Run the program on each input, up to the first on which it fails.
 
     Raises:
-        Invalid: there is no program.
+        Invalid: the completion holds no program.
         InfrastructureError: the sandbox failed; the completion is not scored.
     """
     program = program_of(text)
@@ -210,16 +210,16 @@ def execution(answer: Attempt) -> float:
 
 @reward(0.2)
 def depends(answer: Attempt) -> float:
-    """1 when no two inputs give the same output, and the same input gives the same again, on another machine too.
+    """1 when no two inputs give the same output, and each input gives the same output again, on another machine too.
 
-    What follows the clock, chance or the process is no constant either, but has nothing to do with the input.
+    Output that depends on the clock, chance or the process is no constant either, but does not follow from the input.
     """
     return float(answer.is_repeatable)
 
 
 @reward(0.8)
 def right(answer: Attempt, row: ComputedRow) -> float:
-    """1 when it prints what the rule gives, for every input."""
+    """1 when the output is that of the rule for every input."""
     return float(answer.printed == row.outputs)
 
 

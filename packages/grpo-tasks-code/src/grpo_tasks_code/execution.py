@@ -23,22 +23,22 @@ PROMPT = "Write a complete, runnable Python program that prints something. Answe
 MAX_TIMEOUT_S = 30.0
 
 MAX_DEMO_CHARS = 64
-"""Of a program in a demo. A byte-level model reads a token per character, and a CPU has to teach it in minutes."""
+"""Length of a program in a demo: a byte-level model needs a token per character, and learns on a CPU in minutes."""
 
 
 class ExecutionConfig(TaskConfig):
     """Options of `code.execution`.
 
     Attributes:
-        size: Rows; all have the one prompt.
-        success_with_output: Value of a program that runs and prints something; the largest.
-        success_no_output: Of one that runs in silence.
-        syntax_error: Of one that Python cannot compile.
-        runtime_error: Of one that fails: an exception, an exit code, a signal, a limit on memory or output.
-        timeout_error: Of one that runs too long.
-        timeout_s: Seconds that a program may run.
-        memory_mib: Memory that it may take.
-        faulty: Share of the demos, for a warm start, that do not run with output.
+        size: Number of rows, which all have the same prompt.
+        success_with_output: Value of a program that runs and prints something; the largest value.
+        success_no_output: Value of a program that runs without output.
+        syntax_error: Value of a program that Python cannot compile.
+        runtime_error: Value of a program that fails: an exception, an exit code, a signal, a memory or output limit.
+        timeout_error: Value of a program that runs too long.
+        timeout_s: Time limit of a program in seconds.
+        memory_mib: Memory limit of a program in MiB.
+        faulty: Share of the demos for a warm start that do not run with output.
         max_difficulty: Hardest level of the demos and golds: 1 one line, 2 variables, 3 loops and branches,
             4 functions, lists, strings.
     """
@@ -73,13 +73,13 @@ class ExecutionConfig(TaskConfig):
 
 
 class ExecutionRow(Row):
-    """The one prompt, again; its gold is a program that runs."""
+    """The one prompt; gold is a program that runs."""
 
 
 def load(config: ExecutionConfig) -> Iterator[ExecutionRow]:
-    """One prompt, `size` times: a program that runs and prints something, whatever it prints."""
+    """One prompt, `size` times: a program that runs and prints anything."""
     for index in count():
-        name = f"{config.split}-{index}"  # it names the random numbers of sampling, so that each row is answered anew
+        name = f"{config.split}-{index}"  # keys the random numbers of sampling, so that rows differ
         yield ExecutionRow(id=name, gold=block_of(_program(Random(f"execution/{config.seed}/{name}"), config)))
 
 
@@ -94,10 +94,10 @@ def prompt() -> str:
 
 
 def validate(text: str, config: ExecutionConfig) -> Execution:
-    """How the program ran.
+    """Run the program.
 
     Raises:
-        Invalid: there is no program.
+        Invalid: the completion holds no program.
         InfrastructureError: the sandbox failed; the completion is not scored.
     """
     return run_program(program_of(text), timeout_s=config.timeout_s, memory_mib=config.memory_mib)
@@ -105,7 +105,7 @@ def validate(text: str, config: ExecutionConfig) -> Execution:
 
 @reward(1.0)
 def execution(answer: Execution, config: ExecutionConfig) -> float:
-    """The value of how the program ended."""
+    """The configured value of how the program ended."""
     match outcome_of(answer):
         case "output":
             return config.success_with_output
@@ -121,29 +121,29 @@ def execution(answer: Execution, config: ExecutionConfig) -> float:
 
 @reward(0.0)
 def ran(answer: Execution) -> float:
-    """1 when the program ran to its end, silent or not."""
+    """1 when the program ran to its end, with or without output."""
     return float(answer.status == "ok")
 
 
 @reward(0.0)
 def timed_out(answer: Execution) -> float:
-    """1 when it ran too long."""
+    """1 when the program ran too long."""
     return float(answer.status == "timeout")
 
 
 @reward(0.0)
 def uncompilable(answer: Execution) -> float:
-    """1 when Python cannot compile it."""
+    """1 when Python cannot compile the program."""
     return float(answer.status == "syntax_error")
 
 
 def solved(answer: Execution) -> bool:
-    """Whether it ran and printed something."""
+    """Whether the program ran and printed something."""
     return outcome_of(answer) == "output"
 
 
 def metrics(scores: Sequence[Score]) -> Mapping[str, float]:
-    """The counts of the reference system; its two means are other names of `reward` and `solved_rate`."""
+    """Return the counts of the reference system, whose two means equal `reward` and `solved_rate`."""
     parts = [score.parts for score in scores if not score.abstained]
     succeeded = sum(part["ran"] for part in parts)
     return {
@@ -156,12 +156,12 @@ def metrics(scores: Sequence[Score]) -> Mapping[str, float]:
 
 
 def evaluation() -> EvaluationDefaults:
-    """Sampled, since greedy decoding of one prompt is one completion: what is measured is a share."""
+    """Evaluate with sampling, since greedy decoding of one prompt gives a single completion."""
     return EvaluationDefaults(size=256, temperature=1.0)
 
 
 def demos(config: ExecutionConfig) -> Iterator[tuple[str, str]]:
-    """Small programs, a share of them broken, for a warm start from which there is something to learn."""
+    """Yield small programs for a warm start, a share of them broken so that there is something left to learn."""
     for index in count():
         random = Random(f"execution demos/{config.seed}/{index}")
         source = _program(random, config)

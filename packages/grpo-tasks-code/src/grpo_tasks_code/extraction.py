@@ -7,7 +7,7 @@ import re
 from grpo_core import Invalid
 
 MAX_PROGRAM_CHARS = 65_536
-"""A longer program is refused unread: over ten times the longest solution of MBPP or HumanEval."""
+"""Longer programs are refused: this is over ten times the longest solution of MBPP or HumanEval."""
 
 FENCE = "```"
 
@@ -16,21 +16,21 @@ _BACKTICKS = re.compile("`+")
 
 
 def block_of(program: str) -> str:
-    """A program as a completion gives it, in a fence that is longer than any in the program."""
+    """Return a program as a ```python block, with a fence that is longer than any in the program."""
     longest = max((len(run) for run in _BACKTICKS.findall(program)), default=0)
     fence = "`" * max(len(FENCE), longest + 1)
     return f"{fence}python\n{program}\n{fence}"
 
 
 def program_of(completion: str) -> str:
-    """The text of the first ```python block, else the whole completion.
+    """Return the first ```python block of a completion, else the whole completion.
 
-    A block ends at the next ``` (at as many backticks as it begins with), or with the text: a completion that was cut,
-    or that ended at a stop string, has no closing fence. ```py and ```python3 are python too; other blocks are not, nor
-    is one without a language.
+    A block ends at the next fence with as many backticks as it begins with, or at the end of the text: a completion
+    that was cut, or ended at a stop string, has no closing fence. ```py and ```python3 count as python; other blocks
+    do not, nor does one without a language.
 
     Raises:
-        Invalid: it is blank, or longer than `MAX_PROGRAM_CHARS`.
+        Invalid: the program is blank, or longer than `MAX_PROGRAM_CHARS`.
     """
     opened = _OPENING.search(completion)
     if opened is None:

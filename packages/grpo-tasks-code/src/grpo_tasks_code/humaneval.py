@@ -1,4 +1,4 @@
-"""`code.humaneval`: complete a function from its signature and docstring, held to hidden checks. A test set."""
+"""`code.humaneval`: complete a function from its signature and docstring, checked by hidden tests. A test set."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class HumanEvalConfig(DatasetConfig):
     """Options of `code.humaneval`.
 
     Attributes:
-        split: `test`, the only one: training on these problems would make every published number worthless.
-        path: A local file in HumanEval's form; by default the hub's data set.
-        timeout_s: Seconds for a program and its checks together.
-        memory_mib: Memory that a program may take.
+        split: `test`, the only split: training on these problems would invalidate every published result.
+        path: Local file in HumanEval's format; by default the hub's dataset.
+        timeout_s: Time limit in seconds of a program and its checks together.
+        memory_mib: Memory limit of a program in MiB.
     """
 
     split: Literal["test"] = "test"
@@ -42,9 +42,9 @@ class HumanEvalRow(Row):
     """One problem; its difficulty is the number of lines of the reference solution.
 
     Attributes:
-        start: Imports, helpers, the function's signature and docstring: what is to be continued.
-        check: A function `check(candidate)` that asserts.
-        entry_point: The function's name.
+        start: Text to continue: imports, helpers, the function's signature and docstring.
+        check: Source of a function `check(candidate)` that asserts.
+        entry_point: Name of the function.
     """
 
     start: str
@@ -92,10 +92,10 @@ def prompt(row: HumanEvalRow) -> str:
 
 
 def program_for(row: HumanEvalRow, text: str) -> str:
-    """The whole program of a completion, which is the function's body or a program that defines the function.
+    """Build the whole program from a completion, which is the function's body or a program that defines it.
 
-    A body is joined to the start, indented if it is not, and ends before the first line that does not belong to it:
-    models go on writing. A program gets the start's imports and helpers before it.
+    A body is appended to the start, indented if necessary, and ends before the first line that does not belong to it,
+    since models go on writing. A program is preceded by the start's imports and helpers.
 
     Raises:
         Invalid: the completion holds no program.
@@ -112,7 +112,7 @@ def program_for(row: HumanEvalRow, text: str) -> str:
 
 
 def _given(row: HumanEvalRow) -> str:
-    """The imports and helpers that a problem starts with."""
+    """Return the imports and helpers at the start of a problem."""
     start = _definition(row.entry_point).search(row.start)
     assert start is not None, "checked when the row was read"
     return row.start[: start.start()]
@@ -123,23 +123,23 @@ def _definition(name: str) -> re.Pattern[str]:
 
 
 def _indented(lines: list[str]) -> list[str]:
-    """A body whose first line lost its indentation, as the start of a completion does, or all of whose lines did."""
+    """Indent a body whose first line lost its indentation, as the start of a completion does, or all lines did."""
     first, *rest = lines
     if first[:1].isspace():
         return lines
     following = next((line for line in rest if line.strip()), "")
     depth = len(following) - len(following.lstrip())
-    # Below `if x:` one level is what the line has by itself; only a second one shows that the rest is indented.
+    # After `if x:` one level is its own block; only a second level shows that the rest is indented.
     if depth >= len(INDENT) * (2 if first.rstrip().endswith(":") else 1):
         return [INDENT + first, *rest]
     return indent("\n".join(lines), INDENT).split("\n")
 
 
 def validate(text: str, row: HumanEvalRow, config: HumanEvalConfig) -> TestResult:
-    """How the program fares in the checks, which it cannot see.
+    """Run the hidden checks on the program.
 
     Raises:
-        Invalid: there is no program.
+        Invalid: the completion holds no program.
         InfrastructureError: the sandbox failed; the completion is not scored.
     """
     return run_against_tests(
@@ -154,7 +154,7 @@ def validate(text: str, row: HumanEvalRow, config: HumanEvalConfig) -> TestResul
 
 @reward(1.0)
 def checks(answer: TestResult) -> float:
-    """1 when every check passes; HumanEval knows no half."""
+    """1 when every check passes; HumanEval gives no partial credit."""
     return float(0 < answer.total == answer.passed)
 
 

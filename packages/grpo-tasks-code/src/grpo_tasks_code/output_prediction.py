@@ -14,7 +14,7 @@ from grpo_tasks_code.extraction import block_of
 from grpo_tasks_code.programs.generator import LEVELS, canonical, generate, kinds_of
 
 MAX_ANSWER_CHARS = 200
-"""A longer first line is refused unread; the longest output is far below."""
+"""Longer first lines are refused; the longest output is far shorter."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,15}")
 
@@ -32,10 +32,10 @@ class OutputPredictionConfig(ProceduralConfig):
 
 
 class OutputPredictionRow(Row):
-    """A program and what it prints; gold is that after a space.
+    """A program and its output; gold is the output after a space.
 
     Attributes:
-        source: The program.
+        source: Source of the program.
         output: Its one line of output.
     """
 
@@ -64,10 +64,10 @@ def prompt(row: OutputPredictionRow) -> str:
 
 
 def validate(text: str) -> str:
-    """The first line, without the white space, quotes and backticks around it.
+    """Return the first line, without surrounding white space, quotes and backticks.
 
     Raises:
-        Invalid: it is empty or longer than `MAX_ANSWER_CHARS`.
+        Invalid: the line is empty or longer than `MAX_ANSWER_CHARS`.
     """
     line = text[: MAX_ANSWER_CHARS + 1].partition("\n")[0]
     if len(line) > MAX_ANSWER_CHARS:
@@ -86,7 +86,7 @@ def form(answer: str, row: OutputPredictionRow) -> float:
 
 @reward(0.1, needs="form")
 def close(answer: str, row: OutputPredictionRow) -> float:
-    """Of numbers, 1 when they differ by at most 1; of texts, the share of the common beginning in the longer one."""
+    """For numbers, 1 when they differ by at most 1; for texts, the length of the common prefix over the longer one."""
     if _is_integer(answer):
         return float(abs(int(answer) - int(row.output)) <= 1)
     same = next(

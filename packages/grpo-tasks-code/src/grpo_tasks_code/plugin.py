@@ -1,4 +1,4 @@
-"""What `grpo-tasks-code` contributes: `code.mbpp` and other tasks, the model `code-tiny`, a line of `grpo doctor`."""
+"""Plugin of `grpo-tasks-code`: its tasks, the model `code-tiny`, and a diagnosis for `grpo doctor`."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ def grpo_models() -> list[EmbeddedModel]:
 
 @hookimpl
 def grpo_diagnostics() -> Mapping[str, str]:
-    """What `grpo doctor` asks this package: how well programs are isolated here."""
+    """Diagnoses for `grpo doctor`: how well programs are isolated here."""
     return {"sandbox": "grpo_tasks_code.sandbox.doctor:diagnose"}

@@ -1,7 +1,7 @@
 """Reward functions over plain text, for tasks and for any other code; none of them imports torch.
 
-Each takes the completion, finds the program in it as `extraction.program_of` does, and runs that in the sandbox. When
-the sandbox itself fails they raise `grpo_core.InfrastructureError`: the completion must then not be scored.
+Each takes the completion, extracts the program as `extraction.program_of` does, and runs it in the sandbox. When the
+sandbox itself fails they raise `grpo_core.InfrastructureError`: the completion must then not be scored.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def execution(
     timeout_s: float = 3.0,
     memory_mib: int = 512,
 ) -> float:
-    """Return how far the program gets: the value given for how it ends.
+    """Return the value for how the program ends.
 
     Args:
-        completion: The model's text.
-        success_with_output: Exit code 0, and something but white space on stdout; stderr decides nothing.
-        success_no_output: Exit code 0 in silence.
-        syntax_error: Python cannot compile it.
-        runtime_error: An exception, another exit code, a signal, or a limit on memory or output.
-        timeout_error: It ran longer than `timeout_s`.
-        timeout_s: Seconds that it may run.
-        memory_mib: Memory that it may take.
+        completion: Text of the model.
+        success_with_output: Value for exit code 0 with more than white space on stdout; stderr does not matter.
+        success_no_output: Value for exit code 0 without output.
+        syntax_error: Value if Python cannot compile the program.
+        runtime_error: Value for an exception, another exit code, a signal, or a limit on memory or output.
+        timeout_error: Value if the program ran longer than `timeout_s`.
+        timeout_s: Time limit in seconds.
+        memory_mib: Memory limit in MiB.
 
     Raises:
         InfrastructureError: the sandbox failed.
@@ -60,7 +60,7 @@ def execution(
 
 
 def prints(completion: str, expected: str, *, stdin: str = "", timeout_s: float = 3.0, memory_mib: int = 512) -> float:
-    """Return 1 if the program runs and prints `expected` (white space at either end apart), else 0.
+    """Return 1 if the program runs and prints `expected`, ignoring surrounding white space, else 0.
 
     Raises:
         InfrastructureError: the sandbox failed.
@@ -79,11 +79,11 @@ def passed_tests(
     """Return the share of the tests that the program passes.
 
     Args:
-        completion: The model's text.
+        completion: Text of the model.
         tests: `assert …` statements, at least one; the program cannot see them.
         setup: Statements that run before the tests.
-        timeout_s: Seconds for the program and all tests together.
-        memory_mib: Memory that it may take.
+        timeout_s: Time limit in seconds of the program and all tests together.
+        memory_mib: Memory limit in MiB.
 
     Raises:
         InfrastructureError: the sandbox failed.

@@ -1,4 +1,4 @@
-"""The sandbox as the tasks use it: what says nothing about a program is an `InfrastructureError`, never a verdict."""
+"""The sandbox as the tasks use it: a failure of the sandbox is an `InfrastructureError`, never a verdict."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from grpo_tasks_code.sandbox import Execution, TestResult, level, run, run_tests
 from grpo_tasks_code.sandbox.execution import readable
 
 Outcome = Literal["output", "silent", "syntax_error", "runtime_error", "timeout"]
-"""How a program ended: it ran and printed something, or nothing but white space, or it did not run to its end."""
+"""How a program ended: with output, with nothing but white space, or by a failure."""
 
 MIN_MEMORY_MIB = 64
-"""Below this Python itself does not start."""
+"""With less, Python itself does not start."""
 
 
 def run_program(
     program: str, stdin: str = "", *, timeout_s: float, memory_mib: int, machine_state: int = 0
 ) -> Execution:
-    """Run a program; `machine_state` as of `Executor.run`.
+    """Run a program; `machine_state` is as in `Executor.run`.
 
     Raises:
-        InfrastructureError: the sandbox failed or there is none; nothing is known of the program.
+        InfrastructureError: the sandbox failed or there is none; the program has no verdict.
     """
     execution = run(program, stdin, timeout_s=timeout_s, memory_mib=memory_mib, machine_state=machine_state)
     _check(execution)
@@ -38,7 +38,7 @@ def run_against_tests(
     setup: str = "",
     entry_point: str | None = None,
 ) -> TestResult:
-    """Run a program against tests that it cannot see.
+    """Run hidden tests on a program.
 
     Raises:
         InfrastructureError: as in `run_program`.
@@ -51,7 +51,7 @@ def run_against_tests(
 
 
 def outcome_of(execution: Execution) -> Outcome:
-    """How a program ended. What it writes to stderr decides nothing: warnings are no failure."""
+    """Return how a program ended. Output on stderr does not matter: warnings are no failure."""
     match execution.status:
         case "ok":
             return "output" if execution.stdout.strip() else "silent"
@@ -62,10 +62,10 @@ def outcome_of(execution: Execution) -> Outcome:
 
 
 def conditions() -> dict[str, str]:
-    """The isolation that every score of these tasks depends on: its level, what that guarantees, why it was chosen.
+    """Return the isolation on which every score of these tasks depends: level, guarantee and reason.
 
     Raises:
-        InfrastructureError: there is no level that is allowed here.
+        InfrastructureError: no allowed level works here.
     """
     isolation = level()
     return {"sandbox": f"{isolation.name} {isolation.title}: {isolation.guarantee} ({isolation.reason})"}

@@ -1,4 +1,4 @@
-"""The `MBPP_…` environment variables of rl_coding_games, read here: below what a command line or task spec says."""
+"""The `MBPP_…` environment variables of rl_coding_games, with lower priority than command line and task spec."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from grpo_core import UserError
 PREFIX = "MBPP_"
 
 _OFF = frozenset({"", "none", "null"})
-"""How YAML and shells say that a value is not set."""
+"""Spellings of an unset value in YAML and shells."""
 
 SAMPLED_TEMPERATURE = 0.2
-"""The reference's, of an evaluation that is asked to sample and is not told how."""
+"""Temperature of the reference system where sampling is requested without a temperature."""
 
 
 class MBPPEnvironment(BaseModel):
-    """What the variables say, and the defaults of those that are not set.
+    """Values of the variables, with defaults for those that are not set.
 
-    The reference evaluates 5 problems at temperature 0.2. Here an evaluation takes them all, greedily, unless a
-    variable says otherwise: of 5 problems not even 5 solved and 2 solved can be told apart.
+    The reference system evaluates 5 problems at temperature 0.2. Here an evaluation takes all problems, greedily,
+    unless a variable says otherwise: with 5 problems, 5 solved and 2 solved do not differ significantly.
 
     Attributes:
-        eval_enabled: Whether a training evaluates the task.
-        eval_num_questions: Problems per evaluation, always the same ones; None is as many as `eval.size` says, 512,
-            which is more than a split of MBPP has.
+        eval_enabled: Whether training evaluates the task.
+        eval_num_questions: Problems per evaluation, always the same ones; None takes `eval.size`, 512, which is more
+            than a split of MBPP has.
         eval_at_start: Evaluate the starting model.
         eval_at_end: Evaluate the trained model.
-        eval_interval_steps: Evaluate every so many steps; None never.
-        dataset_path: A local file, as the task's `path`.
-        use_sanitized: The hub's sanitized variant; else the full one.
-        test_split: Which split is evaluated.
+        eval_interval_steps: Steps between evaluations; None for no evaluation during training.
+        dataset_path: Local file, as the task's `path`.
+        use_sanitized: Whether to use the hub's sanitized variant, else the full one.
+        test_split: Split to evaluate.
         timeout_seconds: The task's `timeout_s`.
         max_memory_mb: The task's `memory_mib`.
         safe_execution: Programs always run in the sandbox; false is refused.
         max_new_tokens: Tokens per completion.
-        temperature: Of an evaluation; None is what `eval.temperature` says, 0.
-        do_sample: False is temperature 0; true without a temperature is the reference's 0.2.
-        save_results: Write the summary and detail files.
-        results_dir: Where; by default `mbpp_eval` in the run's folder.
-        verbose: Kept so that a script which sets it works; `grpo … --quiet` is what decides.
+        temperature: Temperature of an evaluation; None takes `eval.temperature`, 0.
+        do_sample: False means temperature 0; true without a temperature means 0.2, as in the reference system.
+        save_results: Whether to write the summary and detail files.
+        results_dir: Folder of the files; by default `mbpp_eval` in the run's folder.
+        verbose: Accepted for compatibility; `grpo … --quiet` decides.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -70,14 +70,14 @@ class MBPPEnvironment(BaseModel):
 
     @property
     def eval_temperature(self) -> float | None:
-        """Temperature of an evaluation; None where no variable says it."""
+        """Temperature of an evaluation; None if no variable sets it."""
         if self.do_sample is False:
             return 0.0
         return SAMPLED_TEMPERATURE if self.do_sample and self.temperature is None else self.temperature
 
     @property
     def task_options(self) -> dict[str, Any]:
-        """Options of the task that are set here."""
+        """Task options that the variables set."""
         variant = None if self.use_sanitized is None else ("sanitized" if self.use_sanitized else "full")
         options = {
             "path": self.dataset_path,
@@ -92,23 +92,23 @@ def mbpp_environment(environ: Mapping[str, str] | None = None) -> MBPPEnvironmen
     """Read the variables.
 
     Args:
-        environ: In place of the process's own.
+        environ: Environment to read in place of the process's own.
 
     Raises:
-        UserError: a value that does not fit, or a name that is misspelt; says which variable.
+        UserError: an invalid value, or a misspelt name; says which variable.
     """
     source = os.environ if environ is None else environ
     return _read(tuple(sorted((name, value) for name, value in source.items() if name.startswith(PREFIX))))
 
 
-@lru_cache(maxsize=8)  # asked for by every option of every row's task
+@lru_cache(maxsize=8)  # called whenever options of the task are validated
 def _read(variables: tuple[tuple[str, str], ...]) -> MBPPEnvironment:
     values: dict[str, str | None] = {}
     for name, text in variables:
         field = name.removeprefix(PREFIX).lower()
         if field not in MBPPEnvironment.model_fields:
             close = difflib.get_close_matches(field, MBPPEnvironment.model_fields, n=1, cutoff=0.8)
-            if close:  # another name is somebody else's variable
+            if close:  # other names belong to other programs
                 raise UserError(f"environment variable {name} does not exist. Did you mean {PREFIX}{close[0].upper()}?")
             continue
         if text.strip().lower() not in _OFF:

@@ -1,4 +1,4 @@
-"""What is left of an evaluation of MBPP: the reference's two files and its metrics."""
+"""Report of an evaluation of MBPP: the two files and the metrics of the reference system."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from grpo_core import EvaluationRecord, EvaluationReport
 from grpo_tasks_code.mbpp.environment import mbpp_environment
 
 FOLDER = "mbpp_eval"
-"""In the run's folder."""
+"""Default folder of the files, in the run's folder."""
 
 _PREFIXES = {"initial": "initial_", "interval": "", "final": "final_"}
-"""Of a metric, by phase."""
+"""Prefix of a metric, by phase."""
 
 
-def report(found: EvaluationReport) -> Mapping[str, float]:
-    """Write `mbpp_summary_step_{s}_{phase}_{time}.json` and `mbpp_details_…`, and name the metrics.
+def report(evaluation: EvaluationReport) -> Mapping[str, float]:
+    """Write `mbpp_summary_step_{s}_{phase}_{time}.json` and `mbpp_details_…`, and return the metrics.
 
     Returns:
         `mbpp_eval/pass_rate`, `problems_passed`, `total_problems` and `eval_time` of an interval evaluation; at the
         start `mbpp_eval/initial_pass_rate` and so on, at the end `mbpp_eval/final_pass_rate`.
     """
-    summary = summary_of(found)
+    summary = summary_of(evaluation)
     environment = mbpp_environment()
-    folder = environment.results_dir or (found.folder and found.folder / FOLDER)
+    folder = environment.results_dir or (evaluation.folder and evaluation.folder / FOLDER)
     if environment.save_results and folder is not None:
         try:
-            _write(Path(folder), summary, found)
-        except OSError as error:  # a full disk must not take the numbers with it
+            _write(Path(folder), summary, evaluation)
+        except OSError as error:  # a full disk must not lose the metrics
             warnings.warn(f"the files of the MBPP evaluation are not written: {error}", RuntimeWarning, stacklevel=2)
-    prefix = _PREFIXES[found.phase]
+    prefix = _PREFIXES[evaluation.phase]
     named = {
         "pass_rate": summary["pass_rate"],
         "problems_passed": summary["problems_passed"],
@@ -44,27 +44,27 @@ def report(found: EvaluationReport) -> Mapping[str, float]:
     return {f"mbpp_eval/{prefix}{name}": value for name, value in named.items() if value is not None}
 
 
-def summary_of(found: EvaluationReport) -> dict[str, Any]:
-    """The reference's summary, with the interval of its rate and with what could not be scored."""
-    problems = _by_problem(found.records)
+def summary_of(evaluation: EvaluationReport) -> dict[str, Any]:
+    """Return the reference system's summary, with a confidence interval and the number of unscored completions."""
+    problems = _by_problem(evaluation.records)
     scored = [records for records in problems if any(not record.score.abstained for record in records)]
-    results = found.results
+    results = evaluation.results
     return {
-        "step": found.step,
-        "phase": found.phase,
+        "step": evaluation.step,
+        "phase": evaluation.phase,
         "timestamp": datetime.now().astimezone().isoformat(timespec="seconds"),
         "total_problems": len(scored),
         "problems_passed": sum(any(record.score.solved for record in records) for records in scored),
         "pass_rate": results.get("solved_rate"),
         "pass_rate_ci_low": results.get("ci_low"),
         "pass_rate_ci_high": results.get("ci_high"),
-        "not_scored": sum(record.score.abstained for record in found.records),
-        "eval_time_seconds": found.seconds,
+        "not_scored": sum(record.score.abstained for record in evaluation.records),
+        "eval_time_seconds": evaluation.seconds,
         "config": {
-            "task": found.task,
-            **found.config.model_dump(mode="json"),
+            "task": evaluation.task,
+            **evaluation.config.model_dump(mode="json"),
             "num_questions": len(problems),
-            "completions_per_problem": len(found.records) // max(1, len(problems)),
+            "completions_per_problem": len(evaluation.records) // max(1, len(problems)),
             "temperature": results.get("temperature"),
             "top_p": results.get("top_p"),
         },
@@ -93,11 +93,11 @@ def _detail(record: EvaluationRecord) -> dict[str, Any]:
     }
 
 
-def _write(folder: Path, summary: Mapping[str, Any], found: EvaluationReport) -> None:
+def _write(folder: Path, summary: Mapping[str, Any], evaluation: EvaluationReport) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     stamp = datetime.now().strftime("%Y%m%d_%H%M%S")
-    name = f"step_{found.step}_{found.phase}_{stamp}.json"
-    details = {**summary, "results": [_detail(record) for record in found.records]}
+    name = f"step_{evaluation.step}_{evaluation.phase}_{stamp}.json"
+    details = {**summary, "results": [_detail(record) for record in evaluation.records]}
     for kind, content in (("summary", summary), ("details", details)):
         # Escaped, because a completion may hold lone surrogates, which UTF-8 cannot.
         text = json.dumps(content, indent=2, ensure_ascii=True, allow_nan=False)

@@ -1,4 +1,4 @@
-"""The task `code.mbpp_retry`: two attempts, and between them the test that fails."""
+"""The task `code.mbpp_retry`: two attempts, with the failing test shown in between."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from grpo_tasks_code.mbpp.task import MBPPConfig, validate
 
 ATTEMPTS = 2
 SHOWN_CHARS = 300
-"""Of a test and of what is said about it: the rest of a table of numbers teaches nothing."""
+"""Characters that are shown of a test and of its failure."""
 
 
 def respond(text: str, row: MBPPRow, config: MBPPConfig) -> str | None:
-    """The first test that fails, as a docstring to go on from; None where all pass.
+    """Return the first failing test as a docstring to continue from; None if all pass.
 
     Raises:
         InfrastructureError: the sandbox failed; the completion is not scored.
@@ -40,4 +40,4 @@ def _short(text: str) -> str:
 
 
 TASK = replace(SINGLE, name="mbpp_retry", respond=respond, max_turns=ATTEMPTS, evaluation=None)
-"""Value: that of `code.mbpp`, of the last attempt."""
+"""Value: that of `code.mbpp` for the last attempt."""

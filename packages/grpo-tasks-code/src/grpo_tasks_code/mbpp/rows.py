@@ -1,4 +1,4 @@
-"""Reading MBPP: its full and its sanitized form, from the hub, one file per split, or one file split by number."""
+"""Reads MBPP, full or sanitized, from the hub, from one file per split, or from one file split by number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Variant = Literal["sanitized", "full"]
 HUB = "google-research-datasets/mbpp"
 
 PROMPT_IDS = range(1, 11)
-"""Problems that the paper (arXiv 2108.07732) sets aside for few-shot prompts; they are in no split."""
+"""Problems that the paper (arXiv 2108.07732) reserves for few-shot prompts; they are in no split."""
 
 _SPLITS: Mapping[Literal["train", "validation", "test"], range] = {
     "test": range(11, 511),
@@ -25,15 +25,15 @@ _SPLITS: Mapping[Literal["train", "validation", "test"], range] = {
 
 MAX_TESTS = 100
 MAX_TEST_CHARS = 20_000
-"""Bounds on one problem of a file; the longest of MBPP are far below."""
+"""Bounds on one problem of a file; MBPP's problems are far smaller."""
 
 
 class MBPPRow(Row):
     """One problem; its difficulty is the number of lines of the reference solution.
 
     Attributes:
-        task_id: Its number, which decides its split where the problems are in one file.
-        text: What the function is to do.
+        task_id: Number of the problem, which decides its split where all problems are in one file.
+        text: Description of the function.
         tests: `assert …` statements; the prompt shows the first.
         setup: Statements that run before the tests.
         challenge_tests: Harder tests, which few problems have.
@@ -47,11 +47,11 @@ class MBPPRow(Row):
 
 
 def read_problems(config: DatasetConfig, variant: Variant) -> Iterator[MBPPRow]:
-    """The problems of the configured split, in an order that the seed decides: the first n are a fixed sample of all.
+    """Yield the problems of the configured split in an order that depends on the seed, so the first n are a sample.
 
     Args:
         config: Path, split, seed and field mapping.
-        variant: Which of the hub's; a local file is taken as it is.
+        variant: Variant of the hub's dataset; ignored for a local file.
 
     Raises:
         DataError: no file, no network, or a record that does not fit.
@@ -64,7 +64,7 @@ def read_problems(config: DatasetConfig, variant: Variant) -> Iterator[MBPPRow]:
 
 
 def read_prompt_problems(config: DatasetConfig, variant: Variant) -> list[MBPPRow]:
-    """The problems set aside for few-shot prompts, by number: those of the split `prompt`, or 1 to 10 of one file.
+    """Return the problems reserved for few-shot prompts, by number: the split `prompt`, or 1 to 10 of one file.
 
     Raises:
         DataError: as in `read_problems`.
@@ -77,7 +77,7 @@ def read_prompt_problems(config: DatasetConfig, variant: Variant) -> list[MBPPRo
 
 
 def _has_splits(config: DatasetConfig) -> bool:
-    """Whether the source itself says what is in which split: the hub, or one file per split."""
+    """Return whether the source itself defines the splits: the hub, or one file per split."""
     return config.path is None or config.path.startswith("hub:") or "{split}" in config.path
 
 
@@ -92,7 +92,7 @@ def _read(config: DatasetConfig, variant: Variant) -> Iterator[MBPPRow]:
 
 
 def _split_of(task_id: int) -> str | None:
-    """The published split of a number; other numbers, of files of one's own, go by their hash."""
+    """Return the published split of a number; other numbers are split by hash."""
     if task_id in PROMPT_IDS:
         return None
     return next((split for split, numbers in _SPLITS.items() if task_id in numbers), split_of(str(task_id)))

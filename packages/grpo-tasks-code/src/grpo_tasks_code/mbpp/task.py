@@ -26,15 +26,14 @@ class MBPPConfig(DatasetConfig):
 
     Attributes:
         seed: Decides which problems `size` takes.
-        path: A local file in MBPP's form, full or sanitized, whose problems are split by number; `{split}` in it names
-            one file per split. By default the hub's data set.
-        variant: Of the hub's: `sanitized` (427 problems, checked by hand) or `full` (974).
-        all_weight: Share of the reward that only a program earns which passes every test; the rest goes by the share
-            of the tests.
-        challenge: Hold programs to the challenge tests too, where a problem has some.
-        shots: Solved problems before the question, from those that are set aside for it (1 to 10).
-        timeout_s: Seconds for a program and its tests together.
-        memory_mib: Memory that a program may take.
+        path: Local file in MBPP's format, full or sanitized, whose problems are split by number; `{split}` in it names
+            one file per split. By default the hub's dataset.
+        variant: Variant of the hub's dataset: `sanitized` (427 problems, checked by hand) or `full` (974).
+        all_weight: Share of the reward for passing every test; the rest is proportional to the tests passed.
+        challenge: Whether to run the challenge tests too, where a problem has some.
+        shots: Solved problems before the question, from those reserved for prompts (1 to 10).
+        timeout_s: Time limit in seconds of a program and its tests together.
+        memory_mib: Memory limit of a program in MiB.
     """
 
     variant: Variant = "sanitized"
@@ -56,7 +55,7 @@ def load(config: MBPPConfig) -> Iterator[MBPPRow]:
 
 
 def prompt(row: MBPPRow, config: MBPPConfig) -> str:
-    """A docstring of what is wanted and the first test; before it, solved problems if asked for."""
+    """A docstring with the description and the first test, after the configured number of solved problems."""
     solved = [f"{_docstring(example)}{example.gold}\n\n" for example in _examples(config)[: config.shots]]
     return "".join(solved) + _docstring(row)
 
@@ -66,7 +65,7 @@ def _docstring(row: MBPPRow) -> str:
 
 
 def _examples(config: MBPPConfig) -> tuple[MBPPRow, ...]:
-    # Options that do not change the examples are left out, so that a run reads them once.
+    # The cache key leaves out options that do not change the examples.
     if not config.shots:
         return ()
     examples = _read_examples(config.path, config.variant, tuple(sorted(config.fields.items())))
@@ -84,10 +83,10 @@ def _read_examples(path: str | None, variant: Variant, fields: tuple[tuple[str, 
 
 
 def validate(text: str, row: MBPPRow, config: MBPPConfig) -> TestResult:
-    """How the program fares in the tests, which it cannot see.
+    """Run the hidden tests on the program.
 
     Raises:
-        Invalid: there is no program.
+        Invalid: the completion holds no program.
         InfrastructureError: the sandbox failed; the completion is not scored.
     """
     return run_against_tests(

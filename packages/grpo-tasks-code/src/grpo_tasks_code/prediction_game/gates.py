@@ -1,9 +1,9 @@
-"""What makes a program fair to predict: it is short, runs alone, and its text decides the one integer that it prints.
+"""Checks that a program is fair to predict: it is short, and its source alone decides the one integer that it prints.
 
-Nothing that the machine decides may show: what reaches the machine is refused by name, and what is left (addresses in
-the text of a function, the order of a set, how deep the stack is, how much memory there is) differs between the runs.
-Python does not say in which order a set has its items, and of functions, classes and None it goes by their addresses,
-which one machine has the same each time. So in all runs but the first sets have another order.
+Names that give access to the machine are refused. What remains (addresses in the text of a function, the order of a
+set, the depth of the stack, the size of memory) differs between several runs, whose output must agree. The order of a
+set is undefined, and depends on addresses for functions, classes and None, which may be the same in every run on one
+machine. So sets are reordered in all runs but the first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from grpo_tasks_code.extraction import FENCE
 from grpo_tasks_code.sandboxed import run_program
 
 MAX_CHARS = 2_000
-"""Of a program. It also bounds how deeply the parser, which runs in this process, can be nested."""
+"""Length of a program. It also bounds the nesting for the parser, which runs in this process."""
 
 _MODULES = "bisect collections functools heapq itertools math operator string"
 _NAMES = (
@@ -26,31 +26,31 @@ _NAMES = (
     "input locals memoryview methodcaller object open quit setattr super type update_wrapper vars vformat wraps"
 )
 _PREFIXES = ("_", "ag_", "co_", "cr_", "f_", "gi_", "tb_")
-"""Of attributes: private ones, and those of frames, code and generators, which lead to every builtin."""
+"""Prefixes of refused attributes: private ones, and those of frames, code and generators, which reach every builtin."""
 
 MODULES = frozenset(_MODULES.split())
-"""What may be imported: nothing that knows the time, the machine, the process or chance, or leads to what does."""
+"""Modules that may be imported: none gives access to time, machine, process or chance."""
 
 NAMES = frozenset(_NAMES.split())
-"""Functions that reach the machine, addresses in memory, or attributes whose names this check does not see."""
+"""Refused names: they give access to the machine, to addresses, or to attributes that this check does not see."""
 
 STATES = 4
-"""Runs of a program, each in another state."""
+"""Number of runs of a program, each in another state of the machine."""
 
 _FRAMES, _BLOCKS, _MEMORY_MIB = 12, 100, 32
-"""From one state to the next: calls under the program, objects of each size before its own, and its memory."""
+"""Differences between successive states: stack frames below the program, objects of each size, and memory."""
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")  # as print() writes one; int() is bounded
 
 _SET, _OWN = "_set", "_own"
-"""Names that no program can use: the class of its sets, and what makes those of the sets that operators give."""
+"""Names that no program can use: the class of its sets, and the function that converts results of operators."""
 _OPERATORS = (
     *(f"__{reflected}{name}__" for name in ("and", "or", "sub", "xor") for reflected in ("", "r")),
     *("copy", "difference", "intersection", "symmetric_difference", "union"),
 )
-"""Methods of sets that give sets."""
+"""Methods of sets that return sets."""
 _OF_VIEWS = frozenset({"keys", "items"})
-"""Methods of dictionaries whose results have operators that give sets."""
+"""Methods of dictionaries whose results have operators that return sets."""
 
 _IN_STATE = """
 import random
@@ -91,10 +91,10 @@ run({frames})
 
 
 def check_source(program: str, max_lines: int) -> None:
-    """Refuse a program that could print something that its text does not decide.
+    """Refuse a program whose output may depend on more than its source.
 
     Raises:
-        Invalid: says why.
+        Invalid: the program is refused; says why.
     """
     if len(program) > MAX_CHARS:
         raise Invalid(f"a program of more than {MAX_CHARS} characters")
@@ -110,7 +110,7 @@ def check_source(program: str, max_lines: int) -> None:
 def _parsed(program: str) -> ast.AST:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd literals; the program decides no setting of ours
+            warnings.simplefilter("ignore")  # about odd literals, whatever the process's own settings
             return ast.parse(program)
     # Null bytes and lone surrogates are ValueErrors; a long chain of operators exhausts the parser's stack.
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -159,10 +159,10 @@ def _check_names(*names: str) -> None:
 
 
 def output_of(program: str, *, largest: int, timeout_s: float, memory_mib: int) -> int:
-    """The one integer that a program prints, whatever the state of the machine.
+    """Return the one integer that a program prints in every state of the machine.
 
     Raises:
-        Invalid: it does not run, prints anything else, or not the same in every state.
+        Invalid: the program does not run, prints anything else, or prints something else in another state.
         InfrastructureError: the sandbox failed.
     """
     first = _printed(program, 0, timeout_s=timeout_s, memory_mib=memory_mib)
@@ -178,10 +178,10 @@ def output_of(program: str, *, largest: int, timeout_s: float, memory_mib: int) 
 
 
 class _OwnSets(ast.NodeTransformer):
-    """Has a program make sets of a class that it is given.
+    """Replaces the sets of a program by those of another class.
 
     Args:
-        has_views: Whether its operators may be those of a dictionary's views.
+        has_views: Whether operators may be applied to views of dictionaries.
     """
 
     def __init__(self, has_views: bool) -> None:

@@ -23,33 +23,33 @@ from grpo_tasks_code.sandbox.arguments import longest_run_s
 from grpo_tasks_code.sandboxed import MIN_MEMORY_MIB, conditions
 
 SAMPLES = 4
-"""Predictions per program; with fewer, a lucky guess decides the reward."""
+"""Predictions per program; with fewer, a lucky guess would decide the reward."""
 
 INVALID = -1.0
-"""As much as being predicted every time: a program that is not fair must never pay."""
+"""Value of an unfair program, equal to that of being predicted every time."""
 
 MAX_TIMEOUT_S = 10.0
 
 MAX_DEMO_CHARS = 64
-"""Of a program in a demo, as in `code.execution`."""
+"""Length of a program in a demo, as in `code.execution`."""
 
 
 class PredictionGameConfig(ProceduralConfig):
     """Options of `code.prediction_game`.
 
     Attributes:
-        min_difficulty: Easiest level of what the prompt asks for: 1 arithmetic, 2 variables, 3 loops and branches,
+        min_difficulty: Easiest level of the request: 1 arithmetic, 2 variables, 3 loops and branches,
             4 functions, lists, strings.
         max_difficulty: Hardest level.
         reward: `share`: 1 − 2 · share of the predictions that are right; `sign`: the sign of that.
-        largest: Absolute value of the integer that a program may print.
-        max_lines: Lines that a program may have.
-        shots: Worked examples in the prompt, for models that have not seen the form.
-        timeout_s: Seconds that a program may run, each time.
-        memory_mib: Memory that it may take.
-        faulty: Share of the demos, for a warm start, that do not run.
-        plain: Share of the demos that print a number of the request and compute nothing, so that there is a predictable
-            way to answer that can be unlearned.
+        largest: Largest absolute value of the integer that a program may print.
+        max_lines: Most lines of a program.
+        shots: Worked examples in the prompt, for models that do not know the format.
+        timeout_s: Time limit in seconds of each run of a program.
+        memory_mib: Memory limit of a program in MiB.
+        faulty: Share of the demos for a warm start that do not run.
+        plain: Share of the demos that print a number of the request without computing, so that there is a predictable
+            answer to unlearn.
         opponent: `base` (the starting policy), another model as for `--model`, or an OpenAI-compatible endpoint.
     """
 
@@ -67,10 +67,10 @@ class PredictionGameConfig(ProceduralConfig):
 
 
 class PredictionGameRow(Row):
-    """What the program should be made of. It gives prompts their variety; whether the program does so pays nothing.
+    """What the program should use. It varies the prompts; whether the program complies does not affect the reward.
 
     Attributes:
-        hint: A construct of the language, as `a for loop`.
+        hint: Construct of the language, such as `a for loop`.
         numbers: Two numbers.
     """
 
@@ -83,8 +83,8 @@ class Play:
     """A fair program.
 
     Attributes:
-        program: Its text.
-        output: The integer that it prints.
+        program: Source of the program.
+        output: Integer that it prints.
     """
 
     program: str
@@ -108,7 +108,7 @@ def content(row: PredictionGameRow) -> str:
 
 
 def prompt(row: PredictionGameRow, config: PredictionGameConfig) -> str:
-    """The request; worked examples before it are other requests with a program and, in a block, what it prints."""
+    """The request, after worked examples: other requests with a program and, in a block, its output."""
     return "".join(_worked_example(number) for number in range(config.shots)) + _request(row)
 
 
@@ -126,10 +126,10 @@ def _worked_example(number: int) -> str:
 
 
 def validate(text: str, config: PredictionGameConfig) -> Play:
-    """The program, if it is fair to predict.
+    """Return the program, if it is fair to predict.
 
     Raises:
-        Invalid: there is none, or it is not.
+        Invalid: there is no program, or it is not fair.
         InfrastructureError: the sandbox failed; the completion is not scored.
     """
     program = program_of(text).strip()
@@ -139,17 +139,17 @@ def validate(text: str, config: PredictionGameConfig) -> Play:
 
 
 def opponent_prompt(answer: Play) -> str:
-    """The question of `code.output_prediction`: what is trained on it plays better."""
+    """The question of `code.output_prediction`, on which opponents can be trained."""
     return question(answer.program)
 
 
 def opponent(config: PredictionGameConfig) -> Opponent:
-    """Who predicts: the starting policy, unless the options name another model or an endpoint."""
+    """The opponent: the starting policy, unless the options name another model or an endpoint."""
     return Opponent(prompt=opponent_prompt, samples=SAMPLES, engine=config.opponent, stop=("\n\n",))
 
 
 def _share_right(answer: Play, predictions: Sequence[str]) -> float:
-    if not predictions:  # nobody was asked, which is no win
+    if not predictions:  # without an opponent there is no win
         raise InfrastructureError("there are no predictions; score with those of an opponent")
     return sum(predicted(prediction) == answer.output for prediction in predictions) / len(predictions)
 
@@ -175,7 +175,7 @@ def solved(parts: Mapping[str, float]) -> bool:
 
 
 def metrics(scores: Sequence[Score]) -> Mapping[str, float]:
-    """Validity and win rate apart, and the counts of the reference system, which calls a win successful."""
+    """Return validity and win rate, and the counts of the reference system, which calls a win successful."""
     scored = [score for score in scores if not score.abstained]
     valid = [score for score in scored if score.valid]
     wins = sum(score.parts["win"] for score in valid)
@@ -192,15 +192,15 @@ def metrics(scores: Sequence[Score]) -> Mapping[str, float]:
 
 
 def evaluation() -> EvaluationDefaults:
-    """Sampled as in training: what a policy that plays mixes is not its greedy program."""
+    """Evaluate with sampling as in training: the greedy program does not represent a mixed strategy."""
     return EvaluationDefaults(size=128, num_completions=2, temperature=1.0)
 
 
 def demos(config: PredictionGameConfig) -> Iterator[tuple[str, str]]:
-    """In turn: a request of the train split with a program, and a program with the question and what it prints.
+    """Yield in turn a request of the train split with a program, and a program with the question and its output.
 
-    One model plays both sides, so a warm start teaches both: to write a program, some of them plain or broken, and to
-    read one.
+    One model plays both sides, so a warm start teaches both: to write programs, some of them plain or broken, and to
+    predict them.
     """
     for index in count():
         random = Random(f"prediction_game demos/{config.seed}/{index // 2}")
@@ -215,7 +215,7 @@ def demos(config: PredictionGameConfig) -> Iterator[tuple[str, str]]:
 
 
 def _demo(random: Random, easiest: int, hardest: int) -> tuple[PredictionGameRow, Program]:
-    """A program, and a request of the train split that it answers."""
+    """Return a request of the train split with a program that answers it."""
     kinds = tuple(kind for level in range(easiest, hardest + 1) for kind in kinds_of(level))
     while True:
         program = generate(random, kinds, max_chars=MAX_DEMO_CHARS, only_integers=True)
@@ -229,7 +229,7 @@ def _demo(random: Random, easiest: int, hardest: int) -> tuple[PredictionGameRow
 
 
 def _plain(random: Random, row: PredictionGameRow) -> Program:
-    """A program that anybody can predict."""
+    """Return a program that is easy to predict."""
     number, name = random.choice(row.numbers), random.choice("nx")
     source = random.choice((f"print({number})", f"{name} = {number}\nprint({name})"))
     return Program(source, str(number), "plain")

@@ -1,1 +1,1 @@
-"""Small programs from a seed whose output is known without running Python."""
+"""Small generated programs whose output is known without running Python."""

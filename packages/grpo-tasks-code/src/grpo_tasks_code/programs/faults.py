@@ -1,4 +1,4 @@
-"""Breaking a working program in one place, as somebody does who half knows Python."""
+"""Breaks a working program in one place, with beginners' mistakes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from random import Random
 
 
 def break_program(random: Random, source: str) -> str:
-    """A program that does not run with output: it has a syntax error, fails when it runs, or prints nothing.
+    """Return a program that does not run with output: it has a syntax error, fails at run time, or prints nothing.
 
     Args:
-        random: Source of randomness, the only one.
-        source: A program that ends in `print(…)`.
+        random: The only source of randomness.
+        source: Program that ends in `print(…)`.
     """
     while True:
         broken = FAULTS[random.choice(_NAMES)](random, source)
@@ -71,6 +71,6 @@ FAULTS: Mapping[str, Callable[[Random, str], str]] = {
     "by_zero": _by_zero,
     "silent": _silent,
 }
-"""Each gives the source back as it is where it has nothing to break."""
+"""Faults by name; each returns the source unchanged where it does not apply."""
 
 _NAMES = tuple(FAULTS)

@@ -1,4 +1,4 @@
-"""Programs from a seed, of a few kinds: arithmetic, variables, loops, branches, functions, lists, strings."""
+"""Generates programs of a few kinds: arithmetic, variables, loops, branches, functions, lists, strings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from random import Random
 from grpo_tasks_code.programs.interpreter import Refused, output_of
 
 _MAX_DRAWS = 1_000
-"""Draws for one program; a kind that needs more has conditions that it cannot meet."""
+"""Draws for one program; a kind that needs more has unsatisfiable conditions."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,13}")  # up to the interpreter's MAX_INTEGER
 _LETTERS = ("a", "b", "c", "k", "m", "n", "x", "y", "z")
@@ -25,10 +25,10 @@ _WORDS = tuple(_WORD_LIST.split())
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program and what it prints.
+    """A program and its output.
 
     Attributes:
-        source: Without a final newline.
+        source: Source, without a final newline.
         output: Its one line of output, without the newline.
         kind: Key of `KINDS`.
     """
@@ -49,11 +49,11 @@ def generate(
     """Draw a program that prints one line.
 
     Args:
-        random: Source of randomness, the only one.
+        random: The only source of randomness.
         kinds: Keys of `KINDS` to draw from.
-        max_chars: Length of the source.
-        largest: Absolute value of an integer that it prints.
-        only_integers: Whether the line is to be one integer.
+        max_chars: Largest length of the source.
+        largest: Largest absolute value of a printed integer.
+        only_integers: Whether the line must be one integer.
     """
     kind = random.choice(kinds)
     for _ in range(_MAX_DRAWS):
@@ -71,7 +71,7 @@ def generate(
 
 
 def canonical(source: str) -> str:
-    """The program with its names numbered by first appearance: two that differ in names alone are the same."""
+    """Return the program with its names numbered by first appearance, equal for programs that differ only in names."""
     tree = ast.parse(source)
     numbers: dict[str, str] = {}
     defined = {
@@ -85,7 +85,7 @@ def canonical(source: str) -> str:
             else []
         )
     }
-    # `walk` goes level by level: an order that names do not change.
+    # `walk` goes level by level, in an order that does not depend on names.
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name) if name in defined:
@@ -222,7 +222,7 @@ def _number(random: Random, low: int = 2, high: int = 20) -> str:
 
 
 def _operation(random: Random, left: str, right: str) -> str:
-    """`left op right`; a text on the left that is no single name, number or bracket is put in parentheses."""
+    """Return `left op right`; a compound left side gets parentheses."""
     op = random.choice(("+", "-", "*", "//", "%", "+", "-", "*"))
     return f"({left}) {op} {right}" if " " in left and not left.startswith("(") else f"{left} {op} {right}"
 
@@ -232,9 +232,9 @@ class Kind:
     """A kind of program.
 
     Attributes:
-        level: 1 to 4; larger is harder to predict.
-        hint: As a prompt names it: "Use …".
-        make: Random -> the lines of one.
+        level: Difficulty of predicting the output, 1 to 4.
+        hint: Name in a prompt: "Use …".
+        make: Function of a `Random` that yields the lines of a program.
     """
 
     level: int
@@ -258,5 +258,5 @@ LEVELS = max(kind.level for kind in KINDS.values())
 
 
 def kinds_of(level: int) -> tuple[str, ...]:
-    """The kinds of a level."""
+    """Return the kinds of a level."""
     return tuple(name for name, kind in KINDS.items() if kind.level == level)

@@ -1,7 +1,7 @@
-"""A corner of Python, interpreted in bounded steps: what a generated program prints, without a sandbox at load.
+"""An interpreter of a small subset of Python with bounded steps: the output of generated programs without a sandbox.
 
-It knows assignments, `if`, `for`, `while`, `break`, functions, `print`, whole numbers, strings, lists, and a few
-builtin functions and methods. What it does not know it refuses; where it answers, it answers as Python does.
+The subset has assignments, `if`, `for`, `while`, `break`, functions, `print`, whole numbers, strings, lists, and a few
+built-in functions and methods. Everything else is refused; where there is an output, it is that of Python.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 MAX_STEPS = 5_000
-"""Statements and expressions evaluated; the generated loops stay far below."""
+"""Statements and expressions evaluated; generated loops need far fewer."""
 
 MAX_INTEGER = 10**12
 MAX_LENGTH = 1_000
-"""Of a string or list."""
+"""Length of a string or list."""
 
 MAX_CALLS = 50
-"""Calls inside one another."""
+"""Nesting of calls."""
 
 
 class Refused(ValueError):
-    """The program is outside of the corner, or beyond its bounds, or it fails where Python fails too."""
+    """The program uses more than the subset, exceeds a bound, or fails as it would in Python."""
 
 
 class _Break(Exception):
@@ -68,10 +68,10 @@ _METHODS: Mapping[type, frozenset[str]] = {
 
 
 def output_of(source: str) -> str:
-    """What a program prints, with its final newline.
+    """Return the output of a program, with its final newline.
 
     Raises:
-        Refused: it uses more of Python than this corner, runs too long, grows too large, or fails.
+        Refused: the program uses more than the subset, runs too long, grows too large, or fails.
     """
     try:
         tree = ast.parse(source)
@@ -202,7 +202,7 @@ class _Run:
         if type(op) not in _BINARY:
             raise Refused(f"{type(op).__name__} is not interpreted here")
         repeats = [value for value in (left, right) if isinstance(value, int)] if isinstance(op, ast.Mult) else []
-        if len(repeats) == 1 and repeats[0] > MAX_LENGTH:  # before it is made
+        if len(repeats) == 1 and repeats[0] > MAX_LENGTH:  # checked before the value is computed
             raise Refused(f"a text or list longer than {MAX_LENGTH}")
         return _bounded(_BINARY[type(op)](left, right))
 
