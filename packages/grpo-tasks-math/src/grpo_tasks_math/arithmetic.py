@@ -33,7 +33,7 @@ OPERATIONS: dict[int, tuple[Operation, ...]] = {
     3: ("add", "sub"),
     4: ("mul",),
 }
-"""Level -> operations, unless the config names them."""
+"""Level -> operations, unless the options name them."""
 
 
 class ArithmeticConfig(ProceduralConfig):
@@ -43,7 +43,7 @@ class ArithmeticConfig(ProceduralConfig):
         min_difficulty: Easiest level: 1 one digit, 2 two digits, 3 three digits (each + and −), 4 one digit times two.
         max_difficulty: Hardest level.
         operations: `add`, `sub`, `mul`, separated by commas; by default those of the level.
-        shots: Solved examples before the question, for models that have not seen the form.
+        shots: Solved examples before the question, for models that do not know the format.
     """
 
     min_difficulty: int = Field(default=2, ge=1, le=4)
@@ -57,7 +57,7 @@ class ArithmeticRow(Row):
 
     Attributes:
         a: Left operand.
-        operation: Which operation.
+        operation: Operation.
         b: Right operand.
     """
 
@@ -97,7 +97,7 @@ def content(row: ArithmeticRow) -> str:
 
 
 def prompt(row: ArithmeticRow, config: ArithmeticConfig) -> str:
-    """Solved examples from the train split, if asked for, and the question."""
+    """The question, after the configured number of solved examples from the train split."""
     examples = [example for example in _examples(int(row.difficulty or 2), config) if content(example) != content(row)]
     solved = "".join(f"{_question(example)}{example.gold}\n" for example in examples[: config.shots])
     return solved + _question(row)
@@ -105,7 +105,7 @@ def prompt(row: ArithmeticRow, config: ArithmeticConfig) -> str:
 
 @lru_cache(maxsize=64)
 def _examples(level: int, config: ArithmeticConfig) -> tuple[ArithmeticRow, ...]:
-    """One more than the shots, for the row that is itself an example; none can be a held-out row."""
+    """Return one example more than `shots`, in case the row itself is one; all are of the train split."""
     if not config.shots:
         return ()
     examples: dict[str, ArithmeticRow] = {}

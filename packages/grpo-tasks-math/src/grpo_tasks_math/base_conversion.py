@@ -1,4 +1,4 @@
-"""`math.base_conversion`: between binary, decimal and hexadecimal, "Convert 13 from decimal to binary:" -> " 1101"."""
+"""`math.base_conversion`: "Convert 13 from decimal to binary:" -> " 1101"; also hexadecimal."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class BaseConversionRow(Row):
     """A number to write in another base.
 
     Attributes:
-        number: Its value.
-        source: The base that the prompt shows it in.
-        target: The base that is asked for.
+        number: Value of the number.
+        source: Base of the number in the prompt.
+        target: Base of the answer.
     """
 
     number: int
@@ -83,7 +83,7 @@ def prompt(row: BaseConversionRow) -> str:
 
 
 def validate(text: str, row: BaseConversionRow) -> str:
-    """The one numeral of the target base on the first line, in capitals, without 0b, 0x and leading zeros."""
+    """The numeral of the target base on the first line, in capitals, without 0b, 0x and leading zeros."""
     match = _NUMERAL[row.target].fullmatch(first_line(text).removesuffix("."))
     if match is None:
         raise Invalid(f"the line is not one {row.target} numeral")

@@ -41,7 +41,7 @@ class ComparisonRow(Row):
 
     Attributes:
         a: Left number.
-        relation: What is said of them.
+        relation: Relation that the statement claims.
         b: Right number.
     """
 
@@ -103,7 +103,7 @@ def validate(text: str) -> bool:
 
 @reward(0.1)
 def yes_or_no(answer: bool) -> float:
-    """1: yes or no was said."""
+    """1: the answer is yes or no."""
     return 1.0
 
 

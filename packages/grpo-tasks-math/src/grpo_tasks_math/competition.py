@@ -29,7 +29,7 @@ HUB = {
     "train": tuple(f"EleutherAI/hendrycks_math/{subject}" for subject in HUB_SUBJECTS),
     "test": ("HuggingFaceH4/MATH-500",),
 }
-"""MATH's train split by subject, and the 500 problems of its test split that are customary for evaluation."""
+"""MATH's train split by subject, and the 500 problems of its test split that are commonly used for evaluation."""
 
 LEVELS = (1, 5)
 
@@ -41,10 +41,10 @@ class CompetitionConfig(AnswerConfig):
     """Options of `math.competition`.
 
     Attributes:
-        min_level: Easiest level; MATH has 1 to 5. A problem without a level is taken when all levels are.
+        min_level: Easiest level; MATH has 1 to 5. Problems without a level are used when all levels are.
         max_level: Hardest level.
-        subjects: Subjects taken, separated by commas (`algebra,number theory`); all of them by default.
-        visual: `drop` or `keep` problems that speak of a figure, which the text does not show.
+        subjects: Subjects to use, separated by commas (`algebra,number theory`); all by default.
+        visual: `drop` or `keep` problems that refer to a figure, which the text does not show.
     """
 
     min_level: int = Field(default=LEVELS[0], ge=LEVELS[0], le=LEVELS[1])
@@ -64,8 +64,8 @@ class CompetitionRow(Row):
 
     Attributes:
         problem: The problem, with LaTeX.
-        answer: What stands in the solution's last \boxed{…}.
-        subject: Such as Algebra; empty where the file has none.
+        answer: Content of the solution's last \boxed{…}.
+        subject: Subject, such as Algebra; empty if the file has none.
     """
 
     problem: str
@@ -113,7 +113,7 @@ def _plain(subject: str) -> str:
 
 
 def last_boxed(text: str) -> str:
-    r"""The inside of the last \boxed{…} with balanced braces (\fbox, and `\boxed 5`, too); empty if there is none."""
+    r"""Return the content of the last \boxed{…} with balanced braces (\fbox and `\boxed 5` too), or an empty text."""
     start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     if start < 0:
         return ""
@@ -142,10 +142,10 @@ def _own_solution(text: str) -> str:
 
 
 def validate(text: str, row: CompetitionRow, config: CompetitionConfig) -> Verdict:
-    """The verifier's verdict, if there is an answer.
+    """Return the verifier's verdict on the answer.
 
     Raises:
-        Invalid: there is none.
+        Invalid: the completion has no answer.
         TimeoutError: the verifier ran out of time, so the completion fails (`on_timeout`).
     """
     verdict = verdict_of(row.answer, _own_solution(text), config)
@@ -162,7 +162,7 @@ def accuracy(answer: Verdict) -> float:
 
 @reward(0.2)
 def boxed(text: str) -> float:
-    r"""1 when the completion holds a \boxed{…} with something in it."""
+    r"""1 when the completion holds a \boxed{…} that is not empty."""
     return float(bool(last_boxed(_own_solution(text))))
 
 

@@ -16,13 +16,13 @@ from grpo_tasks_math.parsing import first_line, one_integer
 TARGETS = range(10, 1000)
 
 CLOSE = 10
-"""Distance from the target at which closeness pays nothing."""
+"""Distance from the target from which on closeness earns nothing."""
 
 LARGE = (25, 50, 75, 100)
 """The large numbers of the television game; the others are drawn from 1 to a level's limit."""
 
 LEVELS = {1: (3, 20, 0, "+-"), 2: (4, 20, 0, "+-*/"), 3: (5, 10, 1, "+-*/"), 4: (6, 10, 2, "+-*/")}
-"""Level -> how many numbers, the largest small one, how many large ones, which operators."""
+"""Level -> number of numbers, largest small number, number of large numbers, operators."""
 
 
 class CountdownConfig(ProceduralConfig):
@@ -41,8 +41,8 @@ class CountdownRow(Row):
     """Numbers and a target; gold is one of the solutions.
 
     Attributes:
-        numbers: What may be used, each at most once.
-        target: What to reach.
+        numbers: Numbers to use, each at most once.
+        target: Number to reach.
     """
 
     numbers: tuple[int, ...]
@@ -115,7 +115,7 @@ def prompt(row: CountdownRow) -> str:
 
 
 def validate(text: str) -> Expression:
-    """One expression on the first line; "= value" after it must be true."""
+    """Parse one expression on the first line; "= value" after it must be true."""
     line, equals, claim = first_line(text).partition("=")
     expression = parse_expression(line.removesuffix("."))
     if equals and one_integer(claim) != expression.value:

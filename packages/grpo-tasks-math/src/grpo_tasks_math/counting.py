@@ -30,12 +30,12 @@ class CountingConfig(ProceduralConfig):
 
 
 class CountingRow(Row):
-    """A phrase and what to count in it.
+    """A phrase and the unit to count in it.
 
     Attributes:
         phrase: Words separated by single spaces.
-        unit: What is counted.
-        letter: Which letter, where one letter's occurrences are counted.
+        unit: Unit to count.
+        letter: Letter to count, if the unit is `letter`.
     """
 
     phrase: str

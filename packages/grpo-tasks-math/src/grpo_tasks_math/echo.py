@@ -31,7 +31,7 @@ class EchoRow(Row):
     """Words to repeat.
 
     Attributes:
-        words: What to say.
+        words: Words to repeat.
     """
 
     words: str
@@ -56,13 +56,13 @@ def prompt(row: EchoRow) -> str:
 
 
 def validate(text: str) -> str:
-    """The first line, without the quotes and the full stop around it; case counts."""
+    """Return the first line, without surrounding quotes and full stop; case matters."""
     return first_line(text).strip("\"'.")
 
 
 @reward(0.2)
 def prefix(answer: str, row: EchoRow) -> float:
-    """Length of the common beginning over the length of the longer text: "apply" for "apple" has 4 of 5."""
+    """Length of the common prefix over the length of the longer text: "apply" for "apple" has 4 of 5."""
     common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(answer, row.words, strict=False)))
     return common / max(len(answer), len(row.words))
 

@@ -20,11 +20,11 @@ _SPELLINGS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "[": "(
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What an expression comes to.
+    """A parsed expression.
 
     Attributes:
-        value: Its exact value.
-        numbers: The numbers in it, from left to right.
+        value: Exact value.
+        numbers: Numbers in it, from left to right.
     """
 
     value: Fraction
@@ -32,10 +32,10 @@ class Expression:
 
 
 def parse_expression(text: str) -> Expression:
-    """Parse and evaluate one expression, with the usual precedence; there are no signs, only operators.
+    """Parse and evaluate one expression, with the usual precedence and without signs.
 
     Raises:
-        Invalid: it is no expression, divides by zero, or exceeds `MAX_NUMBERS` or `MAX_DEPTH`.
+        Invalid: the text is no expression, divides by zero, or exceeds `MAX_NUMBERS` or `MAX_DEPTH`.
     """
     parser = _Parser(_tokens(text.translate(_SPELLINGS).rstrip()))
     value = parser.sum(depth=0)

@@ -1,4 +1,4 @@
-"""`math.ladder`: the tasks of this package from easiest to hardest, as one task for a curriculum to climb."""
+"""`math.ladder`: the tasks of this package from easiest to hardest, as one task for a curriculum."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class LadderConfig(TaskConfig):
     """Options of `math.ladder`.
 
     Attributes:
-        size: Rows in all, shared equally by the rungs.
-        path: The file of rung `gsm8k`, as for `math.gsm8k`.
-        rungs: Names of the rungs in order, separated by commas. All of them but `gsm8k` by default, because that one
-            needs a network or a file.
+        size: Total number of rows, shared equally by the rungs.
+        path: File of rung `gsm8k`, as for `math.gsm8k`.
+        rungs: Names of the rungs in order, separated by commas. By default all but `gsm8k`, which needs a network or a
+            file.
     """
 
     size: int | None = Field(default=1000, ge=1, le=MAX_GENERATED)
@@ -60,11 +60,11 @@ class LadderConfig(TaskConfig):
 
 
 class LadderRow(Row):
-    """A row of one rung; its difficulty is the rung's place, from 0.
+    """A row of one rung; its difficulty is the index of the rung.
 
     Attributes:
-        rung: The task's name without `math.`.
-        inner: The task's own row as JSON.
+        rung: Name of the rung's task without `math.`.
+        inner: Row of that task as JSON.
     """
 
     rung: str
@@ -72,7 +72,7 @@ class LadderRow(Row):
 
 
 def load(config: LadderConfig) -> Iterator[LadderRow]:
-    """Rows of every rung in turn, so that any first part of them holds all rungs equally."""
+    """Rows of all rungs in turn, so that every prefix holds the rungs equally."""
     columns = [_rows(config, place, rung) for place, rung in enumerate(config.rungs)]
     return (row for row in chain.from_iterable(zip_longest(*columns)) if row is not None)
 
@@ -96,18 +96,18 @@ def _task(rung: str) -> BoundTask:
     return load_task(f"math.{rung}")
 
 
-@lru_cache(maxsize=64)  # prompt, validator and rewards meet the same row one after the other
+@lru_cache(maxsize=64)  # prompt, validator and rewards get the same row in succession
 def _inner(rung: str, inner: str) -> Row:
     return _task(rung).row_from_json(inner)
 
 
 def prompt(row: LadderRow) -> Prompt:
-    """The rung's own prompt."""
+    """Prompt of the rung."""
     return _task(row.rung).prompt(_inner(row.rung, row.inner))
 
 
 def validate(text: str, row: LadderRow) -> Score:
-    """The rung's own score, if it found an answer.
+    """Return the rung's score, if the completion has an answer.
 
     Raises:
         Invalid: the rung's validator refused the completion.
@@ -126,7 +126,7 @@ def validate(text: str, row: LadderRow) -> Score:
 
 @reward(1.0)
 def share(answer: Score, row: LadderRow) -> float:
-    """The rung's value over the most that it can be, from 0 to 1: rungs pay alike, whatever their weights."""
+    """Value of the rung over its maximum, from 0 to 1, so that all rungs have the same range."""
     most = sum(spec.weight * spec.maximum for spec in _task(row.rung).rewards if not spec.is_penalty)
     return min(1.0, max(0.0, (answer.value or 0.0) / most))
 

@@ -1,4 +1,4 @@
-"""Reading a short answer from untrusted text: one line, bounded, whole or not at all."""
+"""Reads a short answer from untrusted text: one whole line of bounded length."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import re
 from grpo_core import Invalid
 
 MAX_ANSWER_CHARS = 200
-"""A one-line answer that is longer is refused unread; the longest right one of any task here is far below."""
+"""Longer one-line answers are refused; right answers of every task here are far shorter."""
 
 _INTEGER = re.compile(r"([+\-\N{MINUS SIGN}]?)([0-9]{1,15})\.?")  # 15 digits: above every result, below int()'s limit
 
 
 def first_line(text: str) -> str:
-    """The first line, stripped: trainers without stop strings go on writing after it.
+    """Return the first line, stripped; without stop strings a model writes more lines.
 
     Raises:
-        Invalid: it is empty or longer than `MAX_ANSWER_CHARS`.
+        Invalid: the line is empty or longer than `MAX_ANSWER_CHARS`.
     """
     line = text[: MAX_ANSWER_CHARS + 1].partition("\n")[0].strip()
     if not line:
@@ -27,9 +27,9 @@ def first_line(text: str) -> str:
 
 
 def one_integer(text: str) -> int:
-    """The one integer that the first line consists of; a final full stop is allowed.
+    """Return the integer that the first line consists of; a final full stop is allowed.
 
-    "12 or 13", "40, 41, 42", "95 apples" and "095e1" are no answers.
+    "12 or 13", "40, 41, 42", "95 apples" and "095e1" are not answers.
 
     Raises:
         Invalid: the line is anything else.

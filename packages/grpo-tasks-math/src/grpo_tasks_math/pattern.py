@@ -34,8 +34,8 @@ class PatternRow(Row):
     """A sequence and its next element.
 
     Attributes:
-        shown: The elements, separated by spaces.
-        next: The element that follows: a capital letter or a whole number.
+        shown: Elements, separated by spaces.
+        next: Next element, a capital letter or a whole number.
     """
 
     shown: str
@@ -84,7 +84,7 @@ RULES: tuple[Callable[[Sequence[int]], int | None], ...] = (_step, _ratio, _cycl
 
 
 def continuations(terms: Sequence[int]) -> set[int]:
-    """Every continuation that a rule of this task allows; letters count from 0."""
+    """Return every continuation that a rule of this task allows; letters count from 0."""
     return {following for rule in RULES if (following := rule(terms)) is not None}
 
 
@@ -106,7 +106,7 @@ def _make(random: Random, level: int) -> PatternRow:
 
 
 Family = Callable[[Random], tuple[list[int], bool]]
-"""Draws terms, the one to find last, and whether they are letters; `_make` refuses what is ambiguous."""
+"""Draws terms, the last of which is to be found, and whether they are letters; `_make` refuses ambiguous ones."""
 
 
 def _letters_in_order(random: Random) -> tuple[list[int], bool]:
@@ -194,7 +194,7 @@ def kind(answer: int) -> float:
 
 @reward(0.1)
 def near(answer: int, row: PatternRow) -> float:
-    """1 when the answer is at most one letter, or 1, beside the next element."""
+    """1 when the answer is at most one letter, or 1, away from the next element."""
     return float(abs(answer - _place(row.next)) <= 1)
 
 

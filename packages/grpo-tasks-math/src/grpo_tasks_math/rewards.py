@@ -1,6 +1,6 @@
 """Reward functions over plain text, for tasks and for any other code; none of them imports torch.
 
-They take the completion alone or the completion and the gold answer, so that a trainer's own loop can call them.
+They take the completion, or the completion and the gold answer, so that any training loop can call them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ACCURATE = 2.0
 def accuracy(completion: str, gold: str, *, decimals: Decimals = "point", rel_tol: float = 0.0) -> float:
     """Return 2·[the final answer equals `gold`].
 
-    An answer whose symbolic check runs out of time or memory is not shown to be right, so it counts as wrong, here and
-    in the other rewards: no completion raises. `decimals` and `rel_tol` are those of `verify`, here and below.
+    An answer whose symbolic check runs out of time or memory counts as wrong, here and in the other rewards: no
+    completion raises. `decimals` and `rel_tol` are those of `verify`, here and below.
     """
     return ACCURATE * _is_correct(gold, completion, decimals, rel_tol)
 
@@ -43,7 +43,7 @@ def reasoning(completion: str) -> float:
     """Return the share of written steps whose arithmetic is true, among the first `steps.MAX_STEPS` (16) distinct ones.
 
     A step is an equation with an operation, `48/2 = 24`, `$3 * 1,000 = $3,000` or `<<48/2=24>>`; see `steps`. 0 without
-    a step. Length alone pays nothing: neither words nor further true steps nor a repeated one raise the share.
+    a step. Length alone earns nothing: words, further true steps and repeated steps do not raise the share.
     """
     written = steps(completion)
     return sum(step.is_true for step in written) / len(written) if written else 0.0

@@ -15,10 +15,10 @@ from grpo_core import Invalid, Row, Task, reward
 from grpo_core.data import ProceduralConfig, procedural
 
 PRIORITY_WEIGHT = 2
-"""A minute of a priority event counts this often."""
+"""Weight of a minute of a priority event."""
 
 LEVELS = {1: (4, 4, 0.0), 2: (5, 7, 0.0), 3: (7, 10, 1.0)}
-"""Level -> fewest and most events, and the chance of a blocked break."""
+"""Level -> fewest and most events, and the probability of a blocked break."""
 
 DAY = (8 * 60, 18 * 60)
 """First and last minute of the day."""
@@ -44,10 +44,10 @@ TITLES = (
 )
 
 MAX_SCHEDULE_CHARS = 2_000
-"""A longer schedule is refused unread; ten events need less than 400."""
+"""Longer schedules are refused; ten events need less than 400."""
 
 MAX_TEXT_CHARS = 20_000
-"""A longer completion is refused unread."""
+"""Longer completions are refused."""
 
 _LINE = re.compile(r"([0-9]{1,2}):([0-9]{2})\s?[-–]\s?([0-9]{1,2}):([0-9]{2}):?\s+(\S.{0,60})")
 
@@ -65,7 +65,7 @@ class SchedulingConfig(ProceduralConfig):
 
 
 class Event(BaseModel):
-    """Something that may be scheduled.
+    """An event that may be scheduled.
 
     Attributes:
         title: Unique in its row.
@@ -83,7 +83,7 @@ class Event(BaseModel):
 
     @property
     def worth(self) -> int:
-        """Its weighted minutes."""
+        """Weighted minutes."""
         return (self.end - self.start) * (PRIORITY_WEIGHT if self.priority else 1)
 
 
@@ -91,9 +91,9 @@ class SchedulingRow(Row):
     """Events of a day.
 
     Attributes:
-        events: What may be scheduled.
-        blocked: Start and end of a break in which nothing may be scheduled, or None.
-        optimum: The most weighted minutes that fit.
+        events: Events that may be scheduled.
+        blocked: Start and end of a break to keep free, or None.
+        optimum: Most weighted minutes of a schedule.
     """
 
     events: tuple[Event, ...]
@@ -136,7 +136,7 @@ def _events(random: Random, count: int) -> tuple[Event, ...]:
 
 
 def best_schedule(events: Sequence[Event], blocked: tuple[int, int] | None) -> list[Event]:
-    """A schedule of the most weighted minutes, in order: weighted interval scheduling (Kleinberg, Tardos, 6.1).
+    """Return the schedule with the most weighted minutes: weighted interval scheduling (Kleinberg, Tardos, 6.1).
 
     With the events ordered by their end, best(i) = max(best(i − 1), worth(i) + best(p(i))), where the first p(i) events
     end before event i starts.
@@ -186,10 +186,10 @@ def prompt(row: SchedulingRow) -> str:
 
 
 def validate(text: str) -> list[Entry]:
-    """The lines of the one <schedule> block; what stands before it (thinking) does not count.
+    """Return the lines of the one <schedule> block; text before it (thinking) is ignored.
 
     Raises:
-        Invalid: there is not exactly one block, it is empty, or one of its lines is not HH:MM-HH:MM Title.
+        Invalid: there is not exactly one block, it is empty, or a line is not HH:MM-HH:MM Title.
     """
     if len(text) > MAX_TEXT_CHARS:
         raise Invalid(f"a completion of more than {MAX_TEXT_CHARS} characters")
@@ -232,7 +232,7 @@ def chronological(answer: list[Entry]) -> float:
 
 @reward(0.7)
 def completion(answer: list[Entry], row: SchedulingRow) -> float:
-    """Weighted minutes scheduled over the most that fit; 0 if any line is no event, repeats, overlaps or is blocked."""
+    """Weighted minutes over the optimum; 0 if a line is no event, is repeated, overlaps another, or is blocked."""
     known = {Entry(event.start, event.end, event.title): event for event in row.events}
     if not all(entry in known for entry in answer):
         return 0.0

@@ -1,4 +1,4 @@
-"""Rows of the published datasets: a local file, or the hub, whose train split lends a validation part."""
+"""Rows of published datasets, from a local file or the hub; a part of the train split serves as validation split."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def published_rows(
     hub: Mapping[str, Sequence[str]],
     content: Callable[[RowType], str],
 ) -> Iterator[RowType]:
-    """Read `config.path`, else the hub; a problem that is there twice is taken once.
+    """Read `config.path`, else the hub; duplicates of a problem are dropped.
 
     Args:
         config: Path, split and field mapping.
-        make: A record -> a row; may raise ValueError for a bad value.
+        make: Function of a record that returns a row; raises ValueError for a bad value.
         needs: Fields that every record must have.
         hub: `train` and `test` -> the datasets that hold them, as `owner/name[/config]`. Published sets have no
-            validation split: a tenth of train, by hash of the content, is set aside for it.
-        content: What makes two rows the same problem.
+            validation split: a tenth of train, by hash of the content, is used for it.
+        content: Function of a row that returns its content, equal for the same problem.
 
     Raises:
         DataError: no file, no network, or a record that does not fit: file, line, field.

@@ -1,4 +1,4 @@
-"""The arithmetic that a text writes down, and whether it is true."""
+"""The arithmetic steps in a text, and whether they are true."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grpo_tasks_math.verify.exact import decimal_places, evaluate
 from grpo_tasks_math.verify.normalise import clean
 
 MAX_STEPS = 16
-"""Distinct steps that are read; GSM8K's longest solution has 14. More neither pay nor cost."""
+"""Distinct steps that are read; GSM8K's longest solution has 14. Further steps do not count."""
 MAX_CHARS = 16_384
 """Characters that are read."""
 MAX_LINE = 1000
@@ -44,8 +44,8 @@ def steps(text: str) -> list[Step]:
     """Return the first `MAX_STEPS` distinct steps of a text, those in `<<…>>` first.
 
     A step is `left = right` (or ≈) where both sides are numeric expressions and one has an operation; a chain
-    `a = b = c` gives two. Currency signs, thousands separators, `%`, × and LaTeX are read. An equation with a letter
-    in it is no step, nor one whose beginning or end belongs to words.
+    `a = b = c` gives two. Currency signs, thousands separators, `%`, × and LaTeX are read. Equations with letters are
+    not steps, nor are those whose beginning or end belongs to words.
     """
     distinct: dict[str, Step] = {}
     for clause in _clauses(text):
@@ -74,7 +74,7 @@ def _steps_of(clause: str) -> Iterator[Step]:
         sides = [_balanced(side) for side in pieces[::2]]
         if _belongs_to_words(clause[: span.start()], span[0]):
             sides[0] = ""
-        # `= 24x` is no number, while `= 24 apples` and `= 24 (as before)` go on after one.
+        # `= 24x` is no number, while in `= 24 apples` and `= 24 (as before)` text follows one.
         if clause[span.end() : span.end() + 1].isalpha() and not (span[0][-1].isspace() or span[0][-1] in "(["):
             sides[-1] = ""
         for left, sign, right in zip(sides, pieces[1::2], sides[1:], strict=False):

@@ -1,4 +1,4 @@
-"""Asking the verifier about a completion, once for all the rewards that want to know."""
+"""Verdicts of the verifier on completions, cached for all rewards that need them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grpo_tasks_math.verify import Decimals, Verdict, verify
 
 
 class AnswerConfig(DatasetConfig):
-    """Options of a task whose answers the verifier judges.
+    """Options of a task whose answers are checked by the verifier.
 
     Attributes:
         decimals: `point`: `1,5` is two numbers; `comma`: it is 1.5.
@@ -23,16 +23,16 @@ class AnswerConfig(DatasetConfig):
 
 
 def verdict_of(gold: str, completion: str, config: AnswerConfig) -> Verdict:
-    """The verdict on a completion.
+    """Return the verdict on a completion.
 
     Raises:
-        TimeoutError: the symbolic check ran out of time or memory, which fails the completion (`on_timeout`). It is not
-            remembered.
+        TimeoutError: the symbolic check ran out of time or memory, which fails the completion (`on_timeout`). Timeouts
+            are not cached.
     """
     return _verdict_of(gold, completion, config.decimals, config.rel_tol)
 
 
-@lru_cache(maxsize=64)  # validator, rewards and `solved` ask about one completion after the other
+@lru_cache(maxsize=64)  # validator, rewards and `solved` need the same verdict in succession
 def _verdict_of(gold: str, completion: str, decimals: Decimals, rel_tol: float) -> Verdict:
     verdict = verify(gold, completion, decimals=decimals, rel_tol=rel_tol)
     if verdict is Verdict.TIMEOUT:

@@ -33,8 +33,8 @@ class WordProblemRow(Row):
 
     Attributes:
         story: The story and its question.
-        problem: Its template and numbers: what stays the same under other names and things.
-        result: The answer.
+        problem: Template and numbers, without names and things.
+        result: Answer.
     """
 
     story: str
@@ -50,11 +50,11 @@ class Template:
     """One kind of story.
 
     Attributes:
-        name: Names it in `WordProblemRow.problem`.
-        level: Its difficulty.
-        text: The story, with {numbers}, {name}, {other} and {things}.
-        draw: Draws the numbers; a story is only used if its result is not negative.
-        result: The answer.
+        name: Name of the template in `WordProblemRow.problem`.
+        level: Difficulty.
+        text: Story, with {numbers}, {name}, {other} and {things}.
+        draw: Draws the numbers; stories with a negative result are not used.
+        result: Computes the answer.
         commutes: Whether `a` and `b` may change places.
     """
 
@@ -139,7 +139,7 @@ TEMPLATES = (
         3,
         "{name} has {a} {things}, loses {b} of them and then finds {c}. How many {things} does {name} have now?",
         _between(a=(10, 60), b=(2, 40), c=(2, 40)),
-        # What is lost comes before what is found, so an intermediate result is never negative either.
+        # Losing comes before finding, so the intermediate result must not be negative either.
         lambda n: n["a"] - n["b"] + n["c"] if n["a"] >= n["b"] else -1,
     ),
     Template(
@@ -180,7 +180,7 @@ def _make(random: Random, level: int) -> WordProblemRow:
     while True:
         numbers = template.draw(random)
         result = template.result(numbers)
-        if result >= 0 and result not in numbers.values():  # copying a number of the story must not pay
+        if result >= 0 and result not in numbers.values():  # copying a number of the story must earn nothing
             break
     name, other = random.sample(NAMES, 2)
     story = template.text.format(name=name, other=other, things=random.choice(THINGS), **numbers)

@@ -1,4 +1,4 @@
-"""Words, names and things that generated problems are made of."""
+"""Words, names and things for generated problems."""
 
 from __future__ import annotations
 

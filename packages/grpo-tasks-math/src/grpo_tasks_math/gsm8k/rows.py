@@ -1,4 +1,4 @@
-"""Reading the two published forms of GSM8K: `{question, answer}` and `{index, text}` with think and answer tags."""
+"""Reads the two published formats of GSM8K: `{question, answer}` and `{index, text}` with think and answer tags."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class GSM8KRow(Row):
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """A problem as a file holds it, before a template gives it its form.
+    """A problem as read from a file, before a template is applied.
 
     Attributes:
         question: The problem.
-        reasoning: The reference solution without its calculator annotations `<<48/2=24>>`: those are for a calculator
-            that interrupts the model, and no part of what it should write.
+        reasoning: Reference solution without calculator annotations such as `<<48/2=24>>`, which are meant for a
+            calculator tool and not for the model to write.
         answer: The final number, without thousands separators.
     """
 
@@ -46,12 +46,12 @@ class Solution:
 
     @property
     def steps(self) -> int:
-        """Lines of the reasoning."""
+        """Number of lines of the reasoning."""
         return sum(bool(line.strip()) for line in self.reasoning.splitlines())
 
 
 def read_solution(record: Mapping[str, Any], form: Form) -> Solution:
-    """Read a record of either form.
+    """Read a record of either format.
 
     Args:
         record: One line of the file.

@@ -27,7 +27,7 @@ class GSM8KConfig(AnswerConfig):
 
     Attributes:
         template: `plain` (ends with `#### N`), `r1` (think and answer tags) or `few_shot` (four worked examples).
-        form: Of the file: `raw` {question, answer}, `latex` {index, text}, or `auto`, decided by each record's fields.
+        form: Format of the file: `raw` {question, answer}, `latex` {index, text}, or `auto`, by each record's fields.
         rewards: `accuracy` (2.0 or 0, with small rewards for form and true reasoning), `signed` (+1, +0.5 for a
             mention, −1), `tag_pref` (right inside an answer tag) or `tag_math_correct` (that, and exactly one tag).
     """
@@ -69,10 +69,10 @@ def prompt(row: GSM8KRow, config: GSM8KConfig) -> str:
 
 
 def validate(text: str, row: GSM8KRow, config: GSM8KConfig) -> Verdict:
-    """The verifier's verdict, if there is an answer.
+    """Return the verifier's verdict on the answer.
 
     Raises:
-        Invalid: there is none.
+        Invalid: the completion has no answer.
         TimeoutError: the verifier ran out of time, so the completion fails (`on_timeout`).
     """
     verdict = _verdict(text, row, config)
@@ -87,7 +87,7 @@ def _verdict(text: str, row: GSM8KRow, config: GSM8KConfig) -> Verdict:
 
 @reward(1.0, maximum=2.0)
 def accuracy(text: str, row: GSM8KRow, config: GSM8KConfig) -> float:
-    """2.0 for a right answer, 0.0 otherwise; under another `rewards` preset that one's value, at most 1.0."""
+    """2.0 for a right answer, 0.0 otherwise; other `rewards` presets give their own value, at most 1.0."""
     answer = whole_answer(text, config.template)
     match config.rewards:
         case "accuracy":
@@ -102,10 +102,9 @@ def accuracy(text: str, row: GSM8KRow, config: GSM8KConfig) -> float:
 
 @reward(0.2)
 def reasoning(text: str, row: GSM8KRow, config: GSM8KConfig) -> float:
-    """Quality of the reasoning relative to the reference solution's: min(1, q(text) / q(gold)), q as in `rewards`.
+    """Quality of the reasoning relative to the reference solution: min(1, q(text) / q(gold)), q as in `rewards`.
 
-    Where the reference shows no arithmetic there is nothing to compare with: then 1 for a right answer. 0 under
-    another preset.
+    If the reference shows no arithmetic, 1 for a right answer. 0 with another preset.
     """
     if config.rewards != "accuracy":
         return 0.0
@@ -122,12 +121,12 @@ def _reference_quality(gold: str) -> float:
 
 @reward(0.2)
 def format(text: str, config: GSM8KConfig) -> float:
-    """1 when the completion has the form that its prompt asks for; 0 under another preset."""
+    """1 when the completion has the form that its prompt requests; 0 with another preset."""
     return float(config.rewards == "accuracy" and has_form(text, config.template))
 
 
 def solved(answer: Verdict) -> bool:
-    """Whether the answer is right, whatever its form."""
+    """Return whether the answer is right, in any form."""
     return answer is Verdict.CORRECT
 
 

@@ -1,4 +1,4 @@
-"""The prompt templates of GSM8K, and gold completions in the form that each asks for."""
+"""Prompt templates of GSM8K, and gold completions in the form that each requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ R1 = (
     "The reasoning goes inside <think> </think> tags, the final answer inside <answer> </answer> tags.\n"
     "Question: {question}\nResponse: <think>"
 )
-"""Opens <think>, so that the completion starts inside it."""
+"""Opens <think>, so that completions start inside it."""
 
 EXAMPLES = (
     (
@@ -49,11 +49,11 @@ EXAMPLES = (
 """Worked examples (question, reasoning, answer), written for this package: none is from the dataset."""
 
 STOP = ("</answer>", "\nQuestion:")
-"""What ends a completion: `r1` by its closing tag, the others where they would begin a question of their own."""
+"""Stop strings: the closing tag of `r1`; for the others the start of another question."""
 
 
 def make_prompt(question: str, template: Template) -> str:
-    """The prompt of a question."""
+    """Return the prompt of a question."""
     match template:
         case "plain":
             return PLAIN.format(question=question)
@@ -65,14 +65,14 @@ def make_prompt(question: str, template: Template) -> str:
 
 
 def make_gold(solution: Solution, template: Template) -> str:
-    """The reference solution as a completion of the template's prompt."""
+    """Return the reference solution as a completion of the template's prompt."""
     if template == "r1":
         return f"\n{solution.reasoning}\n</think>\n<answer>\n{solution.answer}\n</answer>"
     return f" {solution.reasoning}\n#### {solution.answer}"
 
 
 def whole_answer(text: str, template: Template) -> str:
-    """The answer that a completion gives: what follows a stop string is cut, and `r1`'s opening tag is put back."""
+    """Return a completion up to its stop string, with `r1`'s opening tag restored."""
     if template == "r1":
         answer, closed, _ = text.partition("</answer>")
         return f"<think>{answer}{closed}"
@@ -80,10 +80,10 @@ def whole_answer(text: str, template: Template) -> str:
 
 
 def has_form(text: str, template: Template) -> bool:
-    """Whether a completion has the form that its prompt asks for.
+    """Return whether a completion has the form that its prompt requests.
 
-    `r1`: the rest of one think block and one answer block, nothing after it. The others: exactly one ####, which opens
-    the last line and has something after it.
+    `r1`: the rest of one think block and one answer block, and nothing else. Others: exactly one ####, which starts the
+    last line and is followed by text.
     """
     if template == "r1":
         return xml_format(text, opened="think") == 1.0

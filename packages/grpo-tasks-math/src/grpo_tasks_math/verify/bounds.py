@@ -1,7 +1,7 @@
-r"""Size bounds of what the symbolic engine is given, estimated without evaluating anything.
+r"""Size bounds for the symbolic engine, estimated without evaluating anything.
 
-An answer beyond them is wrong by rule: `10^{10^{10}}`, `(10^{10})!` or `(x+y+z)^{100}` costs its author the point and
-the verifier microseconds. Sizes are upper bounds in floating point, so no tower, factorial or product is built here.
+An answer beyond them is wrong by rule: `10^{10^{10}}`, `(10^{10})!` or `(x+y+z)^{100}` takes the verifier microseconds.
+Sizes are upper bounds in floating point, so no tower, factorial or product is computed here.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from dataclasses import dataclass, replace
 from grpo_tasks_math.verify.exact import MAX_DIGITS
 
 MAX_CHARS = 1000
-"""Longest gold or answer that the symbolic engine is given; its parser is slower than linear."""
+"""Longest gold or answer for the symbolic engine, whose parser is slower than linear."""
 MAX_DEPTH = 24
-"""Most nested brackets: its parser takes about 15 Python frames for each."""
+"""Most nested brackets: the parser uses about 15 Python frames for each."""
 MAX_BITS = 32_768
 """Size of a number, or of all coefficients of an expression together: 9,800 digits, or 3,200!."""
 MAX_TERMS = 1000
 """Terms of the expression when multiplied out."""
 MAX_TOWER = 6
-"""Exponents and roots inside one another."""
+"""Nesting of exponents and roots."""
 MAX_RELATIONS = 16
-"""Relation signs, of a chain or of several relations."""
+"""Relation signs, in a chain or in several relations."""
 MAX_SETS = 12
 r"""Operators between sets: `\cup`, `\cap`, `\setminus`."""
 MAX_CELLS = 64
 """Separators between cells and rows of matrices."""
 MAX_BARS = 8
-"""`|`: which one opens and which one closes is found by trying."""
+"""`|` signs: the parser tries which of them open and which close."""
 MAX_FUNCTIONS = 12
-"""Function calls: simplification tries the identities of each with each."""
+"""Function calls: simplification tries identities of every pair."""
 
 _COUNTED = (
     (MAX_RELATIONS, re.compile(r"[<>=]|\\(?:le|ge|ne|lt|gt|in|approx|subset|supset)(?![A-Za-z])")),
@@ -47,16 +47,16 @@ _COMPUTATION = re.compile(
 
 
 def computations(text: str) -> frozenset[str]:
-    r"""Return what an expression asks the engine to compute: sums, products, integrals, limits, determinants.
+    r"""Return the computations in an expression: sums, products, integrals, limits, determinants.
 
-    Their cost has no bound that can be told from their size, and `\sum_{n=1}^{100} n` restates a problem rather than
-    answering it, so they are compared only with a gold that has them itself.
+    Their size does not bound their cost, and `\sum_{n=1}^{100} n` restates a problem instead of answering it, so they
+    are compared only with a gold that has them too.
     """
     return frozenset(next(filter(None, match.groups())) for match in _COMPUTATION.finditer(text))
 
 
 def is_too_large(text: str) -> bool:
-    """Whether a cleaned answer is beyond the bounds of what the engine is given."""
+    """Return whether a cleaned answer exceeds the bounds."""
     if len(text) > MAX_CHARS or _depth(text) > MAX_DEPTH:
         return True
     if any(sum(1 for _ in pattern.finditer(text)) > most for most, pattern in _COUNTED):
@@ -79,11 +79,11 @@ def _depth(text: str) -> int:
 _FLOAT_BITS = 1000
 """Larger powers of two overflow a float."""
 MAX_NESTING = 2 * MAX_DEPTH
-"""Brackets, exponents, roots and functions inside one another, each about seven Python frames here."""
+"""Nesting of brackets, exponents, roots and functions, each about seven Python frames here."""
 
 
 class _TooLargeError(Exception):
-    """Some part of the expression is beyond a bound."""
+    """A part of the expression exceeds a bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,15 +188,15 @@ _BINOMIALS = frozenset(("\\binom", "\\dbinom", "\\tbinom"))
 
 
 class _Estimator:
-    """Recursive descent over the tokens of a formula; a command that it does not know counts as a variable."""
+    """Recursive descent over the tokens of a formula; unknown commands count as variables."""
 
     def __init__(self, text: str) -> None:
         self._tokens = list(_TOKEN.finditer(text))
         self._position = 0
         self._functions = 0
         self._depth = 0
-        # Of a polynomial in n letters and of degree d, the terms are at most those of its monomials; functions, roots
-        # and subscripts would be further letters.
+        # A polynomial of degree d in n letters has at most as many terms as there are monomials; functions, roots and
+        # subscripts would be further letters.
         letters = len({match[0] for match in self._tokens if match["letter"]})
         self._variables = letters if _POLYNOMIAL.fullmatch(text) else math.inf
 
@@ -292,7 +292,7 @@ class _Estimator:
 
     def _closed(self, opening: str) -> _Size:
         size = self._sum()
-        # `[0, 1)` and other brackets that do not match end what is open.
+        # Brackets that do not match, as in `[0, 1)`, close the open one.
         self._take(_CLOSING[opening], ")", "]", "}")
         return size
 
@@ -320,7 +320,7 @@ class _Estimator:
             return self._checked(self._atom().factorial())
         if name in _FUNCTIONS or name in _OTHER_FUNCTIONS:
             return self._function(name)
-        # Greek letters are variables; spaces, fonts and delimiters do no harm as such.
+        # Greek letters are variables; counting spaces, fonts and delimiters as such does no harm.
         return _Size(math.pi, 2.0) if command == "\\pi" else _VARIABLE
 
     def _function(self, name: str) -> _Size:
@@ -331,7 +331,7 @@ class _Estimator:
             self._closed("{")
         argument = self._power()
         try:
-            # Of a function that is not known here, any number may come.
+            # The value of an unknown function can be any number.
             value = _FUNCTIONS[name](argument.value) if name in _FUNCTIONS else argument.value
         except OverflowError:
             value = math.inf

@@ -1,4 +1,4 @@
-"""The verifier: extract, read, compare exactly, and ask the symbolic engine only for what is left."""
+"""The verifier: extract, read, compare exactly, and use the symbolic engine only where that is undecided."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from grpo_tasks_math.verify.extract import MAX_GOLD_CHARS, Decimals, extract, re
 from grpo_tasks_math.verify.values import Based, Formula, Number, Value, Words
 
 DEFAULT_TIMEOUT_S = 3.0
-"""Work of one symbolic check; ordinary ones take 2 to 80 ms."""
+"""Time of one symbolic check; ordinary ones take 2 to 80 ms."""
 
 
 class Verdict(StrEnum):
-    """What is known about a completion's final answer.
+    """Verdict on a completion's final answer.
 
     `correct`: it equals the gold. `wrong`: it is an answer and is not shown to equal the gold, or is larger than the
     bounds of what is compared. `unparsable`: there is no answer, or it cannot be read. `timeout`: it is within the
@@ -78,7 +78,7 @@ def verify(
     answer = extract(completion, decimals)
     if answer is None:
         return Verdict.UNPARSABLE
-    # As it is written: 0.01 in floating point is a little more than a hundredth.
+    # By its decimal spelling: 0.01 in floating point is slightly more than a hundredth.
     tolerance = Fraction(str(rel_tol)) if rel_tol else Fraction(0)
     is_equal = compare(expected, answer, Equality(rel_tol=tolerance) if rel_tol else EXACT)
     if is_equal is None:
@@ -95,7 +95,7 @@ def extract_answer(completion: str) -> str | None:
 
 
 def _is_no_mathematics(gold: Value, answer: Value) -> bool:
-    """Whether words stand where a number or a formula was asked for: "I do not know" is no answer."""
+    """Return whether the answer is words where the gold is a number or a formula: "I do not know" is no answer."""
     return (
         isinstance(gold, Number | Formula | Based) and isinstance(answer, Words) and len(answer.words) > LONGEST_SYMBOL
     )
@@ -111,5 +111,5 @@ def _verify_symbolically(gold: Value, answer: Value, timeout_s: float, rel_tol: 
 
 
 _GOLDS = 4096
-"""Golds kept read: each is compared with every completion of its group."""
+"""Parsed golds kept in the cache: each is compared with every completion of its group."""
 _read_gold = lru_cache(maxsize=_GOLDS)(read_gold)

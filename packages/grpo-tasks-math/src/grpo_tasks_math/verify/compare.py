@@ -31,7 +31,7 @@ def undecided(gold: str, answer: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """What counts as equal.
+    """Rules of equality.
 
     Attributes:
         formulas: Equality of two formulas.
@@ -118,9 +118,9 @@ def _are_close(gold: Fraction, answer: Fraction, equality: Equality) -> bool:
 
 
 PRINTED_DIGITS = 14
-"""A computer prints 15 to 17 significant digits, and may leave out a zero at the end."""
+"""Computers print 15 to 17 significant digits, and may omit a final zero."""
 PRINTED_ERROR = Fraction(1, 10 ** (PRINTED_DIGITS - 1))
-"""Largest relative error of a number that is printed with so many digits."""
+"""Largest relative error of a number printed with this many digits."""
 
 
 def _decimal_digits(number: Fraction) -> int | None:
@@ -162,14 +162,14 @@ def _either(first: bool | None, second: bool | None) -> bool | None:
 
 
 def _based(based: Based, other: Value) -> bool:
-    """Compare digit by digit: that 5 is 101 in base 2 is the question, not the answer."""
+    """Compare digit by digit, since the conversion itself is the question."""
     if isinstance(other, Based):
         return (based.digits, based.base) == (other.digits, other.base)
     return spelling(other).lower() == based.digits
 
 
 LONGEST_SYMBOL = 3
-"""Longer words are not products of variables, so the symbolic engine has nothing to say about them."""
+"""Longer words are not products of variables, so the symbolic engine cannot compare them."""
 
 
 def _words(gold: Words, answer: Words, equality: Equality) -> bool | None:
@@ -190,7 +190,7 @@ def _formula(gold: Value, answer: Value, equality: Equality) -> bool | None:
 
 
 def _symbols(value: Value) -> str:
-    """Return what the symbolic engine is given: of a number, neither currency nor unit."""
+    """Return the text for the symbolic engine: for a number, without currency and unit."""
     return str(value.number) if isinstance(value, Number) else value.text
 
 

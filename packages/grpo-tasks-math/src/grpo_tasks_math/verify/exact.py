@@ -7,7 +7,7 @@ import re
 from fractions import Fraction
 
 MAX_CHARS = 512
-"""Longest text that is read as a numeric expression; longer ones are not answers and not steps."""
+"""Longest text that is read as a numeric expression; longer ones are neither answers nor steps."""
 MAX_DIGITS = 300
 """Longest literal; far above any answer, far below where Python's integers become slow or refuse."""
 MAX_BITS = 8192
@@ -41,7 +41,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
 class _NotExactError(Exception):
-    """The text is no numeric expression with a rational value inside the bounds."""
+    """The text is not a numeric expression with a rational value within the bounds."""
 
 
 def evaluate(text: str) -> Fraction | None:

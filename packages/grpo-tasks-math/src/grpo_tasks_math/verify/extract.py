@@ -1,4 +1,4 @@
-"""Where the final answer of a completion stands."""
+"""Finds the final answer of a completion."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Decimals = Literal["point", "comma"]
 MAX_GOLD_CHARS = 8192
 """Longest gold that is read: a whole reference solution."""
 MAX_COMPLETION_CHARS = 262_144
-"""Only so many last characters of a completion are read: the final answer is at the end, and time stays bounded."""
+"""Only this many last characters of a completion are read, since the final answer is at the end."""
 MAX_JOINED = 8
-"""Most headings skipped, and most boxes that make one enumeration."""
+"""Most headings skipped, and most boxes in one enumeration."""
 MAX_BETWEEN = 64
 """Most characters between two boxes of one enumeration."""
 MAX_BOX_NESTING = 3
-"""A box inside a box, or inside an answer tag."""
+"""Nesting of boxes, and of boxes in an answer tag."""
 
 
 def extract(completion: str, decimals: Decimals = "point") -> Value | None:
@@ -48,9 +48,9 @@ def extract(completion: str, decimals: Decimals = "point") -> Value | None:
 
 
 def states(completion: str, gold: Words, decimals: Decimals = "point") -> bool:
-    """Whether the answer of a completion, as it stands, spells a gold that is text: of `Player 2` not only the 2.
+    """Return whether the literal answer of a completion spells a gold that is text: all of `Player 2`, not only the 2.
 
-    The answer stands in the tag, else in the box, behind `####` or behind "answer is", or is the whole completion.
+    The literal answer is in the tag, else in the box, after `####` or after "answer is", or is the whole completion.
     """
     text = outside_thinking(_spelled(completion[-MAX_COMPLETION_CHARS:], decimals))
     tagged = last_answer_block(text)
@@ -66,7 +66,7 @@ def states(completion: str, gold: Words, decimals: Decimals = "point") -> bool:
 
 
 def read_gold(gold: str, decimals: Decimals = "point") -> Value | None:
-    r"""Read a gold answer; out of a solution, what stands behind `####`, inside `\boxed{…}` or behind "answer is"."""
+    r"""Read a gold answer; from a solution, the part after `####`, inside `\boxed{…}` or after "answer is"."""
     gold = _spelled(gold, decimals)
     if "####" in gold or "\\boxed" in gold:
         return _free(gold)

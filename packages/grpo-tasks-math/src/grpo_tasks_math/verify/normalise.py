@@ -1,4 +1,4 @@
-"""One spelling for what is written in many: Unicode to ASCII mathematics, LaTeX layout removed."""
+"""Normalises spelling: Unicode to ASCII mathematics, without LaTeX layout."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ _WORD_SYMBOL = re.compile(r"(?<![\\A-Za-z])(?:pi|infinity)(?![A-Za-z])")
 _WORD_SYMBOLS = {"pi": "\\pi ", "infinity": "\\infty "}
 _SPACES = re.compile(r"\s+")
 _TEXT_NESTING = 3
-r"""`\text{\textbf{B}}`: how many such layers are opened."""
+r"""Layers of `\text{\textbf{B}}` that are removed."""
 
 
 def group_digits(text: str) -> str:

@@ -1,6 +1,6 @@
-"""Where symbolic checks run: one process-wide pool of killable workers, or in process inside such a worker.
+"""Runs symbolic checks in one process-wide pool of killable workers, or in process inside such a worker.
 
-A pool inside a worker would let that worker's deadline count queueing, and it has a memory limit of its own anyway.
+Inside a worker a pool would let queueing count against the worker's deadline; the worker has a memory limit anyway.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from grpo_tasks_math.verify import symbolic
 MAX_WORKERS = 4
 """Few answers need the engine, and each worker holds SymPy, about 150 MiB."""
 MEMORY_MIB = 2048
-"""Address space of a worker: ten times what ordinary answers take, little enough that four cannot exhaust a laptop."""
+"""Address space of a worker: ten times the need of ordinary answers, and four workers fit into a laptop's memory."""
 
 _lock = threading.Lock()
 _pool: KillablePool | None = None
 
 
 class BudgetError(Exception):
-    """The check took more time or memory than it was given, or killed its worker trying."""
+    """The check exceeded its time or memory, or killed its worker."""
 
 
 def check(gold: str, answer: str, timeout_s: float, rel_tol: Fraction = Fraction(0)) -> bytes:
@@ -30,7 +30,7 @@ def check(gold: str, answer: str, timeout_s: float, rel_tol: Fraction = Fraction
 
     Raises:
         BudgetError: no reply within `timeout_s` seconds of work (queueing is not counted) or the memory limit.
-        InfrastructureError: no worker could be started; nothing was learnt about the answer.
+        InfrastructureError: no worker could be started, so the answer has no verdict.
     """
     payload = symbolic.encode(gold, answer, rel_tol)
     if inside_worker():

@@ -1,4 +1,4 @@
-"""Reading an answer into a value."""
+"""Reads an answer into a value."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from grpo_tasks_math.verify.reader import contradicts, read
 from grpo_tasks_math.verify.values import Choice, Contradiction, Value, Words
 
 SENTENCE_CHARS = 16_384
-"""Window of the rules for free text, which use regular expressions."""
+"""Characters at the end that the rules for free text examine, since they use regular expressions."""
 MAX_TRIES = 8
-"""How many candidates of one rule are tried, from the last."""
+"""Candidates that one rule tries, from the last."""
 
 _CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")
 """GSM8K's annotations, `48/2 = <<48/2=24>>24`."""
@@ -107,7 +107,7 @@ def _clause(text: str, start: int) -> str:
 
 _ONLY_NUMBERS = re.compile(r"[-+$0-9.,;%/ \n]+")
 _WHOLE_CHARS = 300
-"""Longest text that is taken for nothing but an answer."""
+"""Longest text that may be an answer as a whole."""
 _FEW_WORDS = 2
 """`Vitamin C` is words; `I think C` ends with a choice."""
 

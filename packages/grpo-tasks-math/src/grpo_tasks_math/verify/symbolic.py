@@ -1,4 +1,4 @@
-"""The symbolic check by math-verify: what runs inside a killable worker."""
+"""The symbolic check by math-verify, which runs inside a killable worker."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def _parse(text: str) -> list[Any] | None:
     """Parse one formula; None when it is none."""
     from math_verify import LatexExtractionConfig, LatexNormalizationConfig, parse
 
-    # Their advice that time limits are off: the process that runs this has one.
+    # Suppress the warning that time limits are off: the process that runs this has one.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     if _UNSAFE.search(text):
         return None
-    # Boxes and units are ours: math-verify's units take a trailing variable for one (`3c` would be 3).
+    # Boxes and units are handled here: math-verify would read a trailing variable as a unit (`3c` as 3).
     normalisation = LatexNormalizationConfig(
         basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
     )
@@ -91,7 +91,7 @@ def _are_equal(gold: list[Any], answer: list[Any], rel_tol: Fraction) -> bool:
         return (complex_gold, complex_answer) != (gold, answer) and _verify(complex_gold, complex_answer)
     except MemoryError:
         raise
-    except Exception:  # SymPy may raise anything on a stranger's formula; what it cannot show equal is not
+    except Exception:  # SymPy may raise anything on arbitrary formulas; those count as different
         return False
 
 

@@ -54,7 +54,7 @@ CANONICAL = {
     for canonical, _, spellings in (line.partition(": ") for line in _SPELLINGS.strip().splitlines())
     for spelling in spellings.split()
 }
-"""Spellings of units that are told apart: 5 cm is not 5 m. Words outside this table say nothing and are ignored."""
+"""Spellings of units that are distinguished: 5 cm is not 5 m. Other words are ignored."""
 
 _GLUE = frozenset((
     "a", "an", "at", "by", "cu", "for", "her", "his", "in", "is", "its", "more", "my", "of", "on", "our",
@@ -63,7 +63,7 @@ _GLUE = frozenset((
 _NOT_A_UNIT = frozenset((
     "and", "or", "plus", "minus", "times", "over", "mod", "not", "nor", "if", "then", "else", "versus",
 ))  # fmt: skip
-# Of two letters, so that they need listing to be told from products of variables.
+# With two letters these could be products of variables, so they are listed.
 _ABBREVIATIONS = frozenset(("KB", "MB", "GB", "TB", "BC", "AD", "Kg", "KG", "Km", "KM", "Mi", "Hz"))
 _MAX_WORDS = 8
 """Longest description after a number, `18 dollars every day at the market`; longer ones are sentences."""

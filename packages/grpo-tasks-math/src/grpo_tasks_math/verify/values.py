@@ -1,4 +1,4 @@
-"""What an answer says: a number, a choice, words, several values, an equation or a formula."""
+"""Values of answers: numbers, choices, words, several values, equations and formulas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Value:
     """A read answer.
 
     Attributes:
-        text: Its cleaned spelling, which is also what the symbolic engine is given.
+        text: Cleaned spelling, which is also the input of the symbolic engine.
     """
 
     text: str
@@ -82,7 +82,7 @@ class NotANumber(Value):
 
 @dataclass(frozen=True, slots=True)
 class Formula(Value):
-    """Mathematics that only the symbolic engine can judge.
+    """Mathematics that only the symbolic engine can compare.
 
     `quantity` is its other reading when it may be a number with a one-letter unit, `5m`.
     """
