@@ -1,4 +1,4 @@
-"""The nouns of a task: what an author writes and what a score is made of."""
+"""A verifiable task, as its author writes it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Task:
     Callables take their arguments by the names below and may also ask for `config`.
 
     Attributes:
-        name: Its name within the plugin; users write `plugin.name`.
+        name: Name within the plugin; users write `plugin.name`.
         load: `(config)` -> iterable of rows: the dataset loader.
         prompt: `(row)` -> str or chat messages: the prompt template.
         validate: `(text, row)` -> a typed answer, or raises `Invalid(reason)`.
@@ -58,9 +58,9 @@ class Task:
         solved: `(answer, row, text, parts)` -> bool; by default every part that is no penalty is at its maximum.
         stop: Strings that end a completion, matched on decoded text; the text keeps the string.
         max_completion_length: Tokens a completion of this task may need, if fewer than the trainer's.
-        default_model: What `--model` is when nobody says.
+        default_model: Default of `--model`.
         timeout_s: Limit of scoring one completion.
-        on_timeout: What it means when a completion's time runs out, or its text is too long to be scored: `abstain`, or
+        on_timeout: Meaning of a completion whose time runs out, or whose text is too long to be scored: `abstain`, or
             `fail`: the completion is wrong, and earns what an invalid empty one does. A crash and an infrastructure
             failure always abstain.
         opponent: See `Opponent`; or `(config)` -> one, where options decide about it.

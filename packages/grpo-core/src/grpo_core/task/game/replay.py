@@ -1,4 +1,4 @@
-"""Episodes from their moves: a seed and the moves decide everything, so a transcript is all that an episode is."""
+"""Replays episodes: the seed and the moves decide everything, so a transcript is a whole episode."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Position:
 
     Attributes:
         states: States of the game, from the first to this one; an illegal move that ended it has none.
-        moves: Made so far, those of scripted players included.
-        movers: The role that made each.
-        replaced: Which of them stand for an illegal one that a random move replaced: place -> what was written.
+        moves: Moves so far, those of scripted players included.
+        movers: Role that made each move.
+        replaced: Illegal moves that a random move replaced: place -> why the move was illegal.
         to_move: Role whose turn it is; empty when the episode is over.
         returns: Role -> return when it is over.
         illegal: The role whose illegal move ended it; empty otherwise.
-        why: What was wrong with that move.
+        why: Why that move was illegal.
         capped: Whether the limit of turns ended it.
     """
 
@@ -49,48 +49,46 @@ def replay(
 ) -> Position:
     """Play an episode again from its start, and let scripted players go on until somebody else has to move.
 
-    Everything is decided by the episode's seed and the moves, so a transcript is all that an episode is.
-
     Args:
         rules: Game and options.
         episode: Seed and seat.
-        moves: As made; a scripted player's as the place of its action.
-        scripted: Role -> player that goes on by itself.
+        moves: Moves so far; that of a scripted player is the place of its action.
+        scripted: Role -> scripted player.
     """
     game, scripted = rules.game, scripted or {}
     states = [rules.call("initial", seed=episode.seed)]
-    made: list[Move] = []
+    made_moves: list[Move] = []
     movers: list[str] = []
     replaced: dict[int, str] = {}
 
     def position(to_move: str = "", returns: Mapping[str, float] | None = None, **more: Any) -> Position:
-        return Position(tuple(states), tuple(made), tuple(movers), replaced, to_move, returns, **more)
+        return Position(tuple(states), tuple(made_moves), tuple(movers), replaced, to_move, returns, **more)
 
     while True:
         state = states[-1]
         decided = rules.call("outcome", state=state)
         if decided is not None:
             return position(returns={role: float(decided[role]) for role in game.roles})
-        if len(made) >= game.max_turns:
+        if len(made_moves) >= game.max_turns:
             return position(returns=dict.fromkeys(game.roles, 0.0), capped=True)
         role = rules.call("to_move", state=state)
         if role not in game.roles:
             raise ValueError(f"game {game.name!r}: to_move() gave {role!r}, which is none of its roles")
-        place = len(made)
+        place = len(made_moves)
         if place < len(moves):
             move = moves[place]
         elif role in scripted:
             move = rules.choose(scripted[role], state, _rng(episode, place, scripted[role]))
         else:
             return position(role)
-        made.append(move)
+        made_moves.append(move)
         movers.append(role)
         actions = rules.legal(state)
         action, why = _read(rules, move, state, actions)
         if why and rules.config.illegal == "loses":
             other, own = rules.config.illegal_other, rules.config.illegal_reward
-            ends = {each: own if each == role else other for each in game.roles}
-            return position(returns=ends, illegal=role, why=why)
+            returns = {player: own if player == role else other for player in game.roles}
+            return position(returns=returns, illegal=role, why=why)
         if why:
             replaced[place] = why
             action = actions[_rng(episode, place, "replacement").randrange(len(actions))]
@@ -98,7 +96,7 @@ def replay(
 
 
 def _read(rules: Rules, move: Move, state: Any, actions: Sequence[Any]) -> tuple[Any, str]:
-    """The action that a move means, and what is wrong with it."""
+    """The action of a move, and why it is illegal; empty where it is legal."""
     if isinstance(move, int):
         return actions[move], ""
     try:
@@ -113,9 +111,9 @@ def story(rules: Rules, position: Position) -> str:
     lines = [rules.call("render", state=position.states[0])]
     for place, (role, move) in enumerate(zip(position.movers, position.moves, strict=True)):
         before = position.states[place]
-        said = move if isinstance(move, str) else rules.written(move, before)
+        text = move if isinstance(move, str) else rules.written(move, before)
         note = f"   (replaced: {position.replaced[place]})" if place in position.replaced else ""
-        lines += ["", f"{place + 1}. {role}: {said}{note}"]
+        lines += ["", f"{place + 1}. {role}: {text}{note}"]
         if place + 1 < len(position.states):
             lines.append(rules.call("render", state=position.states[place + 1]))
     if position.returns is not None:
@@ -150,11 +148,11 @@ def read_transcript(text: str) -> tuple[str, tuple[Move, ...]]:
     """The role and the moves of a transcript.
 
     Raises:
-        Invalid: it is none.
+        Invalid: the text is no transcript.
     """
     try:
-        read = json.loads(text)
-        role, moves = read["role"], read["moves"]
+        transcript = json.loads(text)
+        role, moves = transcript["role"], transcript["moves"]
     except (ValueError, TypeError, KeyError, RecursionError):
         raise Invalid("not a transcript") from None
     if not isinstance(role, str) or not all(isinstance(m, str | int) and not isinstance(m, bool) for m in moves):

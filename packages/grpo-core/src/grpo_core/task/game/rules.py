@@ -69,7 +69,7 @@ class Game:
     Callables may also ask for `config`.
 
     Attributes:
-        name: Its name within the plugin; users write `plugin.name`.
+        name: Name within the plugin; users write `plugin.name`.
         roles: The seats, in the order in which tables show them.
         initial: `(seed)` -> the first state; all chance of a game is in its seed.
         to_move: `(state)` -> the role whose turn it is; asked while nothing is decided.
@@ -88,7 +88,7 @@ class Game:
         max_turns: Moves of all roles together after which the episode is a draw.
         stop: Strings that end a completion.
         max_completion_length: Tokens of a move.
-        default_model: What `--model` is when nobody says.
+        default_model: Default of `--model`.
         timeout_s: Limit of replaying one episode. A move that it ends at counts as an empty one.
         demos: `(config)` -> (prompt, completion) pairs for a warm start; by default legal moves of random games.
         description: One line for `grpo tasks`.
@@ -166,17 +166,17 @@ class Rules:
     def __init__(self, game: Game, config: GameConfig) -> None:
         self.game, self.config = game, config
 
-    def call(self, contribution: str, **given: Any) -> Any:
-        """Call one of the game's functions with what it asks for."""
+    def call(self, contribution: str, **arguments: Any) -> Any:
+        """Call one of the game's functions with the arguments that it takes."""
         function = getattr(self.game, contribution)
         _, positional = _CALLS[contribution]
-        return call_by_name(function, {**given, "config": self.config}, positional=positional)
+        return call_by_name(function, {**arguments, "config": self.config}, positional=positional)
 
     def legal(self, state: Any) -> list[Any]:
         """The legal actions, in the game's order.
 
         Raises:
-            ValueError: there is none though nothing is decided, which is the game's bug.
+            ValueError: there is none though the game is not decided, which is a bug of the game.
         """
         actions = list(self.call("legal", state=state))
         if not actions:
@@ -188,7 +188,7 @@ class Rules:
         return str(self.call("write", action=self.legal(state)[place], state=state))
 
     def choose(self, player: str, state: Any, rng: random.Random) -> int:
-        """The place among `legal(state)` of what a scripted player does."""
+        """The place of a scripted player's action in `legal(state)`."""
         actions = self.legal(state)
         if player == RANDOM:
             return rng.randrange(len(actions))

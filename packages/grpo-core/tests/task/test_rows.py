@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from grpo_core import Row, Task, TaskConfig, reward
+from grpo_core.errors import DataError
+from grpo_core.task.rows import RowLoader
+
+
+class Sum(Row):
+    a: int
+    b: int
+
+
+@reward()
+def exact(answer, row):
+    return 1.0
+
+
+def rows_of(load: Callable[..., Any], config: TaskConfig | None = None, *, row: type[Row] = Sum) -> tuple[Any, ...]:
+    task = Task("add", load, lambda row: "p", lambda text, row: text, (exact,), row=row)
+    return RowLoader(task, "demo.add", config or TaskConfig()).load("demo.add")
+
+
+def test_size_takes_the_first_rows_and_asks_for_no_more() -> None:
+    def endless(config) -> Iterable[Sum]:
+        number = 0
+        while True:
+            yield Sum(id=str(number), a=number, b=0)
+            number += 1
+
+    assert [row.a for row in rows_of(endless, TaskConfig(size=2))] == [0, 1]
+
+
+def sum_with(**changes: Any) -> Sum:
+    return Sum(**{"id": "x", "a": 1, "b": 2, **changes})
+
+
+class Loose(Row):
+    note: Any
+
+
+@pytest.mark.parametrize(
+    ("rows", "row_class", "message"),
+    [
+        (
+            [],
+            Sum,
+            "task 'demo.add' has no rows for split 'train'; try another split, or give a local file with ?path=.",
+        ),
+        ([Row(id="x")], Sum, "load() gave a Row, not a Sum"),
+        (None, Sum, "load() gave NoneType; it must give rows"),
+        ([sum_with(), sum_with()], Sum, "two rows have the id 'x'"),
+        ([sum_with(gold="\ud800")], Sum, "row 'x' cannot be written as JSON"),
+        ([Loose(id="x", note=math.nan)], Loose, "row 'x' changes when written as JSON"),
+        ([Loose(id="x", note={1: 2})], Loose, "row 'x' changes when written as JSON"),
+        ([Loose(id="x", note=object())], Loose, "row 'x' cannot be written as JSON"),
+    ],
+)
+def test_rows_that_would_break_later_are_refused(rows: Any, row_class: type[Row], message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        rows_of(lambda config: rows, row=row_class)
+
+    assert message in str(caught.value)
+
+
+def test_a_row_that_pydantic_refuses_names_task_and_field() -> None:
+    def bad(config) -> Iterable[Sum]:
+        yield Sum(id="x", a="one", b=2)
+
+    with pytest.raises(DataError, match=r"task 'demo\.add': load\(\) made a row that is refused: a: .*\(given 'one'\)"):
+        rows_of(bad)
