@@ -11,8 +11,7 @@ import pytest
 
 from grpo_core.cli.main import main
 from grpo_core.doctor import examination, machine
-from grpo_core.doctor.asked import diagnosed, torch_and_device
-from grpo_core.doctor.examination import Finding, examine
+from grpo_core.doctor.examination import Finding, diagnosed, examine, torch_and_device
 from grpo_core.plugins.facts import Diagnosis
 from grpo_core.plugins.host import PluginHost, default_host
 
@@ -219,7 +218,7 @@ def test_extras_say_how_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_long_findings_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "grpo_core.doctor.asked.resolve", lambda target: lambda: [Diagnosis("a", "ok", "x" * 9999)] * 99
+        "grpo_core.doctor.examination.resolve", lambda target: lambda: [Diagnosis("a", "ok", "x" * 9999)] * 99
     )
     found = list(diagnosed("a:b"))
     assert (len(found), len(found[0].text)) == (50, 500)

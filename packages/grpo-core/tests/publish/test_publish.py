@@ -20,7 +20,7 @@ from grpo_core.cli import main as entry
 from grpo_core.errors import UserError
 from grpo_core.plugins.models import base_model, model_source
 from grpo_core.policy.load import load_policy
-from grpo_core.publish import PublishError, publish
+from grpo_core.publish import CardFacts, PublishError, publish
 from grpo_core.publish.publication import parse_target
 
 PROMPT_IDS = torch.tensor([[5, 17, 40, 9, 33, 8]])
@@ -150,7 +150,7 @@ def section(folder: Path, title: str) -> str:
 
 
 def test_the_cards_front_matter_is_what_the_hub_reads(lora: Path, tmp_path: Path) -> None:
-    made = publish(lora, str(tmp_path / "my-model"), merge=False, datasets=("owner/rows",))
+    made = publish(lora, str(tmp_path / "my-model"), merge=False, facts=CardFacts(datasets=("owner/rows",)))
     card = ModelCard.load(made.folder / "README.md")
 
     assert card.data.base_model == "tiny"
@@ -196,8 +196,9 @@ def test_what_was_measured_since_is_in_the_card(full: Path, tmp_path: Path) -> N
     entry_of_task = {"base": sampled, "checkpoints": {"base": sampled, "step_1": better}}
     (folder / "summary.json").write_text(json.dumps({"tasks": {"math.arithmetic": entry_of_task}}))
 
-    made = publish(full, str(tmp_path / "one"), step=1, eval_dir=tmp_path / "eval_runs").folder
-    final = publish(full, str(tmp_path / "final"), eval_dir=tmp_path / "eval_runs").folder
+    facts = CardFacts(eval_dir=tmp_path / "eval_runs")
+    made = publish(full, str(tmp_path / "one"), step=1, facts=facts).folder
+    final = publish(full, str(tmp_path / "final"), facts=facts).folder
 
     evaluation = section(made, "Evaluation")
     assert "at temperature 0.7, 8 a row" in evaluation

@@ -36,6 +36,7 @@ def make_run(folder: Path, *, lora: bool = False, value_head: bool = False, mode
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(to_yaml(config))
     store = CheckpointStore(folder)
+    torch.manual_seed(0)  # a new adapter draws its first matrix from it
     policy = load_policy(model, lora=config.lora, device="cpu", precision="float32")
     generator = torch.Generator().manual_seed(0)
     for step, which in ((1, 1), (2, "final")):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grpo_core.cli.options import HELP, JSON
 from grpo_core.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.command(epilog=EXAMPLES, context_settings=HELP)
+@JSON
 def doctor(as_json: bool) -> int:
     """Show what this machine can do, what a run would choose on it and why, and what is broken.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core.cli.numbers import COUNT, SECONDS
+from grpo_core.cli.options import COUNT, HELP, SECONDS
 from grpo_core.cli.settings import only_results_on_stdout, read_settings
 from grpo_core.errors import ExitCode, UserError
 from grpo_core.paths import user_path
@@ -30,7 +30,7 @@ _GIVEN = ("command line", "environment", ".env")
 """Kinds of source that mean that a user wants it now, where a run's config.yaml says what was wanted then."""
 
 
-@click.command("eval", epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("eval", epilog=EXAMPLES, context_settings=HELP)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--task", metavar="TASK", help="Task, or several separated by commas.")
 @click.option("--model", metavar="MODEL", help="Embedded name (tiny), hub id, folder (./model) or .gguf file.")

@@ -12,11 +12,12 @@ import click
 
 from grpo_core import __version__
 from grpo_core.cli.group import LazyGroup
+from grpo_core.cli.options import HELP
 from grpo_core.cli.streams import standard_streams
 from grpo_core.errors import ExitCode, GrpoError, UserError
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings=HELP)
 @click.version_option(__version__, package_name="grpo-core", message="%(package)s %(version)s")
 def grpo() -> None:
     """Reinforcement learning of language models on verifiable tasks.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import click
 
+from grpo_core.cli.options import HELP, JSON
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+
+@click.command(context_settings=HELP)
+@JSON
 def models(as_json: bool) -> None:
     """List the embedded models: names that --model takes without a download."""
     from grpo_core.cli.text import print_json, print_out, table, visible

@@ -1,11 +1,12 @@
-"""`grpo publish`: a run's model for others."""
+"""`grpo publish`: publish a run's model."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from grpo_core.cli.options import HELP, read_checkpoint
 from grpo_core.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,11 +19,8 @@ Examples:
   grpo publish RUN owner/name --private
 """
 
-MAX_STEP_DIGITS = 18
-"""Of a step: int() refuses thousands of digits, and no run has 10^18 steps."""
 
-
-@click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(epilog=EXAMPLES, context_settings=HELP)
 @click.argument("run", metavar="RUN")
 @click.argument("target", metavar="DIR|HUB_ID")
 @click.option(
@@ -43,9 +41,7 @@ MAX_STEP_DIGITS = 18
 )
 @click.option("--force", is_flag=True, help="Replace a folder, or add to a hub repository, that is not empty.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was published as JSON.")
-def publish(
-    run: str, target: str, step: str, datasets: tuple[str, ...], private: bool, as_json: bool, **options: Any
-) -> None:
+def publish(run: str, target: str, step: str, private: bool, as_json: bool, **options: Any) -> None:
     """Write a run's model with tokenizer, generation settings and a model card into a folder, or upload it to the hub.
 
     DIR begins with . or / or is one word; owner/name is a hub id. Needs a hub login: hf auth login, or HF_TOKEN.
@@ -54,23 +50,23 @@ def publish(
 
     if private and _is_folder(target, run):
         raise UserError(f"--private is for the hub, and {target} is a folder.")
-    made = _publish(run, target, step=_step(step), private=private, datasets=datasets, **options)
+    published = _publish(run, target, step=read_checkpoint(step, "--step"), private=private, **options)
     if as_json:
-        print_json(
-            {"folder": str(made.folder), "url": made.url, "form": made.form, "step": made.step, "bytes": made.bytes}
-        )
+        facts = {name: getattr(published, name) for name in ("url", "form", "step", "bytes")}
+        print_json({"folder": str(published.folder), **facts})
     else:
-        _print(made)
+        _print(published)
 
 
 def _publish(run: str, target: str, **options: Any) -> Published:
-    """`grpo_core.publish.publish`; what libraries print meanwhile goes to stderr."""
+    """Call `grpo_core.publish.publish`; what libraries print meanwhile goes to stderr."""
     from grpo_core.cli.settings import only_results_on_stdout
 
     with only_results_on_stdout():
-        from grpo_core.publish import publish
+        from grpo_core.publish import CardFacts, publish
 
-        return publish(run, target, **options)
+        facts = CardFacts(**{name: options.pop(name) for name in ("license", "datasets", "eval_dir")})
+        return publish(run, target, facts=facts, **options)
 
 
 def _is_folder(target: str, run: str) -> bool:
@@ -81,7 +77,7 @@ def _is_folder(target: str, run: str) -> bool:
     return parse_target(target, Path(run)).repo_id is None
 
 
-def _print(made: Published) -> None:
+def _print(published: Published) -> None:
     from pathlib import Path
 
     from grpo_core.checkpoints.files import human_size
@@ -90,20 +86,9 @@ def _print(made: Published) -> None:
     from grpo_core.publish.card import evaluation_command
 
     forms = {"full": "full model", "merged": "adapter merged into its base", "adapter": "adapter alone"}
-    shown = made.folder
-    if made.folder.is_relative_to(Path.cwd()):
-        shown = Path(made.folder.relative_to(Path.cwd()))
-    place = f"./{shown}" if not shown.is_absolute() else str(shown)
-    facts = [made.url or place, f"step {made.step}", forms[made.form], human_size(made.bytes)]
+    place = str(published.folder)
+    if published.folder.is_relative_to(Path.cwd()):
+        place = f"./{published.folder.relative_to(Path.cwd())}"
+    facts = [published.url or place, f"step {published.step}", forms[published.form], human_size(published.bytes)]
     click.echo(visible(fold("published", facts, None)))
-    click.echo(visible(fold("next", [evaluation_command(made.source, place)], None)))
-
-
-def _step(given: str) -> int | Literal["latest", "final"]:
-    if given == "latest":
-        return "latest"
-    if given == "final":
-        return "final"
-    if given.isascii() and given.isdigit() and len(given) <= MAX_STEP_DIGITS:
-        return int(given)
-    raise UserError(f"--step {given[:40]}: give latest, final or the number of a step.")
+    click.echo(visible(fold("next", [evaluation_command(published.source, place)], None)))

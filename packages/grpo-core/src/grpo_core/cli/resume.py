@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from grpo_core.cli.launch import is_rank, is_silent_rank, launch, words_of
-from grpo_core.cli.numbers import COUNT
+from grpo_core.cli.options import COUNT, HELP, read_checkpoint
 from grpo_core.cli.run import show_result
 from grpo_core.cli.settings import only_results_on_stdout
-from grpo_core.errors import ExitCode, UserError
+from grpo_core.errors import ExitCode
 from grpo_core.paths import user_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from grpo_core.callbacks import Callback
     from grpo_core.training.trainer import RunResult
 
 EXAMPLES = """\b
@@ -26,7 +23,7 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(epilog=EXAMPLES, context_settings=HELP)
 @click.argument("run", metavar="RUN")
 @click.option("--from-step", default="latest", metavar="STEP", help="latest, final or a number; latest by default.")
 @click.option("--additional-steps", type=COUNT, metavar="N", help="Exactly N steps more, in place of the planned end.")
@@ -55,48 +52,24 @@ def resume(
     """
     from grpo_core.checkpoints import check_run
 
-    which = _step(from_step)
+    step = read_checkpoint(from_step, "--from-step")
     check_run(user_path(run, "RUN"))
     if nproc is not None and not is_rank():
         return launch(nproc, ["resume", *words_of(click.get_current_context())])
-    result = _resume(run, which, additional_steps, stop_after, allow, quiet=quiet or is_silent_rank())
+    limits = {"additional_steps": additional_steps, "stop_after": stop_after}
+    result = _resume(run, quiet=quiet or is_silent_rank(), from_step=step, allow=allow, **limits)
     show_result(result, as_json=as_json, quiet=quiet)
     return ExitCode.INTERRUPTED if result.interrupted else ExitCode.DONE
 
 
-def _step(text: str) -> int | Literal["latest", "final"]:
-    if text in ("latest", "final"):
-        return text  # type: ignore[return-value] # it is one of the two
-    if text.isdigit() and len(text) < 19:
-        return int(text)
-    raise UserError(f"--from-step {text[:40]!r} must be latest, final or the number of a step.")
-
-
-def _resume(
-    run: str,
-    from_step: int | Literal["latest", "final"],
-    additional_steps: int | None,
-    stop_after: int | None,
-    allow: Sequence[str],
-    *,
-    quiet: bool,
-) -> RunResult:
-
+def _resume(run: str, *, quiet: bool, **options: Any) -> RunResult:
+    """Call `grpo_core.training.resume.resume`, which is imported here because it imports torch."""
     from grpo_core.cli.progress import ProgressDisplay
     from grpo_core.cli.text import err
     from grpo_core.config import load_config
 
     config = load_config(config_file=user_path(run, "RUN") / "config.yaml", environ={}, dotenv_path=None).config
-    with ProgressDisplay(err(), config, quiet=quiet) as progress:
-        callbacks: tuple[Callback, ...] = (progress,)
-        with only_results_on_stdout(callbacks):
-            from grpo_core.training import resume as resuming
+    with ProgressDisplay(err(), config, quiet=quiet) as progress, only_results_on_stdout((progress,)):
+        from grpo_core.training import resume as resuming
 
-            return resuming.resume(
-                run,
-                from_step=from_step,
-                additional_steps=additional_steps,
-                stop_after=stop_after,
-                allow=allow,
-                callbacks=callbacks,
-            )
+        return resuming.resume(run, callbacks=(progress,), **options)

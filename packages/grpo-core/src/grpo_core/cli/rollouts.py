@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from grpo_core.cli.numbers import COUNT
+from grpo_core.cli.options import COUNT, HELP, JSON, read_number
 from grpo_core.errors import UserError
 from grpo_core.paths import user_path
 
@@ -23,11 +23,8 @@ Examples:
   grpo rollouts RUN --limit 1000 | cut -f 11 | sort | uniq -c
 """
 
-MAX_STEP_DIGITS = 18
-"""Of a step: int() refuses thousands of digits, and no run has 10^18 steps."""
 
-
-@click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(epilog=EXAMPLES, context_settings=HELP)
 @click.argument("run", metavar="RUN")
 @click.option("--worst", is_flag=True, help="Lowest scores first.  [default]")
 @click.option("--best", is_flag=True, help="Highest scores first.")
@@ -38,7 +35,7 @@ MAX_STEP_DIGITS = 18
 @click.option("--unsolved", is_flag=True, help="Only what was scored and did not.")
 @click.option("--abstained", is_flag=True, help="Only what could not be scored.")
 @click.option("--limit", default=10, show_default=True, type=COUNT, help="Completions, or groups with --group.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@JSON
 def rollouts(
     run: str,
     worst: bool,
@@ -83,17 +80,17 @@ def rollouts(
         err().print(visible(f"no completion of {run} is all of this; it has {survey(folder)}"), soft_wrap=True)
 
 
-def _step(given: str | None) -> int | Literal["all"] | None:
-    if given is None or given == "all":
-        return "all" if given else None
-    if given.isascii() and given.isdigit() and len(given) <= MAX_STEP_DIGITS and int(given) > 0:
-        return int(given)
-    raise UserError(f"--step {given[:40]}: give a step, counted from 1, or all.")
+def _step(text: str | None) -> int | Literal["all"] | None:
+    if text is None or text == "all":
+        return "all" if text else None
+    if number := read_number(text):
+        return number
+    raise UserError(f"--step {text[:40]}: give a step, counted from 1, or all.")
 
 
-def _judgement(given: Mapping[str, Any]) -> Judgement | None:
+def _judgement(options: Mapping[str, Any]) -> Judgement | None:
     kinds: tuple[Judgement, ...] = ("solved", "unsolved", "abstained")
-    asked = [kind for kind in kinds if given[kind]]
-    if len(asked) > 1:
-        raise UserError(f"{' and '.join(f'--{kind}' for kind in asked)} exclude one another: nothing is both.")
-    return asked[0] if asked else None
+    chosen = [kind for kind in kinds if options[kind]]
+    if len(chosen) > 1:
+        raise UserError(f"{' and '.join(f'--{kind}' for kind in chosen)} exclude one another: nothing is both.")
+    return chosen[0] if chosen else None

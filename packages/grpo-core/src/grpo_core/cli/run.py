@@ -10,6 +10,7 @@ import click
 
 from grpo_core import __version__
 from grpo_core.cli.launch import is_rank, is_silent_rank, launch, words_of
+from grpo_core.cli.options import HELP
 from grpo_core.cli.settings import only_results_on_stdout, read_settings
 from grpo_core.config.recipes import RECIPES
 from grpo_core.errors import ExitCode
@@ -29,7 +30,7 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(epilog=EXAMPLES, context_settings=HELP)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--task", metavar="TASK", help="Task or mixture: math.gsm8k?size=100, or math.echo:2,math.arithmetic:1.")
 @click.option("--model", metavar="MODEL", help="Embedded name (tiny), hub id, folder (./model) or .gguf file.")

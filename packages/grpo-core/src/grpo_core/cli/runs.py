@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grpo_core.cli.options import HELP, JSON
 from grpo_core.errors import UserError, near_match
 from grpo_core.paths import kind_of, user_path
 
@@ -44,14 +45,14 @@ class RunsGroup(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=RunsGroup, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=RunsGroup, epilog=EXAMPLES, context_settings=HELP)
 def runs() -> None:
     """List the runs in a folder, show one, or compare some: grpo runs [DIR] lists."""
 
 
 @runs.command("list")
 @click.argument("folder", metavar="[DIR]", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@JSON
 def list_runs(folder: str | None, as_json: bool) -> None:
     """List runs with state, progress and results, the newest last; DIR is by default where runs are written."""
     from grpo_core.cli.text import print_json, print_out, quoted, table, visible
@@ -102,7 +103,7 @@ def show(run: str, metrics: tuple[str, ...], aliases: bool, as_json: bool) -> No
 
 @runs.command("compare")
 @click.argument("paths", nargs=-1, metavar="RUN...")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@JSON
 def compare(paths: tuple[str, ...], as_json: bool) -> None:
     """Compare runs: the settings in which they differ, and their results with 95% intervals."""
     from grpo_core.cli.text import print_json, print_out, table, visible

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core.cli.numbers import COUNT
+from grpo_core.cli.options import COUNT, HELP, JSON
 
 if TYPE_CHECKING:
     from grpo_core.task.bound import BoundTask
@@ -20,10 +20,10 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(epilog=EXAMPLES, context_settings=HELP)
 @click.argument("task", metavar="TASK")
 @click.option("-n", "count", default=3, show_default=True, type=COUNT, help="Rows of each task.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@JSON
 def sample(task: str, count: int, as_json: bool) -> None:
     """Show rows of a task with prompt, gold and what the gold scores."""
     from grpo_core.cli.progress import Waiting

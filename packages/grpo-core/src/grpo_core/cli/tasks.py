@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grpo_core.cli.options import HELP, JSON
 from grpo_core.errors import DataError
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ MAX_LINE_CHARS = 2000
 """Of a prompt on one line: a page of a terminal."""
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.group(invoke_without_command=True, context_settings=HELP)
+@JSON
 @click.pass_context
 def tasks(ctx: click.Context, as_json: bool) -> None:
     """List the installed tasks; a plugin that does not load is listed with its error."""
@@ -65,7 +66,7 @@ def tasks(ctx: click.Context, as_json: bool) -> None:
 
 @tasks.command("show")
 @click.argument("name", metavar="NAME")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@JSON
 def show(name: str, as_json: bool) -> None:
     """Show one task: options, rewards, stop strings, identity, a row with its prompt."""
     from grpo_core.cli.text import print_json

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core.cli.numbers import COUNT, RATE, SEED
+from grpo_core.cli.options import COUNT, HELP, RATE, SEED
 from grpo_core.cli.settings import only_results_on_stdout
 from grpo_core.paths import user_path_text
 from grpo_core.plugins.models import model_source
@@ -23,9 +23,7 @@ Examples:
 """
 
 
-@click.command(
-    "warm-start", epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
-)
+@click.command("warm-start", epilog=EXAMPLES, context_settings={**HELP, "show_default": True})
 @click.option("--task", required=True, metavar="TASK", help="Task or mixture; weights are the shares of examples.")
 @click.option("--out", "folder", required=True, metavar="FOLDER", help="Receives the model; must be new or empty.")
 @click.option("--model", metavar="MODEL", help="What to start from.")

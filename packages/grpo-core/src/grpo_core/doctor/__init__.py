@@ -1,1 +1,1 @@
-"""What this machine can do, and what would be chosen on it. No torch: it is asked in a process of its own."""
+"""Diagnosis of this machine and of the choices a run would make on it. Torch is imported in a worker process only."""

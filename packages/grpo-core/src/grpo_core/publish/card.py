@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_core import __version__
 from grpo_core.config import flatten
 from grpo_core.config.layers import shown
-from grpo_core.publish.evaluation_text import eval_results, evaluation_section, is_number
-from grpo_core.publish.markdown import code, one_line, plain
+from grpo_core.publish.evaluation_text import code, eval_results, evaluation_section, is_number, one_line, plain
 from grpo_core.publish.source import Source
 from grpo_core.publish.weights import Form
 from grpo_core.task.spec import parse_task_specs
 
 CONFIG_FILE = "grpo_config.yaml"
-"""The run's configuration, beside the model."""
+"""File with the run's configuration, written beside the model."""
 
 HUB_ROWS = "hub:"
-"""Begins a task's `path` that is a dataset of the hub: `hub:owner/name[/config][/split]`."""
+"""Prefix of a task's `path` that names a dataset on the hub: `hub:owner/name[/config][/split]`."""
 
 FORMS: Mapping[Form, str] = {
     "full": "all weights were trained",
@@ -32,29 +32,41 @@ SETTINGS = (
     "trainer.prompts_per_step", "trainer.num_iterations", "trainer.learning_rate", "trainer.lr_scheduler_type",
     "trainer.max_completion_length", "trainer.temperature", "seed",
 )  # fmt: skip
-"""Shown in the card; CONFIG_FILE has them all."""
+"""Settings shown in the card; `CONFIG_FILE` has all of them."""
 
 
-def model_card(
-    source: Source, form: Form, *, name: str, license: str | None = None, datasets: Sequence[str] = ()
-) -> str:
-    """The README.md of a published model.
+@dataclass(frozen=True, slots=True)
+class CardFacts:
+    """What a model card states beyond what the run itself knows.
+
+    Attributes:
+        license: License of the model; by default that of its base, where it is known.
+        datasets: Hub ids of the training data, in addition to those named in the tasks' specs.
+        eval_dir: Folder with the results of `grpo eval --run`; by default the run's `eval_runs`. It need not exist.
+    """
+
+    license: str | None = None
+    datasets: Sequence[str] = ()
+    eval_dir: Path | str | None = None
+
+
+def model_card(source: Source, form: Form, *, name: str, facts: CardFacts) -> str:
+    """Return the README.md of a published model.
 
     Args:
         source: The checkpoint and its run.
-        form: In which form the model is published.
-        name: Of the model: its hub id, or its folder's name.
-        license: Of the model; by default the base's, where it is known.
-        datasets: Hub ids of the data, beside those that the tasks' specs name.
+        form: Form in which the model is published.
+        name: Name of the model: its hub id, or the name of its folder.
+        facts: License, datasets and evaluations.
     """
     from huggingface_hub import ModelCardData
 
     data = ModelCardData(
         base_model=source.base_name if source.base is not None and source.base.kind in ("hub", "embedded") else None,
-        datasets=list(dict.fromkeys([*datasets, *_datasets(source)])) or None,
+        datasets=list(dict.fromkeys([*facts.datasets, *_datasets(source)])) or None,
         eval_results=eval_results(source) or None,
         library_name="peft" if form == "adapter" else "transformers",
-        license=license or _license(source),
+        license=facts.license or _license(source),
         model_name=name,
         pipeline_tag="text-generation",
         tags=["grpo", "grpo-core", "reinforcement-learning", *(["lora"] if source.is_adapter else [])],
@@ -71,7 +83,7 @@ def model_card(
 
 
 def evaluation_command(source: Source, model: str) -> str:
-    """The command that repeats the run's held-out evaluation on a published model."""
+    """Return the command that repeats the run's held-out evaluation on a published model."""
     config = source.config
     longest = config.eval.max_completion_length or config.trainer.max_completion_length
     size = "null" if config.eval.size is None else str(config.eval.size)
@@ -134,8 +146,8 @@ def _tasks(source: Source) -> str:
     lines = ["## Task", "", "| spec | weight | identity |", "|---|---|---|"]
     identities = source.identities
     for spec in parse_task_specs(source.config.task):
-        found = identities.get(str(spec), "-")
-        lines.append(f"| {code(str(spec))} | {spec.weight:g} | {code(found)} |")
+        identity = identities.get(str(spec), "-")
+        lines.append(f"| {code(str(spec))} | {spec.weight:g} | {code(identity)} |")
     lines += [
         "",
         "The identity is a hash of the task's options, rows, prompts, rewards and version: a result is comparable with "
@@ -157,7 +169,8 @@ def _training(source: Source) -> str:
     facts = dict(source.info.get("versions") or source.summary.get("versions") or {})
     hardware = source.info.get("hardware") or {}
     facts |= {"device": hardware.get("name") or hardware.get("device")}
-    facts |= {"prompts in training": _times(source), "completion tokens": source.summary.get("tokens")}
+    prompts = source.step * source.config.trainer.prompts_per_step
+    facts |= {"prompts in training": prompts, "completion tokens": source.summary.get("tokens")}
     facts |= {"seconds": source.summary.get("seconds")} if source.summary.get("steps") == source.step else {}
     lines += [f"| {plain(key)} | {code(value)} |" for key, value in facts.items() if value is not None]
     return "\n".join(lines)
@@ -207,7 +220,7 @@ def _datasets(source: Source) -> Iterable[str]:
 
 
 def _license(source: Source) -> str | None:
-    """The base's license: its card says it, if that is on this machine; the embedded model has grpo-core's."""
+    """Return the license in the base's model card, if that is on this machine; the embedded model has grpo-core's."""
     import yaml
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.repocard import metadata_load
@@ -224,17 +237,13 @@ def _license(source: Source) -> str | None:
         return None
     try:
         metadata = metadata_load(str(card))
-    except (OSError, ValueError, yaml.YAMLError):  # somebody else's card, which may be anything
+    except (OSError, ValueError, yaml.YAMLError):  # a card from outside, which may hold anything
         return None
     license = (metadata or {}).get("license")
     return license if isinstance(license, str) else None
 
 
-def _times(source: Source) -> int:
-    return source.step * source.config.trainer.prompts_per_step
-
-
 def _base_shown(source: Source) -> str:
-    """The base's name; of a local folder its last part, since where it lies is nobody else's business."""
+    """Return the name of the base; for a local folder only the last part, since its location is private."""
     is_local = source.base_name.startswith((".", "/", "~")) or source.base_name.endswith(".gguf")
     return Path(source.base_name).name if is_local else source.base_name

@@ -1,18 +1,17 @@
-"""What was measured of a published checkpoint, for people and for the hub. No torch."""
+"""Evaluation results of a published checkpoint, as Markdown and as the hub's metadata. Imports no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_core.publish.markdown import code, one_line, plain
 from grpo_core.publish.source import Evaluated, Source
 
 
 def evaluation_section(source: Source) -> str:
-    """The card's section on what was measured, base and checkpoint side by side."""
-    found = source.evaluated()
-    if not found:
+    """Return the card's section of evaluation results, base and checkpoint side by side."""
+    evaluations = source.evaluated()
+    if not evaluations:
         return f"## Evaluation\n\nThis model (step {source.step}) was not evaluated."
     lines = [
         "## Evaluation",
@@ -20,45 +19,45 @@ def evaluation_section(source: Source) -> str:
         "| task | split | sampled | rows | base solved | this model solved | difference | mean reward, base → this |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for each in found:
-        some = each.this or each.base
+    for each in evaluations:
+        result = each.this or each.base
         lines.append(
-            f"| {code(each.task)} | {plain(some.get('split', '-'))} | {_sampled(some)} | {_rows(some)} "
+            f"| {code(each.task)} | {plain(result.get('split', '-'))} | {_sampled(result)} | {_rows(result)} "
             f"| {_interval(each.base, 'solved_rate')} | {_interval(each.this, 'solved_rate')} "
             f"| {_interval(each.this, 'delta', '+.3f')} "
             f"| {_interval(each.base, 'mean_reward')} → {_interval(each.this, 'mean_reward')} |"
         )
-    lines += ["", *_passes(found)]
+    lines += ["", *_pass_rates(evaluations)]
     lines.append(
         "Held-out rows that were never trained on, the same ones for base and this model. Brackets are 95% intervals: "
         "Wilson's for rates of one completion a row, the bootstrap over rows for all others, paired for differences. "
         "*Solved* is the task's own verdict; the *reward* is what training maximised. Rows that could not be scored "
         "are in no rate."
     )
-    if not any(each.this for each in found):
+    if not any(each.this for each in evaluations):
         lines += ["", f"Only the base was evaluated; this model (step {source.step}) was not."]
     return "\n".join(lines)
 
 
-def _passes(found: Sequence[Evaluated]) -> list[str]:
-    """A line for each evaluation of several completions a row: the unbiased pass@k."""
+def _pass_rates(evaluations: Sequence[Evaluated]) -> list[str]:
+    """One line per evaluation with several completions per row: the unbiased pass@k."""
     lines = []
-    for each in found:
+    for each in evaluations:
         names = [name for name in each.this if name.startswith("pass@") and name.removeprefix("pass@").isdigit()]
         if names:
-            passes = "; ".join(
+            rates = "; ".join(
                 f"{name} {_interval(each.base, name)} → {_interval(each.this, name)}"
                 for name in sorted(names, key=lambda name: int(name.removeprefix("pass@")))
             )
-            lines.append(f"* {code(each.task)}, base → this model: {passes}")
+            lines.append(f"* {code(each.task)}, base → this model: {rates}")
     return [*lines, ""] if lines else []
 
 
 def eval_results(source: Source) -> list[Any]:
-    """The same for machines, as the hub's `model-index`."""
+    """Return the same results as entries of the hub's `model-index`."""
     from huggingface_hub import EvalResult
 
-    found = []
+    entries = []
     for each in source.evaluated():
         label, result = each.task, each.this
         for metric, words in (("solved_rate", "solved rate"), ("mean_reward", "mean reward")):
@@ -66,7 +65,7 @@ def eval_results(source: Source) -> list[Any]:
                 continue
             _, _, interval = _interval(result, metric).partition(" ")
             facts = [words, _sampled(result), *([f"95% interval {interval}"] if interval else [])]
-            found.append(
+            entries.append(
                 EvalResult(
                     task_type="text-generation",
                     task_name="Text generation",
@@ -83,7 +82,7 @@ def eval_results(source: Source) -> list[Any]:
                     metric_value=result[metric],
                 )
             )
-    return found
+    return entries
 
 
 def _identity(source: Source, label: str) -> str | None:
@@ -103,7 +102,7 @@ def _sampled(result: Mapping[str, Any]) -> str:
 
 
 _LOW_HIGH = {"solved_rate": ("ci_low", "ci_high")}
-"""A number -> its interval's ends, where they are not named after it."""
+"""Metric -> keys of its interval's ends, where they are not named after the metric."""
 
 
 def _interval(result: Mapping[str, Any], name: str, form: str = ".3f") -> str:
@@ -116,5 +115,21 @@ def _interval(result: Mapping[str, Any], name: str, form: str = ".3f") -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value that was read from JSON is a number."""
+    """Whether a value read from JSON is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def one_line(text: str) -> str:
+    """Replace every unprintable character, line breaks included, by a space."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def plain(text: Any) -> str:
+    """Escape untrusted text for running Markdown: no markup, no HTML, no table cells."""
+    return "".join(f"\\{char}" if char in "\\`*_[]<>|#!&~" else char for char in one_line(str(text)))
+
+
+def code(value: Any) -> str:
+    """Format untrusted text as inline code on one line, also inside a table."""
+    text = one_line(str(value)).replace("`", "'").replace("|", "\\|")
+    return f"`{text}`"

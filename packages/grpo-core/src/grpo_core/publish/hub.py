@@ -1,4 +1,4 @@
-"""Uploading a folder to the Hugging Face hub; errors are one line, and the token is in none of them."""
+"""Uploading a folder to the Hugging Face hub. Errors take one line and never contain the token."""
 
 from __future__ import annotations
 
@@ -7,48 +7,51 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_core.errors import UserError
-from grpo_core.publish.errors import PublishError
+from grpo_core.errors import GrpoError, UserError
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-LEFT_BY_THE_HUB = frozenset({".gitattributes", "README.md"})
-"""What a repository holds that was made on the website and never filled."""
+HUB_FILES = frozenset({".gitattributes", "README.md"})
+"""Files that an empty repository made on the website contains."""
+
+
+class PublishError(GrpoError, RuntimeError):
+    """The model could not be written or uploaded for a reason outside the user's control."""
 
 
 def upload(folder: Path, repo_id: str, *, private: bool, force: bool, api: HfApi | None = None) -> str:
-    """Make a repository and upload a folder into it as one commit.
+    """Create a repository and upload a folder to it as one commit.
 
     Args:
-        folder: What goes there.
+        folder: Folder to upload.
         repo_id: `owner/name`.
-        private: Only its owner sees it; of an existing repository this is not changed.
-        force: Add a commit to a repository that holds files already; its history keeps them.
-        api: The hub's client; by default one with the token of `hf auth login` or HF_TOKEN.
+        private: Create the repository as private; an existing one keeps its visibility.
+        force: Add a commit to a repository that already holds files; its history keeps them.
+        api: Client of the hub; by default one with the token of `hf auth login` or HF_TOKEN.
 
     Returns:
-        The repository's address.
+        Address of the repository.
 
     Raises:
-        UserError: no token, no right to write there, or a repository that is not empty.
-        PublishError: the hub cannot be reached or refuses.
+        UserError: there is no token, it may not write there, or the repository is not empty.
+        PublishError: the hub cannot be reached or refuses the upload.
     """
     from huggingface_hub import HfApi
 
     client = api or HfApi(library_name="grpo-core")
     with _one_line(folder, repo_id):
         client.whoami()
-        made = client.create_repo(repo_id, private=private, exist_ok=True)
-        there = set(client.list_repo_files(repo_id))
-        if there - LEFT_BY_THE_HUB and not force:
+        url = client.create_repo(repo_id, private=private, exist_ok=True)
+        files = set(client.list_repo_files(repo_id))
+        if files - HUB_FILES and not force:
             raise UserError(
-                f"{repo_id} on the hub holds {len(there)} files already: nothing was uploaded. Choose another name, or "
+                f"{repo_id} on the hub holds {len(files)} files already: nothing was uploaded. Choose another name, or "
                 f"add a commit to it with --force. The model is in {folder}."
             )
         message = f"grpo publish: {folder.name}"
         client.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=message)
-    return str(made)
+    return str(url)
 
 
 @contextlib.contextmanager
@@ -56,6 +59,7 @@ def _one_line(folder: Path, repo_id: str) -> Iterator[None]:
     import httpx2
     from huggingface_hub import errors, get_token
 
+    """Turn the hub client's errors into one line that says where the model is."""
     stays = f"The model is complete in {folder}."
     try:
         yield
@@ -69,8 +73,8 @@ def _one_line(folder: Path, repo_id: str) -> Iterator[None]:
             raise UserError(f"the hub does not accept this token: run 'hf auth login' again. {stays}") from None
         if status == 403:
             raise UserError(f"this token may not write to {repo_id}: it needs the right to. {stays}") from None
-        said = _without(get_token(), str(error.server_message or error).splitlines()[0])
-        raise PublishError(f"the hub refused {repo_id} (HTTP {status}): {said}. {stays}") from None
+        message = _without(get_token(), str(error.server_message or error).splitlines()[0])
+        raise PublishError(f"the hub refused {repo_id} (HTTP {status}): {message}. {stays}") from None
     except errors.HFValidationError as error:
         raise UserError(f"{repo_id!r} is no hub id: {str(error).splitlines()[0]}") from None
     except (httpx2.HTTPError, ConnectionError, TimeoutError) as error:

@@ -1,9 +1,8 @@
-"""From a run to a published model: verify, write aside, put in place, upload."""
+"""Publishing a run's model: verify, write to a temporary folder, move into place, upload."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,9 +12,8 @@ from grpo_core.checkpoints.files import disk_full_reason, put_in_place, remove, 
 from grpo_core.config import to_yaml
 from grpo_core.errors import UserError
 from grpo_core.paths import kind_of, user_path
-from grpo_core.publish.card import CONFIG_FILE, model_card
-from grpo_core.publish.errors import PublishError
-from grpo_core.publish.hub import upload
+from grpo_core.publish.card import CONFIG_FILE, CardFacts, model_card
+from grpo_core.publish.hub import PublishError, upload
 from grpo_core.publish.source import Source, read_source
 from grpo_core.publish.weights import Form, choose_form, write_model
 
@@ -23,18 +21,18 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 HUB_PREFIX = "hub:"
-"""Before owner/name where a folder `owner` exists, to say that the hub is meant."""
+"""Prefix of owner/name that selects the hub where a folder `owner` exists."""
 
 FILE_MODE = 0o644
-"""Of published files: safetensors writes files that only their owner may read."""
+"""Permissions of published files; safetensors writes files that only their owner can read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a model goes.
+    """Destination of a published model.
 
     Attributes:
-        folder: Receives it; for the hub, what is uploaded and stays.
+        folder: Folder that the model is written to; for the hub, the folder that is uploaded, which stays.
         repo_id: `owner/name` on the hub, or None.
     """
 
@@ -44,13 +42,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What was published.
+    """A published model.
 
     Attributes:
-        folder: The folder.
-        url: The hub repository's address, or None.
+        folder: Folder of the model.
+        url: Address of the hub repository, or None.
         form: `full`, `merged` or `adapter`.
-        source: The checkpoint, and what is known about it.
+        source: The checkpoint and its run.
         bytes: Size of all files.
     """
 
@@ -62,7 +60,7 @@ class Published:
 
     @property
     def step(self) -> int:
-        """Optimizer steps of the model."""
+        """Optimizer steps that the model was trained for."""
         return self.source.step
 
 
@@ -74,33 +72,29 @@ def publish(
     merge: bool | None = None,
     private: bool = False,
     force: bool = False,
-    license: str | None = None,
-    datasets: Sequence[str] = (),
-    eval_dir: Path | str | None = None,
+    facts: CardFacts | None = None,
     api: HfApi | None = None,
 ) -> Published:
-    """Write a checkpoint's model as a folder that transformers loads, with a model card, and upload it if asked to.
+    """Write a checkpoint's model and a model card to a folder, and upload it if `target` is a hub id.
 
     Args:
-        run_dir: The run's folder.
+        run_dir: Folder of the run.
         target: A folder, or `owner/name` on the Hugging Face hub.
-        step: Which checkpoint.
-        merge: Merge an adapter into its base, which is what None does, or keep it alone.
-        private: Make a private hub repository.
-        force: Replace a folder that is not empty; add a commit to a repository that is not.
-        license: Of the published model; by default the base's, where it is known.
-        datasets: Hub ids of the data, beside those that the tasks' specs name.
-        eval_dir: Where `grpo eval --run` wrote what it measured, which goes into the card; by default where it does
-            for this run. It need not exist.
-        api: The hub's client.
+        step: Checkpoint to publish.
+        merge: Whether to merge an adapter into its base, which is the default, or to publish it alone.
+        private: Create a private hub repository.
+        force: Replace a folder, or add a commit to a repository, that is not empty.
+        facts: What the card states beyond what the run knows.
+        api: Client of the hub; by default one with the token of `hf auth login` or HF_TOKEN.
 
     Raises:
-        UserError: not a run, no such checkpoint, a target that may not be overwritten, or a hub login that is missing.
+        UserError: not a run, no such checkpoint, a target that may not be overwritten, or no hub login.
         PublishError: the disk is full, or the hub cannot be reached; what was written stays.
     """
+    facts = facts or CardFacts()
     place = parse_target(target, Path(run_dir))
     check_target(place, Path(run_dir), force=force)
-    source = read_source(Path(run_dir), step, None if eval_dir is None else Path(eval_dir))
+    source = read_source(Path(run_dir), step, None if facts.eval_dir is None else Path(facts.eval_dir))
     form = choose_form(source, merge)
     if form == "adapter" and place.repo_id is not None and (source.base is None or source.base.kind == "folder"):
         raise UserError(
@@ -108,7 +102,7 @@ def publish(
             "adapter from the hub. Publish it merged: --merge."
         )
     name = place.repo_id or place.folder.name
-    card = model_card(source, form, name=name, license=license, datasets=datasets)
+    card = model_card(source, form, name=name, facts=facts)
     _write(source, place.folder, form, card)
     url = None
     if place.repo_id is not None:
@@ -118,7 +112,7 @@ def publish(
 
 
 def parse_target(target: str, run_dir: Path) -> Target:
-    """Tell a folder from a hub id: as for `--model`, `owner/name` is the hub's, and a folder begins with . or /.
+    """Distinguish a folder from a hub id: as for `--model`, `owner/name` is on the hub, a folder begins with . or /.
 
     Raises:
         UserError: it is empty, or could be either.
@@ -147,10 +141,10 @@ def parse_target(target: str, run_dir: Path) -> Target:
 
 
 def check_target(place: Target, run_dir: Path, *, force: bool) -> None:
-    """Refuse a folder that holds something, before anything is loaded.
+    """Refuse a folder that is not empty, before anything is loaded.
 
     Raises:
-        UserError: it is a file, or not empty; with `force`, it holds what nobody means to replace by a model.
+        UserError: it is a file, or not empty; with `force`, it contains the run, the working or the home folder.
     """
     folder = place.folder
     if place.repo_id is not None or not os.path.lexists(folder):
@@ -167,7 +161,7 @@ def check_target(place: Target, run_dir: Path, *, force: bool) -> None:
 
 
 def _write(source: Source, folder: Path, form: Form, card: str) -> None:
-    """Write everything beside the folder, then give it the folder's name: whole, or not there."""
+    """Write everything to a temporary folder, then rename it, so that the target is complete or absent."""
     partial = folder.with_name(f".{folder.name}.partial-{os.getpid()}")
     aside = folder.with_name(f".{folder.name}.replaced-{os.getpid()}")
     try:
@@ -179,7 +173,7 @@ def _write(source: Source, folder: Path, form: Form, card: str) -> None:
         for name in tree(partial)[0]:
             (partial / name).chmod(FILE_MODE)
         put_in_place(partial, folder, aside)
-    except Exception as error:  # safetensors, PEFT and the system each have their own for a disk that is full
+    except Exception as error:  # safetensors, PEFT and the system each raise their own for a full disk
         if reason := disk_full_reason(error):
             raise PublishError(f"cannot write {folder}: {reason}. Nothing was left behind.") from error
         if isinstance(error, OSError):
@@ -191,6 +185,6 @@ def _write(source: Source, folder: Path, form: Form, card: str) -> None:
 
 
 def _public_config(source: Source) -> str:
-    """The run's configuration, without where its folder lay."""
+    """Return the run's configuration without the location of its folder."""
     default = type(source.config).model_fields["output_dir"].default
     return to_yaml(source.config.model_copy(update={"output_dir": default}))

@@ -1,4 +1,4 @@
-"""What is published: one checkpoint of a run, with everything that is known about it. No torch."""
+"""The checkpoint that is published, with everything that its run recorded about it. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from grpo_core.plugins.models import ADAPTER_FILE, ModelSource, base_model, mode
 from grpo_core.tracking.jsonl import read_jsonl
 
 MODEL_FOLDER = "model"
-"""Of a checkpoint: the model, or the adapter, with its tokenizer."""
+"""Folder of a checkpoint that holds the model, or the adapter, with its tokenizer."""
 
-_TELLING = ("split", "temperature", "completions_per_row", "n", "solved_rate", "mean_reward")
-"""Numbers that are equal in two accounts of one evaluation."""
+_IDENTIFYING = ("split", "temperature", "completions_per_row", "n", "solved_rate", "mean_reward")
+"""Numbers that are equal in two records of one evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """One held-out evaluation, in the numbers of summary.json; empty where there are none.
+    """Results of one held-out evaluation, as in summary.json; empty where there are none.
 
     Attributes:
-        task: Which task.
-        base: Of the model that training started from.
-        this: Of the checkpoint.
+        task: Task label.
+        base: Results of the model that training started from.
+        this: Results of the checkpoint.
     """
 
     task: str
@@ -36,8 +36,8 @@ class Evaluated:
     this: Mapping[str, Any]
 
     def repeats(self, other: Evaluated) -> bool:
-        """Whether the other says the same: `grpo eval --run` keeps what a run has evaluated itself."""
-        return self.task == other.task and all(self.this.get(name) == other.this.get(name) for name in _TELLING)
+        """Whether both describe the same evaluation: `grpo eval --run` keeps the results of the run itself."""
+        return self.task == other.task and all(self.this.get(name) == other.this.get(name) for name in _IDENTIFYING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +45,18 @@ class Source:
     """A checkpoint and its run.
 
     Attributes:
-        run_dir: The run's folder.
-        checkpoint: The checkpoint's.
-        step: Optimizer steps that it is after.
-        config: The run's configuration.
-        base_name: The model that training started from, below any adapter.
-        base: Where that is; None if it is no longer there.
-        summary: Of the run; empty while it has none.
-        info: `training_info.json` of the checkpoint.
-        reference: `reference.json`: what the KL was measured against; None without one.
-        metrics: Of the checkpoint's step, or of the last logged one before it.
-        is_adapter: Whether the checkpoint holds an adapter in place of a model.
-        evaluations: What `grpo eval --run` measured of it.
+        run_dir: Folder of the run.
+        checkpoint: Folder of the checkpoint.
+        step: Optimizer step of the checkpoint.
+        config: Configuration of the run.
+        base_name: Name of the model that training started from, below any adapter.
+        base: Location of that model; None if it no longer exists.
+        summary: Summary of the run; empty if it has none yet.
+        info: Contents of the checkpoint's `training_info.json`.
+        reference: Contents of `reference.json`, which describes the reference policy of the KL; None without one.
+        metrics: Metrics of the checkpoint's step, or of the last logged step before it.
+        is_adapter: Whether the checkpoint holds an adapter instead of a model.
+        evaluations: Results of `grpo eval --run` for the checkpoint.
     """
 
     run_dir: Path
@@ -74,7 +74,7 @@ class Source:
 
     @property
     def model_dir(self) -> Path:
-        """The checkpoint's model, or adapter."""
+        """Folder of the checkpoint's model, or adapter."""
         return self.checkpoint / MODEL_FOLDER
 
     @property
@@ -83,7 +83,7 @@ class Source:
         return dict(self.info.get("identities") or {})
 
     def evaluated(self) -> list[Evaluated]:
-        """Every held-out evaluation of this checkpoint: the run's own, if it ended with it, then later ones."""
+        """Return all held-out evaluations of the checkpoint: the run's own, if it ended with it, then later ones."""
         tasks = self.summary.get("tasks") or {}
         is_last = self.summary.get("steps") == self.step
         own = [
@@ -98,9 +98,9 @@ def read_source(run_dir: Path, step: Step | Literal["latest"], eval_dir: Path | 
     """Read and verify a checkpoint.
 
     Args:
-        run_dir: The run's folder.
-        step: Which checkpoint.
-        eval_dir: Where `grpo eval --run` wrote what it measured, if it did; by default `eval_runs` of the run.
+        run_dir: Folder of the run.
+        step: Checkpoint to read.
+        eval_dir: Folder with the results of `grpo eval --run`; by default `eval_runs` of the run.
 
     Raises:
         UserError: not a run, no such checkpoint, or a damaged one.
@@ -136,7 +136,7 @@ def read_source(run_dir: Path, step: Step | Literal["latest"], eval_dir: Path | 
 def _base_name(model: str) -> str:
     try:
         return base_model(model)
-    except UserError:  # a folder that is gone; a full checkpoint does not need it
+    except UserError:  # a folder that no longer exists; a full checkpoint does not need it
         return model
 
 
@@ -161,16 +161,16 @@ def _metrics(log: Path, step: int) -> Mapping[str, Any]:
 
 
 def _evaluations(eval_dir: Path, run: str, checkpoint: str) -> list[Evaluated]:
-    """Results of the folders `RUN_TASK`; one that is damaged is said to be, since a card without it would be less."""
-    found = []
+    """Read the results in the folders `RUN_TASK`; a damaged file is an error, since the card would lack its results."""
+    evaluations = []
     for summary in sorted(eval_dir.glob(f"{escape(run)}_*/summary.json")):
         tasks = read_json(summary, "an evaluation of the run").get("tasks") or {}
         for label, entry in tasks.items():
             if this := (entry.get("checkpoints") or {}).get(checkpoint):
-                found.append(Evaluated(label, _initial(entry), this))
-    return found
+                evaluations.append(Evaluated(label, _initial(entry), this))
+    return evaluations
 
 
 def _initial(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The evaluation of the starting model in an entry of summary.json; version 0.1 called it `base`."""
+    """Return the evaluation of the starting model in an entry of summary.json; version 0.1 called it `base`."""
     return entry.get("initial") or entry.get("base") or {}

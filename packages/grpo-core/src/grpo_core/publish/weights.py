@@ -22,10 +22,10 @@ ADAPTER_FILES = (ADAPTER_FILE, "adapter_model.safetensors")
 
 
 def choose_form(source: Source, merge: bool | None) -> Form:
-    """What is written: adapters are merged unless they are to be kept, because a merged model loads everywhere.
+    """Choose the form of the published model. Adapters are merged by default, because a merged model loads everywhere.
 
     Raises:
-        UserError: a kept adapter was asked for, and there is none or nobody could load it.
+        UserError: the adapter is to be kept, but there is none or it could not be loaded.
     """
     if not source.is_adapter:
         if merge is False:
@@ -41,10 +41,10 @@ def choose_form(source: Source, merge: bool | None) -> Form:
 
 
 def write_model(source: Source, folder: Path, form: Form) -> None:
-    """Write weights, tokenizer and generation settings; everything in the checkpoint but the value head.
+    """Write weights, tokenizer and generation settings: everything in the checkpoint except the value head.
 
     Raises:
-        UserError: the base of an adapter that is to be merged is not there.
+        UserError: the base of an adapter that is to be merged does not exist.
     """
     from grpo_core.policy.quantization import QUANTIZATION_FILE
     from grpo_core.policy.value_head import VALUE_HEAD_FILE
@@ -59,9 +59,9 @@ def write_model(source: Source, folder: Path, form: Form) -> None:
 
 
 def _merge(source: Source, folder: Path) -> None:
-    """Add the adapter's product to the base's weights, in the precision in which it was trained: float32 or float64.
+    """Merge the adapter into the base's weights, in the precision in which it was trained: float32 or float64.
 
-    An adapter on a base in 4 bits learnt what corrects that base, so it is added to the dequantized one.
+    An adapter trained on a base in 4 bits corrects the quantized weights, so it is added to the dequantized base.
     """
     from grpo_core.policy.load import load_policy
 
@@ -75,13 +75,13 @@ def _merge(source: Source, folder: Path) -> None:
     )
     try:
         merged = policy.model.merge_and_unload(safe_merge=True)
-    except ValueError as error:  # what PEFT raises for weights that are not finite
+    except ValueError as error:  # PEFT raises it for weights that are not finite
         raise UserError(f"{source.checkpoint}: the adapter cannot be merged: {str(error).splitlines()[0]}") from None
     merged.save_pretrained(folder)
 
 
 def _name_base(source: Source, path: Path) -> None:
-    """Name the base as others find it: PEFT wrote where it lay on this machine."""
+    """Replace the base's location on this machine, which PEFT wrote, by its public name."""
     settings = read_json(path, "the adapter's configuration")
     if source.base is None or source.base.kind != "folder":
         settings["base_model_name_or_path"] = source.base_name
@@ -99,7 +99,7 @@ def _write_generation_config(source: Source, folder: Path) -> None:
         "min_p": trainer.min_p,
         "max_new_tokens": trainer.max_completion_length,
     }
-    # Of a file with this mark, transformers takes the model's own settings in place of these.
+    # In a file with this mark, transformers uses the model's own settings instead of these.
     settings.pop("_from_model_config", None)
     if not trainer.min_p:
         del settings["min_p"]
@@ -108,17 +108,17 @@ def _write_generation_config(source: Source, folder: Path) -> None:
 
 
 def _generation_config(source: Source, written: Path) -> Mapping[str, Any]:
-    """The model's own settings (which tokens end a text), or those of an adapter's base if that is on this machine."""
+    """Read the model's own settings (its end-of-text tokens); for an adapter those of its base, if it is available."""
     if written.is_file():
         return read_json(written, "the model's generation settings")
     if source.base is None or source.base.kind == "gguf":
         return {}
-    there: str | Path | None = Path(source.base.location) / GENERATION_FILE
+    file: str | Path | None = Path(source.base.location) / GENERATION_FILE
     if source.base.kind == "hub":
         from huggingface_hub import try_to_load_from_cache
 
         cached = try_to_load_from_cache(source.base.location, GENERATION_FILE)
-        there = cached if isinstance(cached, str) else None
-    if there is None or not Path(there).is_file():
+        file = cached if isinstance(cached, str) else None
+    if file is None or not Path(file).is_file():
         return {}
-    return read_json(Path(there).resolve(), "the base's generation settings")  # in the cache it is a link
+    return read_json(Path(file).resolve(), "the base's generation settings")  # in the cache it is a link
