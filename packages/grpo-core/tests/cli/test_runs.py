@@ -121,7 +121,7 @@ def test_runs_are_compared_by_what_differs(capsys: Capture) -> None:
     assert "math.a: initial 0.25 [0.12, 0.50] 0.25 [0.12, 0.50] 0.25 [0.12, 0.50]" in shown
     assert "latest 0.75 [0.50, 0.88] 0.50 [0.50, 0.88] -" in shown
     assert "over initial +0.50 [0.25, 0.62] +0.25 [0.25, 0.62] -" in shown
-    assert lines_of(capsys, "compare", "a", "c")[0] == "settings are the same in all."
+    assert lines_of(capsys, "compare", "a", "c")[0] == "all settings are equal."
     facts = json.loads("\n".join(lines_of(capsys, "compare", "a", "b", "--json")))
     assert facts["settings"] == {"trainer.beta": [0.0, 0.5]} and len(facts["runs"]) == 2
 

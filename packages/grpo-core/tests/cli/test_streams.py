@@ -25,7 +25,7 @@ def shell(command: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
-        (f"{GRPO} models >&-", 1, "error: stdout cannot be written: it is closed. What should stand there is lost.\n"),
+        (f"{GRPO} models >&-", 1, "error: stdout cannot be written: it is closed. Its output is lost.\n"),
         (f"{GRPO} models --json > /dev/full", 1, "error: stdout cannot be written: No space left on device."),
         (f"{GRPO} models 2>&-", 0, ""),
         (f"{GRPO} no-such-command 2>&-", 2, ""),

@@ -1,4 +1,4 @@
-"""`grpo doctor`: what this machine can do and what a run would choose on it."""
+"""`grpo doctor`: diagnose this machine and the choices a run would make on it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ Examples:
 def doctor(as_json: bool) -> int:
     """Show what this machine can do, what a run would choose on it and why, and what is broken.
 
-    Looks at Python, processor, memory and disk, at torch and the device, at optional packages, and at every plugin,
-    which may add findings of its own. The exit code is 1 if something is broken. What hangs is ended after a while.
+    Examines Python, processor, memory and disk, torch and the device, optional packages, and every plugin, which may
+    add findings of its own. The exit code is 1 if something is broken. A check that hangs is ended after a timeout.
     """
     from grpo_core.cli.progress import Waiting
     from grpo_core.cli.text import err, print_json

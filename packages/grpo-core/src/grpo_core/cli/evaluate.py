@@ -26,8 +26,8 @@ Examples:
   grpo eval --task math.gsm8k --endpoint http://localhost:8000/v1 --model NAME
 """
 
-_GIVEN = ("command line", "environment", ".env")
-"""Kinds of source that mean that a user wants it now, where a run's config.yaml says what was wanted then."""
+_EXPLICIT = ("command line", "environment", ".env")
+"""Sources that the user sets for this evaluation, unlike the run's config.yaml, which was set for the run."""
 
 
 @click.command("eval", epilog=EXAMPLES, context_settings=HELP)
@@ -35,7 +35,7 @@ _GIVEN = ("command line", "environment", ".env")
 @click.option("--task", metavar="TASK", help="Task, or several separated by commas.")
 @click.option("--model", metavar="MODEL", help="Embedded name (tiny), hub id, folder (./model) or .gguf file.")
 @click.option("--adapter", "--ckpt", "adapter", metavar="FOLDER", help="PEFT adapter to put on it.")
-@click.option("--base", metavar="MODEL", help="Control: evaluated on the same rows, for the difference over it.")
+@click.option("--base", metavar="MODEL", help="Control model, evaluated on the same rows for the difference.")
 @click.option("--config", "config_file", metavar="FILE", help="YAML file, as for grpo run.")
 @click.option("--size", metavar="N", help="Rows per task; null is all of the split.")
 @click.option("--subset-frac", metavar="F", help="Take this share of the rows, always the same ones.")
@@ -43,65 +43,67 @@ _GIVEN = ("command line", "environment", ".env")
 @click.option("--n", metavar="N", help="Completions a row, for pass@k; sampled at temperature 0.7 from 2 on.")
 @click.option("--temperature", metavar="T", help="0 is greedy.")
 @click.option("--top-p", metavar="P", help="Nucleus sampling.")
-@click.option("--batch-size", metavar="N", help="Rows answered at once; by default what the memory holds.")
+@click.option("--batch-size", metavar="N", help="Rows per batch; by default as many as fit into memory.")
 @click.option("--seed", metavar="N", help="Seed of sampling above temperature 0.")
 @click.option("--run", "run_dir", metavar="FOLDER", help="Evaluate the checkpoints of this run.")
-@click.option("--steps", metavar="STEPS", help="Of a run: all (default), or some: 1,5,final.")
-@click.option("--eval-task", "eval_tasks", metavar="TASK", multiple=True, help="Of a run: on this task; repeatable.")
-@click.option("--no-base", is_flag=True, help="Of a run: leave out the model that it started from.")
-@click.option("--timeout-s", metavar="S", type=SECONDS, help="Of a run: seconds for one checkpoint (600).")
-@click.option("--overwrite", is_flag=True, help="Evaluate again what has results; otherwise they are kept.")
-@click.option("--eval-dir", metavar="FOLDER", help="Write completions and tables here; of a run: its eval_runs.")
-@click.option("--endpoint", metavar="URL", help="OpenAI-compatible endpoint that answers, as http://host:8000/v1.")
-@click.option("--concurrency", metavar="N", type=COUNT, help="Requests to it in flight (8).")
+@click.option("--steps", metavar="STEPS", help="With --run: checkpoints, all (default) or some: 1,5,final.")
+@click.option("--eval-task", "eval_tasks", metavar="TASK", multiple=True, help="With --run: other task; repeatable.")
+@click.option("--no-base", is_flag=True, help="With --run: leave out the model that the run started from.")
+@click.option("--timeout-s", metavar="S", type=SECONDS, help="With --run: seconds for one checkpoint (600).")
+@click.option("--overwrite", is_flag=True, help="Repeat evaluations that have results; by default they are kept.")
+@click.option("--eval-dir", metavar="FOLDER", help="Write completions and tables here; with --run: its eval_runs.")
+@click.option("--endpoint", metavar="URL", help="Evaluate an OpenAI-compatible endpoint: http://host:8000/v1.")
+@click.option("--concurrency", metavar="N", type=COUNT, help="Concurrent requests to the endpoint (8).")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON, alone on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress.")
-def evaluate(overrides: tuple[str, ...], config_file: str | None, as_json: bool, quiet: bool, **given: Any) -> int:
+def evaluate(overrides: tuple[str, ...], config_file: str | None, as_json: bool, quiet: bool, **options: Any) -> int:
     """Evaluate a model on held-out rows of a task, with 95% intervals: one greedy completion a row, or --n.
 
-    A task may wish for other rows or another sampling; what you give stands above that, and what is taken is shown.
+    A task may have its own defaults for rows and sampling; options override them, and the values used are shown.
 
-    With --run, every checkpoint of a run and the model that it started from, each in a process of its own, on the
-    rows and with the sampling of the run's own evaluations; results go to eval_runs/RUN_TASK, beside the folder of
-    the runs. With --endpoint, whatever answers there.
+    With --run, evaluate every checkpoint of a run and the model that it started from, each in a process of its own,
+    on the rows and with the sampling of the run's own evaluations. Results are written to eval_runs/RUN_TASK, beside
+    the folder of the runs. With --endpoint, evaluate the model that an endpoint serves.
     """
-    settings = {f"eval.{name}": given[name] for name in _EVAL_OPTIONS}
-    settings |= {name: given[name] for name in ("task", "model", "adapter", "seed")}
-    if given["run_dir"] is not None:
-        _refuse(given, ("model", "adapter", "endpoint", "concurrency"), "--run takes the models of the run")
-        return _evaluate_run(settings, overrides, config_file, given, as_json=as_json, quiet=quiet)
-    _refuse(given, ("steps", "eval_tasks", "no_base", "timeout_s"), "without --run there are no checkpoints")
-    if given["endpoint"] is None:
-        _refuse(given, ("concurrency",), "it is for --endpoint")
-    elif given["model"] is None:
-        raise UserError(f"--endpoint {given['endpoint']} needs --model NAME: what the model is called there.")
-    if given["overwrite"] and given["eval_dir"] is None:
+    settings = {f"eval.{name}": options[name] for name in _EVAL_OPTIONS}
+    settings |= {name: options[name] for name in ("task", "model", "adapter", "seed")}
+    if options["run_dir"] is not None:
+        _refuse(options, ("model", "adapter", "endpoint", "concurrency"), "--run takes the models of the run")
+        loaded = _run_settings(settings, overrides, config_file, options)
+        return _evaluate_run(loaded, options, as_json=as_json, quiet=quiet)
+    _refuse(options, ("steps", "eval_tasks", "no_base", "timeout_s"), "without --run there are no checkpoints")
+    if options["endpoint"] is None:
+        _refuse(options, ("concurrency",), "it is for --endpoint")
+    elif options["model"] is None:
+        raise UserError(f"--endpoint {options['endpoint']} needs --model NAME: what the model is called there.")
+    if options["overwrite"] and options["eval_dir"] is None:
         raise UserError("--overwrite: nothing is written without --eval-dir.")
-    return _evaluate_model(settings, overrides, config_file, given, as_json=as_json, quiet=quiet)
+    loaded = read_settings(settings, overrides, config_file)
+    return _evaluate_model(loaded, options, as_json=as_json, quiet=quiet)
 
 
 _EVAL_OPTIONS = ("size", "subset_frac", "split", "n", "temperature", "top_p", "batch_size")
 
 
 def run_evaluation(
-    loaded: LoadedConfig, given: Mapping[str, Any], callbacks: tuple[Callback, ...]
+    loaded: LoadedConfig, options: Mapping[str, Any], callbacks: tuple[Callback, ...]
 ) -> Mapping[str, Mapping[str, Any]]:
-    """`grpo_core.evaluate` with a configuration's values, imported when it is called: it brings torch.
+    """Call `grpo_core.evaluate` with a configuration's values; it is imported here because it imports torch.
 
     Args:
         loaded: The configuration.
-        given: The options that are no settings: base, endpoint, concurrency, eval_dir, overwrite.
-        callbacks: Told of what happens.
+        options: Options that are not settings: base, endpoint, concurrency, eval_dir, overwrite.
+        callbacks: Callbacks notified of progress and results.
     """
     from grpo_core.config import resolve
 
-    config = loaded.config if given["endpoint"] else resolve(loaded.config, loaded.sources).config
-    assert config.model is not None, "it was given, or `resolve` chose one"
-    held = config.eval
-    sampling = {name: getattr(held, name) for name in ("size", "split", "n", "temperature", "top_p")}
-    said = {name: value for name, value in sampling.items() if loaded.sources[f"eval.{name}"].kind != "default"}
-    if held.max_completion_length is not None:
-        said["max_completion_length"] = held.max_completion_length
+    config = loaded.config if options["endpoint"] else resolve(loaded.config, loaded.sources).config
+    assert config.model is not None, "given by the user, or chosen by `resolve`"
+    settings = config.eval
+    sampling = {name: getattr(settings, name) for name in ("size", "split", "n", "temperature", "top_p")}
+    overrides = {name: value for name, value in sampling.items() if loaded.sources[f"eval.{name}"].kind != "default"}
+    if settings.max_completion_length is not None:
+        overrides["max_completion_length"] = settings.max_completion_length
     with only_results_on_stdout(callbacks):
         from grpo_core.evaluation import evaluate as evaluation
         from grpo_core.evaluation.settings import EvaluationSettings
@@ -112,17 +114,17 @@ def run_evaluation(
             evaluation.Candidate(
                 model=config.model,
                 adapter=config.adapter,
-                base=given["base"],
-                endpoint=given["endpoint"],
-                concurrency=given["concurrency"] or 8,
+                base=options["base"],
+                endpoint=options["endpoint"],
+                concurrency=options["concurrency"] or 8,
             ),
-            said,
+            overrides,
             EvaluationSettings(
                 max_completion_length=config.trainer.max_completion_length,
-                subset_frac=held.subset_frac,
+                subset_frac=settings.subset_frac,
                 seed=config.seed,
-                batch_size=held.batch_size,
-                surprisal=held.surprisal,
+                batch_size=settings.batch_size,
+                surprisal=settings.surprisal,
             ),
             ModelOptions(
                 device=config.device,
@@ -131,46 +133,48 @@ def run_evaluation(
                 max_batch_tokens=config.engine.max_batch_tokens,
                 scoring=config.scoring,
             ),
-            output_dir=given["eval_dir"],
-            overwrite=given["overwrite"],
+            output_dir=options["eval_dir"],
+            overwrite=options["overwrite"],
             callbacks=callbacks,
         )
 
 
 def run_run_evaluation(
-    loaded: LoadedConfig, given: Mapping[str, Any], callbacks: tuple[Callback, ...]
+    loaded: LoadedConfig, options: Mapping[str, Any], callbacks: tuple[Callback, ...]
 ) -> RunEvaluation:
-    """`evaluate_run` with the run's configuration, in which what the user says now stands above what was said then.
+    """Call `evaluate_run` with the run's configuration, over which the user's options take precedence.
 
     Args:
-        loaded: The run's configuration, with what was given on top.
-        given: The options that are no settings: run_dir, steps, base, no_base, eval_dir, overwrite, timeout_s.
-        callbacks: Told of what happens.
+        loaded: Configuration of the run, overridden by the user's options.
+        options: Options that are not settings: run_dir, steps, base, no_base, eval_dir, overwrite, timeout_s.
+        callbacks: Callbacks notified of progress and results.
     """
     with only_results_on_stdout(callbacks):
         from grpo_core.evaluation import runs
         from grpo_core.evaluation.plan import SEVERAL_TEMPERATURE
 
         config = loaded.config
-        if config.eval.n > 1 and config.eval.temperature == 0 and loaded.sources["eval.temperature"].kind not in _GIVEN:
-            sampled = config.eval.model_copy(update={"temperature": SEVERAL_TEMPERATURE})  # greedy ones would be equal
-            config = config.model_copy(update={"eval": sampled})
+        is_explicit = loaded.sources["eval.temperature"].kind in _EXPLICIT
+        if config.eval.n > 1 and config.eval.temperature == 0 and not is_explicit:
+            # Several greedy completions of a row would be equal.
+            sampling = config.eval.model_copy(update={"temperature": SEVERAL_TEMPERATURE})
+            config = config.model_copy(update={"eval": sampling})
         return runs.evaluate_run(
-            user_path(given["run_dir"], "--run"),
-            steps=given["steps"] or "all",
-            task=",".join(given["eval_tasks"]) or None,
+            user_path(options["run_dir"], "--run"),
+            steps=options["steps"] or "all",
+            task=",".join(options["eval_tasks"]) or None,
             config=config,
-            base=given["base"],
-            with_base=not given["no_base"],
-            output_dir=given["eval_dir"],
-            overwrite=given["overwrite"],
-            timeout_s=runs.TIMEOUT_S if given["timeout_s"] is None else given["timeout_s"],
+            base=options["base"],
+            with_base=not options["no_base"],
+            output_dir=options["eval_dir"],
+            overwrite=options["overwrite"],
+            timeout_s=runs.TIMEOUT_S if options["timeout_s"] is None else options["timeout_s"],
             callbacks=callbacks,
         )
 
 
 def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print an evaluation as a table on stdout, a task a row; a control stands above what is compared with it."""
+    """Print an evaluation as a table on stdout, one task per row; a control precedes the model compared with it."""
     from grpo_core.cli.text import print_out
 
     rows = []
@@ -181,21 +185,12 @@ def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
     print_out(_table("task", rows))
 
 
-def _evaluate_model(
-    settings: Mapping[str, Any],
-    overrides: tuple[str, ...],
-    config_file: str | None,
-    given: Mapping[str, Any],
-    *,
-    as_json: bool,
-    quiet: bool,
-) -> int:
+def _evaluate_model(loaded: LoadedConfig, options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> int:
     from grpo_core.cli.progress import Waiting
     from grpo_core.cli.text import err, print_json
 
-    loaded = read_settings(settings, overrides, config_file)
     with Waiting(err(), quiet=quiet) as progress:
-        results = run_evaluation(loaded, given, (progress,))
+        results = run_evaluation(loaded, options, (progress,))
         for result in results.values():
             progress.say("speed", _speed(result))
     if as_json:
@@ -205,44 +200,43 @@ def _evaluate_model(
     return ExitCode.DONE
 
 
-def _evaluate_run(
-    settings: Mapping[str, Any],
-    overrides: tuple[str, ...],
-    config_file: str | None,
-    given: Mapping[str, Any],
-    *,
-    as_json: bool,
-    quiet: bool,
-) -> int:
+def _run_settings(
+    settings: Mapping[str, Any], overrides: tuple[str, ...], config_file: str | None, options: Mapping[str, Any]
+) -> LoadedConfig:
+    """Read the configuration of the run to evaluate, overridden by the user's options."""
     from grpo_core.checkpoints import check_run
-    from grpo_core.cli.text import err, print_json
 
     if config_file is not None:
         raise UserError("--run takes the configuration of the run; --config does not go with it.")
-    if given["no_base"] and given["base"] is not None:
+    if options["no_base"] and options["base"] is not None:
         raise UserError("--base and --no-base contradict each other.")
-    run_dir = user_path(given["run_dir"], "--run")
+    run_dir = user_path(options["run_dir"], "--run")
     check_run(run_dir)
-    loaded = read_settings(settings, overrides, str(run_dir / "config.yaml"))
+    return read_settings(settings, overrides, str(run_dir / "config.yaml"))
+
+
+def _evaluate_run(loaded: LoadedConfig, options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> int:
+    from grpo_core.cli.text import err, print_json
+
     with _checkpoint_progress()(err(), quiet=quiet) as progress:
-        found = run_run_evaluation(loaded, given, (progress,))
-        for folder in found.folders.values():
+        evaluation = run_run_evaluation(loaded, options, (progress,))
+        for folder in evaluation.folders.values():
             progress.say("saved", [_short(folder)])
     if as_json:
-        print_json({"tasks": found.results, "failures": found.failures})
+        print_json({"tasks": evaluation.results, "failures": evaluation.failures})
     else:
-        _print_run(found)
-    return ExitCode.DONE if found.has_any else ExitCode.FAILED
+        _print_run(evaluation)
+    return ExitCode.DONE if evaluation.has_any else ExitCode.FAILED
 
 
 def _short(folder: Path) -> str:
-    """A path as it is written from the working directory, where it lies below that."""
+    """Return a path relative to the working directory, if it lies below it."""
     here = Path.cwd()
     return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
 
 def _checkpoint_progress() -> Any:
-    """The class of what a run's evaluation shows: it brings rich, so it is made when it is needed."""
+    """Return the progress display of a run's evaluation; defined here because its base class imports rich."""
     from grpo_core.cli import lines
     from grpo_core.cli.progress import Waiting
 
@@ -253,12 +247,12 @@ def _checkpoint_progress() -> Any:
     return CheckpointProgress
 
 
-def _print_run(found: RunEvaluation) -> None:
+def _print_run(evaluation: RunEvaluation) -> None:
     from grpo_core.cli.text import print_out
 
     rows = [
         (step.removeprefix("step_"), task, result)
-        for task, results in found.results.items()
+        for task, results in evaluation.results.items()
         for step, result in results.items()
     ]
     if rows:
@@ -266,7 +260,7 @@ def _print_run(found: RunEvaluation) -> None:
 
 
 def _table(first: str, rows: Iterable[tuple[str, Mapping[str, Any]]], tasks: list[str] | None = None) -> Any:
-    """Evaluations, one a row; columns that none of them has are left out."""
+    """Return a table of evaluations, one per row, without columns that are empty in all rows."""
     from grpo_core.cli.lines import interval, number
     from grpo_core.cli.text import table, visible
 
@@ -317,8 +311,8 @@ def _speed(result: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _refuse(given: Mapping[str, Any], names: Iterable[str], why: str) -> None:
+def _refuse(options: Mapping[str, Any], names: Iterable[str], why: str) -> None:
     for name in names:
-        if given[name] not in (None, False, ()):
+        if options[name] not in (None, False, ()):
             option = {"eval_tasks": "eval-task"}.get(name, name.replace("_", "-"))
             raise UserError(f"--{option}: {why}.")

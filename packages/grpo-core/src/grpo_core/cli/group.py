@@ -1,4 +1,4 @@
-"""The command `grpo`: subcommands that are imported when they are run."""
+"""The command `grpo`, whose subcommands are imported when they are run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("grpo_core.cli.run:run", "Train a model on a task; grpo-run is the same."),
-    "resume": ("grpo_core.cli.resume:resume", "Go on with a run that was stopped, or for more steps."),
+    "resume": ("grpo_core.cli.resume:resume", "Continue a run that was stopped, or for more steps."),
     "eval": ("grpo_core.cli.evaluate:evaluate", "Evaluate a model on held-out rows."),
     "rollouts": ("grpo_core.cli.rollouts:rollouts", "Read a run's completions with their scores."),
     "publish": ("grpo_core.cli.publish:publish", "Make a run's model a folder or a hub repository, with its card."),
@@ -28,21 +28,21 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "doctor": ("grpo_core.cli.doctor:doctor", "Show what this machine can do, and what is broken."),
     "warm-start": ("grpo_core.cli.warm_start:warm_start", "Fine-tune a model on a task's gold completions."),
 }
-"""Name -> where the command is, and its line in the help."""
+"""Name -> import path of the command, and its line in the help."""
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and imports one only to run it; plugins add theirs."""
+    """A group that imports a command only when it is run; plugins add theirs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every command's name: ours first, then the plugins'."""
+        """Return the names of all commands: built-in ones first, then those of plugins."""
         return [*COMMANDS, *_plugin_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None where there is none of that name.
+        """Import a command; None if there is no such command.
 
         Raises:
-            PluginError: the command is a plugin's and is broken, or two plugins give it.
+            PluginError: the command of a plugin is broken, or two plugins provide it.
         """
         if cmd_name in COMMANDS:
             return load_command(cmd_name)
@@ -55,7 +55,7 @@ class LazyGroup(click.Group):
         """Find the command that the arguments name.
 
         Raises:
-            UnknownNameError: there is none; says the near match.
+            UnknownNameError: there is no such command; names the closest match.
         """
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             error = unknown_name("command", args[0], self.list_commands(ctx))
@@ -63,12 +63,12 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands' lines, importing none of them."""
+        """Write the lines of the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_line) for name, (_, help_line) in COMMANDS.items()])
-        if given := _plugin_commands():
+        if commands := _plugin_commands():
             with formatter.section("Commands of plugins"):
-                formatter.write_dl([(visible(name), visible(line)) for name, line in given.items()])
+                formatter.write_dl([(visible(name), visible(line)) for name, line in commands.items()])
         plugins = host.default_host()
         problems = [
             *command_clashes(),
@@ -81,12 +81,12 @@ class LazyGroup(click.Group):
 
 
 def _plugin_commands() -> dict[str, str]:
-    """The plugins' commands with their lines in the help."""
+    """Return the commands of plugins with their lines in the help."""
     return {name: line for name, line in host.default_host().commands().items() if name not in COMMANDS}
 
 
 def command_clashes() -> list[str]:
-    """Commands of plugins that have the name of a built-in one, which is what runs."""
+    """Return messages about plugin commands that have the name of a built-in one, which takes precedence."""
     return [
         f"a plugin's command has the name of a built-in one: {name}."
         for name in host.default_host().commands()
@@ -95,7 +95,7 @@ def command_clashes() -> list[str]:
 
 
 def load_command(name: str) -> click.Command:
-    """Import one of our own commands."""
+    """Import a built-in command."""
     module, _, attribute = COMMANDS[name][0].partition(":")
     command = getattr(importlib.import_module(module), attribute)
     assert isinstance(command, click.Command)
@@ -111,7 +111,7 @@ def _load_of_plugin(target: str) -> click.Command:
         from grpo_core.plugins.loading import resolve  # pydantic, as above
 
         command: object = resolve(target)
-    except Exception as error:  # the plugin's own module
+    except Exception as error:  # the plugin's module may raise anything
         raise PluginError(f"the command at {target} cannot be imported: {error}") from error
     if not isinstance(command, click.Command):
         raise PluginError(f"{target} is a {type(command).__name__}; a plugin's command is a click command or group.")

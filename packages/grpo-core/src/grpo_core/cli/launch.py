@@ -12,27 +12,27 @@ from grpo_core.errors import ExitCode, UserError
 
 
 def is_rank() -> bool:
-    """Whether this process is one of several already."""
+    """Whether this process already is one of several ranks."""
     return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def is_silent_rank() -> bool:
-    """Whether another rank speaks for this one."""
+    """Whether this process is a rank other than the first, which prints nothing."""
     return is_rank() and os.environ["RANK"] != "0"
 
 
 def launch(nproc: str, arguments: Sequence[str]) -> int:
-    """Run `grpo ARGUMENTS` in several processes, and end all when one fails.
+    """Run `grpo ARGUMENTS` in several processes, and end all of them when one fails.
 
     Args:
-        nproc: How many.
-        arguments: Of `grpo`, without `--nproc`.
+        nproc: Number of processes.
+        arguments: Arguments of `grpo`, without `--nproc`.
 
     Returns:
         0, or the exit code of the first rank that failed.
 
     Raises:
-        UserError: not a number of processes.
+        UserError: `nproc` is not a number of processes.
     """
     if not nproc.isdigit() or not 1 <= int(nproc[:6]) <= 1024:
         raise UserError(f"--nproc {nproc[:40]!r} must be the number of processes on this machine, 1 or more.")
@@ -50,21 +50,21 @@ def launch(nproc: str, arguments: Sequence[str]) -> int:
     )
     try:
         launcher.elastic_launch(config, sys.executable)("-m", "grpo_core", *arguments)
-    except ChildFailedError as error:  # the rank has said why
+    except ChildFailedError as error:  # the rank has printed the reason
         code = error.get_first_failure()[1].exitcode
         return code if code > 0 else ExitCode.FAILED
     return ExitCode.DONE
 
 
 def words_of(context: click.Context) -> list[str]:
-    """The words after a command's name on the command line, less `--nproc N`."""
-    given = list(context.find_root().obj)
-    if given and given[0] == context.command.name and context.parent is not None:
-        given = given[1:]
-    kept, words = [], iter(given)
-    for word in words:
+    """Return the arguments after a command's name on the command line, without `--nproc N`."""
+    words = list(context.find_root().obj)
+    if words and words[0] == context.command.name and context.parent is not None:
+        words = words[1:]
+    arguments, remaining = [], iter(words)
+    for word in remaining:
         if word == "--nproc":
-            next(words, None)
+            next(remaining, None)
         elif not word.startswith("--nproc="):
-            kept.append(word)
-    return kept
+            arguments.append(word)
+    return arguments

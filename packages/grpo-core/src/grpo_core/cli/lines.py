@@ -1,4 +1,4 @@
-"""The words and numbers of the progress report, and how its lines fold."""
+"""Lines of the progress report: their numbers, words and folding."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ LABEL_WIDTH = 10
 """Columns before the text: the longest label and two spaces."""
 
 GAP = "   "
-"""Between the segments of a line."""
+"""Space between the segments of a line."""
 
 STEP_GAP = "  "
-"""Between those of a step's line, which has many and stays on one line."""
+"""Space between the segments of a step, which are many and stay on one line."""
 
 MAX_TEXT_CHARS = 60
-"""Of a prompt or completion in a sample: two fit on a line of a wide terminal."""
+"""Longest prompt or completion shown in a sample; two fit on a line of a wide terminal."""
 
 _OBVIOUS = ("asked for",)
-"""Reasons that need no line: the user gave the value."""
+"""Reasons that are not printed, since the user set the value."""
 
 
 def number(value: float | None, form: str = ".2f") -> str:
-    """A number, or a dash where there is none."""
+    """Format a number; None is a dash."""
     return "-" if value is None else format(value, form)
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """A confidence interval: `[0.42, 0.50]`."""
+    """Format a confidence interval: `[0.42, 0.50]`."""
     return "-" if low is None or high is None else f"[{low:.2f}, {high:.2f}]"
 
 
 def duration(seconds: float) -> str:
-    """Minutes and seconds, or hours, minutes and seconds: `1:12`, `2:03:45`."""
+    """Format a duration: `1:12`, `2:03:45`."""
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def rate(tokens_per_s: float) -> str:
-    """Tokens per second: `18 k tok/s`."""
+    """Format tokens per second: `18 k tok/s`."""
     return f"{tokens_per_s / 1000:.0f} k tok/s" if tokens_per_s >= 10_000 else f"{tokens_per_s:.0f} tok/s"
 
 
 def fold(label: str, segments: Iterable[str], width: int | None, gap: str = GAP) -> str:
-    """One labelled line; with a width, folded between segments and indented under the first.
+    """Format a labelled line; with a width, fold it between segments and indent the following lines.
 
     Args:
-        label: Its first word.
-        segments: Parts that stay together where they fit.
-        width: Columns, or None for one line however long.
-        gap: Between the segments.
+        label: First word of the line.
+        segments: Parts that are kept together if they fit.
+        width: Columns, or None for a single line of any length.
+        gap: Space between the segments.
     """
     head = f"{label:<{LABEL_WIDTH}}"
     kept = [segment for segment in segments if segment]
@@ -67,14 +67,14 @@ def fold(label: str, segments: Iterable[str], width: int | None, gap: str = GAP)
         if len(joined) <= room:
             lines[-1] = joined
             continue
-        # Nothing is broken inside a word: a path or a command is there to be copied.
+        # Words are never broken, so that paths and commands can be copied.
         pieces = textwrap.wrap(segment, room, break_long_words=False, break_on_hyphens=False)
         lines = [*(lines if lines[-1] else []), *pieces]
     return (head + f"\n{' ' * LABEL_WIDTH}".join(lines)).rstrip()
 
 
 def crop(label: str, segments: Sequence[str], width: int, gap: str = GAP) -> str:
-    """One labelled line within a width: segments go from the one before the last backwards; the first three stay."""
+    """Format a labelled line within a width by dropping segments before the last one; the first three are kept."""
     kept = [segment for segment in segments if segment]
     while len(line := fold(label, kept, None, gap)) > width and len(kept) > 4:
         del kept[-2]
@@ -82,7 +82,7 @@ def crop(label: str, segments: Sequence[str], width: int, gap: str = GAP) -> str
 
 
 def header(tasks: Mapping[str, tuple[int, int]], choices: Sequence[ResolvedDefault]) -> list[str]:
-    """What is trained, on what and where."""
+    """Return the segments of a run's header: tasks, model, device."""
     values = {choice.what: choice.value for choice in choices}
     segments = [f"task {visible(name)} ({train} train / {held} held-out rows)" for name, (train, held) in tasks.items()]
     if "model" in values:
@@ -93,7 +93,7 @@ def header(tasks: Mapping[str, tuple[int, int]], choices: Sequence[ResolvedDefau
 
 
 def reasons(choices: Sequence[ResolvedDefault]) -> list[str]:
-    """What was chosen for the user and why, a line each."""
+    """Return a line for each value that was chosen for the user, with its reason."""
     return [
         visible(
             f"{choice.what} {choice.why if choice.why.startswith(choice.value) else f'{choice.value}: {choice.why}'}"
@@ -104,7 +104,7 @@ def reasons(choices: Sequence[ResolvedDefault]) -> list[str]:
 
 
 def evaluation(result: Mapping[str, Any], task: str = "", control: str = "base") -> list[str]:
-    """An evaluation with its interval, and its difference from the control on the same rows where there is one."""
+    """Return the segments of an evaluation, with the difference from the control on the same rows, if there is one."""
     solved = f"solved {number(result.get('solved_rate'))} {interval(result.get('ci_low'), result.get('ci_high'))}"
     segments = [task, solved]
     if result.get("delta") is not None:
@@ -122,12 +122,12 @@ def evaluation(result: Mapping[str, Any], task: str = "", control: str = "base")
 
 
 def _if_known(interval: str) -> str:
-    """An interval behind a number; nothing in place of a dash."""
+    """Return an interval to append to a number; empty if it is a dash."""
     return "" if interval == "-" else f" {interval}"
 
 
 def step(metrics: Mapping[str, float], tasks: Sequence[str], eta: str) -> list[str]:
-    """A step's numbers, the time left last."""
+    """Return the segments of a step, the remaining time last."""
     segments = [f"reward {number(metrics.get('reward'))}", f"solved {number(metrics.get('solved_rate'))}"]
     if metrics.get("abstained"):
         segments.append(f"not scored {metrics['abstained']:.0f}")
@@ -142,12 +142,12 @@ def step(metrics: Mapping[str, float], tasks: Sequence[str], eta: str) -> list[s
 
 
 def samples(shown: Sequence[Sample]) -> list[str]:
-    """Completions of one prompt with what they earned."""
+    """Return a segment for each completion of a prompt, with its score."""
     segments = []
     for index, sample in enumerate(shown):
         score = sample.score
-        earned = "not scored" if score.value is None else f"{score.value:.2f}"
+        value = "not scored" if score.value is None else f"{score.value:.2f}"
         why = f" ({visible(score.why[:MAX_TEXT_CHARS])})" if score.why else ""
         prompt = f"{quoted(sample.prompt, MAX_TEXT_CHARS)} " if index == 0 else ""
-        segments.append(f"{prompt}→ {quoted(sample.text, MAX_TEXT_CHARS)}  {earned}{why}")
+        segments.append(f"{prompt}→ {quoted(sample.text, MAX_TEXT_CHARS)}  {value}{why}")
     return segments

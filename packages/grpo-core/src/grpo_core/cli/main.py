@@ -1,4 +1,4 @@
-"""The entry points `grpo` and `grpo-run`, and the one place where errors become exit codes."""
+"""The entry points `grpo` and `grpo-run`, and the conversion of errors to exit codes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run `grpo`.
 
     Args:
-        arguments: By default the process's.
+        arguments: Command-line arguments; by default those of the process.
 
     Returns:
         The exit code: see `ExitCode`.
@@ -51,10 +51,8 @@ def run_command(command: click.Command, arguments: Sequence[str] | None, name: s
         code = _run(command, arguments, name)
         stdout.flush()
         if stdout.problem:
-            said = _fail(
-                f"stdout cannot be written: {stdout.problem}. What should stand there is lost.", ExitCode.FAILED
-            )
-            return code or said
+            failure = _fail(f"stdout cannot be written: {stdout.problem}. Its output is lost.", ExitCode.FAILED)
+            return code or failure
         return code
 
 
@@ -74,16 +72,16 @@ def _run(command: click.Command, arguments: Sequence[str] | None, name: str) -> 
         return _fail("interrupted; nothing more is written.", ExitCode.INTERRUPTED, label="stopped")
     except SystemExit as error:  # click ends so when the reader of a pipe has gone
         return error.code if isinstance(error.code, int) else ExitCode.FAILED
-    except Exception as error:  # the last place before a traceback: memory has advice, the rest is a bug
+    except Exception as error:  # out of memory and a full disk get advice; anything else is a bug
         return _unexpected(error)
     return result if isinstance(result, int) else ExitCode.DONE
 
 
 def _refuse_empty(words: Sequence[str]) -> None:
-    """Refuse an empty argument, which a variable without a value leaves: `--model "$MODEL"`.
+    """Refuse an empty argument, as an unset shell variable produces: `--model "$MODEL"`.
 
     Raises:
-        UserError: there is one; says which.
+        UserError: an argument is empty; names the option.
     """
     for before, word in zip(["", *words], words, strict=False):
         option = before if not word and before.startswith("--") and "=" not in before else word.partition("=")[0]
@@ -93,10 +91,10 @@ def _refuse_empty(words: Sequence[str]) -> None:
 
 
 def load_dotenv(path: Path) -> None:
-    """Put a .env file's variables into the environment, except those that are settings and those already there.
+    """Add the variables of a .env file to the environment, except settings and variables that are already set.
 
-    Settings stay out, because they rank below the environment's and are read by `load_config`; the rest is for
-    libraries (HF_HOME, WANDB_API_KEY) and for reserved names such as GRPO_PLUGINS.
+    Settings are left to `load_config`, because they rank below those of the environment; the others are for libraries
+    (HF_HOME, WANDB_API_KEY) and reserved names such as GRPO_PLUGINS.
     """
     if not path.exists():
         return
@@ -127,7 +125,7 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _no_such_option(error: click.exceptions.NoSuchOption) -> str:
-    """Click's message, or the setting that was meant: settings are no options."""
+    """Return click's message, or a hint at the setting that was meant, since settings are not options."""
     from grpo_core.config.keys import known_as, near
 
     takes_settings = error.ctx is not None and error.ctx.command.name in ("run", "eval")

@@ -1,4 +1,4 @@
-"""`grpo models`: what ships inside the installed packages."""
+"""`grpo models`: list the models that ship inside the installed packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def models(as_json: bool) -> None:
     from grpo_core.config.layers import shown
     from grpo_core.plugins.host import default_host
 
-    found = default_host().models()
+    embedded = default_host().models()
     if as_json:
         print_json(
             {
@@ -25,15 +25,15 @@ def models(as_json: bool) -> None:
                     "defaults": dict(model.defaults),
                     "task_options": dict(model.task_options),
                 }
-                for name, model in sorted(found.items())
+                for name, model in sorted(embedded.items())
             }
         )
         return
-    if not found:
+    if not embedded:
         print_out("No embedded model is installed. --model takes a hub id, a folder (./model) or a .gguf file.")
         return
     listing = table("model", "description", "recommended settings", "task options")
-    for name, model in sorted(found.items()):
+    for name, model in sorted(embedded.items()):
         recommended = ", ".join(f"{key}={shown(value)}" for key, value in model.defaults.items())
         options = ", ".join(f"{name}={value}" for name, value in model.task_options.items())
         listing.add_row(name, visible(model.description), visible(recommended), visible(options))

@@ -1,4 +1,4 @@
-"""Small plots in text: a line of blocks per series."""
+"""Small text plots: one line of blocks per series."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 GAP = " "
-"""Where nothing was measured."""
+"""Shown where nothing was measured."""
 
 
 def sparkline(values: Sequence[float | None], width: int = 40) -> str:
-    """A series as blocks from its lowest value to its highest; of more than `width` values, the means of equal spans.
+    """Draw a series as blocks scaled from its lowest to its highest value.
 
     Args:
-        values: None where there is none.
-        width: Most columns.
+        values: Values of the series; None where nothing was measured.
+        width: Largest number of columns; a longer series shows means over equal spans.
     """
     count = min(width, len(values))
     spans = [values[len(values) * i // count : len(values) * (i + 1) // count] for i in range(count)]
@@ -27,7 +27,7 @@ def sparkline(values: Sequence[float | None], width: int = 40) -> str:
     top = len(BLOCKS) - 1
 
     def block(mean: float) -> str:
-        # A flat series lies in the middle: it is neither at its lowest nor at its highest.
+        # A constant series is drawn in the middle.
         return BLOCKS[round((mean - low) / (high - low) * top) if high > low else top // 2]
 
     return "".join(GAP if mean is None else block(mean) for mean in means)

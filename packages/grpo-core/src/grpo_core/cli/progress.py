@@ -1,4 +1,4 @@
-"""What a run shows while it works: a live line in a terminal, one plain line per logged step in a pipe."""
+"""Progress displays: a live line in a terminal, one plain line per logged step in a pipe."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
     from grpo_core.config import RunConfig
 
 REDRAW_S = 0.1
-"""At most ten redraws a second: more is not seen, and each costs about a millisecond."""
+"""Shortest time between redraws; each costs about a millisecond."""
 
 SAMPLE_EVERY_S = 10.0
-"""Completions to look at: often enough to notice a hacked reward, rarely enough to read them."""
+"""Time between samples of completions: often enough to notice a hacked reward, rarely enough to read them."""
 
-TELL_EVERY_S = 15.0
-"""In a pipe, a long evaluation says that it is alive."""
+REPORT_EVERY_S = 15.0
+"""Time between progress lines in a pipe."""
 
 STEP_WEIGHT = 0.1
-"""Of the newest step in the running mean behind the time left."""
+"""Weight of the newest step in the running mean from which the remaining time is estimated."""
 
 MIN_BAR_WIDTH, MAX_BAR_WIDTH = 8, 24
-"""A shorter bar shows nothing, a longer one nothing more."""
+"""Columns of the progress bar."""
 
 
 class Waiting(Callback):
-    """Shows that something is being worked on, and warnings.
+    """Shows progress and warnings of a command.
 
-    A context manager: the terminal is left clean however the work ends.
+    A context manager that removes the live line however the work ends.
 
     Args:
-        console: Where to; stderr, since stdout belongs to results.
+        console: Console to print to: stderr, since stdout is for results.
         quiet: Show warnings only.
-        clock: Seconds that only grow.
+        clock: Monotonic clock, in seconds.
     """
 
     def __init__(self, console: Console, *, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
@@ -54,7 +54,7 @@ class Waiting(Callback):
         self._is_live = console.is_terminal and not console.is_dumb_terminal and not quiet
         self._live: Live | None = None
         self._drawn = float("-inf")
-        self._told: float | None = None
+        self._reported: float | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -65,27 +65,27 @@ class Waiting(Callback):
         self.clear()
 
     def on_progress(self, what: str, done: int, total: int) -> None:
-        """Draw how far something is (a total of 0 is unknown); in a pipe, say so now and then."""
+        """Draw the progress (a total of 0 is unknown); in a pipe, print it every `REPORT_EVERY_S`."""
         segments = [visible(what), f"{done}/{total}" if total else "…"]
         if self._is_live:
             self.draw("working", segments, done / total if total else None, last=done >= total)
-        elif self._told is None:  # what is done before the first interval is over needs no line
-            self._told = self._clock()
-        elif self._clock() - self._told >= TELL_EVERY_S and done < total:
-            self._told = self._clock()
+        elif self._reported is None:  # work that ends within the first interval gets no line
+            self._reported = self._clock()
+        elif self._clock() - self._reported >= REPORT_EVERY_S and done < total:
+            self._reported = self._clock()
             self.say("working", segments)
 
     def on_choices(self, choices: Sequence[ResolvedDefault]) -> None:
-        """Print what was chosen and why."""
+        """Print the chosen values with their reasons."""
         for index, reason in enumerate(lines.reasons(choices)):
             self.say("why" if index == 0 else "", [reason])
 
     def on_warning(self, message: str) -> None:
-        """Say it, also when quiet."""
+        """Print the warning, also when quiet."""
         self.console.print(Text.assemble(("warning   ", "yellow"), visible(message)), soft_wrap=not self._is_live)
 
     def say(self, label: str, segments: Sequence[str], style: str = "bold cyan", gap: str = lines.GAP) -> None:
-        """Print a line that stays, above the live one."""
+        """Print a permanent line above the live one."""
         if self.quiet:
             return
         text = Text(lines.fold(label, segments, self.console.width if self.console.is_terminal else None, gap))
@@ -93,7 +93,7 @@ class Waiting(Callback):
         self.console.print(text, soft_wrap=True)
 
     def draw(self, label: str, segments: Sequence[str], share: float | None, *, last: bool = False) -> None:
-        """Replace the live line; too often, nothing happens."""
+        """Replace the live line, at most every `REDRAW_S` unless `last`."""
         now = self._clock()
         if now - self._drawn < REDRAW_S and not last:
             return
@@ -108,26 +108,26 @@ class Waiting(Callback):
         if self._live is None:
             from rich.live import Live
 
-            # stdout is not taken over: whoever redirects it meanwhile could not give it back in order.
+            # stdout is not redirected: code that redirects it meanwhile could not restore it in order.
             self._live = Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=False)
             self._live.start()
         self._live.update(text, refresh=True)
 
     def clear(self) -> None:
-        """Take the live line away."""
+        """Remove the live line."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
 
 class ProgressDisplay(Waiting):
-    """Shows a training run from its header to where it was saved.
+    """Shows the progress of a training run.
 
     Args:
-        console: Where to.
-        config: The run's configuration.
+        console: Console to print to.
+        config: Configuration of the run.
         quiet: Show warnings only.
-        clock: Seconds that only grow.
+        clock: Monotonic clock, in seconds.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class ProgressDisplay(Waiting):
         self._last_step: tuple[str, ...] = ()
 
     def on_run_start(self, info: RunInfo) -> None:
-        """Print what is trained, and what was chosen and why."""
+        """Print the header of the run and the chosen values with their reasons."""
         self._tasks = tuple(info.tasks)
         self._total = None if info.total_steps is None or info.total_steps >= ENDLESS else info.total_steps
         self._time_limit = info.seconds_left
@@ -158,14 +158,14 @@ class ProgressDisplay(Waiting):
         self.on_choices(info.choices)
 
     def on_evaluation(self, task: str, phase: EvalPhase, result: Mapping[str, Any]) -> None:
-        """Print an evaluation; training is timed from the first one's end."""
+        """Print an evaluation; the time of the next step is measured from its end."""
         self._keep_last_step()
         has_several = len(self._tasks) > 1 or self.config.eval.task is not None
         self.say(phase, lines.evaluation(result, visible(task) if has_several else "", "initial"))
         self._previous = self._clock()
 
     def on_step(self, record: StepRecord) -> None:
-        """Draw the step, or print it in a pipe; now and then with completions."""
+        """Draw the step, or print it in a pipe, and print completions every `SAMPLE_EVERY_S`."""
         now = self._clock()
         self._time_step(record, now)
         done = f"{record.step:>{len(str(self._total))}}/{self._total}" if self._total else str(record.step)
@@ -181,7 +181,7 @@ class ProgressDisplay(Waiting):
         self._last_step = segments
 
     def on_run_end(self, summary: Mapping[str, Any], run_dir: Path) -> None:
-        """Print where everything is, and what can be done with it."""
+        """Print the run's folder and a command to continue with."""
         self._keep_last_step()
         steps = f"{summary.get('steps', '-')} of {self._total}" if self._total else str(summary.get("steps", "-"))
         next_command = self._next_command(run_dir)
@@ -207,18 +207,18 @@ class ProgressDisplay(Waiting):
         self._last_step = ()
 
     def _time_step(self, record: StepRecord, now: float) -> None:
-        """Update the mean seconds per step: the step's own where it says so, else since the one before."""
+        """Update the mean seconds per step from the metric `step_s`, else from the time since the previous step."""
         newest = record.metrics.get("step_s", now - (self._previous or self._started))
         self._previous = now
         self._step_s = newest if self._step_s is None else (1 - STEP_WEIGHT) * self._step_s + STEP_WEIGHT * newest
 
     def _eta(self, step: int, now: float) -> str:
-        left = []
+        remaining = []
         if self._total is not None and self._step_s is not None:
-            left.append((self._total - step) * self._step_s)
+            remaining.append((self._total - step) * self._step_s)
         if self._time_limit is not None:
-            left.append(self._time_limit - (now - self._started))
-        return f"ETA {lines.duration(min(left))}" if left else lines.duration(now - self._started)
+            remaining.append(self._time_limit - (now - self._started))
+        return f"ETA {lines.duration(min(remaining))}" if remaining else lines.duration(now - self._started)
 
     def _share(self, step: int, now: float) -> float | None:
         shares = [step / self._total] if self._total else []

@@ -1,4 +1,4 @@
-"""`grpo resume`: go on with a run."""
+"""`grpo resume`: continue a run."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Examples:
 @click.command(epilog=EXAMPLES, context_settings=HELP)
 @click.argument("run", metavar="RUN")
 @click.option("--from-step", default="latest", metavar="STEP", help="latest, final or a number; latest by default.")
-@click.option("--additional-steps", type=COUNT, metavar="N", help="Exactly N steps more, in place of the planned end.")
+@click.option("--additional-steps", type=COUNT, metavar="N", help="Exactly N more steps, not to the planned end.")
 @click.option("--stop-after", type=COUNT, metavar="N", help="Stop after N steps of this call, saved, as by a signal.")
 @click.option(
-    "--allow", multiple=True, metavar="NAME", help="May differ: a setting, data, hardware, versions or conditions."
+    "--allow", multiple=True, metavar="NAME", help="Allow to differ: a setting, data, hardware, versions or conditions."
 )
-@click.option("--nproc", metavar="N", help="Go on in N processes of this machine.")
+@click.option("--nproc", metavar="N", help="Continue in N processes of this machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, alone on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress; prints the run's folder.")
 def resume(
@@ -44,11 +44,11 @@ def resume(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Go on with a run in its own folder: to its planned end, or for exactly some more steps.
+    """Continue a run in its own folder: to its planned end, or for a given number of further steps.
 
-    Weights, optimizer, random numbers, data order, baselines and the KL's anchor are those of the checkpoint, so that
-    a run that was stopped ends as it would have; one that was killed before its summary gets it. A changed setting or
-    dataset is refused, unless --allow names it.
+    Weights, optimizer, random numbers, data order, baselines and the reference policy are restored from the
+    checkpoint, so that the resumed run ends exactly as the uninterrupted one; a run that was killed before it wrote
+    its summary writes it now. A changed setting or dataset is refused, unless --allow names it.
     """
     from grpo_core.checkpoints import check_run
 

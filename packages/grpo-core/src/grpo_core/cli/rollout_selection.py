@@ -1,4 +1,4 @@
-"""Which of a run's completions are wanted, and finding them in a log of any size."""
+"""Selecting a run's completions from a log of any size."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Order = Literal["worst", "best"]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which completions are wanted; None excludes nothing.
+    """Filters, order and limit of a selection of completions; None excludes nothing.
 
     Attributes:
-        task: A task's spec, or its name without options.
+        task: Spec of a task, or its name without options.
         step: A step, `all`, or None for the last step that has any.
-        judged: `solved`; `unsolved`: scored, and not solved; or `abstained`: not scored.
-        order: Which come first; those that were not scored come last in either.
-        limit: Completions, or groups with `whole_groups`.
-        whole_groups: Take every completion of a prompt of which one is wanted.
+        judged: `solved`; `unsolved`: scored, but not solved; or `abstained`: not scored.
+        order: Whether the worst or the best scores come first; completions that were not scored come last.
+        limit: Largest number of completions, or of groups with `whole_groups`.
+        whole_groups: Whether to add all other completions of the same prompts.
     """
 
     task: str | None = None
@@ -42,7 +42,7 @@ class Selection:
         return self.step if isinstance(self.step, int) else None
 
     def rank(self, record: RolloutRecord) -> tuple[bool, float]:
-        """Sorts into the wanted order; of equal scores the earlier comes first, as every sort here is stable."""
+        """Return the sort key of a completion; equal scores keep the order of the log."""
         value = record.score.value
         if value is None:
             return True, 0.0
@@ -50,36 +50,36 @@ class Selection:
 
 
 def judgement(record: RolloutRecord) -> Judgement:
-    """What became of a completion."""
+    """Return whether a completion was solved, unsolved or abstained."""
     if record.score.value is None:
         return "abstained"
     return "solved" if record.score.solved else "unsolved"
 
 
-def select(run_dir: Path, wanted: Selection) -> list[RolloutRecord]:
-    """The wanted completions in order; one step's, or `limit` of them, are in memory at a time.
+def select(run_dir: Path, selection: Selection) -> list[RolloutRecord]:
+    """Return the selected completions in order; at most one step, or `limit` completions, are in memory at a time.
 
     Raises:
         UserError: the folder is no run or has no completions, or the run has no such task or step.
         DataError: its log is corrupt.
     """
-    found = read_rollouts(run_dir, step=wanted.exact_step, task=wanted.task)
-    matching = (record for record in found if wanted.judged in (None, judgement(record)))
-    chosen = _first(matching if wanted.step is not None else _last_step(matching), wanted)
+    records = read_rollouts(run_dir, step=selection.exact_step, task=selection.task)
+    matching = (record for record in records if selection.judged in (None, judgement(record)))
+    chosen = _first(matching if selection.step is not None else _last_step(matching), selection)
     if not chosen:
-        _check_exists(survey(run_dir), wanted)
-    return _with_their_groups(run_dir, chosen, wanted) if wanted.whole_groups else chosen
+        _check_exists(survey(run_dir), selection)
+    return _with_their_groups(run_dir, chosen, selection) if selection.whole_groups else chosen
 
 
-def _first(records: Iterable[RolloutRecord], wanted: Selection) -> list[RolloutRecord]:
-    if not wanted.whole_groups:
-        return heapq.nsmallest(wanted.limit, records, key=wanted.rank)
+def _first(records: Iterable[RolloutRecord], selection: Selection) -> list[RolloutRecord]:
+    if not selection.whole_groups:
+        return heapq.nsmallest(selection.limit, records, key=selection.rank)
     best: dict[tuple[int, int], RolloutRecord] = {}
     for record in records:
         key = record.step, record.group
-        if key not in best or wanted.rank(record) < wanted.rank(best[key]):
+        if key not in best or selection.rank(record) < selection.rank(best[key]):
             best[key] = record
-    return heapq.nsmallest(wanted.limit, best.values(), key=wanted.rank)
+    return heapq.nsmallest(selection.limit, best.values(), key=selection.rank)
 
 
 def _last_step(records: Iterable[RolloutRecord]) -> Sequence[RolloutRecord]:
@@ -89,21 +89,21 @@ def _last_step(records: Iterable[RolloutRecord]) -> Sequence[RolloutRecord]:
     return last
 
 
-def _with_their_groups(run_dir: Path, chosen: Sequence[RolloutRecord], wanted: Selection) -> list[RolloutRecord]:
+def _with_their_groups(run_dir: Path, chosen: Sequence[RolloutRecord], selection: Selection) -> list[RolloutRecord]:
     members: dict[tuple[int, int], list[RolloutRecord]] = {(each.step, each.group): [] for each in chosen}
-    for record in read_rollouts(run_dir, step=wanted.exact_step):
+    for record in read_rollouts(run_dir, step=selection.exact_step):
         if (record.step, record.group) in members:
             members[record.step, record.group].append(record)
-    return [record for group in members.values() for record in sorted(group, key=wanted.rank)]
+    return [record for group in members.values() for record in sorted(group, key=selection.rank)]
 
 
 @dataclass(slots=True)
 class Survey:
-    """What a run's log holds.
+    """Counts of the completions in a run's log.
 
     Attributes:
-        steps: The first and the last; None where there are no completions.
-        counts: Of each task, by its spec.
+        steps: First and last step; None where there are no completions.
+        counts: Task spec -> number of completions by judgement.
     """
 
     steps: tuple[int, int] | None = None
@@ -127,25 +127,25 @@ class Survey:
 
 
 def survey(run_dir: Path) -> Survey:
-    """Count a run's completions."""
-    found = Survey()
+    """Count the completions of a run."""
+    counts = Survey()
     for record in read_rollouts(run_dir):
-        found.add(record)
-    return found
+        counts.add(record)
+    return counts
 
 
-def _check_exists(there: Survey, wanted: Selection) -> None:
-    """Tell a name or a step that does not exist from one that merely has nothing of the kind."""
-    names = dict.fromkeys(name for spec in there.counts for name in (spec, spec.partition("?")[0]))
-    if wanted.task is not None and names and wanted.task not in names:
-        raise unknown_name("task in this run", wanted.task, names)
-    step = wanted.exact_step
-    if step is not None and there.steps is not None and not there.steps[0] <= step <= there.steps[1]:
-        first, last = there.steps
+def _check_exists(survey: Survey, selection: Selection) -> None:
+    """Refuse a task or step that does not exist, as opposed to one without a matching completion."""
+    names = dict.fromkeys(name for spec in survey.counts for name in (spec, spec.partition("?")[0]))
+    if selection.task is not None and names and selection.task not in names:
+        raise unknown_name("task in this run", selection.task, names)
+    step = selection.exact_step
+    if step is not None and survey.steps is not None and not survey.steps[0] <= step <= survey.steps[1]:
+        first, last = survey.steps
         raise UserError(f"--step {step}: this run has completions of steps {first} to {last}.")
 
 
 def each_group(records: Iterable[RolloutRecord]) -> Iterator[list[RolloutRecord]]:
-    """Split completions in order into those of one prompt and step."""
+    """Split completions, in order, into groups of one prompt and step."""
     for _, group in groupby(records, key=lambda record: (record.step, record.group)):
         yield list(group)

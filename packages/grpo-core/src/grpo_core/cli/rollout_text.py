@@ -1,4 +1,4 @@
-"""Completions as people read them, and as other programs do; hostile text stays text."""
+"""Printing completions for people and for other programs; unprintable characters are escaped."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from grpo_core.tracking.rollouts import RolloutRecord
 
 COLUMNS = ("step", "task", "row", "group", "score", "judged", "tokens", "finish", "parts", "prompt", "text", "why")
-"""Of a line in a pipe."""
+"""Columns of a line in a pipe."""
 
 WORDS: Mapping[Judgement, tuple[str, str]] = {
     "solved": ("solved", "bold green"),
     "unsolved": ("NOT SOLVED", "bold red"),
     "abstained": ("NOT SCORED", "bold yellow"),
 }
-"""What became of a completion -> word and style in a terminal."""
+"""Judgement -> word and style in a terminal."""
 
 
 def print_lines(records: Sequence[RolloutRecord]) -> None:
-    """Print a heading and a line per completion, columns separated by tabs."""
+    """Print a heading and one line per completion, with columns separated by tabs."""
     sys.stdout.write("\t".join(COLUMNS) + "\n")
     for record in records:
         cells = (
@@ -53,12 +53,12 @@ def print_lines(records: Sequence[RolloutRecord]) -> None:
 
 
 def print_pages(records: Sequence[RolloutRecord]) -> None:
-    """Print completions one below the other, a shared prompt once; in a pager if they are many."""
+    """Print completions below one another, each shared prompt once; in a pager if they do not fit the screen."""
     blocks: list[RenderableType] = []
     for group in each_group(records):
         blocks += [*([""] if blocks else []), _heading(group[0]), _group(group)]
     text = rendered(*blocks)
-    # Two lines are the prompt that comes back, and the command that was given.
+    # Two lines are taken by the shell's prompt and the command.
     if sys.stdin.isatty() and text.count("\n") > shutil.get_terminal_size().lines - 2:
         click.echo_via_pager(text, color=True)
     else:
@@ -89,7 +89,7 @@ def _group(records: Sequence[RolloutRecord]) -> RenderableType:
 
 
 def _score(record: RolloutRecord) -> RenderableType:
-    """The score as a tree: the value with the parts that it was composed of."""
+    """Return the score as a tree: the value with its parts."""
     from rich.text import Text
     from rich.tree import Tree
 
@@ -121,7 +121,7 @@ def _tokens(record: RolloutRecord) -> str:
 
 
 def _text(text: str) -> Text:
-    """Untrusted text in quotes, which show the spaces at its ends, line by line and whole."""
+    """Return untrusted text in quotes, which show leading and trailing spaces, with its line breaks."""
     from rich.text import Text
 
     return Text("\n".join(visible(line) for line in f'"{text}"'.split("\n")))

@@ -1,4 +1,4 @@
-"""`grpo rollouts`: read what a run's model wrote, with what it earned and why."""
+"""`grpo rollouts`: read a run's completions with their scores."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Examples:
 @click.argument("run", metavar="RUN")
 @click.option("--worst", is_flag=True, help="Lowest scores first.  [default]")
 @click.option("--best", is_flag=True, help="Highest scores first.")
-@click.option("--task", metavar="TASK", help="Of this task, with its options or without.")
-@click.option("--step", metavar="N", help="Of this step, or all.  [default: the last that has any]")
-@click.option("--group", "whole_groups", is_flag=True, help="With every other completion of the same prompt and step.")
-@click.option("--solved", is_flag=True, help="Only what solved its row.")
-@click.option("--unsolved", is_flag=True, help="Only what was scored and did not.")
-@click.option("--abstained", is_flag=True, help="Only what could not be scored.")
+@click.option("--task", metavar="TASK", help="Only this task, given with or without its options.")
+@click.option("--step", metavar="N", help="Only this step, or all.  [default: the last one]")
+@click.option("--group", "whole_groups", is_flag=True, help="Add all other completions of the same prompt and step.")
+@click.option("--solved", is_flag=True, help="Only completions that solved their row.")
+@click.option("--unsolved", is_flag=True, help="Only completions that were scored and did not solve it.")
+@click.option("--abstained", is_flag=True, help="Only completions that could not be scored.")
 @click.option("--limit", default=10, show_default=True, type=COUNT, help="Completions, or groups with --group.")
 @JSON
 def rollouts(
@@ -49,8 +49,8 @@ def rollouts(
 ) -> None:
     """Read a run's completions with prompt, score and the parts of the score; filters combine.
 
-    In a terminal one below the other, in a pager where they are many; in a pipe a line each, in columns separated by
-    tabs. Everything unprintable is escaped.
+    In a terminal, completions are printed below one another, in a pager if there are many; in a pipe, one per line
+    with columns separated by tabs. Unprintable characters are escaped.
     """
     from grpo_core.cli.rollout_selection import Selection, select, survey
     from grpo_core.cli.rollout_text import print_lines, print_pages
@@ -59,7 +59,7 @@ def rollouts(
     if worst and best:
         raise UserError("--worst and --best exclude one another.")
     folder = user_path(run, "RUN")
-    found = select(
+    records = select(
         folder,
         Selection(
             task=task,
@@ -71,13 +71,13 @@ def rollouts(
         ),
     )
     if as_json:
-        print_json([record.model_dump(mode="json") for record in found])
-    elif found and sys.stdout.isatty():
-        print_pages(found)
-    elif found:
-        print_lines(found)
-    if not found:
-        err().print(visible(f"no completion of {run} is all of this; it has {survey(folder)}"), soft_wrap=True)
+        print_json([record.model_dump(mode="json") for record in records])
+    elif records and sys.stdout.isatty():
+        print_pages(records)
+    elif records:
+        print_lines(records)
+    if not records:
+        err().print(visible(f"no completion of {run} matches; the run has {survey(folder)}"), soft_wrap=True)
 
 
 def _step(text: str | None) -> int | Literal["all"] | None:

@@ -1,4 +1,4 @@
-"""`grpo run`: train."""
+"""`grpo run`: train a model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Examples:
 @click.option("--save-every", metavar="N", help="Save a checkpoint every N steps.")
 @click.option("--stop-after", metavar="N", help="Stop after N steps, saved, as a signal would; grpo resume goes on.")
 @click.option("--eval-task", "eval_tasks", metavar="TASK", multiple=True, help="Evaluate this task too; repeatable.")
-@click.option("--seed", metavar="N", help="Seed of everything that is drawn.")
+@click.option("--seed", metavar="N", help="Random seed.")
 @click.option("--output-dir", metavar="FOLDER", help="Folder that receives run_… folders.")
 @click.option("--track", metavar="NAMES", help="Trackers, separated by commas: tensorboard, wandb, trackio.")
 @click.option("--nproc", metavar="N", help="Train in N processes of this machine; with torchrun, on several.")
@@ -65,7 +65,7 @@ def run(
     quiet: bool,
     **options: str | None,
 ) -> int:
-    """Train a model on a task with GRPO; alone, the embedded model on math.arithmetic.
+    """Train a model on a task with GRPO; without options, the embedded model on math.arithmetic.
 
     Every setting can be given as KEY=VALUE (trainer.learning_rate=5e-6), as an environment variable
     (GRPO_TRAINER__LEARNING_RATE), in .env or in a YAML file; --show-config lists them all.
@@ -107,7 +107,7 @@ def show_result(result: RunResult, *, as_json: bool, quiet: bool) -> None:
 
 
 def train(config: ResolvedConfig, callbacks: Sequence[Callback]) -> RunResult:
-    """Call `grpo_core.train`, which is imported here because it brings torch."""
+    """Call `grpo_core.train`, which is imported here because it imports torch."""
     with only_results_on_stdout(callbacks):
         from grpo_core.training import trainer
 
@@ -129,7 +129,7 @@ def _show(resolved: ResolvedConfig, *, as_json: bool) -> None:
 
     values: dict[str, Any] = flatten(resolved.config)
     sources = {key: str(source) for key, source in resolved.sources.items()}
-    for key, value in list(values.items()):  # arguments of variants have sources of their own
+    for key, value in list(values.items()):  # each argument of a variant has its own source
         if isinstance(value, dict):
             values |= {f"{key}.{name}": inner for name, inner in value.items()}
     if as_json:

@@ -1,4 +1,4 @@
-"""`grpo runs`: what was trained, how it went, and how runs compare."""
+"""`grpo runs`: list, show and compare runs."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ Examples:
 """
 
 PLOTTED = ("reward", "solved_rate", "kl", "entropy")
-"""Drawn unless others are asked for, where they were logged."""
+"""Metrics drawn by default, if they were logged."""
 
 STATE_STYLES = {"running": "green", "interrupted": "yellow", "killed": "red", "failed": "red", "unreadable": "red"}
-"""State of a run -> its colour, where it has one."""
+"""State of a run -> its colour."""
 
 MAX_CELL_CHARS = 60
-"""Of an error in the list; `grpo runs show` prints all of it."""
+"""Longest error in the list; `grpo runs show` prints all of it."""
 
 MIN_COMPARED = 2
 
 
 class RunsGroup(click.Group):
-    """A group that lists when no subcommand is named: `grpo runs [DIR]`."""
+    """A group whose default subcommand is `list`: `grpo runs [DIR]`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put `list` before what is no subcommand."""
+        """Insert `list` if the first argument is not a subcommand."""
         if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
             args = ["list", *args]
         return super().parse_args(ctx, args)
@@ -54,20 +54,20 @@ def runs() -> None:
 @click.argument("folder", metavar="[DIR]", required=False)
 @JSON
 def list_runs(folder: str | None, as_json: bool) -> None:
-    """List runs with state, progress and results, the newest last; DIR is by default where runs are written."""
+    """List runs with state, progress and results, the newest last; DIR is by default the folder of new runs."""
     from grpo_core.cli.text import print_json, print_out, quoted, table, visible
     from grpo_core.tracking.runs import find_runs, list_run
 
-    where = _folder(folder)
-    found = [list_run(path) for path in find_runs(where)]
+    directory = _folder(folder)
+    views = [list_run(path) for path in find_runs(directory)]
     if as_json:
-        print_json([facts_of(run) for run in found])
+        print_json([facts_of(run) for run in views])
         return
-    if not found:
-        print_out(visible(f"{where} holds no runs yet."))
+    if not views:
+        print_out(visible(f"{directory} holds no runs yet."))
         return
     listing = table("run", "state", "steps", "reward", "solved: initial → latest", "task", "model", "written")
-    for run in found:
+    for run in views:
         listing.add_row(
             visible(run.path.name),
             run.state,
@@ -84,11 +84,11 @@ def list_runs(folder: str | None, as_json: bool) -> None:
 
 @runs.command("show")
 @click.argument("run", metavar="RUN")
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Draw this metric; may be given again.")
-@click.option("--aliases", is_flag=True, help="Say beside each metric what the reference systems call it.")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Draw this metric; repeatable.")
+@click.option("--aliases", is_flag=True, help="Show the names of each metric in the reference systems.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, with the metrics of every step that are drawn.")
 def show(run: str, metrics: tuple[str, ...], aliases: bool, as_json: bool) -> None:
-    """Show one run: what was chosen and why, results, metrics over its steps, the last ones, warnings."""
+    """Show one run: chosen values with reasons, results, metrics over the steps, the last metrics, warnings."""
     from grpo_core.cli.text import print_json
     from grpo_core.tracking.runs import metric_named, read_run, series
 
@@ -121,22 +121,22 @@ def compare(paths: tuple[str, ...], as_json: bool) -> None:
     settings = table("setting", *names)
     for key, values in different.items():
         settings.add_row(visible(key), *(visible(shown(value)) for value in values))
-    print_out(settings if different else "settings are the same in all.", "")
+    print_out(settings if different else "all settings are equal.", "")
     results = table("result", *names)
     results.add_row("state", *(view.state for view in views))
     results.add_row("steps", *(_progress(view) for view in views))
     for task in dict.fromkeys(task for view in views for task in view.results):
-        each = [view.results.get(task, TaskResult()) for view in views]
-        results.add_row(f"{visible(task)}: initial", *(_rate(result.initial) for result in each))
-        results.add_row("  latest", *(_rate(result.latest) for result in each))
-        results.add_row("  over initial", *(_delta(result) for result in each))
-        results.add_row("  mean reward", *(_number((result.latest or {}).get("mean_reward")) for result in each))
+        compared = [view.results.get(task, TaskResult()) for view in views]
+        results.add_row(f"{visible(task)}: initial", *(_rate(result.initial) for result in compared))
+        results.add_row("  latest", *(_rate(result.latest) for result in compared))
+        results.add_row("  over initial", *(_delta(result) for result in compared))
+        results.add_row("  mean reward", *(_number((result.latest or {}).get("mean_reward")) for result in compared))
     results.add_row("reward, last step", *(_number(view.metrics.get("reward")) for view in views))
     print_out(results)
 
 
 def facts_of(run: RunView) -> dict[str, Any]:
-    """A run as JSON."""
+    """Return a run as plain data for JSON."""
     return {
         "run": str(run.path),
         "state": run.state,
@@ -162,27 +162,27 @@ def _print_run(run: RunView, history: Mapping[str, Sequence[tuple[int, float | N
     from grpo_core.cli.plots import sparkline
     from grpo_core.cli.text import print_out, table, visible
 
-    said = [lines.fold("run", [visible(str(run.path)), run.state, f"step {_progress(run)}", _ago(run.updated)], None)]
-    said += [visible(f"{'failed':<{lines.LABEL_WIDTH}}{run.problem}")] if run.problem else []
+    report = [lines.fold("run", [visible(str(run.path)), run.state, f"step {_progress(run)}", _ago(run.updated)], None)]
+    report += [visible(f"{'failed':<{lines.LABEL_WIDTH}}{run.problem}")] if run.problem else []
     chosen = [
         visible(f"{what} {why if value and why.startswith(value) else f'{value}: {why}' if why else value}")
         for what, value, why in run.choices
     ]
-    said += [lines.fold("chosen" if index == 0 else "", [line], None) for index, line in enumerate(chosen)]
+    report += [lines.fold("chosen" if index == 0 else "", [line], None) for index, line in enumerate(chosen)]
     for task, result in run.results.items():
         segments = [
             visible(task),
             f"initial {_rate(result.initial)}",
             f"{result.phase or 'latest'} {_rate(result.latest)}",
         ]
-        said.append(lines.fold("solved", [*segments, f"{_delta(result)} over initial"], None))
-    print_out(*said)
+        report.append(lines.fold("solved", [*segments, f"{_delta(result)} over initial"], None))
+    print_out(*report)
     for task, result in run.results.items():
         if names := _evaluated(result):
             measured = table("evaluated", "initial", result.phase or "latest")
             for name in names:
                 measured.add_row(visible(name), *(_measured(each, name) for each in (result.initial, result.latest)))
-            print_out("", visible(task), measured)  # above it: a name with its options would make a wide column
+            print_out("", visible(task), measured)  # the name stands above, since with options it is long
     if history:
         plots = table("metric", "over the steps", "first", "last", "lowest", "highest")
         for name, points in history.items():
@@ -207,14 +207,14 @@ def _aliases(run: RunView) -> dict[str, tuple[str, ...]]:
     return {name: known for name in run.metrics if (known := aliases_of(name))}
 
 
-def _folder(given: str | None) -> Path:
-    if given is None:
+def _folder(text: str | None) -> Path:
+    if text is None:
         from grpo_core.config import load_config
 
         return Path(load_config().config.output_dir)
-    folder = user_path(given, "DIR")
-    if not kind_of(folder) and (hint := near_match(given, ("list", "show", "compare"))):
-        raise UserError(f"no folder and no command {given!r}.{hint}")
+    folder = user_path(text, "DIR")
+    if not kind_of(folder) and (hint := near_match(text, ("list", "show", "compare"))):
+        raise UserError(f"no folder and no command {text!r}.{hint}")
     return folder
 
 
@@ -239,9 +239,9 @@ def _rate(result: Mapping[str, Any] | None) -> str:
 
 
 def _evaluated(result: TaskResult) -> list[str]:
-    """Names of the task's own metrics in its evaluations, without those of their intervals' ends."""
-    found = dict.fromkeys(name for each in (result.initial, result.latest) for name in (each or {}).get("metrics", {}))
-    return [name for name in found if not name.endswith(("_ci_low", "_ci_high"))]
+    """Return the names of the task's own metrics in its evaluations, without the ends of their intervals."""
+    names = dict.fromkeys(name for each in (result.initial, result.latest) for name in (each or {}).get("metrics", {}))
+    return [name for name in names if not name.endswith(("_ci_low", "_ci_high"))]
 
 
 def _measured(result: Mapping[str, Any] | None, name: str) -> str:
@@ -268,7 +268,7 @@ def _number(value: float | None) -> str:
 
 
 def _ago(then: float) -> str:
-    """How long ago something was: `3 min ago`."""
+    """Format the time since a moment: `3 min ago`."""
     if not then:
         return "-"
     seconds = max(0.0, time.time() - then)

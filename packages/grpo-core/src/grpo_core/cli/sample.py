@@ -1,4 +1,4 @@
-"""`grpo sample`: look at rows before training on them."""
+"""`grpo sample`: show rows of a task before training on them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Examples:
 @click.option("-n", "count", default=3, show_default=True, type=COUNT, help="Rows of each task.")
 @JSON
 def sample(task: str, count: int, as_json: bool) -> None:
-    """Show rows of a task with prompt, gold and what the gold scores."""
+    """Show rows of a task with prompt, gold and the score of the gold."""
     from grpo_core.cli.progress import Waiting
     from grpo_core.cli.text import err, print_json, print_out
     from grpo_core.evaluation.overlap import own_choices
@@ -38,17 +38,17 @@ def sample(task: str, count: int, as_json: bool) -> None:
     with Waiting(err()) as progress:
         labelled = dict(zip(task_labels(tasks), tasks, strict=True))
         progress.on_choices(condition_choices(labelled))
-    looked_at = [entry for bound in tasks for entry in _look(bound, count)]
+    samples = [entry for bound in tasks for entry in _samples(bound, count)]
     if as_json:
-        print_json(looked_at)
-    for index, entry in enumerate(() if as_json else looked_at):
+        print_json(samples)
+    for index, entry in enumerate(() if as_json else samples):
         print_out(*([""] if index else []), _entry(entry))
-    with Waiting(err()) as progress:  # at the end: it reads all rows of two splits
+    with Waiting(err()) as progress:  # at the end, because it reads all rows of two splits
         progress.on_choices([choice for label, each in labelled.items() for choice in own_choices(label, each)])
 
 
-def _look(bound: BoundTask, count: int) -> Iterable[dict[str, Any]]:
-    """Rows with prompt, gold and the gold's score, from the killable scorer as in training."""
+def _samples(bound: BoundTask, count: int) -> Iterable[dict[str, Any]]:
+    """Yield rows with prompt, gold and the gold's score, which the killable scorer computes as in training."""
     from grpo_core.scoring import Scorer
 
     conditions = dict(bound.conditions)
@@ -57,7 +57,7 @@ def _look(bound: BoundTask, count: int) -> Iterable[dict[str, Any]]:
     rows = bound.rows()
     golds = [row for row in rows if row.gold is not None]
     scores = {}
-    if golds and bound.opponent is None:  # an opponent's answers need a model
+    if golds and bound.opponent is None:  # an opponent would need a model
         with Scorer(bound, workers=1) as scorer:
             scores = {
                 row.id: score

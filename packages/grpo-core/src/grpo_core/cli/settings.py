@@ -1,4 +1,4 @@
-"""Options and KEY=VALUE words of `grpo run` and `grpo eval`, read as settings."""
+"""Reading the options and KEY=VALUE arguments of `grpo run` and `grpo eval` as settings."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from grpo_core.config import LoadedConfig, load_config
 from grpo_core.errors import UserError
 
 BAR_SWITCHES = ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS")
-"""Read by huggingface_hub (whose answer transformers takes) and datasets when they are imported."""
+"""Variables read by huggingface_hub (and through it by transformers) and datasets when they are imported."""
 
 
 def read_settings(options: Mapping[str, str | None], overrides: Iterable[str], config_file: str | None) -> LoadedConfig:
-    """Read a command's settings and every other source.
+    """Read the settings of a command and of every other source.
 
     Args:
         options: Dotted key -> value of its option, or None.
-        overrides: `key=value` words.
+        overrides: `key=value` arguments.
         config_file: Path given by --config, or None.
 
     Raises:
-        UserError: as for `load_config`; also a word that is not key=value, or a key that is given twice.
+        UserError: as for `load_config`; also an argument that is not key=value, or a key that is given twice.
     """
     settings = {key: value for key, value in options.items() if value is not None}
     for word in overrides:
@@ -41,7 +41,7 @@ def read_settings(options: Mapping[str, str | None], overrides: Iterable[str], c
 
 
 def hide_bars() -> None:
-    """Keep the libraries' progress bars out of a log; before torch and transformers are imported."""
+    """Disable the libraries' progress bars; to be called before torch and transformers are imported."""
     for name in BAR_SWITCHES:
         os.environ.setdefault(name, "1")
 
@@ -50,13 +50,13 @@ def hide_bars() -> None:
 def only_results_on_stdout(callbacks: Iterable[Callback] = ()) -> Iterator[None]:
     """Redirect stdout to stderr, without the libraries' progress bars.
 
-    A plugin's loader or a library may print; stdout belongs to the command's result. Torch and transformers are
-    imported inside, because they read `BAR_SWITCHES` then. In a terminal, downloads keep their bars.
+    Plugins and libraries may print, and stdout is for the command's result. Torch and transformers are imported
+    inside the block, because they read `BAR_SWITCHES` at import. In a terminal, downloads keep their bars.
 
     Args:
-        callbacks: Notified that these imports, which take seconds, have begun.
+        callbacks: Callbacks notified that these imports, which take seconds, have begun.
     """
-    is_watched = sys.stderr.isatty()  # asked before a live line stands in for it
+    is_watched = sys.stderr.isatty()  # read before the live line replaces the stream
     Callbacks(callbacks).on_progress("importing torch, loading the model", 0, 0)
     if is_watched:
         from huggingface_hub import utils as hub

@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full, or lose their reader: nobody's work is lost for want of somebody to tell."""
+"""Standard streams that never raise: one that is closed, full or without a reader must not end a command's work."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _STANDARD = (0, 1, 2)
 
 
 class Outlet:
-    """A text stream whose failures are kept in place of raised; after the first, what is written is dropped.
+    """A text stream that records its first failure instead of raising it, and drops everything written after it.
 
     Args:
         stream: The stream; None where it is closed.
 
     Attributes:
-        error: What the system said first; None while all is well.
+        error: The first error; None if there was none.
     """
 
     def __init__(self, stream: IO[str] | None) -> None:
@@ -27,14 +27,14 @@ class Outlet:
         self._has_lost = False
         if stream is None:
             self.error = OSError(errno.EBADF, os.strerror(errno.EBADF))
-            stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stands for the stream until the end
+            stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - replaces the stream until the end
         self._stream: IO[str] = stream
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write, unless something went wrong before."""
+        """Write, unless an earlier write failed."""
         if self.error is None:
             try:
                 return self._stream.write(text)
@@ -44,7 +44,7 @@ class Outlet:
         return len(text)
 
     def flush(self) -> None:
-        """Flush, unless something went wrong before."""
+        """Flush, unless an earlier write failed."""
         if self.error is None:
             try:
                 self._stream.flush()
@@ -54,7 +54,7 @@ class Outlet:
 
     @property
     def problem(self) -> str:
-        """What to tell the user of what was lost; a reader that goes, as `head` does, has what it wants."""
+        """The error to report if output was lost; empty if the reader closed the pipe, as `head` does."""
         if not self._has_lost or self.error is None or self.error.errno == errno.EPIPE:
             return ""
         return "it is closed" if self.error.errno == errno.EBADF else self.error.strerror or str(self.error)
@@ -62,7 +62,7 @@ class Outlet:
     def _lose(self, error: OSError) -> None:
         self.error = error
         with suppress(OSError, ValueError):  # a stream without a descriptor, as in a test
-            # What is still buffered goes nowhere; else the interpreter would complain of it at its end.
+            # Discard what is still buffered; otherwise the interpreter would report it at exit.
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, self._stream.fileno())
             os.close(null)
@@ -70,16 +70,16 @@ class Outlet:
 
 @contextmanager
 def standard_streams() -> Iterator[Outlet]:
-    """Make stdout and stderr ones that never raise, and yield stdout: who wrote results asks it how it went.
+    """Replace stdout and stderr by streams that never raise, and yield stdout, which records its failure.
 
-    A closed descriptor is opened on nothing, since the next file to be opened would be given its number, and what a
-    library prints would end up in that file.
+    A closed descriptor is opened on the null device, since the next file to be opened would get its number and would
+    receive what libraries print.
     """
     for number in _STANDARD:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)  # the lowest free number, which is this
+            os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)  # gets the lowest free number: this one
     before = sys.stdout, sys.stderr
     stdout, stderr = Outlet(sys.stdout), Outlet(sys.stderr)
     sys.stdout, sys.stderr = stdout, stderr

@@ -1,4 +1,4 @@
-"""`grpo tasks`: what is installed, and everything about one task."""
+"""`grpo tasks`: list the installed tasks, or show one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from grpo_core.task.bound import BoundTask
 
 MAX_LINE_CHARS = 2000
-"""Of a prompt on one line: a page of a terminal."""
+"""Longest prompt shown on one line: a page of a terminal."""
 
 
 @click.group(invoke_without_command=True, context_settings=HELP)
@@ -27,7 +27,7 @@ def tasks(ctx: click.Context, as_json: bool) -> None:
     from grpo_core.plugins.host import default_host
 
     reports = default_host().reports()
-    found: list[dict[str, Any]] = [
+    installed: list[dict[str, Any]] = [
         {
             "name": name,
             "plugin": report.name,
@@ -46,10 +46,10 @@ def tasks(ctx: click.Context, as_json: bool) -> None:
     ]
     conflicts = _conflicts()
     if as_json:
-        print_json({"tasks": found, "broken": broken, "conflicts": conflicts})
+        print_json({"tasks": installed, "broken": broken, "conflicts": conflicts})
         return
     listing = table("task", "from", "default model", "what")
-    for row in found:
+    for row in installed:
         facts = (row["name"], row["distribution"], row["default_model"] or "-", row["description"])
         listing.add_row(*map(visible, facts))
     for row in broken:
@@ -57,10 +57,10 @@ def tasks(ctx: click.Context, as_json: bool) -> None:
         listing.add_row(*map(visible, facts), style="red")
     for conflict in conflicts:
         listing.add_row("-", "several", "-", f"CONFLICT: {visible(conflict)}", style="red")
-    print_out(listing if found or broken or conflicts else "No plugin is installed: pip install grpo-tasks-math.")
+    print_out(listing if installed or broken or conflicts else "No plugin is installed: pip install grpo-tasks-math.")
     if broken:
-        click.echo("\ngrpo doctor looks once more at what is not loaded.")
-    if found:
+        click.echo("\ngrpo doctor examines the plugins that were not loaded.")
+    if installed:
         click.echo("\ngrpo tasks show NAME: options and rewards.   grpo sample NAME: rows with gold and score.")
 
 
@@ -80,7 +80,7 @@ def show(name: str, as_json: bool) -> None:
 
 
 def _conflicts() -> list[str]:
-    """Names that two packages give: models, algorithm variants and commands."""
+    """Return the models, variants and commands that two packages provide under one name."""
     from grpo_core.cli.group import command_clashes
     from grpo_core.plugins import variants as registry
     from grpo_core.plugins.host import default_host
@@ -89,7 +89,7 @@ def _conflicts() -> list[str]:
 
 
 def facts_of(bound: BoundTask) -> dict[str, Any]:
-    """Everything about a task that can be printed; where its data is missing, the reason stands in its place."""
+    """Return everything about a task that can be printed; where its data is missing, the reason instead."""
     from grpo_core.evaluation.overlap import own_overlap
     from grpo_core.plugins.host import default_host
     from grpo_core.plugins.loading import describe, options_of
@@ -169,9 +169,9 @@ def _print_facts(facts: dict[str, Any]) -> None:
 
 
 def readable(prompt: Any) -> str:
-    """A prompt as it reads: one line in quotes, several as they are, chat messages with their roles.
+    """Format a prompt: one line in quotes, several lines unchanged, chat messages with their roles.
 
-    Everything unprintable is escaped; quotes show the spaces at the ends.
+    Unprintable characters are escaped; the quotes show leading and trailing spaces.
     """
     from grpo_core.cli.text import quoted, visible
 

@@ -1,4 +1,4 @@
-"""Text for people: consoles, and untrusted text made harmless."""
+"""Printing text, tables and JSON, with unprintable characters of untrusted text escaped."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PIPE_WIDTH = 10_000
-"""Columns of an output that is no terminal: one row stays one line, to be searched with grep."""
+"""Columns of output to a pipe or file: each row stays on one line, to be searched with grep."""
 
 
 def visible(text: str) -> str:
-    """Text with every unprintable character escaped, so that a completion cannot steer the terminal."""
+    """Escape every unprintable character, so that a completion cannot control the terminal."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def quoted(text: str, limit: int) -> str:
-    """Text in double quotes on one line, at most `limit` characters of it, the middle left out."""
+    """Return text in double quotes on one line; of a text longer than `limit`, the middle is left out."""
     if len(text) > limit:
         tail = limit // 3
         text = f"{text[: limit - tail - 1]}…{text[-tail:]}"
@@ -27,12 +27,12 @@ def quoted(text: str, limit: int) -> str:
 
 
 def err() -> Console:
-    """The console of everything that is no result: stderr."""
+    """Return the console for everything except results: stderr."""
     return _console(stderr=True)
 
 
 def print_out(*renderables: RenderableType) -> None:
-    """Print results on stdout; in a pipe, a row is one line without trailing spaces or control codes."""
+    """Print results on stdout; in a pipe, each row is one line without trailing spaces or control codes."""
     if sys.stdout.isatty():
         _console(stderr=False).print(*renderables, sep="\n")
         return
@@ -40,7 +40,7 @@ def print_out(*renderables: RenderableType) -> None:
 
 
 def rendered(*renderables: RenderableType) -> str:
-    """What `print_out` would print, for a pager: as wide as stdout, with its colours."""
+    """Return what `print_out` would print to a terminal, for a pager."""
     console = _console(stderr=False)
     with console.capture() as captured:
         console.print(*renderables, sep="\n")
@@ -51,19 +51,19 @@ def _console(*, stderr: bool) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    # isatty of the stream itself: rich also counts FORCE_COLOR, which says nothing about a width.
+    # isatty of the stream itself: rich also respects FORCE_COLOR, which does not imply a width.
     width = None if stream.isatty() else PIPE_WIDTH
     return Console(file=stream, highlight=False, markup=False, emoji=False, width=width)
 
 
 def print_json(data: Any) -> None:
-    """Print data as JSON, alone on stdout, everything unprintable in it escaped."""
+    """Print data as JSON on stdout, with unprintable characters escaped."""
     import json
 
     import orjson
 
     text = orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str).decode()
-    # Only strings can hold such a character, and there \u… is the same character; orjson escapes those below 0x20.
+    # Only strings can contain such a character, and there \u… denotes it; orjson escapes those below 0x20.
     lines = (
         line if line.isprintable() else "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
         for line in text.split("\n")
@@ -73,10 +73,10 @@ def print_json(data: Any) -> None:
 
 
 def table(*columns: str) -> Table:
-    """A plain table: a heading, no borders."""
+    """Create a table with a heading and without borders."""
     from rich.table import Table
 
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
     for index, column in enumerate(columns):
-        made.add_column(column, no_wrap=index == 0, overflow="fold")
-    return made
+        table.add_column(column, no_wrap=index == 0, overflow="fold")
+    return table

@@ -26,39 +26,39 @@ Examples:
 @click.command("warm-start", epilog=EXAMPLES, context_settings={**HELP, "show_default": True})
 @click.option("--task", required=True, metavar="TASK", help="Task or mixture; weights are the shares of examples.")
 @click.option("--out", "folder", required=True, metavar="FOLDER", help="Receives the model; must be new or empty.")
-@click.option("--model", metavar="MODEL", help="What to start from.")
+@click.option("--model", metavar="MODEL", help="Model to start from.")
 @click.option("--preset", metavar="PRESET", help="Start from a new model of this shape: tiny or small.")
-@click.option("--vocab-size", type=COUNT, help="Of a new model: learn a tokenizer; else it reads bytes.")
-@click.option("--tokenizer", metavar="MODEL", help="Of a new model: take the tokenizer of this model or folder.")
+@click.option("--vocab-size", type=COUNT, help="Train a tokenizer of this size for a new model; else it reads bytes.")
+@click.option("--tokenizer", metavar="MODEL", help="Use the tokenizer of this model or folder for a new model.")
 @click.option("--max-steps", default=1000, type=COUNT, help="Optimizer steps.")
 @click.option("--batch-size", default=64, type=COUNT, help="Examples per step.")
-@click.option("--learning-rate", default=1e-3, type=RATE, help="Peak.")
+@click.option("--learning-rate", default=1e-3, type=RATE, help="Peak learning rate.")
 @click.option(
     "--lr-scheduler",
     "lr_scheduler_type",
     default="cosine",
     type=click.Choice(["cosine", "constant"]),
-    help="After the warm-up: down to 0, or as it is.",
+    help="Learning rate after the warm-up: decays to 0, or constant.",
 )
-@click.option("--seed", default=0, type=SEED, help="Of new weights, order and evaluation.")
+@click.option("--seed", default=0, type=SEED, help="Seed of new weights, order and evaluation.")
 @click.option("--eval-size", default=512, type=COUNT, help="Held-out rows per task.")
 @click.option(
     "--precision",
     default="float32",
     type=click.Choice(["float32", "bfloat16"]),
-    help="Of the products in training; bfloat16 is faster where the processor has it.",
+    help="Precision of matrix products in training; bfloat16 is faster where supported.",
 )
 @click.option(
     "--save-dtype",
     default="float32",
     type=click.Choice(["float32", "float16", "bfloat16"]),
-    help="Of the written weights; they are trained in float32.",
+    help="Type of the written weights; they are trained in float32.",
 )
 @click.option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, alone on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 def warm_start(folder: str, as_json: bool, quiet: bool, **options: Any) -> None:
-    """Fine-tune a model on a task's gold completions (through TRL), so that GRPO has something to elicit."""
+    """Fine-tune a model on a task's gold completions (through TRL), to give GRPO a model that sometimes succeeds."""
     from grpo_core.cli.evaluate import print_results
     from grpo_core.cli.progress import Waiting
     from grpo_core.cli.text import err, print_json
@@ -74,11 +74,11 @@ def warm_start(folder: str, as_json: bool, quiet: bool, **options: Any) -> None:
 
 
 def fine_tune(folder: str, callbacks: tuple[Callback, ...], **options: Any) -> Mapping[str, Any]:
-    """`grpo_core.training.warm_start`, imported when it is called: it brings torch."""
+    """Call `grpo_core.training.warm_start`, which is imported here because it imports torch."""
     task = options.pop("task")
     command = shlex.join(["grpo", *sys.argv[1:]])
     if options.get("model") is not None:
-        model_source(options["model"])  # a wrong name is said before torch is imported
+        model_source(options["model"])  # refuses a wrong name before torch is imported
     with only_results_on_stdout(callbacks):
         from grpo_core.training import warm_start as training
 
