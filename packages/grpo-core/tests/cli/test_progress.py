@@ -10,7 +10,7 @@ from rich.console import Console
 
 from grpo_core.callbacks import ResolvedDefault, RunInfo, Sample, StepRecord
 from grpo_core.cli import lines
-from grpo_core.cli.progress import SAMPLE_EVERY_S, TELL_EVERY_S, ProgressDisplay, Waiting
+from grpo_core.cli.progress import REPORT_EVERY_S, SAMPLE_EVERY_S, ProgressDisplay, Waiting
 from grpo_core.cli.text import quoted, visible
 from grpo_core.config import RunConfig
 from grpo_core.task.score import Score
@@ -279,7 +279,7 @@ def test_a_long_wait_in_a_pipe_says_so_now_and_then() -> None:
         for done in range(1, 101):  # 100 rows of 0.5 s: 50 s, so at 15 s, 30 s and 45 s
             clock.now += 0.5
             waiting.on_progress("base evaluation", done, 100)
-    assert TELL_EVERY_S == 15
+    assert REPORT_EVERY_S == 15
     assert stream.getvalue().splitlines() == [f"working   base evaluation   {done}/100" for done in (31, 61, 91)]
 
 

@@ -229,7 +229,7 @@ def test_the_mode_of_wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setattr("grpo_core.tracking.wandb.is_reachable", lambda host: reachable)
     monkeypatch.setenv("HOME", str(tmp_path))
     with_key = {"WANDB_API_KEY": KEY}
-    assert choose_mode(None, with_key) == ("online", "a key and a network are there")
+    assert choose_mode(None, with_key) == ("online", "a key and a network are available")
     assert choose_mode("disabled", with_key)[0] == "disabled"
     assert choose_mode("offline", with_key)[0] == "offline"
     assert choose_mode("online", with_key | {"WANDB_MODE": "disabled"})[0] == "online", "a setting is above it"

@@ -13,15 +13,15 @@ from grpo_core.tracking.base import Cell, TrackedRun, Tracker, recall_id, rememb
 
 
 class AccelerateTracker:
-    """Writes the numbers of one run through a tracker of accelerate; subclasses add tables, warnings and how it ended.
+    """Logs the numbers of a run through a tracker of accelerate; subclasses add tables, warnings and the final status.
 
     Args:
-        run: The run.
+        run: Run to log.
         options: Further arguments of accelerate's tracker.
     """
 
     name: str
-    """What accelerate calls it."""
+    """Name of the tracker in accelerate."""
 
     def __init__(self, run: TrackedRun, **options: Any) -> None:
         from accelerate import PartialState
@@ -41,15 +41,15 @@ class AccelerateTracker:
         self._tracker.log(dict(values), step=step)
 
     def close(self, *, failed: bool) -> None:
-        """Write what is left."""
+        """Flush and close the tracker."""
         self._tracker.finish()
 
 
 class MLflow(AccelerateTracker):
-    """Writes one run to MLflow, where MLFLOW_TRACKING_URI says.
+    """Logs a run to MLflow, at MLFLOW_TRACKING_URI.
 
     Args:
-        run: The run.
+        run: Run to log.
     """
 
     name = "mlflow"
@@ -61,15 +61,15 @@ class MLflow(AccelerateTracker):
         known = recall_id(run.run_dir, self.name)
         super().__init__(run, run_id=known, run_name=run.name)
         remember_id(run.run_dir, self.name, self._service.info.run_id)
-        if known is None:  # MLflow refuses a parameter that changes
+        if known is None:  # MLflow refuses to change a parameter
             self.configure(run)
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
-        """Log numbers under names that MLflow accepts: `pass@4` is `pass_4`."""
+        """Log numbers under names that MLflow accepts: `pass@4` becomes `pass_4`."""
         super().numbers(step, {re.sub(r"[^\w\-. /:]", "_", name): value for name, value in values.items()})
 
     def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-        """Log a table as an artifact of its own."""
+        """Log a table as a separate artifact."""
         self._log_table(f"{name}/step_{step:06d}.json", columns, rows)
 
     def note(self, step: int, text: str) -> None:
@@ -86,10 +86,10 @@ class MLflow(AccelerateTracker):
 
 
 class Comet(AccelerateTracker):
-    """Writes one run to Comet, or with COMET_START_ONLINE=0 to `logs/comet/`.
+    """Logs a run to Comet, or with COMET_START_ONLINE=0 to `logs/comet/`.
 
     Args:
-        run: The run.
+        run: Run to log.
     """
 
     name = "comet_ml"
@@ -103,7 +103,7 @@ class Comet(AccelerateTracker):
             run,
             experiment_key=key,
             mode="get_or_create",
-            # The console is the progress report's; the code is not ours to upload.
+            # The console shows our progress report; the user's code is not uploaded.
             experiment_config=ExperimentConfig(
                 name=run.name,
                 offline_directory=os.environ.get("COMET_OFFLINE_DIRECTORY") or str(run.run_dir / "logs" / "comet"),
@@ -127,17 +127,17 @@ class Comet(AccelerateTracker):
         self._service.log_text(text, step=step)
 
     def close(self, *, failed: bool) -> None:
-        """Write what is left; a run that failed gets the tag `failed`."""
+        """Flush and close; a failed run gets the tag `failed`."""
         if failed:
             self._service.add_tag("failed")
         super().close(failed=failed)
 
 
 class ClearML(AccelerateTracker):
-    """Writes one run as a task of ClearML.
+    """Logs a run as a task of ClearML.
 
     Args:
-        run: The run.
+        run: Run to log.
     """
 
     name = "clearml"
@@ -148,7 +148,7 @@ class ClearML(AccelerateTracker):
             run,
             task_name=os.environ.get("CLEARML_TASK") or run.name,
             reuse_last_task_id=known or False,
-            continue_last_task=0 if known else False,  # 0: our steps are not moved behind those logged before
+            continue_last_task=0 if known else False,  # 0: steps are not offset by those logged before
             auto_connect_arg_parser=False,
             auto_connect_frameworks=False,
             auto_connect_streams=False,
@@ -161,21 +161,21 @@ class ClearML(AccelerateTracker):
         self._tracker.log_table(name, list(columns), [list(row) for row in rows], step=step)
 
     def note(self, step: int, text: str) -> None:
-        """Log a warning to the task's console."""
+        """Log a warning to the console of the task."""
         self._service.get_logger().report_text(f"step {step}: {text}", level=logging.WARNING, print_console=False)
 
     def close(self, *, failed: bool) -> None:
-        """Write what is left, and how the run ended."""
+        """Flush and close with the status of the run."""
         if failed:
             self._service.mark_failed()
         super().close(failed=failed)
 
 
 class SwanLab(AccelerateTracker):
-    """Writes one run to SwanLab, as SWANLAB_MODE says; its files are in `logs/swanlab/`.
+    """Logs a run to SwanLab in the mode SWANLAB_MODE; its files are in `logs/swanlab/`.
 
     Args:
-        run: The run.
+        run: Run to log.
     """
 
     name = "swanlab"
@@ -196,24 +196,23 @@ class SwanLab(AccelerateTracker):
         self.configure(run)
 
     def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-        """Log a table as a list of texts, one of each row: SwanLab has no tables of text."""
-        texts = [", ".join(f"{column}: {cell}" for column, cell in zip(columns, row, strict=True)) for row in rows]
-        self._tracker.log({name: [self._library.Text(text) for text in texts]}, step=step)
+        """Log a table as a list of texts, one per row: SwanLab has no tables of text."""
+        self._tracker.log({name: [self._library.Text(text) for text in _row_texts(columns, rows)]}, step=step)
 
     def note(self, step: int, text: str) -> None:
         """Log a warning as text."""
         self._tracker.log({"warnings": self._library.Text(text)}, step=step)
 
     def close(self, *, failed: bool) -> None:
-        """Write what is left, and how the run ended."""
+        """Flush and close with the status of the run."""
         self._library.finish(*(("crashed", "the run failed") if failed else ()))
 
 
 class Aim(AccelerateTracker):
-    """Writes one run to Aim's repository in the working folder.
+    """Logs a run to the Aim repository in the working folder.
 
     Args:
-        run: The run.
+        run: Run to log.
     """
 
     name = "aim"
@@ -227,20 +226,24 @@ class Aim(AccelerateTracker):
             system_tracking_interval=None,
             capture_terminal_logs=False,
         )
-        self._service.name = run.name  # accelerate gives it the project's
+        self._service.name = run.name  # accelerate sets the name of the project
         remember_id(run.run_dir, self.name, self._service.hash)
         self.configure(run)
 
     def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-        """Log a table as a list of texts, one of each row: Aim has no tables."""
+        """Log a table as a list of texts, one per row: Aim has no tables."""
         from aim import Text
 
-        texts = [", ".join(f"{column}: {cell}" for column, cell in zip(columns, row, strict=True)) for row in rows]
-        self._tracker.log({name: [Text(text) for text in texts]}, step=step)
+        self._tracker.log({name: [Text(text) for text in _row_texts(columns, rows)]}, step=step)
 
     def note(self, step: int, text: str) -> None:
         """Log a warning."""
         self._service.log_warning(f"step {step}: {text}")
+
+
+def _row_texts(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
+    """Format each row of a table as text, for services without tables."""
+    return [", ".join(f"{column}: {cell}" for column, cell in zip(columns, row, strict=True)) for row in rows]
 
 
 def mlflow(run: TrackedRun) -> Tracker:

@@ -1,7 +1,7 @@
-"""What the reference systems call our metrics.
+"""Names of our metrics in the reference systems.
 
-A name is here only if what it names is the same quantity, or its correct form; `note` says where the number differs. A
-name of theirs that is ours too (`ratio_mean`, `kl_coef`, `grad_norm`, …) needs no line.
+A name is listed only if it denotes the same quantity, or its correct form; `note` says where the number differs. Names
+that are equal in both (`ratio_mean`, `kl_coef`, `grad_norm`, …) are not listed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class MetricAlias:
-    """Another name of a metric.
+    """Name of a metric in another system.
 
     Attributes:
-        alias: Theirs.
-        name: Ours, as in docs/reference/metrics.md.
-        system: Who calls it so.
-        note: How their number differs; empty where it does not.
+        alias: Name in the other system.
+        name: Our name, as in docs/reference/metrics.md.
+        system: The other system.
+        note: How its number differs; empty where it does not.
     """
 
     alias: str
@@ -91,14 +91,14 @@ NOT_KEPT: Mapping[str, str] = MappingProxyType(
         "think_len": "each completion has it in logs/rollouts.jsonl, as `think_tokens`",
     }
 )
-"""Names of theirs that nothing here is -> why, and what to look at."""
+"""Names of other systems without a counterpart here -> the reason, and which metric to use instead."""
 
 
 def with_reference_names(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics, and each again under every other name that it has and that no task logs itself."""
+    """Return the metrics, repeated under their other names, except names that a task logs itself."""
     return {**{each.alias: metrics[each.name] for each in ALIASES if each.name in metrics}, **metrics}
 
 
 def aliases_of(name: str) -> tuple[str, ...]:
-    """The other names of one of our metrics."""
+    """Return the other names of one of our metrics."""
     return tuple(each.alias for each in ALIASES if each.name == name)

@@ -1,4 +1,4 @@
-"""What a tracker is, and how a run's callbacks reach it."""
+"""The tracker protocol, and the callback that passes a run to a tracker."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ TABLE = "completions"
 """Name of the table of completions."""
 
 COLUMNS = ("step", "task", "prompt", "completion", "score", "solved", "parts", "why")
-"""Of that table."""
+"""Columns of that table."""
 
 TABLE_EVERY_S = 30.0
-"""At most so often: a tracker keeps every table as a file of its own, and nobody reads more."""
+"""Shortest time between tables; a tracker stores each as a separate file."""
 
 MAX_CELL_CHARS = 4000
-"""Of a prompt or completion in a table: two pages; `grpo rollouts` shows all of it."""
+"""Longest prompt or completion in a table: two pages; `grpo rollouts` shows all of it."""
 
 SECRETS = (
     "WANDB_API_KEY",
@@ -43,20 +43,20 @@ SECRETS = (
     "CLEARML_API_SECRET_KEY",
     "SWANLAB_API_KEY",
 )
-"""Variables whose values never reach a file or a log, whatever a library's error says."""
+"""Variables whose values are removed from error messages before they are logged."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrackedRun:
-    """What a tracker opens a run with.
+    """Description of a run that a tracker opens.
 
     Attributes:
-        run_dir: The run's folder.
-        project: The project.
-        name: The run's name.
-        config: Every setting by its dotted key.
-        mode: Whether it may use the network.
-        is_resumed: Whether the run was there before.
+        run_dir: Folder of the run.
+        project: Name of the project.
+        name: Name of the run.
+        config: Dotted key -> value of every setting.
+        mode: Whether the tracker may use the network.
+        is_resumed: Whether the run is being resumed.
     """
 
     run_dir: Path
@@ -68,31 +68,31 @@ class TrackedRun:
 
 
 class Tracker(Protocol):
-    """Where numbers go; made by a function of a `TrackedRun` that is registered under kind `tracker`."""
+    """Destination of metrics; created by a function of a `TrackedRun` that is registered under the kind `tracker`."""
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
         """Log finite numbers of a step."""
 
     def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-        """Log a table; its text is untrusted."""
+        """Log a table, whose text is untrusted."""
 
     def note(self, step: int, text: str) -> None:
         """Log a warning."""
 
     def close(self, *, failed: bool) -> None:
-        """Write what is left."""
+        """Flush and close."""
 
 
 class TrackerCallback(Callback):
-    """Tells one tracker of a run; a tracker that breaks is left out, and the run goes on.
+    """Passes the events of a run to a tracker; a tracker that raises is dropped, and the run continues.
 
     Args:
-        kind: Its name in the configuration.
-        open_tracker: Makes it.
-        describe: The run's folder and whether the run is resumed -> what it is opened with.
-        tell: Says a warning to everybody.
-        reference_names: Whether numbers are also given by their names in the reference systems.
-        clock: Seconds that only grow.
+        kind: Name of the tracker in the configuration.
+        open_tracker: Function that creates the tracker.
+        describe: (folder of the run, whether it is resumed) -> description of the run.
+        warn: Function that sends a warning to all callbacks.
+        reference_names: Whether to log metrics also under their names in the reference systems.
+        clock: Monotonic clock, in seconds.
     """
 
     def __init__(
@@ -100,12 +100,12 @@ class TrackerCallback(Callback):
         kind: str,
         open_tracker: Callable[[TrackedRun], Tracker],
         describe: Callable[[Path, bool], TrackedRun],
-        tell: Callable[[str], None],
+        warn: Callable[[str], None],
         *,
         reference_names: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._kind, self._open, self._describe, self._tell = kind, open_tracker, describe, tell
+        self._kind, self._open, self._describe, self._warn = kind, open_tracker, describe, warn
         self._reference_names, self._clock = reference_names, clock
         self._tracker: Tracker | None = None
         self._step = 0
@@ -121,7 +121,7 @@ class TrackerCallback(Callback):
         self._guarded(start)
 
     def on_step(self, record: StepRecord) -> None:
-        """Log a step's numbers, now and then with its completions."""
+        """Log the metrics of a step, and its completions every `TABLE_EVERY_S`."""
         self._step = record.step
         values = with_reference_names(record.metrics) if self._reference_names else record.metrics
         self._log(record.step, values)
@@ -131,7 +131,7 @@ class TrackerCallback(Callback):
             self._use(lambda tracker: tracker.table(record.step, TABLE, COLUMNS, rows))
 
     def on_evaluation(self, task: str, phase: EvalPhase, result: Mapping[str, Any]) -> None:
-        """Log an evaluation's numbers as `eval/TASK/NAME`: the start is step 0, the end the last step."""
+        """Log the numbers of an evaluation as `eval/TASK/NAME`: at step 0 initially, at the last step finally."""
         self._log(self._step, evaluation_metrics(task, result))
 
     def on_warning(self, message: str) -> None:
@@ -139,7 +139,7 @@ class TrackerCallback(Callback):
         self._use(lambda tracker: tracker.note(self._step, plain(message)))
 
     def close(self, *, failed: bool) -> None:
-        """Close the tracker, if it is still there."""
+        """Close the tracker, unless it was dropped."""
         self._use(lambda tracker: tracker.close(failed=failed))
         self._tracker = None
 
@@ -156,14 +156,14 @@ class TrackerCallback(Callback):
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
             action()
-        except Exception as error:  # a tracker is somebody else's service: whatever it does, the run goes on
+        except Exception as error:  # a tracker is an external service: whatever it raises, the run continues
             self._tracker = None
-            said = f"{type(error).__name__}: {first_line(error)}"
-            self._tell(f"tracker {self._kind} stopped ({without_secrets(said)}); the run and its own logs go on")
+            reason = without_secrets(f"{type(error).__name__}: {first_line(error)}")
+            self._warn(f"tracker {self._kind} stopped ({reason}); the run and its own logs go on")
 
 
 def row_of(step: int, sample: Sample) -> list[Cell]:
-    """A completion as a row of the table; see `COLUMNS`."""
+    """Return a completion as a row of the table; see `COLUMNS`."""
     score = sample.score
     parts = ", ".join(f"{name} {value:g}" for name, value in score.parts.items())
     texts = (shortened(plain(sample.prompt)), shortened(plain(sample.text)))
@@ -171,12 +171,12 @@ def row_of(step: int, sample: Sample) -> list[Cell]:
 
 
 def plain(text: str) -> str:
-    """Text that UTF-8 can carry: a lone surrogate becomes a question mark."""
+    """Replace lone surrogates, which UTF-8 cannot encode, by question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def shortened(text: str, limit: int = MAX_CELL_CHARS) -> str:
-    """At most `limit` characters of a text, the middle left out."""
+    """Shorten a text to `limit` characters by leaving out the middle."""
     if len(text) <= limit:
         return text
     tail = limit // 3
@@ -184,12 +184,12 @@ def shortened(text: str, limit: int = MAX_CELL_CHARS) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, bounded."""
+    """Return the first line of an error's message, shortened."""
     return shortened((str(error).splitlines() or [""])[0], 300)
 
 
 def recall_id(run_dir: Path, tracker: str) -> str | None:
-    """The identifier that a tracker's service gave the run when it began; None for a new run."""
+    """Read the identifier that a tracker's service gave the run when it started; None for a new run."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         known = _id_file(run_dir, tracker).read_text(encoding="ascii").strip()
         if known.isalnum():
@@ -198,7 +198,7 @@ def recall_id(run_dir: Path, tracker: str) -> str | None:
 
 
 def remember_id(run_dir: Path, tracker: str, identifier: str) -> None:
-    """Keep a run's identifier in `logs/`, so that a resumed run goes on under it."""
+    """Write the identifier of a run to `logs/`, so that a resumed run continues under it."""
     _id_file(run_dir, tracker).write_text(identifier, encoding="ascii")
 
 
@@ -207,7 +207,7 @@ def _id_file(run_dir: Path, tracker: str) -> Path:
 
 
 def without_secrets(text: str) -> str:
-    """Text without the values of `SECRETS`."""
+    """Replace the values of `SECRETS` in a text."""
     for name in SECRETS:
         if value := os.environ.get(name):
             text = text.replace(value, f"<{name}>")

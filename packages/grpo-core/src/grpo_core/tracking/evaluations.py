@@ -1,4 +1,4 @@
-"""The numbers of an evaluation under the names that every log and tracker has for them."""
+"""Names of an evaluation's numbers in logs and trackers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 NOT_LOGGED = frozenset({"temperature", "top_p", "completions_per_row"})
-"""Numbers of a summary that are settings and no results."""
+"""Numbers of a summary that are settings, not results."""
 
 METRICS = "metrics"
-"""Where a summary keeps what the task itself measures: logged as `eval/TASK/NAME`."""
+"""Key of a summary for the task's own metrics, which are logged as `eval/TASK/NAME`."""
 
 REPORT = "report"
-"""Where it keeps what the task reports: logged as it is called there."""
+"""Key of a summary for what the task reports, which is logged under its own names."""
 
 TIMING = "timing"
 
@@ -20,11 +20,11 @@ _APART = frozenset({METRICS, REPORT, TIMING, "base", "conditions"})
 
 
 def evaluation_metrics(label: str, result: Mapping[str, Any]) -> dict[str, float]:
-    """`eval/TASK/…` of everything in a result that is a number, and what the task reports under its own names.
+    """Return all numbers of a result as `eval/TASK/…`, and what the task reports under its own names.
 
     Args:
-        label: What logs call the task.
-        result: Its entry in summary.json, with or without `timing`.
+        label: Task label.
+        result: Entry of the task in summary.json, with or without `timing`.
     """
     own = {name: value for name, value in result.items() if name not in _APART and name not in NOT_LOGGED}
     named = {**flat(own), **result.get(TIMING, {}), **result.get(METRICS, {})}
@@ -36,12 +36,12 @@ def evaluation_metrics(label: str, result: Mapping[str, Any]) -> dict[str, float
     }
 
 
-def flat(summary: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A summary as one line: what is inside is called `parts/NAME/mean`."""
-    line: dict[str, Any] = {}
-    for name, value in summary.items():
+def flat(values: Mapping[str, Any], separator: str = "/", prefix: str = "") -> dict[str, Any]:
+    """Flatten nested mappings into one, with keys as `parts/NAME/mean`."""
+    flattened: dict[str, Any] = {}
+    for name, value in values.items():
         if isinstance(value, Mapping):
-            line |= flat(value, f"{prefix}{name}/")
+            flattened |= flat(value, separator, f"{prefix}{name}{separator}")
         else:
-            line[f"{prefix}{name}"] = value
-    return line
+            flattened[f"{prefix}{name}"] = value
+    return flattened

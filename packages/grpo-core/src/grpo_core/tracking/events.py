@@ -1,4 +1,4 @@
-"""`logs/events.jsonl`: what happened in a run beside its steps: starts, evaluations, warnings, how it ended."""
+"""`logs/events.jsonl`: the events of a run other than its steps: starts, evaluations, warnings, the end."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Kind = Literal["start", "evaluation", "warning", "end", "failed"]
 
 
 class EventLog(Callback):
-    """Writes what happens to `logs/events.jsonl`.
+    """Writes the events of a run to `logs/events.jsonl`.
 
-    A line that cannot be written is left out: the trainer's own logs report a full disk, and nothing here is needed to
-    go on.
+    A line that cannot be written is left out: the trainer's own logs report a full disk, and no event is needed to
+    resume.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class EventLog(Callback):
         self._step = 0
 
     def on_run_start(self, info: RunInfo) -> None:
-        """Open the log, and write what was chosen."""
+        """Open the log and write the chosen values."""
         self._step = last_logged(info.run_dir).get("step", 0)
         with contextlib.suppress(OSError):
             self._file = open_log(info.run_dir / EVENTS)
@@ -47,7 +47,7 @@ class EventLog(Callback):
         self._write("evaluation", task=task, phase=phase, result=dict(result))
 
     def on_step(self, record: StepRecord) -> None:
-        """Keep count."""
+        """Record the step for later events."""
         self._step = record.step
 
     def on_warning(self, message: str) -> None:
@@ -55,28 +55,28 @@ class EventLog(Callback):
         self._write("warning", message=plain(message))
 
     def on_run_end(self, summary: Mapping[str, Any], run_dir: Path) -> None:
-        """Write how it ended."""
+        """Write the end of the run."""
         self._write("end", interrupted=bool(summary.get("interrupted")))
 
     def close(self, error: BaseException | None) -> None:
-        """Write the error that ended the run, if one did."""
+        """Write the error that ended the run, if any, and close the log."""
         if error is not None:
-            said = f"{type(error).__name__}: {first_line(error)}"
-            self._write("failed", error=without_secrets(plain(said)))
+            message = f"{type(error).__name__}: {first_line(error)}"
+            self._write("failed", error=without_secrets(plain(message)))
         if self._file is not None:
             self._file.close()
             self._file = None
 
-    def _write(self, kind: Kind, **what: Any) -> None:
+    def _write(self, kind: Kind, **fields: Any) -> None:
         if self._file is None:
             return
-        line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "kind": kind, "step": self._step, **what}
+        line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "kind": kind, "step": self._step, **fields}
         with contextlib.suppress(OSError):
             self._file.write(orjson.dumps(line, default=str) + b"\n")
 
 
 def read_events(run_dir: Path) -> Iterator[dict[str, Any]]:
-    """A run's events, oldest first; none where the run has no such log.
+    """Read the events of a run, oldest first; none if the run has no event log.
 
     Raises:
         DataError: a line is corrupt; names file and line.

@@ -1,4 +1,4 @@
-"""Reading the JSONL logs of a run, which another process may be writing, or was killed while writing."""
+"""Reading the JSONL logs of a run, which another process may be writing or may have been killed while writing."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ import orjson
 from grpo_core.errors import DataError
 
 TRAIN_LOG = Path("logs") / "train_log.jsonl"
-"""Of a run: a line per logged step."""
+"""Training log of a run: one line per logged step."""
 
 MAX_LINE_BYTES = 64 * 2**20
-"""Longest line that is read: a completion of 10^6 tokens with the numbers of each has about 50 MB."""
+"""Longest line that is read: a completion of 10^6 tokens with a number for each has about 50 MB."""
 
 TAIL_BYTES = 1 << 16
-"""Read from the end at first: about twenty lines of a training log."""
+"""First amount read from the end of a file: about twenty lines of a training log."""
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Read the objects of a JSONL file one by one, in constant memory.
 
-    A last line without its newline is one that is being written, or was when the run was killed: it is passed over.
+    A last line without a newline is being written, or was when the run was killed: it is skipped.
 
     Args:
-        path: The file.
+        path: File to read.
 
     Yields:
         Line number from 1, and the object.
 
     Raises:
-        DataError: the file cannot be read, or a line is too long or no JSON object; names file and line.
+        DataError: the file cannot be read, or a line is too long or not a JSON object; names file and line.
     """
     try:
         with path.open("rb") as file:
@@ -50,7 +50,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def read_last(path: Path) -> dict[str, Any] | None:
-    """The last whole object of a JSONL file, without reading the others; None where there is none.
+    """Read the last complete object of a JSONL file without reading the others; None if there is none.
 
     Raises:
         DataError: the file cannot be read, or that line is corrupt; names the file.
@@ -62,7 +62,7 @@ def read_last(path: Path) -> dict[str, Any] | None:
                 start = max(0, end - window)
                 file.seek(start)
                 lines = file.read(end - start).split(b"\n")
-                # What follows the last newline is unfinished; what precedes the first may be cut off.
+                # The text after the last newline is unfinished; that before the first may be cut off.
                 whole = [line for line in lines[0 if start == 0 else 1 : -1] if line]
                 if whole or start == 0 or window > MAX_LINE_BYTES:
                     return _parsed(whole[-1], f"{path}: the last line") if whole else None
@@ -72,7 +72,7 @@ def read_last(path: Path) -> dict[str, Any] | None:
 
 
 def last_logged(run_dir: Path) -> dict[str, Any]:
-    """The last line of a run's training log: its step and metrics; empty before the first.
+    """Read the last line of a run's training log: its step and metrics; empty before the first step.
 
     Raises:
         DataError: it is corrupt; names the file.
@@ -82,7 +82,7 @@ def last_logged(run_dir: Path) -> dict[str, Any]:
 
 
 def open_log(path: Path) -> IO[bytes]:
-    """Open a JSONL file to append whole lines, unbuffered; what a killed process left of a line is cut off first.
+    """Open a JSONL file to append whole lines, unbuffered; an incomplete last line of a killed process is removed.
 
     Raises:
         OSError: it cannot be opened.
@@ -105,9 +105,9 @@ def open_log(path: Path) -> IO[bytes]:
 
 def _parsed(line: bytes, where: str) -> dict[str, Any]:
     try:
-        found = orjson.loads(line)
+        value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise DataError(f"{where} is corrupt: {error.msg}. Delete the line, or restore the file.") from None
-    if not isinstance(found, dict):
-        raise DataError(f"{where} is corrupt: {type(found).__name__} in place of an object. Delete the line.")
-    return found
+    if not isinstance(value, dict):
+        raise DataError(f"{where} is corrupt: {type(value).__name__} in place of an object. Delete the line.")
+    return value

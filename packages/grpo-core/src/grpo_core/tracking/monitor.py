@@ -1,4 +1,4 @@
-"""Warnings of metrics that leave their healthy range, each once, with the likely cause and the setting to change."""
+"""Warnings about metrics outside their healthy range, each given once, with the likely cause and a remedy."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ if TYPE_CHECKING:
 Metrics = Mapping[str, float]
 
 MAX_ZERO_STD = 0.5
-"""Share of groups without a gradient: above it more than half of all completions are made for nothing."""
+"""Share of groups without a gradient; above it, more than half of all completions contribute nothing."""
 
 MAX_TRUNCATED = 0.25
-"""Share of completions cut off; the rewards of a quarter then say how long an answer is, not how good."""
+"""Share of truncated completions; above it, the reward of a quarter depends on length rather than on quality."""
 
 MAX_MISMATCH = 1e-2
-"""Nats per token between sampler and trainer: a hundred times float32's, and about where training gets unstable."""
+"""Nats per token between sampler and trainer: a hundred times that of float32; training gets unstable about here."""
 
 KL_FACTOR = 5.0
-"""A controller moves the KL back from twice its target by itself; at this much it has lost it."""
+"""Multiple of the KL target; a controller corrects twice the target by itself, but no longer this much."""
 
 DEFAULT_KL_TARGET = 0.05
-"""Nats per token, where no controller says one: five times the controllers' own default."""
+"""Nats per token, for runs without a KL controller: five times the controllers' default."""
 
 ENTROPY_SHARE, MIN_ENTROPY = 0.1, 0.1
-"""Entropy has collapsed below a tenth of what the run began with, and below this many nats per token."""
+"""Entropy has collapsed if it is below this share of its initial value and below this many nats per token."""
 
 SOLVED = 0.9
-"""A policy that solves this share has a reason to be sure: its low entropy is no collapse."""
+"""Solved rate at which a low entropy is justified and no collapse."""
 
 EASY, HARD = 0.8, 0.2
-"""Solved rates that say why groups are all equal; those of `curriculum.boundaries`."""
+"""Solved rates above and below which a task is too easy or too hard; as `curriculum.boundaries`."""
 
 UNSCALED = 1.0
-"""A loss scale above it is still being found, and steps that overflow are skipped to find it."""
+"""Loss scale above which the scale is still being searched, by skipping steps that overflow."""
 
 STARTING_STEPS = 3
-"""Steps whose mean is what the run began with."""
+"""Steps whose mean is the initial entropy."""
 
 
 @dataclass(slots=True)
 class Rule:
-    """One metric to watch.
+    """A metric to watch and the warning about it.
 
     Attributes:
-        metric: Its name, or the first of these names that is logged.
-        is_unhealthy: Of its value, beside the step's other metrics.
-        steps: Logged steps in a row after which it is said; a step without the metric changes nothing.
-        message: What is said, from the step's metrics.
+        metric: Names of the metric; the first one that is logged counts.
+        is_unhealthy: (value, all metrics of the step) -> whether the value is unhealthy.
+        steps: Consecutive unhealthy steps before the warning; a step without the metric changes nothing.
+        message: (value, all metrics of the step) -> text of the warning.
     """
 
     metric: Sequence[str]
@@ -63,55 +63,55 @@ class Rule:
     steps: int
     message: Callable[[float, Metrics], str]
     in_a_row: int = field(default=0, init=False)
-    is_said: bool = field(default=False, init=False)
+    has_warned: bool = field(default=False, init=False)
 
     def observe(self, metrics: Metrics) -> str | None:
-        """What to say after this step, if anything."""
+        """Return the warning to give after this step, if any."""
         value = next((metrics[name] for name in self.metric if name in metrics), math.nan)
-        if self.is_said or not math.isfinite(value):
+        if self.has_warned or not math.isfinite(value):
             return None
         self.in_a_row = self.in_a_row + 1 if self.is_unhealthy(value, metrics) else 0
-        self.is_said = self.in_a_row >= self.steps
-        return self.message(value, metrics) if self.is_said else None
+        self.has_warned = self.in_a_row >= self.steps
+        return self.message(value, metrics) if self.has_warned else None
 
 
 class Monitor(Callback):
-    """Watches a run's metrics.
+    """Watches the metrics of a run.
 
     Args:
-        config: The run's; says which options are open.
-        tell: Says a warning to everybody.
-        kl_target: Nats per token.
+        config: Configuration of the run; advice depends on its settings.
+        warn: Function that sends a warning to all callbacks.
+        kl_target: Expected KL, in nats per token.
     """
 
-    def __init__(self, config: RunConfig, tell: Callable[[str], None], *, kl_target: float = DEFAULT_KL_TARGET) -> None:
-        self._config, self._tell, self._kl_target = config, tell, kl_target
+    def __init__(self, config: RunConfig, warn: Callable[[str], None], *, kl_target: float = DEFAULT_KL_TARGET) -> None:
+        self._config, self._warn, self._kl_target = config, warn, kl_target
         self._rules = rules(config, kl_target)
 
     def on_run_start(self, info: RunInfo) -> None:
-        """Learn what a resumed run had counted before."""
+        """Read the counts of a resumed run."""
         skipped = last_logged(info.run_dir).get("skipped_updates") or 0
         self._rules = rules(self._config, self._kl_target, skipped=float(skipped))
 
     def on_step(self, record: StepRecord) -> None:
-        """Warn of what is unhealthy now, and was before."""
+        """Give the warnings that are due after this step."""
         for rule in self._rules:
             message = rule.observe(record.metrics)
             if message is not None:
                 since = f" for {rule.steps} logged steps" if rule.steps > 1 else ""
-                self._tell(f"step {record.step}: {message.replace('{since}', since)}")
+                self._warn(f"step {record.step}: {message.replace('{since}', since)}")
 
 
 def rules(config: RunConfig, kl_target: float, *, skipped: float = 0.0) -> list[Rule]:
-    """The rules of a run, in the order in which they are said.
+    """Return the rules of a run, in the order of their warnings.
 
     Args:
-        config: The run's.
-        kl_target: Nats per token.
-        skipped: Updates skipped before.
+        config: Configuration of the run.
+        kl_target: Expected KL, in nats per token.
+        skipped: Updates skipped before a resume.
     """
     trainer = config.trainer
-    compares = registry.get("advantage", trainer.baseline).needs_group  # else it learns from more than its group
+    compares = registry.get("advantage", trainer.baseline).needs_group  # else equal rewards in a group still teach
     return [
         Rule(("skipped_updates",), _is_skipping(skipped), 1, lambda value, _: _skipped(value, config)),
         Rule(("abstained",), lambda value, _: value > 0, 1, _abstained),
@@ -160,7 +160,7 @@ def rules(config: RunConfig, kl_target: float, *, skipped: float = 0.0) -> list[
 
 
 def _grows(before: float) -> Callable[[float, Metrics], bool]:
-    """Whether a count is above what it was at the step before."""
+    """Return a predicate: whether a count has grown since the previous step."""
     last = [before]
 
     def is_unhealthy(value: float, _: Metrics) -> bool:
@@ -171,12 +171,13 @@ def _grows(before: float) -> Callable[[float, Metrics], bool]:
 
 
 def _is_skipping(before: float) -> Callable[[float, Metrics], bool]:
-    """Whether steps are skipped otherwise than to find the scale of a loss in float16."""
+    """Return a predicate: whether steps are skipped for another reason than the search for the float16 loss scale."""
     grows = _grows(before)
     return lambda value, metrics: grows(value, metrics) and metrics.get("loss_scale", 0.0) <= UNSCALED
 
 
 def _collapses() -> Callable[[float, Metrics], bool]:
+    """Return a predicate: whether the entropy has collapsed relative to its initial value."""
     first: list[float] = []
 
     def is_unhealthy(value: float, metrics: Metrics) -> bool:
@@ -214,16 +215,17 @@ def _abstained(value: float, metrics: Metrics) -> str:
 
 
 def _no_gradient(metrics: Metrics, trainer: TrainerConfig) -> str:
-    said = "the gradient is exactly 0{since}: nothing is learnt. "
+    warning = "the gradient is exactly 0{since}: nothing is learnt. "
     if trainer.mask_truncated_completions and metrics.get("completions/truncated_frac") == 1:
         return (
-            f"{said}Every completion is truncated and masked: raise trainer.max_completion_length (now "
+            f"{warning}Every completion is truncated and masked: raise trainer.max_completion_length (now "
             f"{trainer.max_completion_length})."
         )
     if metrics.get("frac_reward_zero_std") == 1:
-        return f"{said}Every group's rewards are equal: {_why_equal(metrics, trainer)}"
+        return f"{warning}Every group's rewards are equal: {_why_equal(metrics, trainer)}"
     return (
-        f"{said}No token counts in the loss: see trainer.top_entropy_quantile, trainer.rollout_correction and the clip."
+        f"{warning}No token counts in the loss: see trainer.top_entropy_quantile, trainer.rollout_correction and the "
+        "clip."
     )
 
 
@@ -252,15 +254,15 @@ def _truncated(value: float, trainer: TrainerConfig) -> str:
 
 
 def _far(value: float, target: float, trainer: TrainerConfig) -> str:
-    said = (
+    warning = (
         f"the policy is {value:.3g} nats per token from where it started{{since}}, more than {KL_FACTOR:g} x "
         f"{target:g}: it may be forgetting, or hacking the reward. "
     )
     if not trainer.beta:
-        return f"{said}Lower trainer.learning_rate (now {trainer.learning_rate:g}), or set trainer.beta above 0."
+        return f"{warning}Lower trainer.learning_rate (now {trainer.learning_rate:g}), or set trainer.beta above 0."
     if trainer.kl_controller == "constant":
-        return f"{said}Raise trainer.beta (now {trainer.beta:g}), or set trainer.kl_controller=step_rule."
-    return f"{said}Its controller cannot hold it: lower trainer.learning_rate (now {trainer.learning_rate:g})."
+        return f"{warning}Raise trainer.beta (now {trainer.beta:g}), or set trainer.kl_controller=step_rule."
+    return f"{warning}Its controller cannot hold it: lower trainer.learning_rate (now {trainer.learning_rate:g})."
 
 
 def _more_entropy(trainer: TrainerConfig) -> str:

@@ -1,4 +1,4 @@
-"""Who watches a run: the event log, the trackers that were asked for, the monitor."""
+"""The observers of a run: the event log, the configured trackers and the monitor."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 DEFAULT_PROJECT = "grpo"
 
 EXTRAS = ("aim", "clearml", "comet_ml", "mlflow", "swanlab", "tensorboard", "trackio", "wandb")
-"""Trackers of ours: the package, and the extra of grpo-core that brings it, are called the same."""
+"""Built-in trackers; each has the name of its package and of the extra of grpo-core that installs it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Who is told of a run.
+    """Observers of a run.
 
     Attributes:
-        callbacks: Those that were given, then ours.
-        choices: What was chosen for the user, and why.
+        callbacks: The caller's callbacks, then the built-in ones.
+        choices: Values chosen for the user, with reasons.
     """
 
     callbacks: Callbacks
@@ -44,23 +44,23 @@ class Observers:
 
 
 def observe(config: RunConfig, callbacks: Sequence[Callback], resources: ExitStack) -> Observers:
-    """Add the event log, the trackers and the monitor to a run's callbacks; they learn its folder when it starts.
+    """Add the event log, the trackers and the monitor to a run's callbacks; they get its folder when it starts.
 
     Args:
-        config: The run's, resolved.
-        callbacks: Callbacks that are notified already.
-        resources: Closes what was opened, and tells it of the error that ended the run.
+        config: Resolved configuration of the run.
+        callbacks: The caller's callbacks.
+        resources: Closes the observers with the error that ended the run, if any.
 
     Raises:
         UserError: a tracker's package is not installed, or W&B is to be online without a key.
         UnknownNameError: no such tracker, or no such mode of W&B.
     """
-    everybody = Callbacks(callbacks)
+    observers = Callbacks(callbacks)
     log = EventLog()
-    trackers, choices = _trackers(config, everybody.on_warning)
-    everybody.add(log, *trackers)
+    trackers, choices = _trackers(config, observers.on_warning)
+    observers.add(log, *trackers)
     if config.tracking.monitor:
-        everybody.add(Monitor(config, everybody.on_warning, kl_target=kl_target(config.trainer)))
+        observers.add(Monitor(config, observers.on_warning, kl_target=kl_target(config.trainer)))
 
     def close(kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
         for tracker in trackers:
@@ -69,24 +69,23 @@ def observe(config: RunConfig, callbacks: Sequence[Callback], resources: ExitSta
         return False
 
     resources.push(close)
-    return Observers(everybody, tuple(choices))
+    return Observers(observers, tuple(choices))
 
 
 def kl_target(trainer: TrainerConfig) -> float:
-    """KL per token that the controller steers to; without one, the monitor's own."""
+    """Return the KL per token that the controller steers to; without a controller, the monitor's default."""
     controller = trainer.kl_controller
-    known = registry.arguments("kl_controller", controller)
-    if "target" not in known:
+    if "target" not in registry.arguments("kl_controller", controller):
         return DEFAULT_KL_TARGET
-    checked = registry.validate_arguments(
+    arguments = registry.validate_arguments(
         "kl_controller", controller, trainer.kl_controller_args, "trainer.kl_controller_args"
     )
-    return float(checked["target"])
+    return float(arguments["target"])
 
 
-def _trackers(config: RunConfig, tell: Callable[[str], None]) -> tuple[list[TrackerCallback], list[ResolvedDefault]]:
+def _trackers(config: RunConfig, warn: Callable[[str], None]) -> tuple[list[TrackerCallback], list[ResolvedDefault]]:
     tracking = config.tracking
-    made: list[TrackerCallback] = []
+    trackers: list[TrackerCallback] = []
     choices: list[ResolvedDefault] = []
     for name in tracking.trackers:
         registry.check("tracker", name)
@@ -99,16 +98,16 @@ def _trackers(config: RunConfig, tell: Callable[[str], None]) -> tuple[list[Trac
         if name == "wandb":
             mode, why = choose_mode(tracking.wandb_mode)
             choices.append(ResolvedDefault("wandb", mode, why))
-        made.append(
+        trackers.append(
             TrackerCallback(
                 name,
                 registry.resolve("tracker", name),
                 partial(_describe, config, mode),
-                tell,
+                warn,
                 reference_names=tracking.reference_names,
             )
         )
-    return made, choices
+    return trackers, choices
 
 
 def _describe(config: RunConfig, mode: Mode, run_dir: Path, is_resumed: bool) -> TrackedRun:

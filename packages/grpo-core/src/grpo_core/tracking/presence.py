@@ -1,4 +1,4 @@
-"""Which process works in a run's folder: one at a time, and a note of it that a killed one leaves behind."""
+"""Exclusive access to a run's folder: a lock, and a note that names the process and outlives a killed one."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ import psutil
 from grpo_core.errors import UserError
 
 LOCK = Path("logs") / "run.lock"
-"""Locked by the process that works in a run's folder; the system unlocks it when that process ends, however it ends."""
+"""File locked by the process that works in a run's folder; the system unlocks it when that process ends."""
 
 NOTE = Path("logs") / "process.json"
-"""Which process works in a run's folder; gone when it has ended in order."""
+"""File that names the process that works in a run's folder; removed by an orderly end."""
 
 SAME_START_S = 2.0
-"""Two readings of one process's start differ by less; another process of the same number by more."""
+"""Two readings of a process's start time differ by less; those of another process with the same number by more."""
 
 FRESH_S = 15 * 60.0
-"""A run on another machine counts as alive while a log was written so recently: longer than nearly every step."""
+"""A run on another machine counts as alive if a log was written this recently: longer than nearly every step."""
 
 MAX_NOTE_BYTES = 4096
-"""A note has about a hundred."""
+"""Largest note that is read; a note has about a hundred bytes."""
 
 
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
-"""What a file system answers that cannot lock, as NFS without its lock service; filelock deals with ENOSYS itself."""
+"""Errors of file systems without locks, as NFS without its lock service; filelock handles ENOSYS itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """The process that a note names.
+    """The process named in a note.
 
     Attributes:
-        pid: Its number on its machine.
-        started: When it started, in seconds since the epoch.
+        pid: Process id.
+        started: Start time of the process, in seconds since the epoch.
         host: Name of its machine.
-        since: When it began to work in the folder.
+        since: Time at which it began to work in the folder.
     """
 
     pid: int
@@ -61,16 +61,16 @@ class Writer:
 
 @contextlib.contextmanager
 def working_in(run_dir: Path) -> Iterator[str]:
-    """Keep every other process out of a run's folder while the block runs, and note who is in it.
+    """Lock a run's folder against other processes while the block runs, and note this process in it.
 
-    The lock is the system's and dies with its process, so a killed run leaves none behind; NFS and most cluster file
-    systems pass it on to other machines. Where there are no locks, the note decides.
+    The system releases the lock when its process ends, so a killed run leaves none behind; NFS and most cluster file
+    systems share it with other machines. Where there are no locks, the note decides.
 
     Yields:
-        What the user should know: another machine seems to work in the folder, and the lock did not tell.
+        A warning for the user if another machine seems to work in the folder in spite of the lock; else empty.
 
     Raises:
-        UserError: another process works there, or the lock cannot be made; says who it is.
+        UserError: another process works in the folder (names it), or the lock file cannot be made.
     """
     lock, warning = filelock.FileLock(run_dir / LOCK, timeout=0, thread_local=False), ""
     try:
@@ -85,7 +85,7 @@ def working_in(run_dir: Path) -> Iterator[str]:
     else:
         other = noted(run_dir)
         if other is not None and other.host != socket.gethostname() and is_alive(run_dir):
-            # Not refused: after a kill, a scheduler starts the job again on another machine, and at once.
+            # Not refused: after a kill, a scheduler may restart the job on another machine at once.
             warning = f"{run_dir}: the last writer was {other}, and its log is fresh; make sure that it has ended"
     try:
         announce(run_dir)
@@ -103,7 +103,7 @@ def _refusal(run_dir: Path) -> UserError:
 
 
 def announce(run_dir: Path) -> None:
-    """Note that this process works in a run's folder."""
+    """Write the note that names this process."""
     note = {
         "pid": os.getpid(),
         "started": psutil.Process().create_time(),
@@ -115,40 +115,40 @@ def announce(run_dir: Path) -> None:
 
 
 def withdraw(run_dir: Path) -> None:
-    """Take the note away."""
-    with contextlib.suppress(OSError):  # the folder may be gone, and nobody else reads the note
+    """Remove the note."""
+    with contextlib.suppress(OSError):  # the folder may have been removed
         (run_dir / NOTE).unlink()
 
 
 def noted(run_dir: Path) -> Writer | None:
-    """The process that the note names; None where there is no note that can be read."""
+    """Read the note; None if there is no readable one."""
     try:
         with (run_dir / NOTE).open("rb") as file:
             note = orjson.loads(file.read(MAX_NOTE_BYTES))
-        started = float(note["started"])  # a note of an earlier version does not say since when
-        found = Writer(int(note["pid"]), started, str(note["host"]), float(note.get("since", started)))
-        str(found)  # a time that no calendar has
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, AttributeError):  # none, or half written
+        started = float(note["started"])  # notes of an earlier version have no `since`
+        writer = Writer(int(note["pid"]), started, str(note["host"]), float(note.get("since", started)))
+        str(writer)  # raises for a time outside the calendar
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, AttributeError):  # missing, or half written
         return None
-    return found
+    return writer
 
 
 def is_alive(run_dir: Path) -> bool:
-    """Whether the process that the note names is there; on another machine, whether it logged lately."""
-    found = noted(run_dir)
-    if found is None:
+    """Whether the process named in the note is alive; on another machine, whether it has logged recently."""
+    writer = noted(run_dir)
+    if writer is None:
         return False
-    if found.host != socket.gethostname():
+    if writer.host != socket.gethostname():
         return time.time() - last_write(run_dir) < FRESH_S
     try:
-        process = psutil.Process(found.pid)
-        return abs(process.create_time() - found.started) < SAME_START_S and process.status() != psutil.STATUS_ZOMBIE
-    except (psutil.Error, ValueError, OverflowError):  # no such process, or no such number
+        process = psutil.Process(writer.pid)
+        return abs(process.create_time() - writer.started) < SAME_START_S and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, ValueError, OverflowError):  # no such process, or not a process id
         return False
 
 
 def last_write(run_dir: Path) -> float:
-    """When a log of the run was last written, in seconds since the epoch; 0 where there is none."""
+    """Return the time at which a log of the run was last written, in seconds since the epoch; 0 without logs."""
     times = [0.0]
     for name in ("train_log.jsonl", "rollouts.jsonl", "events.jsonl"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Writing `logs/rollouts.jsonl`; `grpo_core.tracking.rollouts` reads it and says what each field is."""
+"""Writing `logs/rollouts.jsonl`; `grpo_core.tracking.rollouts` reads it and documents its fields."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from grpo_core.tracking.rollouts import DifficultyTag
 
 @dataclass(frozen=True, slots=True)
 class GroupOrigin:
-    """Where a group came from.
+    """Prompt of a group.
 
     Attributes:
-        prompt_id: Names the prompt in the run's sampling keys.
-        prompt: As the task wrote it.
-        pass_rate: The prompt's moving average in a curriculum, this group's result included; None without one.
+        prompt_id: Identifier of the prompt in the run's sampling keys.
+        prompt: The prompt, as the task returned it.
+        pass_rate: Moving average of the prompt in a curriculum, including this group; None without a curriculum.
     """
 
     prompt_id: str
@@ -32,17 +32,17 @@ class GroupOrigin:
 
 @dataclass(frozen=True, slots=True)
 class BatchOrigin:
-    """What a step's rollouts do not say of themselves.
+    """Facts of a step's batch that its rollouts do not contain.
 
     Attributes:
-        groups: By index of the group.
-        rewards: Of each rollout, NaN where it abstained.
-        think_tokens: Of each rollout.
-        generate_s: Seconds in which all were sampled.
+        groups: Prompts by index of the group.
+        rewards: Reward of each rollout; NaN where it abstained.
+        think_tokens: Number of thinking tokens of each rollout.
+        generate_s: Seconds in which the whole batch was sampled.
         boundaries: Pass rates that separate hard from normal and normal from easy.
         masks_truncated: Whether truncated completions are left out of the loss.
-        logs_tokens: Whether each token's log-prob is written.
-        conditions: Of each task, by its spec: what on this machine its scores depend on.
+        logs_tokens: Whether to write the log-prob of each token.
+        conditions: Task spec -> facts of this machine that its scores depend on.
     """
 
     groups: Sequence[GroupOrigin]
@@ -58,23 +58,23 @@ class BatchOrigin:
 def rollout_lines(
     step: int, rollouts: Sequence[Rollout], identities: Mapping[str, str], origin: BatchOrigin | None = None
 ) -> Iterator[bytes]:
-    """The lines of a step's completions.
+    """Yield the lines of a step's completions.
 
     Args:
-        step: From 1.
-        rollouts: Scored.
-        identities: Of each task, by its spec.
-        origin: What else is known of them.
+        step: Step, from 1.
+        rollouts: Scored rollouts.
+        identities: Task spec -> identity.
+        origin: Facts of the batch, if known.
     """
     solved = _group_rates(rollouts)
     for index, rollout in enumerate(rollouts):
-        record = _of_itself(step, rollout, identities[rollout.spec])
+        record = _rollout_fields(step, rollout, identities[rollout.spec])
         if origin is not None:
-            record |= _of_batch(index, rollout, origin, solved.get(rollout.group))
+            record |= _batch_fields(index, rollout, origin, solved.get(rollout.group))
         yield _dumped(record) + b"\n"
 
 
-def _of_itself(step: int, rollout: Rollout, identity: str) -> dict[str, Any]:
+def _rollout_fields(step: int, rollout: Rollout, identity: str) -> dict[str, Any]:
     score = rollout.score
     return {
         "step": step,
@@ -93,11 +93,11 @@ def _of_itself(step: int, rollout: Rollout, identity: str) -> dict[str, Any]:
     }
 
 
-def _of_batch(index: int, rollout: Rollout, origin: BatchOrigin, group_rate: float | None) -> dict[str, Any]:
+def _batch_fields(index: int, rollout: Rollout, origin: BatchOrigin, group_rate: float | None) -> dict[str, Any]:
     group = origin.groups[rollout.group]
     rate = group_rate if group.pass_rate is None else group.pass_rate
     is_masked = origin.masks_truncated and rollout.is_truncated
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "prompt_id": group.prompt_id,
         "prompt": group.prompt,
         "reward": origin.rewards[index],  # orjson writes NaN as null
@@ -108,20 +108,20 @@ def _of_batch(index: int, rollout: Rollout, origin: BatchOrigin, group_rate: flo
         "generate_s": round(origin.generate_s, 6),
     }
     if conditions := origin.conditions.get(rollout.spec):
-        known["conditions"] = dict(conditions)
+        fields["conditions"] = dict(conditions)
     if origin.logs_tokens:
-        known["token_logprobs"] = rollout.logprobs
-    return known
+        fields["token_logprobs"] = rollout.logprobs
+    return fields
 
 
 def difficulty_of(pass_rate: float, boundaries: tuple[float, float]) -> DifficultyTag:
-    """`hard` below the first boundary, `easy` above the second, else `normal`."""
+    """Return `hard` below the first boundary, `easy` above the second, else `normal`."""
     low, high = boundaries
     return "hard" if pass_rate < low else "easy" if pass_rate > high else "normal"
 
 
 def _group_rates(rollouts: Sequence[Rollout]) -> dict[int, float]:
-    """Share of each group's scored completions that solved; a group without any has none."""
+    """Return the share of solved completions of each group that has scored ones."""
     counts: dict[int, list[int]] = {}
     for rollout in rollouts:
         if rollout.score is not None and not rollout.score.abstained:
@@ -132,7 +132,7 @@ def _group_rates(rollouts: Sequence[Rollout]) -> dict[int, float]:
 def _dumped(record: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps(record)
-    except orjson.JSONEncodeError:  # a lone surrogate, which JSON cannot carry
+    except orjson.JSONEncodeError:  # a lone surrogate, which JSON cannot represent
         return orjson.dumps(_plain(record))
 
 

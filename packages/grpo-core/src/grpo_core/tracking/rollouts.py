@@ -1,4 +1,4 @@
-"""`logs/rollouts.jsonl`: every completion that a run trained on, with its row, its score and where it came from."""
+"""`logs/rollouts.jsonl`: every completion that a run trained on, with its prompt, row and score."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from grpo_core.task.score import Score
 from grpo_core.tracking.jsonl import read_jsonl
 
 DifficultyTag = Literal["hard", "normal", "easy"]
-"""A prompt's, by its pass rate."""
+"""Difficulty of a prompt by its pass rate."""
 
 
 def _known_fields(score: Any) -> Any:
-    """A score as the file holds it, less what a newer version may have added."""
+    """Drop the fields of a score that a newer version may have added."""
     return {key: score[key] for key in Score.__slots__ if key in score} if isinstance(score, dict) else score
 
 
 class RolloutRecord(BaseModel):
-    """One line of `logs/rollouts.jsonl`; a field that an older run did not write is None.
+    """One line of `logs/rollouts.jsonl`; fields that an older version did not write are None.
 
     Attributes:
-        step: Optimizer step that it was sampled for, from 1.
-        task: The task's spec, as in `math.gsm8k?split=train`.
-        identity: Hash of the task: of its rows, prompts, rewards and version.
+        step: Optimizer step that the completion was sampled for, from 1.
+        task: Spec of the task, as in `math.gsm8k?split=train`.
+        identity: Hash of the task: its rows, prompts, rewards and version.
         group: Index of the group in the step's batch; its members answer one prompt.
-        prompt_id: Names the prompt in the run's sampling keys.
-        row: The problem, as JSON.
-        prompt: Text, or chat messages.
-        text: The completion, without special tokens.
-        tokens: Tokens of the completion, end-of-sequence included.
-        finish_reason: `stop`, or `length` where it was truncated.
-        status: `scored`, or `abstained`: it could not be.
+        prompt_id: Identifier of the prompt in the run's sampling keys.
+        row: Row of the task, as JSON.
+        prompt: Prompt: text, or chat messages.
+        text: Text of the completion, without special tokens.
+        tokens: Number of tokens of the completion, end-of-sequence included.
+        finish_reason: `stop`, or `length` if it was truncated.
+        status: `scored`, or `abstained` if it could not be scored.
         score: Value, raw parts, validity, solved and why.
-        reward: What the advantage was computed from: the score's value with the soft overlong penalty.
-        included: Whether it counts in the loss: scored, and not masked for truncation.
-        pass_rate: The prompt's moving average with `curriculum.enabled`, this group's result included; else the share
-            of the group's scored completions that solved it.
-        difficulty: `hard`, `normal` or `easy`: the pass rate against `curriculum.boundaries`.
-        logprob: Of the whole completion under the sampler, in nats: the sum over its tokens.
-        token_logprobs: Of each token, with `tracking.token_logprobs`.
-        think_tokens: Tokens before `</think>`; 0 where the completion has no such tag.
+        reward: Reward from which the advantage was computed: the score's value with the soft overlong penalty.
+        included: Whether the completion counts in the loss: scored, and not masked for truncation.
+        pass_rate: Moving average of the prompt with `curriculum.enabled`, including this group; else the share of the
+            group's scored completions that solved it.
+        difficulty: `hard`, `normal` or `easy`: the pass rate compared with `curriculum.boundaries`.
+        logprob: Log-probability of the whole completion under the sampler, in nats: the sum over its tokens.
+        token_logprobs: Log-probability of each token, with `tracking.token_logprobs`.
+        think_tokens: Number of tokens before `</think>`; 0 without such a tag.
         generate_s: Seconds in which the step's whole batch was sampled.
-        conditions: What on the machine the score depended on, for a task that says so.
+        conditions: Facts of the machine that the score depended on, if the task states any.
     """
 
-    # Unknown fields are a newer version's: they are left out, not refused.
+    # Unknown fields were added by a newer version: they are ignored, not refused.
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     step: int
@@ -77,27 +77,27 @@ class RolloutRecord(BaseModel):
 
     @property
     def prompt_text(self) -> str:
-        """The prompt as text: chat messages one after the other, each with its role; empty where it is not known."""
+        """The prompt as text: chat messages in order, each with its role; empty if it is not known."""
         if self.prompt is None or isinstance(self.prompt, str):
             return self.prompt or ""
         return "\n".join(f"{message.get('role', '')}: {message.get('content', '')}" for message in self.prompt)
 
     @property
     def token_surprisals(self) -> tuple[float, ...] | None:
-        """−log-prob of each token: what RL_Practice calls token_entropy."""
+        """Negative log-probability of each token; RL_Practice calls it token_entropy."""
         return None if self.token_logprobs is None else tuple(-each for each in self.token_logprobs)
 
     @property
     def row_id(self) -> str:
-        """The row's id."""
+        """Id of the row."""
         return str(self.row.get("id", ""))
 
 
 def rollouts_path(run_dir: Path) -> Path:
-    """Where a run keeps its completions.
+    """Return the path of a run's completions.
 
     Raises:
-        UserError: the folder is no run, or the run has none.
+        UserError: the folder is not a run, or the run has no completions.
     """
     check_run(run_dir)
     path = run_dir / "logs" / "rollouts.jsonl"
@@ -107,15 +107,15 @@ def rollouts_path(run_dir: Path) -> Path:
 
 
 def read_rollouts(run_dir: Path, *, step: int | None = None, task: str | None = None) -> Iterator[RolloutRecord]:
-    """Read a run's completions in the order in which they were made, in constant memory.
+    """Read a run's completions in the order in which they were sampled, in constant memory.
 
     Args:
-        run_dir: The run's folder.
-        step: Only of this step.
-        task: Only of this task: its spec, or its name without options.
+        run_dir: Folder of the run.
+        step: Read only this step.
+        task: Read only this task, given by its spec or by its name without options.
 
     Raises:
-        UserError: the folder is no run, or the run has no completions; at the call, not at the first line.
+        UserError: the folder is not a run, or the run has no completions; raised by the call, not by the iteration.
         DataError: a line is corrupt; names file, line and field.
     """
     return _records(rollouts_path(run_dir), step, task)

@@ -1,4 +1,4 @@
-"""What is known of a run from its folder: state, progress, results, settings. Nothing is loaded, so it is instant."""
+"""Reading state, progress, results and settings of a run from its folder, without loading a model."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from grpo_core.config import yaml_text
 from grpo_core.errors import DataError, UserError, unknown_name
 from grpo_core.tracking import presence
 from grpo_core.tracking.aliases import ALIASES
+from grpo_core.tracking.evaluations import flat
 from grpo_core.tracking.events import read_events
 from grpo_core.tracking.jsonl import TRAIN_LOG, last_logged, read_jsonl
 
 State = Literal["running", "finished", "interrupted", "failed", "killed", "unreadable"]
 
 ENDLESS = 10**9
-"""A plan of so many steps means that only a time limit ends the run."""
+"""Number of planned steps from which on only a time limit ends the run."""
 
 INITIAL_PHASES = ("initial", "base")
-"""Names of the phase in which the starting model is evaluated: today's, and that of version 0.1."""
+"""Names of the phase that evaluates the starting model: the current one, and that of version 0.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,9 @@ class TaskResult:
     """Held-out evaluations of one task.
 
     Attributes:
-        initial: Evaluation of the starting model; None where it was not evaluated.
-        latest: The newest of what was trained.
-        phase: When that was: `final`, or `interval`.
+        initial: Evaluation of the starting model; None if it was not evaluated.
+        latest: Latest evaluation of the trained model.
+        phase: Phase of the latest evaluation: `final` or `interval`.
     """
 
     initial: Mapping[str, Any] | None = None
@@ -42,21 +43,21 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run as its folder shows it.
+    """State of a run, read from its folder.
 
     Attributes:
-        path: The folder.
+        path: Folder of the run.
         state: `running` (its process is alive), `finished`, `interrupted` (stopped and saved), `failed` (ended by an
-            error), `killed` (its process is gone without a word), or `unreadable`.
+            error), `killed` (its process ended without a record), or `unreadable`.
         settings: Dotted key -> value, as in config.yaml.
-        steps: Steps done.
-        planned: Steps planned; None where only a time limit ends the run, or nothing is known.
-        updated: When a log was last written, in seconds since the epoch.
-        metrics: Of the last logged step.
+        steps: Completed steps.
+        planned: Planned steps; None if only a time limit ends the run, or if unknown.
+        updated: Time of the last write to a log, in seconds since the epoch.
+        metrics: Metrics of the last logged step.
         results: Task name -> its evaluations.
-        choices: What was chosen, its value, and why.
+        choices: (setting, value, reason) of each value chosen for the user.
         warnings: (step, text), oldest first.
-        problem: The error that ended it, or why it cannot be read.
+        problem: The error that ended the run, or the reason why it cannot be read.
     """
 
     path: Path
@@ -73,7 +74,7 @@ class RunView:
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """The runs in a folder, oldest first; a run itself is the only one.
+    """Return the runs in a folder, oldest first; for the folder of a run, that run alone.
 
     Raises:
         UserError: there is no such folder.
@@ -83,15 +84,15 @@ def find_runs(folder: Path) -> list[Path]:
     if not folder.is_dir():
         what = "it is a file" if folder.exists() else "there is no such folder"
         raise UserError(f"no folder of runs {folder}: {what}. grpo run makes training_runs, or what --output-dir says.")
-    # The names are dates; a suffix of a name comes after it.
+    # The names are dates; longer names have a suffix and come later.
     return sorted((path for path in folder.iterdir() if is_run(path)), key=lambda path: (len(path.name), path.name))
 
 
 def read_run(path: Path) -> RunView:
-    """Read what a run's folder says of it; of the training log only the end.
+    """Read the state of a run from its folder; only the end of the training log is read.
 
     Raises:
-        UserError: it is not a run.
+        UserError: the folder is not a run.
         DataError: a log is corrupt; names file and line.
     """
     check_run(path)
@@ -119,7 +120,7 @@ def read_run(path: Path) -> RunView:
 
 
 def list_run(path: Path) -> RunView:
-    """As `read_run`; a run that cannot be read says why in place of ending the list."""
+    """Read a run as `read_run` does; one that cannot be read gets the state `unreadable` with the reason."""
     try:
         return read_run(path)
     except (UserError, DataError) as error:
@@ -127,7 +128,7 @@ def list_run(path: Path) -> RunView:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """A run's settings by dotted key, whatever version wrote them.
+    """Read the settings of a run by dotted key, whatever version wrote them.
 
     Raises:
         UserError: config.yaml cannot be read.
@@ -140,30 +141,28 @@ def read_settings(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read: {error}.") from None
     top = yaml_text.compose_file(text, str(file))
-    return {} if top is None else dict(_flat(yaml_text.value_of(top, str(file))))
+    return {} if top is None else flat(yaml_text.value_of(top, str(file)), ".")
 
 
 def series(path: Path, names: Iterable[str]) -> dict[str, list[tuple[int, float | None]]]:
-    """Metrics of a run over its logged steps: name -> (step, value), for those that the run logged.
+    """Read metrics of a run over its logged steps: name -> (step, value), for those that the run logged.
 
     Raises:
         DataError: the training log is corrupt; names the line.
     """
-    wanted = list(names)
-    found: dict[str, list[tuple[int, float | None]]] = {name: [] for name in wanted}
+    points: dict[str, list[tuple[int, float | None]]] = {name: [] for name in names}
     log = path / TRAIN_LOG
     for number, line in read_jsonl(log) if log.is_file() else ():
         if not isinstance(line.get("step"), int):
             raise DataError(f"{log}: line {number} is corrupt: it has no step.")
-        for name in wanted:
-            if name in line:
-                value = line[name]
-                found[name].append((line["step"], float(value) if _is_number(value) else None))
-    return {name: values for name, values in found.items() if values}
+        for name in points.keys() & line:
+            value = line[name]
+            points[name].append((line["step"], float(value) if _is_number(value) else None))
+    return {name: values for name, values in points.items() if values}
 
 
 def metric_named(name: str, known: Iterable[str]) -> str:
-    """Our name of a metric that is called by ours or by a reference system's.
+    """Return our name of a metric, given our name or that of a reference system.
 
     Raises:
         UnknownNameError: the run logged no such metric.
@@ -178,14 +177,14 @@ def metric_named(name: str, known: Iterable[str]) -> str:
 
 
 def differences(runs: Sequence[RunView]) -> dict[str, list[Any]]:
-    """The settings in which runs differ: key -> the value of each, None where it has none."""
+    """Return the settings in which runs differ: key -> value in each run, None where a run has none."""
     keys = dict.fromkeys(key for run in runs for key in run.settings)
-    values = {key: [run.settings.get(key) for run in runs] for key in keys}
-    return {key: each for key, each in values.items() if any(value != each[0] for value in each)}
+    settings = {key: [run.settings.get(key) for run in runs] for key in keys}
+    return {key: values for key, values in settings.items() if any(value != values[0] for value in values)}
 
 
 def has_ended(path: Path, step: int) -> bool:
-    """Whether a run came to its end, at a step or after it, and has its summary; False where its files cannot tell."""
+    """Whether a run has finished at `step` or later and has its summary; False if its files cannot be read."""
     try:
         summary = _summary(path)
         state, _ = _last_state(list(read_events(path)), summary)
@@ -199,7 +198,7 @@ def _state(path: Path, events: Sequence[Mapping[str, Any]], summary: Mapping[str
 
 
 def _last_state(events: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> tuple[State, str]:
-    """How the last process that worked in a run's folder ended, if it has."""
+    """Return how the last process that worked in a run's folder ended, and its error."""
     last = next((e for e in reversed(events) if e.get("kind") in ("start", "end", "failed")), None)
     if last is None:  # written by a version without events
         last = {"kind": "end", "interrupted": summary.get("interrupted")} if summary else {"kind": "start"}
@@ -212,30 +211,31 @@ def _last_state(events: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
 
 
 def _results(events: Iterable[Mapping[str, Any]], summary: Mapping[str, Any]) -> dict[str, TaskResult]:
-    found: dict[str, dict[str, Any]] = {}
+    """Return the evaluations in the summary and the events, later ones replacing earlier ones."""
+    results: dict[str, dict[str, Any]] = {}
     tasks = summary.get("tasks")
-    said = [
+    evaluations = [
         {"task": task, "phase": phase, "result": result}
         for task, entry in (tasks.items() if isinstance(tasks, dict) else ())
         for phase, result in (entry.items() if isinstance(entry, dict) else ())
         if phase in (*INITIAL_PHASES, "final")
     ]
-    said += [dict(event) for event in events if event.get("kind") == "evaluation"]
-    for each in said:
+    evaluations += [dict(event) for event in events if event.get("kind") == "evaluation"]
+    for each in evaluations:
         if isinstance(each.get("result"), dict):
             phase = _text(each, "phase")
             numbers = _numbers(each["result"])
             if isinstance(each["result"].get("metrics"), dict):
                 numbers["metrics"] = _numbers(each["result"]["metrics"])
             which = "initial" if phase in INITIAL_PHASES else "latest"
-            found.setdefault(_text(each, "task"), {})[which] = (phase, numbers)
+            results.setdefault(_text(each, "task"), {})[which] = (phase, numbers)
     return {
         task: TaskResult(
             initial=each["initial"][1] if "initial" in each else None,
             latest=each["latest"][1] if "latest" in each else None,
             phase=each["latest"][0] if "latest" in each else "",
         )
-        for task, each in found.items()
+        for task, each in results.items()
     }
 
 
@@ -248,16 +248,8 @@ def _summary(path: Path) -> dict[str, Any]:
     return read_json(file, "the summary") if file.exists() else {}
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
 def _objects(event: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """The objects in a list of an event; a log may hold anything."""
+    """Return the objects in a list of an event; a log may hold anything."""
     listed = event.get(name)
     return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
 

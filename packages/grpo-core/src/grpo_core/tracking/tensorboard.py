@@ -1,4 +1,4 @@
-"""TensorBoard: event files in `logs/tensorboard/`, written with TensorBoard's own writer; it needs no torch."""
+"""TensorBoard: event files in `logs/tensorboard/`, written by TensorBoard's own writer, which needs no torch."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 from grpo_core.tracking.base import Cell, TrackedRun, Tracker
 
 FOLDER = "tensorboard"
-"""In the run's folder of logs."""
+"""Folder of the event files, inside the run's `logs`."""
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~&])")
-"""Characters that mean something in Markdown; TensorBoard renders text as such."""
+"""Characters with a meaning in Markdown, which TensorBoard renders."""
 
 
 class TensorBoard:
-    """Writes one run.
+    """Logs a run to event files.
 
     Args:
-        run: The run.
+        run: Run to log.
     """
 
     def __init__(self, run: TrackedRun) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self._writer = EventFileWriter(str(run.run_dir / "logs" / FOLDER))
-        # A resumed run logs steps again that were logged before it was stopped: TensorBoard drops what it has from
-        # the first step of a new session on, once it is told which that is.
+        # A resumed run logs some steps again. TensorBoard discards the older ones if the start of the new session is
+        # marked with its first step.
         self._announces_session = run.is_resumed
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
@@ -39,13 +39,13 @@ class TensorBoard:
             start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             self._writer.add_event(event_pb2.Event(wall_time=time.time(), step=step, session_log=start))
             self._announces_session = False
-        # Plain scalars, as torch's writer makes them: what TensorBoard drops of an older session is these alone.
-        each = [summary_pb2.Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
-        self._add(step, summary_pb2.Summary(value=each))
-        self._writer.flush()  # a run that is killed leaves every step that it finished
+        # Plain scalars, as torch's writer makes them: of an older session TensorBoard discards only these.
+        scalars = [summary_pb2.Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        self._add(step, summary_pb2.Summary(value=scalars))
+        self._writer.flush()  # so that a killed run keeps every finished step
 
     def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-        """Log a table as text: TensorBoard draws a two-dimensional text as one."""
+        """Log a table as two-dimensional text, which TensorBoard draws as a table."""
         import numpy as np
         from tensorboard.plugins.text.summary_v2 import text_pb
 
@@ -74,7 +74,7 @@ def tensorboard(run: TrackedRun) -> Tracker:
 
 
 def literal(cell: Cell) -> str:
-    """A value as Markdown that renders as the value itself, on one line."""
+    """Escape a value for Markdown, on one line."""
     if cell is None:
         return ""
     if isinstance(cell, float):

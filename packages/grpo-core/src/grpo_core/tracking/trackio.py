@@ -10,17 +10,17 @@ from grpo_core.tracking.base import Cell, TrackedRun, Tracker
 
 
 class Trackio:
-    """Writes one run.
+    """Logs a run to Trackio.
 
     Args:
-        run: The run.
+        run: Run to log.
     """
 
     def __init__(self, run: TrackedRun) -> None:
         import trackio as library
 
         self._library = library
-        with _hushed():
+        with _silenced():
             self._run = library.init(
                 project=run.project,
                 name=run.name,
@@ -39,17 +39,17 @@ class Trackio:
 
     def note(self, step: int, text: str) -> None:
         """Raise an alert."""
-        with _hushed():
+        with _silenced():
             self._run.alert(title=f"step {step}", text=text, step=step)
 
     def close(self, *, failed: bool) -> None:
-        """Write what is left."""
-        with _hushed():
+        """Flush and close."""
+        with _silenced():
             self._run.finish()
 
 
-def _hushed() -> contextlib.AbstractContextManager[object]:
-    """Trackio prints with control codes, and what it prints is said already."""
+def _silenced() -> contextlib.AbstractContextManager[object]:
+    """Suppress Trackio's own messages, which contain control codes."""
     return contextlib.redirect_stdout(io.StringIO())
 
 

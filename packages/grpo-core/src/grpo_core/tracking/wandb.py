@@ -18,17 +18,17 @@ from grpo_core.tracking.base import Cell, Mode, TrackedRun, Tracker, recall_id, 
 DEFAULT_HOST = "https://api.wandb.ai"
 
 REACH_TIMEOUT_S = 3.0
-"""For one connection: a server that needs longer would hold up every start of a run."""
+"""Time limit for a connection; a slower server would delay every start of a run."""
 
-_WORDS = {"dryrun": "offline", "run": "online"}
-"""W&B's old words for its modes."""
+_OLD_MODES = {"dryrun": "offline", "run": "online"}
+"""Older names of W&B's modes."""
 
 
 class WandB:
-    """Writes one run.
+    """Logs a run to Weights & Biases.
 
     Args:
-        run: The run.
+        run: Run to log.
     """
 
     def __init__(self, run: TrackedRun) -> None:
@@ -45,15 +45,15 @@ class WandB:
             config=dict(run.config),
             mode=run.mode,
             resume="allow" if run.mode == "online" else None,
-            # The console is the progress report's; the code is not ours to upload.
+            # The console shows our progress report; the user's code is not uploaded.
             settings=library.Settings(console="off", quiet=True, save_code=False),
         )
-        # A resumed run logs steps again, which W&B's own step counter refuses.
+        # A resumed run logs some steps again, which W&B's own step counter would refuse.
         self._run.define_metric("step", hidden=True)
         self._run.define_metric("*", step_metric="step")
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
-        """Log numbers against our own step."""
+        """Log numbers with our own step as the axis."""
         self._run.log({"step": step, **values})
 
     def table(self, step: int, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
@@ -62,11 +62,11 @@ class WandB:
         self._run.log({"step": step, name: table})
 
     def note(self, step: int, text: str) -> None:
-        """Raise an alert, which reaches who asked W&B for them."""
+        """Raise an alert, which W&B sends to users who enabled alerts."""
         self._run.alert(title=f"step {step}", text=text)
 
     def close(self, *, failed: bool) -> None:
-        """Send what is left, and say how the run ended."""
+        """Flush and close with the status of the run."""
         self._run.finish(exit_code=1 if failed else 0)
 
 
@@ -75,45 +75,48 @@ def wandb(run: TrackedRun) -> Tracker:
     return WandB(run)
 
 
-def choose_mode(asked: str | None, environ: Mapping[str, str] | None = None) -> tuple[Mode, str]:
-    """W&B's mode and why: what was asked for, but offline where there is no network.
+def choose_mode(mode: str | None, environ: Mapping[str, str] | None = None) -> tuple[Mode, str]:
+    """Choose the mode of W&B: the configured one, but offline without a network.
 
     Args:
-        asked: `tracking.wandb_mode`; by default `WANDB_MODE`, and where that is not set either, online if possible.
-        environ: By default the process's.
+        mode: `tracking.wandb_mode`; by default `WANDB_MODE`, else online if possible.
+        environ: Environment; by default that of the process.
+
+    Returns:
+        (mode, reason).
 
     Raises:
-        UserError: no such mode, or online was asked for without a key.
+        UserError: no such mode, or online is configured without a key.
     """
     environ = os.environ if environ is None else environ
     setting = "tracking.wandb_mode"
-    if asked is None and (given := environ.get("WANDB_MODE", "")):
-        asked, setting = _WORDS.get(given, given), "WANDB_MODE"
-        if asked not in get_args(Mode):
-            raise unknown_name("WANDB_MODE", given, get_args(Mode))
-    if asked == "disabled":
+    if mode is None and (name := environ.get("WANDB_MODE", "")):
+        mode, setting = _OLD_MODES.get(name, name), "WANDB_MODE"
+        if mode not in get_args(Mode):
+            raise unknown_name("WANDB_MODE", name, get_args(Mode))
+    if mode == "disabled":
         return "disabled", f"{setting} says so"
-    if asked == "offline":
+    if mode == "offline":
         return "offline", f"{setting} says so; `wandb sync` sends it later"
     host = environ.get("WANDB_BASE_URL") or DEFAULT_HOST
     if not _has_key(host, environ):
-        if asked == "online":
+        if mode == "online":
             raise UserError(
                 f"{setting}=online needs a key: run `wandb login`, or put WANDB_API_KEY into the environment or .env."
             )
         return "offline", "no key: `wandb login`, or WANDB_API_KEY in the environment or .env; `wandb sync` sends it"
     if not is_reachable(host):
         return "offline", f"{urllib.parse.urlsplit(host).hostname} cannot be reached; `wandb sync` sends it later"
-    return "online", f"{setting} says so" if asked else "a key and a network are there"
+    return "online", f"{setting} says so" if mode else "a key and a network are available"
 
 
 def is_reachable(url: str) -> bool:
-    """Whether a connection to a server, or to the proxy before it, can be opened."""
+    """Whether a connection to a server, or to its proxy, can be opened."""
     target = urllib.parse.urlsplit(url)
     proxies = urllib.request.getproxies()
     if target.scheme in proxies and not urllib.request.proxy_bypass(target.hostname or ""):
         target = urllib.parse.urlsplit(proxies[target.scheme])
-    with contextlib.suppress(OSError, ValueError):  # ValueError: a port that is none
+    with contextlib.suppress(OSError, ValueError):  # ValueError: an invalid port
         port = target.port or (80 if target.scheme == "http" else 443)
         with socket.create_connection((target.hostname or "", port), REACH_TIMEOUT_S):
             return True
