@@ -241,7 +241,7 @@ def test_an_empty_result_says_what_exists(run: Path, capsys: pytest.CaptureFixtu
 
 def test_a_run_without_a_completion_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.main(["rollouts", str(write(tmp_path / "run_1", []))]) == 0
-    assert "it has no completions yet" in capsys.readouterr().err
+    assert "the run has no completions yet" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

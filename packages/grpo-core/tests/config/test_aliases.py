@@ -7,7 +7,7 @@ import pytest
 
 from grpo_core.config import LoadedConfig, load_config, resolve
 from grpo_core.config.aliases import ALIASES, REFUSED
-from grpo_core.config.keys import _ELSEWHERE, find, keys, known_as
+from grpo_core.config.keys import _HINTS, find, keys, known_as
 from grpo_core.errors import UserError
 
 
@@ -167,8 +167,8 @@ def test_aliases_lead_to_settings_and_are_none() -> None:
         assert find(alias.key, "")
         assert known_as(word), "an option written with dashes is told its setting"
         assert word not in REFUSED
-        assert word not in _ELSEWHERE
-    assert not set(REFUSED) & set(_ELSEWHERE)
+        assert word not in _HINTS
+    assert not set(REFUSED) & set(_HINTS)
 
 
 def test_the_guide_lists_every_word() -> None:

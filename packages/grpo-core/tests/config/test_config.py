@@ -194,9 +194,9 @@ def test_an_unknown_key_suggests_the_near_one(wrong: str, meant: tuple[str, ...]
 
 
 def test_words_of_other_trainers_lead_to_keys_that_exist() -> None:
-    from grpo_core.config.keys import _ELSEWHERE
+    from grpo_core.config.keys import _HINTS
 
-    for word, targets in _ELSEWHERE.items():
+    for word, targets in _HINTS.items():
         assert known_as(word) == targets, f"{word} is a key itself: the hint is never given"
         assert all(target in keys() for target in targets)
 

@@ -1,4 +1,4 @@
-"""Configuration: one definition (`models`) for YAML, environment, command line and docs."""
+"""Configuration: one definition (`models`) for YAML files, the environment, the command line and the documentation."""
 
 from __future__ import annotations
 

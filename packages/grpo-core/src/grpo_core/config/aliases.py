@@ -1,6 +1,6 @@
-"""What the reference systems call our settings: taken wherever a setting is, and told by its name here.
+"""Names of our settings in the reference systems, accepted wherever a setting is.
 
-A word is an alias only if it means what the setting means. Where it does not, it is refused with the reason.
+A name is an alias only if it means the same as the setting. Otherwise it is refused with the reason.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 from grpo_core.errors import UserError
 
 SECTION = "trainer."
-"""An alias may stand alone or, as most of what it means, in this section."""
+"""Section in which an alias may be written, like most settings; it may also stand alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """Another word for a setting.
+    """Another name of a setting.
 
     Attributes:
-        word: The word.
-        key: The setting.
-        values: Other words for its values -> ours; a value that is not among them is taken as it is.
-        convert: Makes a number of theirs ours.
-        only: (key, values): it means the setting only where this key has one of these values.
-        note: What to know beyond the name, for the documentation; may be empty.
+        word: The other name.
+        key: Dotted key of the setting.
+        values: Other system's value -> ours; other values are taken unchanged.
+        convert: Function that converts the other system's number to ours.
+        only: (key, values): the alias is accepted only if this key has one of these values.
+        note: Explanation for the documentation; may be empty.
     """
 
     word: str
@@ -37,32 +37,32 @@ class Alias:
     only: tuple[str, tuple[str, ...]] | None = None
     note: str = ""
 
-    def value(self, given: Any) -> Any:
-        """Our value for theirs.
+    def value(self, value: Any) -> Any:
+        """Translate a value of the other system.
 
         Raises:
-            UserError: theirs cannot be converted; says what it may be.
+            UserError: it cannot be translated; names the allowed values.
         """
         if self.values is not None:
-            if isinstance(given, str | bool) and given in self.values:
-                return self.values[given]
+            if isinstance(value, str | bool) and value in self.values:
+                return self.values[value]
             if set(self.values) == {True, False}:
-                raise UserError(f"{self.word}={_written(given)}: must be true or false.")
-            return given
-        if self.convert is None or given is None:
-            return given
-        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < math.inf:
-            raise UserError(f"{self.word}={_written(given)}: must be a number, 0 or more.")
-        return self.convert(given)
+                raise UserError(f"{self.word}={_quoted(value)}: must be true or false.")
+            return value
+        if self.convert is None or value is None:
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            raise UserError(f"{self.word}={_quoted(value)}: must be a number, 0 or more.")
+        return self.convert(value)
 
 
-def _written(value: Any) -> str:
-    """A value for an error line, bounded in length."""
+def _quoted(value: Any) -> str:
+    """Format a value for an error message, bounded in length."""
     return str(value).lower() if isinstance(value, bool) else repr(value)[:80]
 
 
 def _deviation(variance: float) -> float:
-    """The bound that a deviation is above exactly where its variance is at or above `variance`."""
+    """Return the bound that a deviation exceeds exactly if its variance is at or above `variance`."""
     return math.nextafter(math.sqrt(variance), 0.0) if variance > 0 else 0.0
 
 
@@ -70,7 +70,7 @@ _SAME = (
     "entropy_coef", "gae_lambda", "keep_last", "max_steps", "num_generations", "save_every", "stop_after", "top_k",
     "top_p", "use_gae", "value_loss_coef", "warmup_ratio", "weight_decay",
 )  # fmt: skip
-"""Options that are called the same there, but stand without a section. `temperature` is none: two settings are it."""
+"""Settings with the same name there, but without a section. `temperature` is left out, since two settings have it."""
 
 _RENAMED = {
     "batch_size": "prompts_per_step",
@@ -151,7 +151,7 @@ _TABLE = (
 )
 
 ALIASES: Mapping[str, Alias] = MappingProxyType({alias.word: alias for alias in sorted(_TABLE, key=lambda a: a.word)})
-"""Every alias by its word."""
+"""Aliases by their word."""
 
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
@@ -174,14 +174,14 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "trainer.max_steps",
     }
 )
-"""Words that mean something else than any setting here -> why, and what to do."""
+"""Names without an equivalent setting here -> the reason, and what to set instead."""
 
 
 def alias_of(name: str) -> Alias | None:
-    """The alias that a name is: alone, or in the section of most settings.
+    """Return the alias of a name, which may have the prefix `trainer.`; None if it is not an alias.
 
     Raises:
-        UserError: it is a word of theirs that has no meaning here, or another one.
+        UserError: the name is known from another system, but means something else here.
     """
     word = name.removeprefix(SECTION)
     if word in REFUSED:

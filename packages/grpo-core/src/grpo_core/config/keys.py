@@ -1,4 +1,4 @@
-"""The dotted keys of the configuration: `trainer.learning_rate` and the rest, read off the models."""
+"""The dotted keys of the configuration, as `trainer.learning_rate`, derived from the models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from grpo_core.config.models import RunConfig
 from grpo_core.config.section import VariantArguments, either
 from grpo_core.errors import UnknownNameError
 
-_ELSEWHERE = {
+_HINTS = {
     "accum_steps": ("trainer.steps_per_generation",),
     "batch": ("trainer.prompts_per_step",),
     "ckpt": ("adapter",),
@@ -36,7 +36,7 @@ _ELSEWHERE = {
     "warmup": ("trainer.warmup_steps", "trainer.warmup_ratio"),
     "wd": ("trainer.weight_decay",),
 }
-"""Other trainers' names -> keys; a hint in an error only, unlike `ALIASES`."""
+"""Names in other trainers -> keys to suggest in an error; unlike `ALIASES`, they are not accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class Key:
     """One value of the configuration.
 
     Attributes:
-        name: Dotted: `trainer.beta`.
-        section: The part before the last dot, or an empty string.
-        annotation: Type.
-        default: Default.
+        name: Dotted name: `trainer.beta`.
+        section: Part before the last dot, or an empty string.
+        annotation: Type annotation.
+        default: Default value.
         description: One line of documentation.
         allowed: Allowed values, in words.
-        why: The reason of the limit, where that is not obvious.
+        why: Reason of the limit, if it is not obvious.
     """
 
     name: str
@@ -63,46 +63,46 @@ class Key:
 
     @property
     def is_mapping(self) -> bool:
-        """Whether it holds keys of its own: the arguments of a variant."""
+        """Whether the value is a mapping: the arguments of a variant."""
         return bool(self.annotation == VariantArguments)
 
     @property
     def is_nullable(self) -> bool:
-        """Whether it may be null."""
+        """Whether the value may be null."""
         return type(None) in members(self.annotation)
 
     @property
     def environment_name(self) -> str:
-        """Its environment variable: `GRPO_TRAINER__BETA`."""
+        """Name of its environment variable: `GRPO_TRAINER__BETA`."""
         return environment_name(self.name)
 
 
 def environment_name(key: str) -> str:
-    """The environment variable of a dotted key: `GRPO_SECTION__KEY`."""
+    """Return the environment variable of a dotted key: `GRPO_SECTION__KEY`."""
     return "GRPO_" + key.upper().replace(".", "__")
 
 
 @cache
 def keys() -> Mapping[str, Key]:
-    """Every key by its dotted name, in the order of the models."""
+    """Return all keys by their dotted name, in the order of the models."""
     return types.MappingProxyType({key.name: key for key in _walk(RunConfig, "")})
 
 
 @cache
 def sections() -> tuple[str, ...]:
-    """The sections, in order."""
+    """Return the names of the sections, in order."""
     return tuple(dict.fromkeys(key.section for key in keys().values() if key.section))
 
 
 def find(name: str, where: str) -> Key:
-    """The key that a dotted name sets; for `trainer.loss_args.delta` that is `trainer.loss_args`.
+    """Return the key that a dotted name sets; for `trainer.loss_args.delta` that is `trainer.loss_args`.
 
     Args:
-        name: The dotted name.
-        where: Where it was written, for the message; may be empty.
+        name: Dotted name.
+        where: Place where it was written, for the message; may be empty.
 
     Raises:
-        UnknownNameError: there is no such key; says the near match, and what is there.
+        UnknownNameError: there is no such key; names the closest match and the existing keys.
     """
     if name in keys():
         return keys()[name]
@@ -117,16 +117,16 @@ def find(name: str, where: str) -> Key:
 
 
 def known_as(name: str) -> tuple[str, ...]:
-    """The keys of this very word: in whatever section, or as other trainers call it."""
+    """Return the keys with this name in any section, or those that other trainers call so."""
     last = _last(name).lower()
     same = tuple(key for key in keys() if _last(key) == last)
     if not same and last in ALIASES:
         return (ALIASES[last].key,)
-    return same or _ELSEWHERE.get(last, ())
+    return same or _HINTS.get(last, ())
 
 
 def near(name: str) -> tuple[str, ...]:
-    """The keys that an unknown dotted name may have meant, the likeliest first."""
+    """Return the keys that an unknown dotted name may refer to, the most likely first."""
     if same := known_as(name):
         return same
     if close := get_close_matches(name, keys(), n=1, cutoff=0.75):
@@ -136,7 +136,7 @@ def near(name: str) -> tuple[str, ...]:
 
 
 def members(annotation: Any) -> tuple[Any, ...]:
-    """The alternatives of a union, without `Annotated`; a type that is no union is its only member."""
+    """Return the members of a union, without `Annotated`; any other type is its only member."""
     if typing.get_origin(annotation) is typing.Annotated:
         return members(typing.get_args(annotation)[0])
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
@@ -145,7 +145,7 @@ def members(annotation: Any) -> tuple[Any, ...]:
 
 
 def choices(annotation: Any) -> tuple[str, ...]:
-    """The words that a value may be, or nothing where it may be any of its type."""
+    """Return the allowed words of a literal type; empty for other types."""
     return tuple(
         word for each in members(annotation) if typing.get_origin(each) is Literal for word in typing.get_args(each)
     )
@@ -170,7 +170,7 @@ def _walk(model: type[BaseModel], prefix: str) -> Iterable[Key]:
 
 
 def _allowed(field: FieldInfo) -> str:
-    """What a field may be, in words: `a whole number, 1 or more`."""
+    """Describe the allowed values of a field: `a whole number, 1 or more`."""
     if field.annotation == VariantArguments:
         return "name: value pairs, as the variant's function takes them"
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -180,8 +180,8 @@ def _allowed(field: FieldInfo) -> str:
             alternatives.append(either(typing.get_args(each)))
         elif typing.get_origin(each) is tuple:
             arguments = typing.get_args(each)
-            one = {float: "numbers", str: "names"}[arguments[0]]
-            alternatives.append(f"a list of {one}" if Ellipsis in arguments else f"a list of {len(arguments)} {one}")
+            noun = {float: "numbers", str: "names"}[arguments[0]]
+            alternatives.append(f"a list of {noun}" if Ellipsis in arguments else f"a list of {len(arguments)} {noun}")
         elif each is not type(None):
             alternatives.append(words[each])
     text = " or ".join(alternatives) + _limits(field.metadata)
@@ -206,7 +206,7 @@ def _limits(metadata: Iterable[Any]) -> str:
 
 
 def _plain(bound: Any) -> str:
-    """A bound as it is read: 10^9, not 1000000000."""
+    """Format a bound: 10^9, not 1000000000."""
     digits = f"{bound:.0f}"
     return f"10^{len(digits) - 1}" if bound >= 10_000 and not digits[1:].strip("0") and digits[0] == "1" else str(bound)
 

@@ -1,4 +1,4 @@
-"""Layers of dotted keys, each with its sources: merged by precedence, then validated."""
+"""Layers of settings with their sources, merged by precedence and validated."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from grpo_core.errors import GrpoError, UserError, near_match
 SourceKind = Literal["command line", "environment", ".env", "file", "recipe", "profile", "python", "chosen", "default"]
 
 MAX_SHOWN_CHARS = 80
-"""Of a refused value in an error line."""
+"""Longest value shown in an error message."""
 
 _DOTTED = re.compile(r"\b[a-z_]+(?:\.[a-z_]+)+\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a value comes from.
+    """Source of a value.
 
     Attributes:
         kind: Kind of the layer.
-        where: Place in it: a variable, file:line, a profile's name or the reason of a choice.
-        alias: The alias that was written there in place of the setting's name, or an empty string.
+        where: Place in the layer: a variable, file:line, the name of a profile or the reason of a choice.
+        alias: Alias that was written instead of the setting's name, or an empty string.
     """
 
     kind: SourceKind
@@ -50,22 +50,22 @@ class Source:
 
 DEFAULT = Source("default")
 RECOMMENDED: tuple[SourceKind, ...] = ("recipe", "profile")
-"""Sources that the user did not write."""
+"""Kinds of source that recommend values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Values from one place, by dotted key; arguments of a variant are keys of their own."""
+    """Values from one source, by dotted key; each argument of a variant has a key of its own."""
 
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, Source] = field(default_factory=dict)
 
     def put(self, name: str, value: Any, source: Source) -> None:
-        """Add a value; a mapping of arguments is taken apart.
+        """Add a value; a mapping of arguments is split into its entries.
 
         Raises:
             UnknownNameError: no such key.
-            UserError: the layer has the key already.
+            UserError: the layer already has the key.
         """
         key = find(name, source.where)
         if key.is_mapping and name == key.name and isinstance(value, Mapping):
@@ -77,17 +77,17 @@ class Layer:
         self.values[name], self.sources[name] = value, source
 
     def drop(self, name: str) -> None:
-        """Remove a value, if it is there."""
+        """Remove a value, if present."""
         self.values.pop(name, None)
         self.sources.pop(name, None)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A configuration and where each value comes from.
+    """A configuration with the source of each value.
 
     Attributes:
-        config: The values.
+        config: Validated configuration.
         sources: Dotted key -> source, for every key.
     """
 
@@ -96,10 +96,10 @@ class LoadedConfig:
 
 
 def build(layers: Sequence[Layer]) -> LoadedConfig:
-    """Merge layers, the first one winning, and validate the result.
+    """Merge layers, where the first one takes precedence, and validate the result.
 
     Raises:
-        UserError: a value of the wrong type or out of its limits, or values that contradict one another.
+        UserError: a value has the wrong type or is out of its limits, or values contradict one another.
     """
     merged = _merge(layers)
     try:
@@ -110,16 +110,16 @@ def build(layers: Sequence[Layer]) -> LoadedConfig:
 
 
 def with_recipe(layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    """Layers with the recipe that they name below them all.
+    """Append the layer of the recipe that the layers name.
 
     Raises:
         UnknownNameError: there is no such recipe.
-        UserError: they give another value to an option that defines it.
+        UserError: the layers change a setting that defines the recipe.
     """
     merged = _merge(layers)
     name = merged.values.get("recipe")
     if not isinstance(name, str):
-        return tuple(layers)  # none, or no text, which validation refuses
+        return tuple(layers)  # no recipe, or a value that validation will refuse
     options = recipe(name).options
     for key in recipe(name).defining:
         wanted = options[key]
@@ -134,26 +134,26 @@ def with_recipe(layers: Sequence[Layer]) -> tuple[Layer, ...]:
     return (*layers, layer)
 
 
-def given(config: RunConfig) -> dict[str, Any]:
-    """The values that were set and not left at their defaults, by dotted key."""
+def explicit_values(config: RunConfig) -> dict[str, Any]:
+    """Return the values that were set explicitly, by dotted key."""
     return {
         name: getattr(section, field) for name, section, field in _fields(config) if field in section.model_fields_set
     }
 
 
 def flatten(config: RunConfig) -> dict[str, Any]:
-    """Every value by dotted key; the arguments of variants are one mapping each."""
+    """Return all values by dotted key; the arguments of a variant are one mapping."""
     return {name: getattr(section, field) for name, section, field in _fields(config)}
 
 
 def _fields(config: RunConfig) -> Iterable[tuple[str, BaseModel, str]]:
-    """(dotted key, its section, its name there) of every value."""
+    """Yield (dotted key, its section, its name in the section) of every value."""
     for name, key in keys().items():
         yield name, getattr(config, key.section) if key.section else config, name.rpartition(".")[2]
 
 
 def shown(value: Any) -> str:
-    """A value as a user would write it, bounded in length."""
+    """Format a value as a user would write it, bounded in length."""
     match value:
         case None:
             text = "null"
@@ -163,7 +163,7 @@ def shown(value: Any) -> str:
             text = f"[{', '.join(shown(each) for each in value[:MAX_SHOWN_CHARS])}]"
         case Mapping():
             text = "{" + ", ".join(f"{name}: {shown(each)}" for name, each in value.items()) + "}"
-        case int() if value.bit_length() > 256:  # int -> str of a huge number is refused, and of no use
+        case int() if value.bit_length() > 256:  # str() refuses huge numbers
             text = "(a huge number)"
         case str():
             text = value[: MAX_SHOWN_CHARS + 1] if value.isprintable() and value else repr(value[: MAX_SHOWN_CHARS + 1])
@@ -175,7 +175,7 @@ def shown(value: Any) -> str:
 def _merge(layers: Sequence[Layer]) -> Layer:
     merged = Layer()
     for layer in layers:
-        overruled = {
+        excluded = {
             f"trainer.{other}"
             for first, second, _ in EXCLUSIVE
             for name, other in ((first, second), (second, first))
@@ -185,7 +185,7 @@ def _merge(layers: Sequence[Layer]) -> Layer:
         for name, value in layer.values.items():
             if is_limited and name in LIMITS and layer.sources[name].kind in RECOMMENDED:
                 continue
-            if name not in merged.values and name not in overruled:
+            if name not in merged.values and name not in excluded:
                 merged.values[name], merged.sources[name] = value, layer.sources[name]
     return merged
 
@@ -198,7 +198,7 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
         for section in sections:
             node = node.setdefault(section, {})
         if isinstance(node.get(last), dict) and value is None:
-            continue  # `loss_args: null` in one layer takes nothing from the arguments of another
+            continue  # `loss_args: null` in one layer does not remove the arguments of another
         node[last] = value
     return tree
 
@@ -228,7 +228,7 @@ def _wanted(key: Key, value: Any) -> str:
 
 
 def _provenance(message: str, merged: Layer) -> str:
-    """The sources of the values that a message names, except those on the command line."""
+    """Return the sources of the values named in a message, except those on the command line."""
     sources = {
         name: source
         for name in dict.fromkeys(_DOTTED.findall(message))

@@ -1,6 +1,7 @@
-"""Every value of a run, once: type, limits, default and one line of documentation.
+"""The settings of a run, each with its type, limits, default and one line of documentation.
 
-TRL's words for what TRL has. A limit that is not obvious says why in `why`; it ends the error line.
+Settings that TRL has are called as in TRL. The reason of a limit that is not obvious is given in `why`, and ends the
+error message.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MAX_WEIGHT = 1e6
 
 
 class EvalConfig(Section):
-    """Held-out evaluation: the same rows before, during and after."""
+    """Held-out evaluation, on the same rows before, during and after training."""
 
     task: str | None = Field(
         None, min_length=1, description="Tasks evaluated beside the trained ones: math.gsm8k, or several with commas."
@@ -31,14 +32,17 @@ class EvalConfig(Section):
     size: int | None = Field(512, ge=1, le=COUNT, description="Rows per task; null is all of the split.")
     split: Split = Field("test", description="Which split is held out.")
     subset_frac: float | None = Field(
-        None, gt=0, le=1, description="Take this share of those rows, the same ones in every run; null takes all."
+        None, gt=0, le=1, description="Share of those rows that is taken, the same rows in every run; null takes all."
     )
-    n: int = Field(1, ge=1, le=COUNT, description="Completions a row; from 2 on, pass@k is reported.")
-    temperature: float = Field(0.0, ge=0, le=100, description="0 is greedy; several completions a row need more.")
+    n: int = Field(1, ge=1, le=COUNT, description="Completions per row; from 2 on, pass@k is reported.")
+    temperature: float = Field(0.0, ge=0, le=100, description="0 is greedy; several completions per row need more.")
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling: keep the likeliest tokens of this mass.")
-    at_start: bool = Field(True, description="Evaluate the starting model: the control of every claim.")
+    at_start: bool = Field(True, description="Evaluate the starting model, as the control.")
     interval_steps: int | None = Field(
-        None, ge=1, le=COUNT, description="Evaluate every so many steps, too; null: only at the start and the end."
+        None,
+        ge=1,
+        le=COUNT,
+        description="Steps between evaluations; null: only at the start and the end.",
     )
     at_end: bool = Field(True, description="Evaluate the trained model on the same rows.")
     max_completion_length: int | None = Field(
@@ -48,23 +52,23 @@ class EvalConfig(Section):
         None,
         ge=1,
         le=COUNT,
-        description="Rows answered at once; null is as many as the memory holds. It changes no number.",
+        description="Rows per batch; null is as many as fit into memory. It changes no result.",
     )
-    surprisal: bool = Field(True, description="Also measure surprisal and entropy per token, by one more forward pass.")
+    surprisal: bool = Field(True, description="Measure surprisal and entropy per token, with one more forward pass.")
 
 
 class LoraConfig(Section):
-    """Low-rank adapters in place of a full fine-tune."""
+    """Low-rank adapters instead of full fine-tuning."""
 
     enabled: bool = Field(False, description="Train adapters only.")
     r: int = Field(16, ge=1, le=COUNT, description="Rank.")
     alpha: int = Field(32, ge=1, le=COUNT, description="Scale: the update is multiplied by alpha / r.")
     dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on the adapter's input.")
     target_modules: str | Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        "all-linear", description="Which layers: all-linear, or a list of module names."
+        "all-linear", description="Adapted layers: all-linear, or a list of module names."
     )
     quantization: Literal["nf4"] | None = Field(
-        None, description="Load the frozen base in 4 bits (QLoRA; needs bitsandbytes); null keeps it as it is."
+        None, description="Load the frozen base in 4 bits (QLoRA; needs bitsandbytes); null does not quantize it."
     )
     double_quantization: bool = Field(True, description="Quantize the scales of the 4-bit blocks, too.")
 
@@ -77,18 +81,21 @@ class ScoringConfig(Section):
         None,
         gt=0,
         le=86_400,
-        description="Seconds per completion from when its worker starts on it; null is the task's.",
+        description="Seconds per completion, counted from when its worker starts on it; null is the task's limit.",
     )
     memory_mib: int = Field(4096, ge=64, le=COUNT, description="Memory limit of one worker, in MiB of address space.")
     max_abstain_share: float = Field(
-        0.5, ge=0, le=1, description="A batch with a larger share that could not be scored ends the run, exit code 3."
+        0.5,
+        ge=0,
+        le=1,
+        description="A batch with a larger share of unscored completions ends the run, exit code 3.",
     )
 
 
 class CurriculumConfig(Section):
-    """Which prompts come next, by how often they were solved."""
+    """Selection of prompts by how often they were solved."""
 
-    enabled: bool = Field(False, description="Draw prompts by their pass rate in place of shuffled order.")
+    enabled: bool = Field(False, description="Draw prompts by their pass rate instead of in shuffled order.")
     ema_alpha: float = Field(0.05, gt=0, le=1, description="Weight of the newest group in a prompt's pass rate.")
     boundaries: Annotated[tuple[float, float], Field(strict=False)] = Field(
         (0.2, 0.8), description="Pass rates below the first are hard, above the second easy, else normal."
@@ -124,7 +131,7 @@ class CurriculumConfig(Section):
 
 
 class TrackingConfig(Section):
-    """Who is told of a run beside its own logs, and what those hold."""
+    """Trackers, metrics and the contents of the run's own logs."""
 
     trackers: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         (),
@@ -136,22 +143,22 @@ class TrackingConfig(Section):
         description="Metrics of plugins, logged with each step.",
         json_schema_extra=allowed("a list of names that plugins register"),
     )
-    project: str | None = Field(None, min_length=1, description="Project in a tracker; null is WANDB_PROJECT, or grpo.")
-    run_name: str | None = Field(None, min_length=1, description="Name in a tracker; null is that of the run's folder.")
+    project: str | None = Field(None, min_length=1, description="Project in trackers; null is WANDB_PROJECT, or grpo.")
+    run_name: str | None = Field(None, min_length=1, description="Name in trackers; null is that of the run's folder.")
     wandb_mode: Literal["online", "offline", "disabled"] | None = Field(
-        None, description="Of W&B; null is WANDB_MODE, or online with a key and a network, else offline."
+        None, description="Mode of W&B; null is WANDB_MODE, or online with a key and a network, else offline."
     )
     reference_names: bool = Field(
-        False, description="Give trackers each metric also by the names that the reference systems have for it."
+        False, description="Log metrics in trackers also under their names in the reference systems."
     )
     token_logprobs: bool = Field(False, description="Write each token's log-prob to logs/rollouts.jsonl.")
-    monitor: bool = Field(True, description="Warn, once each, of metrics that leave their healthy range.")
+    monitor: bool = Field(True, description="Warn, once each, about metrics that leave their healthy range.")
 
     @field_validator("trackers", "metrics", mode="before")
     @classmethod
-    def _split(cls, given: object) -> object:
-        """`tensorboard,wandb` as on a command line."""
-        return tuple(word.strip() for word in given.split(",") if word.strip()) if isinstance(given, str) else given
+    def _split(cls, value: object) -> object:
+        """Accept `tensorboard,wandb`, as on a command line."""
+        return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
 
     @field_validator("trackers", "metrics")
     @classmethod
@@ -168,10 +175,13 @@ class EngineConfig(Section):
 
     name: str = Field("native", description="Engine that samples the completions.", json_schema_extra=variant("engine"))
     max_batch_tokens: int = Field(
-        65536, ge=1, le=COUNT, description="Cached tokens held at once while sampling; never changes what is sampled."
+        65536,
+        ge=1,
+        le=COUNT,
+        description="Most tokens cached at once while sampling; never changes what is sampled.",
     )
     gather_weights: bool = Field(
-        False, description="Under trainer.sharding=full, hold the whole model while sampling: faster, if it fits."
+        False, description="With trainer.sharding=full, gather the whole model while sampling: faster, if it fits."
     )
 
     @field_validator("name")
@@ -182,7 +192,7 @@ class EngineConfig(Section):
 
 
 class RunConfig(Section):
-    """One training run; every value has a default."""
+    """Settings of a training run; every one has a default."""
 
     task: str = Field(
         "math.arithmetic", min_length=1, description="Task or mixture: math.gsm8k?size=100, or a.b:2,c.d:1."
@@ -192,7 +202,7 @@ class RunConfig(Section):
     )
     recipe: str | None = Field(
         None,
-        description="Settings of a paper or system, by name; a recipe's defining ones cannot be changed.",
+        description="Settings of a paper or system, by name; those that define the recipe cannot be changed.",
         json_schema_extra=allowed(f"{', '.join(RECIPES)}, or null"),
     )
     adapter: str | None = Field(None, min_length=1, description="Folder of a PEFT adapter to start from.")
@@ -200,33 +210,33 @@ class RunConfig(Section):
         0,
         ge=0,
         lt=2**63,
-        description="Seed of prompts' order and of every sampled token.",
+        description="Seed of the order of prompts and of every sampled token.",
         json_schema_extra=allowed("a whole number from 0 to 2^63 - 1"),
     )
     output_dir: str = Field("training_runs", min_length=1, description="Folder that receives run_… folders.")
     device: str = Field(
         "auto",
         pattern=r"^(auto|cpu|cuda|cuda:\d{1,3}|mps)$",
-        description="Where the model runs; auto takes an accelerator if there is one.",
+        description="Device of the model; auto takes an accelerator if there is one.",
         json_schema_extra=allowed("auto, cpu, cuda, cuda:N or mps"),
     )
     precision: Literal["auto", "float32", "bfloat16", "float16", "float64"] = Field(
         "auto",
-        description="Floating-point type; bfloat16 and float16 are mixed with float32. auto goes by the device.",
+        description="Floating-point type; bfloat16 and float16 are mixed with float32. auto depends on the device.",
     )
     trainer: TrainerConfig = Field(default_factory=TrainerConfig, description="The algorithm and its optimizer.")
     eval: EvalConfig = Field(default_factory=EvalConfig, description="Held-out evaluation.")
     lora: LoraConfig = Field(default_factory=LoraConfig, description="Low-rank adapters.")
     scoring: ScoringConfig = Field(default_factory=ScoringConfig, description="Worker processes that score.")
-    curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig, description="Which prompts come next.")
+    curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig, description="Selection of prompts.")
     engine: EngineConfig = Field(default_factory=EngineConfig, description="The sampling engine.")
-    tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="Trackers, and what the logs hold.")
+    tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="Trackers and logs.")
 
     @field_validator("output_dir", "adapter")
     @classmethod
-    def _home(cls, given: str | None, info: ValidationInfo) -> str | None:
-        """`~` as no shell has expanded it: in a file, or after `--output-dir=`."""
-        return None if given is None else user_path_text(given, str(info.field_name))
+    def _home(cls, path: str | None, info: ValidationInfo) -> str | None:
+        """Expand `~`, which no shell has expanded in a file or after `--output-dir=`."""
+        return None if path is None else user_path_text(path, str(info.field_name))
 
     @model_validator(mode="after")
     def _evaluated(self) -> RunConfig:

@@ -1,7 +1,8 @@
-"""Recipes: a paper's or system's options under one name; below what the user says, above a model's recommendations.
+"""Recipes: the settings of a paper or system under one name.
 
-Options that a source leaves open have the defaults, spelt out so that no other layer decides them. Sizes of the batch
-are a recipe's only where the method needs them or a reference system names them: a paper's belong to its machines.
+A recipe ranks below the user's settings and above the recommendations of a model. Settings that a source leaves open
+have our defaults, stated explicitly so that no other layer changes them. Batch sizes are part of a recipe only where
+the method needs them or a reference system names them: those of a paper depend on its machines.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ DEFINING = (
     "trainer.value_head",
     "trainer.use_gae",
 )
-"""What makes a recipe the one of its name, whichever it is."""
+"""Settings that define every recipe and cannot be changed."""
 
 OVERLONG_SHARE = 0.2
 """DAPO's soft_overlong_buffer as a share of the longest completion: 4096 of 20480 tokens, arXiv 2503.14476, 4.1."""
@@ -29,16 +30,16 @@ OVERLONG_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A complete set of options.
+    """A complete set of settings.
 
     Attributes:
-        name: What `--recipe` takes.
-        summary: One line.
-        source: Where the values are from.
+        name: Name for `--recipe`.
+        summary: One line of description.
+        source: Source of the values.
         options: Dotted key -> value.
-        also_defining: Keys that define it beside `DEFINING`.
-        note: What the source has and this cannot say, or what else to set; may be empty.
-        has_overlong_penalty: Whether soft_overlong_buffer follows from the length, by `OVERLONG_SHARE`.
+        also_defining: Keys that define this recipe in addition to `DEFINING`.
+        note: Differences from the source, or further settings to consider; may be empty.
+        has_overlong_penalty: Whether soft_overlong_buffer is `OVERLONG_SHARE` of the longest completion.
     """
 
     name: str
@@ -51,15 +52,15 @@ class Recipe:
 
     @property
     def defining(self) -> tuple[str, ...]:
-        """The keys that may have no other value than the recipe's."""
+        """The keys that cannot be changed."""
         return (*DEFINING, *self.also_defining)
 
 
 def recipe(name: str) -> Recipe:
-    """A recipe by name.
+    """Return a recipe by name.
 
     Raises:
-        UnknownNameError: there is none; says the near match.
+        UnknownNameError: there is no such recipe; names the closest match.
     """
     if name not in RECIPES:
         raise unknown_name("recipe", name, RECIPES)
@@ -67,7 +68,7 @@ def recipe(name: str) -> Recipe:
 
 
 def overlong_buffer(name: str | None, max_completion_length: int) -> int | None:
-    """The `soft_overlong_buffer` that a recipe wants at this length, or None."""
+    """Return the `soft_overlong_buffer` of a recipe at this length; None without a recipe or penalty."""
     if name is None or not recipe(name).has_overlong_penalty:
         return None
     return int(max_completion_length * OVERLONG_SHARE) or None
@@ -107,11 +108,11 @@ _PLAIN: Mapping[str, Any] = {
     "adam_epsilon": 1e-8,
     "max_grad_norm": 1.0,
 }
-"""Options that every recipe states, without `trainer.`, and their values where a source says nothing of them."""
+"""Settings of section `trainer` that every recipe states, with the values for sources that leave them open."""
 
 
 def _options(*others: Mapping[str, Any], **trainer: Any) -> Mapping[str, Any]:
-    """`_PLAIN` with `trainer` over it, dotted, and keys of other sections."""
+    """Merge `_PLAIN`, settings of section `trainer` and dotted keys of other sections."""
     plain = {key: value for key, value in _PLAIN.items() if not (key == "warmup_steps" and "warmup_ratio" in trainer)}
     options = {f"trainer.{key}": value for key, value in {**plain, **trainer}.items()}
     for other in others:

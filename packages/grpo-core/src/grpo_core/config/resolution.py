@@ -1,4 +1,4 @@
-"""Defaults that depend on other settings: the model, its recommended values, and what follows from the rest."""
+"""Defaults that depend on other settings: the model, its recommended values, and values derived from the rest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from grpo_core.callbacks import ResolvedDefault
-from grpo_core.config.layers import DEFAULT, Layer, LoadedConfig, Source, build, given, shown, with_recipe
+from grpo_core.config.layers import DEFAULT, Layer, LoadedConfig, Source, build, explicit_values, shown, with_recipe
 from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import OVERLONG_SHARE, overlong_buffer, recipe
 from grpo_core.config.sources import Profile
@@ -20,17 +20,17 @@ from grpo_core.plugins.tasks import bind
 from grpo_core.task.spec import parse_task_specs
 
 EXAMPLE_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
-"""Named in advice only: small, instruction-tuned, ungated."""
+"""Model named in advice: small, instruction-tuned, ungated."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedConfig:
-    """A configuration in which nothing is left open.
+    """A configuration in which every default is resolved.
 
     Attributes:
-        config: The values; `config.model` is never None.
+        config: Resolved configuration; `config.model` is never None.
         sources: Dotted key -> source, for every key.
-        choices: The values chosen for the user, with the reason of each.
+        choices: Values chosen for the user, with reasons.
     """
 
     config: RunConfig
@@ -41,13 +41,13 @@ class ResolvedConfig:
 def resolve(
     config: RunConfig, sources: Mapping[str, Source] | None = None, *, host: PluginHost | None = None
 ) -> ResolvedConfig:
-    """Choose the model, take its recommended values, and settle defaults that depend on other values.
+    """Choose the model, apply its recommended values, and resolve defaults that depend on other values.
 
-    A value that the user gave is never changed. Resolving twice changes nothing.
+    Values set by the user are never changed. Resolving twice changes nothing.
 
     Args:
-        config: A configuration from `load_config` or made in Python; the fields that were set count as given.
-        sources: Dotted key -> source of the given values; by default they come from Python.
+        config: Configuration from `load_config` or created in Python; the fields that were set count as the user's.
+        sources: Dotted key -> source of the user's values; by default they come from Python.
         host: Plugin host in which tasks and embedded models are looked up.
 
     Raises:
@@ -58,7 +58,7 @@ def resolve(
     choices: list[ResolvedDefault] = []
 
     def choose(name: str, value: object, why: str) -> None:
-        user.drop(name)  # null, which leaves it open, or a task that gains options
+        user.drop(name)  # either null or a task spec without the added options
         chosen.put(name, value, Source("chosen", why))
         choices.append(ResolvedDefault(name, value if isinstance(value, str) else shown(value), why))
 
@@ -92,10 +92,10 @@ def resolve(
 
 
 def choose_model(task: str, host: PluginHost | None = None) -> tuple[str, str]:
-    """The default model of a task or mixture.
+    """Return the default model of a task or mixture.
 
     Returns:
-        (model, the reason).
+        (model, reason).
 
     Raises:
         UserError: the tasks have different default models, or none.
@@ -114,10 +114,10 @@ def choose_model(task: str, host: PluginHost | None = None) -> tuple[str, str]:
 
 
 def task_for_model(task: str, model: str, host: PluginHost | None = None) -> tuple[str, str]:
-    """A task spec with the options that an embedded model was made with, where nobody gave them.
+    """Add to a task spec the options that an embedded model was trained with, unless they are given.
 
     Returns:
-        (spec, the reason; empty where nothing was added).
+        (spec, reason); the reason is empty if nothing was added.
 
     Raises:
         UserError: no such model or task.
@@ -141,10 +141,10 @@ def task_for_model(task: str, model: str, host: PluginHost | None = None) -> tup
 
 
 def profiles_of(model: str, host: PluginHost | None = None) -> tuple[Profile, ...]:
-    """The values recommended for a model, if it is an embedded one.
+    """Return the values recommended for a model, if it is an embedded one.
 
     Raises:
-        UserError: there is no such model; the message lists the models and the near name.
+        UserError: there is no such model; names the models and the closest match.
     """
     host = host or default_host()
     embedded = host.model(model) if model_source(model, host).kind == "embedded" else None
@@ -154,9 +154,9 @@ def profiles_of(model: str, host: PluginHost | None = None) -> tuple[Profile, ..
 
 
 def _user_layer(config: RunConfig, sources: Mapping[str, Source]) -> Layer:
-    """The values that the user set; arguments of a variant have sources of their own."""
+    """Return the values that the user set; each argument of a variant has its own source."""
     layer = Layer()
-    for name, value in given(config).items():
+    for name, value in explicit_values(config).items():
         source = sources.get(name, Source("python"))
         values = {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
         for key, inner in values.items():
@@ -165,11 +165,11 @@ def _user_layer(config: RunConfig, sources: Mapping[str, Source]) -> Layer:
 
 
 def _recipe_choices(loaded: LoadedConfig, profiles: Iterable[Profile]) -> list[ResolvedDefault]:
-    """The recipe, and where it overrides what is recommended for the model."""
+    """Return the recipe, and the recommendations for the model that it overrides."""
     name = loaded.config.recipe
     keys_set = {key for key, source in loaded.sources.items() if source.kind == "recipe"}
     if name is None or not keys_set:
-        return []  # the configuration of an earlier run holds every value itself
+        return []  # the configuration of an earlier run states every value itself
     choices = [ResolvedDefault("recipe", name, f"{recipe(name).source}; it says {len(keys_set)} settings")]
     overridden = [
         f"{key}={shown(_value(loaded.config, key))}, not {shown(value)}"
@@ -184,7 +184,7 @@ def _recipe_choices(loaded: LoadedConfig, profiles: Iterable[Profile]) -> list[R
 
 
 def _alias_choices(loaded: LoadedConfig) -> list[ResolvedDefault]:
-    """The settings that were given by another name."""
+    """Return the settings that were given under another name."""
     return [
         ResolvedDefault(
             key, shown(_value(loaded.config, key)), f"given by the name {source.alias}, which is this setting here"
@@ -195,7 +195,7 @@ def _alias_choices(loaded: LoadedConfig) -> list[ResolvedDefault]:
 
 
 def _value(config: RunConfig, name: str) -> object:
-    """The value of a dotted key, or of an argument of a variant."""
+    """Return the value of a dotted key, or of an argument of a variant."""
     value: object = config
     for part in name.split("."):
         value = value[part] if isinstance(value, dict) else getattr(value, part)
@@ -203,21 +203,21 @@ def _value(config: RunConfig, name: str) -> object:
 
 
 def _left_out(
-    loaded: LoadedConfig, profiles: Iterable[Profile], given: Mapping[str, object]
+    loaded: LoadedConfig, profiles: Iterable[Profile], user_values: Mapping[str, object]
 ) -> Iterable[tuple[str, None, str]]:
-    """Recommended limits of the run that are left out for one of the user's: (key, None, why)."""
+    """Yield recommended limits of the run that a limit of the user replaces: (key, None, reason)."""
     limit = next((name for name in LIMITS if _value(loaded.config, name) is not None), None)
     if limit is None:
         return
     for profile in profiles:
         for name, value in profile.values.items():
-            if name in LIMITS and name not in given and _value(loaded.config, name) is None:
+            if name in LIMITS and name not in user_values and _value(loaded.config, name) is None:
                 ends = f"{limit}={shown(_value(loaded.config, limit))} says when to stop"
                 yield name, None, f"{ends}; {shown(value)} is {profile.why}"
 
 
 def _dependent_defaults(loaded: LoadedConfig) -> Iterable[tuple[str, object, str]]:
-    """Defaults that depend on other values: (key, value, why)."""
+    """Yield defaults that depend on other values: (key, value, reason)."""
     trainer = loaded.config.trainer
     if trainer.scale_rewards is None:
         yield "trainer.scale_rewards", *_scale(trainer)
@@ -231,7 +231,7 @@ def _dependent_defaults(loaded: LoadedConfig) -> Iterable[tuple[str, object, str
 
 
 def _clip(loaded: LoadedConfig) -> Iterable[tuple[str, object, str]]:
-    """`epsilon` and `epsilon_high` where they are left open and the loss has its own."""
+    """Yield the loss's own `epsilon` and `epsilon_high`, where they are not set."""
     trainer = loaded.config.trainer
     loss = registry.get("loss", trainer.loss_type)
     low, high, why = loss.epsilon, loss.epsilon_high, loss.clip_why
@@ -244,7 +244,7 @@ def _clip(loaded: LoadedConfig) -> Iterable[tuple[str, object, str]]:
 
 
 def _scale(trainer: TrainerConfig) -> tuple[Literal["none", "group", "batch"], str]:
-    """`scale_rewards` where it is left open, and why."""
+    """Return `scale_rewards` where it is not set, and the reason."""
     loss = registry.get("loss", trainer.loss_type)
     why = loss.scale_why or f"the loss {trainer.loss_type} does not say"
     if loss.scale_rewards == "none":

@@ -24,29 +24,29 @@ from grpo_core.paths import kind_of, user_path
 PREFIX = "GRPO_"
 
 RESERVED_ENVIRONMENT: Mapping[str, str] = {
-    "GRPO_CACHE_DIR": "Folder for what can be made again: what plugins give; by default the platform's for caches.",
+    "GRPO_CACHE_DIR": "Folder for caches, as of what plugins provide; by default that of the platform.",
     "GRPO_CHESS_ENGINE": "UCI engine of the chess tasks.",
     "GRPO_DEBUG": "1 shows the traceback of an error.",
     "GRPO_KILLABLE_WORKER": "Set by a scoring worker for itself; not for users.",
-    "GRPO_LOG_DIR": "Folder that training_runs is made in, where nothing says output_dir.",
+    "GRPO_LOG_DIR": "Folder in which training_runs is created, if output_dir is not set.",
     "GRPO_PLUGINS": "Comma-separated names of the only plugins to load.",
     "GRPO_SANDBOX_ALLOW_WEAK": "1 lets the code tasks run programs with resource limits alone.",
-    "GRPO_SANDBOX_LEVEL": "Level of the code tasks' sandbox (L3, L2, L1), in place of the best that withstands attack.",
+    "GRPO_SANDBOX_LEVEL": "Level of the code tasks' sandbox (L3, L2, L1), instead of the best one available.",
     "GRPO_SANDBOX_TOKEN": "Token for the server of `GRPO_SANDBOX_URL`.",
-    "GRPO_SANDBOX_URL": "Server that runs the code tasks' programs, in place of this machine.",
+    "GRPO_SANDBOX_URL": "Server that runs the code tasks' programs, instead of this machine.",
     "GRPO_SHARED_DATA": "Folder of real data sets that some tests read.",
 }
-"""Environment variables that are not settings -> what they do."""
+"""Environment variables that are not settings -> description."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Recommended values for a model or a platform, below everything that the user sets.
+    """Recommended values for a model or a platform, which rank below all settings of the user.
 
     Attributes:
         name: Name of the model or platform.
         values: Dotted key -> value.
-        why: The reason, shown beside each value.
+        why: Reason, shown beside each value.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Profile:
     why: str = ""
 
     def layer(self) -> Layer:
-        """Its values as a layer."""
+        """Return the values as a layer."""
         layer = Layer()
         source = Source("profile", f"{self.name}: {self.why}" if self.why else self.name)
         for name, value in self.values.items():
@@ -70,18 +70,18 @@ def load_config(
     dotenv_path: Path | str | None = Path(".env"),
     profiles: Sequence[Profile] = (),
 ) -> LoadedConfig:
-    """Read every source and validate the result.
+    """Read all sources and validate the result.
 
     Args:
-        cli: Dotted key -> value; text is read as YAML where the key is not text itself.
-        config_file: A YAML file.
-        environ: By default the process's environment; `GRPO_SECTION__KEY`.
-        dotenv_path: Read if it exists; None reads none.
-        profiles: Recommended values, the first one winning.
+        cli: Dotted key -> value; text is parsed as YAML unless the setting itself is text.
+        config_file: Path of a YAML file.
+        environ: Environment with variables `GRPO_SECTION__KEY`; by default that of the process.
+        dotenv_path: Path of a .env file, which need not exist; None reads none.
+        profiles: Recommended values; the first profile takes precedence.
 
     Raises:
-        UnknownNameError: a key that does not exist; says where it was written and the near match.
-        UserError: a value that is not allowed; says what was given, by whom, and what is allowed.
+        UnknownNameError: a key does not exist; names its source and the closest match.
+        UserError: a value is not allowed; names the value, its source, and the allowed values.
     """
     layers = [
         _cli_layer(cli or {}),
@@ -97,11 +97,11 @@ def load_config(
 
 
 def to_yaml(config: RunConfig, *, leave_out: Collection[str] = ()) -> str:
-    """Every value as YAML; `load_config(config_file=…)` reads it back as an equal configuration.
+    """Write all values as YAML, which `load_config(config_file=…)` reads back as an equal configuration.
 
     Args:
-        config: The values.
-        leave_out: Dotted keys of a section that are at their defaults and stay open.
+        config: Configuration to write.
+        leave_out: Dotted keys to omit, so that they stay at their defaults.
     """
     values = config.model_dump(mode="json")
     for name in leave_out:
@@ -111,11 +111,11 @@ def to_yaml(config: RunConfig, *, leave_out: Collection[str] = ()) -> str:
 
 
 def read_dotenv(path: Path | str | None) -> dict[str, str]:
-    """The variables of a .env file; nothing if there is no such file.
+    """Read the variables of a .env file; none if there is no such file.
 
     Raises:
-        UserError: it is no file, cannot be read, is not UTF-8 text, or has a line that is no NAME=value or repeats a
-            name.
+        UserError: it is not a file, cannot be read, is not UTF-8 text, or has a line that is not NAME=value or that
+            repeats a name.
     """
     if path is None or (kind := kind_of(Path(path))) in ("", "a folder"):  # a virtual environment may have this name
         return {}
@@ -125,7 +125,7 @@ def read_dotenv(path: Path | str | None) -> dict[str, str]:
 
     variables: dict[str, str] = {}
     lines: dict[str, int] = {}
-    # Not dotenv_values: it leaves out what it cannot parse, and of a repeated name takes the last value.
+    # Not dotenv_values, which skips lines that it cannot parse and takes the last value of a repeated name.
     for binding in parse_stream(io.StringIO(_text_of(Path(path), str(path)))):
         where, name = f"{path}:{binding.original.line}", binding.key
         if binding.error:
@@ -141,7 +141,7 @@ def read_dotenv(path: Path | str | None) -> dict[str, str]:
 
 
 def _text_of(path: Path, name: str) -> str:
-    """The text of a configuration.
+    """Read the text of a configuration file.
 
     Raises:
         UserError: it is too large, cannot be read, or is not UTF-8.
@@ -186,7 +186,7 @@ def _environment_layer(variables: Mapping[str, str], kind: str) -> Layer:
 
 
 def _log_layer(variables: Mapping[str, str]) -> Layer:
-    """The default of `output_dir` inside GRPO_LOG_DIR, which a cluster's job script sets."""
+    """Return the layer with `output_dir` inside GRPO_LOG_DIR, which a cluster's job script sets."""
     layer = Layer()
     if folder := variables.get("GRPO_LOG_DIR"):
         runs = Path(folder).expanduser() / RunConfig.model_fields["output_dir"].default
@@ -196,16 +196,16 @@ def _log_layer(variables: Mapping[str, str]) -> Layer:
 
 @cache
 def _names() -> frozenset[str]:
-    """Names of all environment variables that are read."""
+    """Return the names of all environment variables that are read."""
     return frozenset([*RESERVED_ENVIRONMENT, *map(environment_name, keys())])
 
 
 class _Text(str):
-    """A value as written on a command line or in a variable, to be read as what its setting holds."""
+    """A value from the command line or a variable, still to be parsed as its setting's type."""
 
 
 def _put(layer: Layer, name: str, value: Any, source: Source) -> None:
-    """Add a value under its setting's name, which may have been written as an alias."""
+    """Add a value to a layer under the name of its setting, for which an alias may have been written."""
     where = "" if source.kind == "command line" else source.where
     alias = None if name in keys() else _alias(name, where)
     if alias is None:
@@ -222,7 +222,7 @@ def _put(layer: Layer, name: str, value: Any, source: Source) -> None:
 
 
 def _check_aliases(loaded: LoadedConfig) -> None:
-    """Refuse an alias whose condition on another setting is not met."""
+    """Refuse aliases whose condition on another setting is not met."""
     for key, source in loaded.sources.items():
         only = None if not source.alias or (alias := alias_of(source.alias)) is None else alias.only
         if only is None:
@@ -273,15 +273,15 @@ def _walk_file(mapping: yaml.MappingNode, prefix: str, path: str, layer: Layer) 
                 _walk_file(node, f"{name}.", path, layer)
                 continue
             if yaml_text.value_of(node, path) is None:
-                continue  # a section whose lines are all commented out
+                continue  # all lines of the section are commented out
         _put(layer, name, yaml_text.value_of(node, path), Source("file", f"{path}:{line}"))
 
 
 def _typed(key: Key, name: str, text: str, where: str) -> Any:
-    """A value written as text: read as YAML, except where the key holds text.
+    """Parse a value as YAML, unless its setting is text.
 
     Raises:
-        UserError: it is empty, as a variable without a value leaves it; null is written out.
+        UserError: the value is empty, as that of an unset variable; null has to be written out.
     """
     if not text.strip():
         null = ", or null" if key.is_nullable else ""

@@ -1,4 +1,4 @@
-"""The section `trainer`: the algorithm and its optimizer, with the checks between its values."""
+"""The section `trainer`: the algorithm and its optimizer, with checks of its settings against one another."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ EXCLUSIVE = (
     ("warmup_steps", "warmup_ratio", "how long the warm-up is"),
     ("micro_batch_size", "micro_batch_prompts", "how large a forward pass is"),
 )
-"""Pairs of keys of which only one may be given, and what both say; where sources differ, the higher one wins."""
+"""Pairs of mutually exclusive keys, and what both determine; the source of higher precedence decides between them."""
 
 LIMITS = ("trainer.max_steps", "trainer.num_train_epochs", "trainer.max_minutes")
-"""Settings that end a run: a recommended one is left out where the user gives another."""
+"""Settings that end a run; a recommended one is dropped if the user sets another."""
 
 _SETTING_OF_ARGUMENT = {
     ("loss", "epsilon"): "trainer.epsilon",
@@ -35,7 +35,7 @@ _SETTING_OF_ARGUMENT = {
     ("value", "gamma"): "trainer.gae_gamma",
     ("value", "lam"): "trainer.gae_lambda",
 }
-"""Arguments that have a setting of their own: (kind or name of the variant, argument) -> setting."""
+"""Arguments with a setting of their own: (kind or name of the variant, argument) -> setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ChosenVariant:
     Attributes:
         kind: Kind in the registry.
         name: Name in the registry.
-        arguments: Arguments that are set; the others keep their defaults.
+        arguments: Arguments that are set; others have their defaults.
         section: Dotted key of the arguments, for messages.
     """
 
@@ -271,6 +271,6 @@ def _check_batch(trainer: TrainerConfig) -> None:
 
 
 def divisors(number: int) -> list[int]:
-    """Divisors of `number`, ascending."""
+    """Return the divisors of a number in ascending order."""
     small = [candidate for candidate in range(1, int(number**0.5) + 1) if number % candidate == 0]
     return sorted({*small, *(number // candidate for candidate in small)})

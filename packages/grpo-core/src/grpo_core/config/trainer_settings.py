@@ -1,4 +1,4 @@
-"""The settings of the section `trainer` by theme; `TrainerConfig` joins them, so every key is flat under `trainer.`."""
+"""The settings of the section `trainer` by theme; `TrainerConfig` combines them, so every key is under `trainer.`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grpo_core.config.section import COUNT, Section, VariantArguments, allowed, 
 
 
 class RolloutSettings(Section):
-    """What is sampled, and which of it is kept."""
+    """Sampling of completions, and which of them are kept."""
 
     num_generations: int = Field(8, ge=1, le=COUNT, description="Completions G sampled per prompt: one group.")
     prompts_per_step: int = Field(
@@ -44,7 +44,7 @@ class RolloutSettings(Section):
     top_k: int = Field(0, ge=0, le=COUNT, description="Keep the k likeliest tokens; 0 keeps all.")
     min_p: float = Field(0.0, ge=0, lt=1, description="Drop tokens below this share of the likeliest one's mass.")
     mask_truncated_completions: bool = Field(
-        False, description="Leave completions out of the loss that hit max_completion_length."
+        False, description="Leave completions that reach max_completion_length out of the loss."
     )
     soft_overlong_buffer: int | None = Field(
         None,
@@ -53,7 +53,7 @@ class RolloutSettings(Section):
         description="Last tokens of the limit in which the reward falls linearly by 1; null is off.",
     )
     dynamic_sampling: bool = Field(
-        False, description="Replace groups whose rewards hardly differ, so that every group of a batch can teach."
+        False, description="Replace groups whose rewards hardly differ, so that every group contributes a gradient."
     )
     dynamic_sampling_attempts: int = Field(
         10,
@@ -67,12 +67,12 @@ class RolloutSettings(Section):
 
 
 class LossSettings(Section):
-    """The objective per token and what it is divided by."""
+    """The loss per token and its aggregation."""
 
     loss_type: str = Field("dr_grpo", description="Loss.", json_schema_extra=variant("loss"))
     loss_args: VariantArguments = Field(default_factory=dict, description="Arguments of the loss.")
     aggregation: Literal["constant", "token_mean", "sequence_mean", "sequence_sum", "group_max", "token_sum"] | None = (
-        Field(None, description="What the sum over tokens is divided by; null goes by the loss.")
+        Field(None, description="Denominator of the sum over tokens; null depends on the loss.")
     )
     count_empty_rows: bool = Field(
         True, description="A completion without a token in the loss counts in the number of completions."
@@ -82,7 +82,7 @@ class LossSettings(Section):
         None,
         gt=0,
         le=1000,
-        description="Clip of the ratio upwards: not above 1 + epsilon_high; null goes by the loss, for most epsilon.",
+        description="Clip of the ratio upwards: not above 1 + epsilon_high; null depends on the loss.",
     )
     num_iterations: int = Field(1, ge=1, le=COUNT, description="Passes (mu) over each generated batch.")
     steps_per_generation: int = Field(
@@ -92,10 +92,11 @@ class LossSettings(Section):
         description="Optimizer steps that one generated batch is split into; divides prompts_per_step.",
     )
     rollout_correction: Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = Field(
-        "none", description="Weight of the sampler's mismatch with the trainer: truncated, or masked out of bounds."
+        "none",
+        description="Weight for the mismatch of sampler and trainer: truncated, or masked out of bounds.",
     )
     rollout_correction_max: float | None = Field(
-        2.0, gt=0, le=1e6, description="Upper bound of that weight; null has none."
+        2.0, gt=0, le=1e6, description="Upper bound of that weight; null is unbounded."
     )
     rollout_correction_min: float | None = Field(
         None, gt=0, le=1e6, description="Lower bound of that weight; null has none."
@@ -107,27 +108,27 @@ class LossSettings(Section):
         description="Leave out rows of negative advantage that the policy left by more nats per token; null is off.",
     )
     top_entropy_quantile: float = Field(
-        1.0, gt=0, le=1, description="Share of tokens, those of highest entropy, that the policy loss takes."
+        1.0, gt=0, le=1, description="Share of tokens, those of highest entropy, that count in the policy loss."
     )
 
 
 class AdvantageSettings(Section):
-    """What a reward is compared with, and the value head that may do so."""
+    """Baselines, scaling of advantages, and the value head."""
 
     baseline: str = Field(
-        "group_mean", description="What a reward is compared with.", json_schema_extra=variant("advantage")
+        "group_mean", description="Baseline that rewards are compared with.", json_schema_extra=variant("advantage")
     )
     advantage_args: VariantArguments = Field(default_factory=dict, description="Arguments of the baseline.")
     scale_rewards: Literal["none", "group", "batch"] | None = Field(
         None,
-        description="Divide advantages by the rewards' deviation in the group or batch; null goes by the loss.",
+        description="Divide advantages by the rewards' deviation in the group or batch; null depends on the loss.",
     )
     std_epsilon: float = Field(1e-4, gt=0, le=1, description="Added to that deviation.")
     std_ddof: int = Field(
         1,
         ge=0,
         le=1,
-        description="Degrees of freedom that the deviation gives up.",
+        description="Degrees of freedom subtracted in that deviation.",
         json_schema_extra=allowed("0 (of the population) or 1 (Bessel's)"),
     )
     value_head: bool = Field(False, description="Train a value head on the policy's last hidden state.")
@@ -148,7 +149,7 @@ class AdvantageSettings(Section):
 
 
 class PenaltySettings(Section):
-    """Distance from the starting policy, and entropy."""
+    """KL penalty against the starting policy, and entropy bonus."""
 
     beta: float = Field(
         0.0, ge=0, le=1000, description="Weight of the KL penalty against the starting policy; 0 loads no reference."
@@ -156,7 +157,8 @@ class PenaltySettings(Section):
     kl: str = Field("k3", description="Estimator of that KL.", json_schema_extra=variant("kl"))
     kl_args: VariantArguments = Field(default_factory=dict, description="Arguments of the KL estimator.")
     kl_placement: Literal["ratio_loss", "loss", "reward"] = Field(
-        "ratio_loss", description="In the loss times the probability ratio, in the loss as it is, or off each reward."
+        "ratio_loss",
+        description="In the loss times the probability ratio, in the loss, or subtracted from each reward.",
     )
     kl_metric: bool = Field(False, description="Measure the KL at beta 0 too; loads the reference.")
     kl_controller: str = Field(
@@ -176,7 +178,7 @@ class PenaltySettings(Section):
 
 
 class OptimizerSettings(Section):
-    """AdamW, its schedule, when to stop, and how a step is cut into forward passes."""
+    """AdamW, its schedule, the length of the run, and the forward passes of a step."""
 
     learning_rate: float = Field(1e-6, ge=0, le=10, description="Peak learning rate of AdamW.")
     lr_scheduler_type: str = Field(
@@ -224,12 +226,12 @@ class OptimizerSettings(Section):
     gradient_checkpointing: bool = Field(False, description="Recompute activations in the backward pass: less memory.")
     sharding: Literal["none", "full"] = Field(
         "none",
-        description="Of several processes, each holds the whole model, or a part of weights, gradients and optimizer.",
+        description="With several processes: each holds the whole model, or a part of weights, gradients, optimizer.",
     )
 
 
 class CheckpointSettings(Section):
-    """What is saved on the way, and when a run stops before its end."""
+    """Checkpoints during a run, and reasons to stop it early."""
 
     save_every: int | None = Field(
         None, ge=1, le=COUNT, description="Save a checkpoint every so many steps; null: only at the end."
@@ -254,12 +256,12 @@ class CheckpointSettings(Section):
         None,
         ge=1,
         le=COUNT,
-        description="Stop after so many steps of this call, saved, as a signal would; grpo resume goes on.",
+        description="Stop after so many steps of this call, saved, as after a signal; grpo resume continues.",
     )
 
 
 class ProbeSettings(Section):
-    """What is logged and measured beside the training."""
+    """Logging and measurements besides training."""
 
     logging_steps: int = Field(1, ge=1, le=COUNT, description="Log every so many steps.")
     log_completions: int = Field(3, ge=0, le=COUNT, description="Completions of one prompt shown per logged step.")

@@ -1,6 +1,6 @@
-"""YAML as configuration is written in it: 1.2's plain scalars, no aliases, no duplicate keys.
+"""Reading and writing YAML 1.2 without aliases and duplicate keys.
 
-YAML 1.1, which PyYAML reads by default, takes 1e-6 for text, `no` for false and 12:30 for 750.
+YAML 1.1, which PyYAML reads by default, reads 1e-6 as text, `no` as false and 12:30 as 750.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import yaml
 from grpo_core.errors import UserError
 
 MAX_FILE_BYTES = 1 << 20
-"""Largest file that is read; a configuration has a hundred lines."""
+"""Largest file that is read; a configuration has about a hundred lines."""
 
 _PLAIN = (
     ("tag:yaml.org,2002:null", re.compile(r"~|null|Null|NULL|"), ("~", "n", "N", "")),
@@ -28,7 +28,7 @@ _PLAIN = (
         tuple("-+.0123456789"),
     ),
 )
-"""Tag, pattern and first characters of the core schema's plain scalars, the earlier first."""
+"""Tag, pattern and first characters of the plain scalars of the core schema, in order of precedence."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -41,7 +41,7 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        return int(self.construct_scalar(node))  # 1.2: a leading 0 is no octal
+        return int(self.construct_scalar(node))  # in YAML 1.2, a leading 0 does not mean octal
 
 
 class _Dumper(yaml.SafeDumper):
@@ -56,7 +56,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 def parse_value(text: str) -> Any:
-    """Read one value as YAML; what cannot be read as YAML is the text itself."""
+    """Parse a value as YAML; text that is not YAML is returned unchanged."""
     try:
         loader = _Loader(text)
         try:
@@ -68,13 +68,13 @@ def parse_value(text: str) -> Any:
 
 
 def compose_file(text: str, name: str) -> yaml.MappingNode | None:
-    """Parse a file into nodes, which know their lines.
+    """Parse a file into nodes, which have line numbers.
 
     Returns:
-        The mapping at the top, or None for an empty file.
+        The top-level mapping, or None for an empty file.
 
     Raises:
-        UserError: it is not YAML, or not a mapping: file and line.
+        UserError: it is not YAML, or not a mapping; names file and line.
     """
     try:
         loader = _Loader(text)
@@ -98,10 +98,10 @@ def compose_file(text: str, name: str) -> yaml.MappingNode | None:
 
 
 def entries(node: yaml.MappingNode, name: str) -> list[tuple[str, yaml.Node, int]]:
-    """The (key, value node, line) of a mapping.
+    """Return the (key, value node, line) of a mapping's entries.
 
     Raises:
-        UserError: a key is given twice, or is not plain text: file and lines.
+        UserError: a key is given twice, or is not plain text; names file and lines.
     """
     items: list[tuple[str, yaml.Node, int]] = []
     lines: dict[str, int] = {}
@@ -118,10 +118,10 @@ def entries(node: yaml.MappingNode, name: str) -> list[tuple[str, yaml.Node, int
 
 
 def value_of(node: yaml.Node, name: str) -> Any:
-    """The plain Python value of a node.
+    """Return the plain Python value of a node.
 
     Raises:
-        UserError: it has a tag that is not plain data, a key twice, or a number too long to read.
+        UserError: it has a tag that is not plain data, a duplicate key, or a number that is too long.
     """
     if isinstance(node, yaml.MappingNode):
         return {key: value_of(inner, name) for key, inner, _ in entries(node, name)}
