@@ -1,7 +1,7 @@
-"""Boards of Connect Four as integers, and their exact solution.
+"""Boards of Connect Four as integers, and an exact solver.
 
-Columns stand side by side in bits, the lowest cell first, with one empty bit above each, so that no line of four runs
-from one column's top into the next column's bottom. With 4 rows, bits 0–3 are column 0, bit 4 is empty, and so on.
+Columns are stored side by side in bits, the lowest cell first, with one empty bit above each, so that no line of four
+runs from the top of one column into the bottom of the next. With 4 rows, bits 0–3 are column 0, bit 4 is empty, etc.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from functools import lru_cache
 
 MAX_SOLVED_CELLS = 20
-"""Largest board that `Solver` takes: an empty 4 × 5 is solved in a second, 4 × 6 takes ten times as long."""
+"""Largest board that `Solver` accepts: an empty 4 × 5 is solved in a second, 4 × 6 takes ten times as long."""
 
 TABLE_SIZE = 500_000
-"""Positions remembered, about 130 bytes each; a table that is full is emptied."""
+"""Largest number of stored positions, about 130 bytes each; a full table is cleared."""
 
 _BASE = 64
-"""Two bounds from −31 to 32 are remembered as the digits of one number, which takes a third of a tuple's memory."""
+"""Two bounds from −31 to 32 are stored as the digits of one number, which takes a third of a tuple's memory."""
 
 _SHIFT = 31
 
 
 def has_four(stones: int, rows: int) -> bool:
-    """Whether four stones stand in a line: vertically, horizontally or diagonally."""
+    """Whether four stones form a line: vertically, horizontally or diagonally."""
     for step in (1, rows, rows + 1, rows + 2):
         pairs = stones & (stones >> step)
         if pairs & (pairs >> (2 * step)):
@@ -32,12 +32,12 @@ def has_four(stones: int, rows: int) -> bool:
 class Solver:
     """Perfect play by negamax with alpha-beta pruning and a transposition table (Pons, "Solving Connect Four").
 
-    A value is what perfect play earns who is to move: the sign is win or loss, and 1 + the cells left at the end is its
-    size, so that early wins and late losses are best.
+    The value of a position is the result of perfect play for the player to move: its sign is win or loss, its size is
+    1 + the cells left at the end, so that early wins and late losses are preferred.
 
     Args:
         rows: Height of the board.
-        columns: Width; rows · columns is at most `MAX_SOLVED_CELLS`.
+        columns: Width of the board; rows · columns is at most `MAX_SOLVED_CELLS`.
     """
 
     def __init__(self, rows: int, columns: int) -> None:
@@ -51,17 +51,17 @@ class Solver:
 
     @property
     def limit(self) -> int:
-        """Above the size of every value."""
+        """A number above the size of every value."""
         return self._cells + 1
 
     def value(self, mine: int, taken: int, alpha: int, beta: int) -> int:
-        """The value of an undecided position if it is between alpha and beta, else a bound on the same side of them.
+        """Return the value of an undecided position if it is between alpha and beta, else a bound on the same side.
 
         Args:
-            mine: Stones of who is to move.
+            mine: Stones of the player to move.
             taken: All stones.
-            alpha: Values up to this one need not be told apart.
-            beta: Nor values from this one on.
+            alpha: Lower end of the window; values up to it need not be distinguished.
+            beta: Upper end of the window; values from it on need not be distinguished.
         """
         left = self._cells - taken.bit_count()
         if left == 0:
@@ -73,9 +73,9 @@ class Solver:
                 if has_four(mine | landing, self._rows):
                     return left
                 moves.append(landing)
-        key = mine + taken + self._lowest  # one number a position, since the sum marks the top of each column
+        key = mine + taken + self._lowest  # unique for a position, since the sum marks the top of each column
         known = self._known.get(key)
-        if known is None:  # no win now: one's own takes two moves more, and the other's comes with the next one
+        if known is None:  # no immediate win: an own win takes two more moves, the opponent's comes with the next
             low, high = min(0, 1 - left), max(0, left - 2)
         else:
             low, high = known // _BASE - _SHIFT, known % _BASE - _SHIFT
@@ -103,5 +103,5 @@ class Solver:
 
 @lru_cache(maxsize=4)
 def solver(rows: int, columns: int) -> Solver:
-    """The solver of a board's size; what it has found is kept."""
+    """Return the solver for a board size; it keeps its table of positions."""
     return Solver(rows, columns)

@@ -1,4 +1,4 @@
-"""`grpo games …`: how well models play, beyond a win rate."""
+"""`grpo games …`: ratings and exploitability of models."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def games() -> None:
 @click.argument("players", nargs=-1, required=True)
 @click.option("--task", default="games.tictactoe", metavar="TASK", help="The game and its options.")
 @click.option("--episodes", default=200, type=click.IntRange(min=2), help="Games of each pair, half in each seat.")
-@click.option("--anchor", metavar="PLAYER", help="Whose rating is 0; by default the last player.")
-@click.option("--seed", default=0, type=click.IntRange(min=0), help="Of starts, sampling and resampling.")
+@click.option("--anchor", metavar="PLAYER", help="Player whose rating is 0; by default the last one.")
+@click.option("--seed", default=0, type=click.IntRange(min=0), help="Seed of starts, sampling and resampling.")
 @DEVICE
 @JSON
 @click.option("--quiet", is_flag=True, help="No progress.")
@@ -40,10 +40,10 @@ def elo(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Elo ratings of PLAYERS with 95% intervals: every pair plays, at temperature 1.
+    """Rate PLAYERS by Elo with 95% intervals: every pair plays, at temperature 1.
 
     PLAYERS are models, as for --model (the checkpoints of a run are ./RUN/training_state/step_*/model), and scripted
-    players of the game, as random and perfect, which do not play each other.
+    players of the game, such as random and perfect, which do not play each other.
     """
     from grpo_tasks_games.elo import ratings
     from grpo_tasks_games.matches import meet, pairs_of
@@ -61,7 +61,7 @@ def elo(
     with click.progressbar(pairs, label="pairs", file=sys.stderr, hidden=quiet or not sys.stderr.isatty()) as bar:
         for player, other in bar:
             results[player, other] = meet(spec, player, other, episodes=episodes, seed=seed, device=device)
-    rated = ratings({pair: each[:3] for pair, each in results.items()}, anchor, seed=seed)
+    rated = ratings({pair: result[:3] for pair, result in results.items()}, anchor, seed=seed)
     if as_json:
         _print_json(
             {
@@ -69,20 +69,20 @@ def elo(
                 "episodes": episodes,
                 "anchor": anchor,
                 "ratings": {player: rating._asdict() for player, rating in rated.items()},
-                "results": [{"player": a, "other": b, **each._asdict()} for (a, b), each in results.items()],
+                "results": [{"player": a, "other": b, **result._asdict()} for (a, b), result in results.items()],
             }
         )
         return
     _table(
         ("player", "Elo", "95% interval"),
         [
-            (player, f"{each.elo:+.0f}", "anchor" if player == anchor else f"{each.low:+.0f} to {each.high:+.0f}")
-            for player, each in rated.items()
+            (player, f"{rating.elo:+.0f}", "anchor" if player == anchor else f"{rating.low:+.0f} to {rating.high:+.0f}")
+            for player, rating in rated.items()
         ],
     )
     _table(
         ("player", "other", "wins", "draws", "losses", "of these illegal"),
-        [(a, b, *map(str, each)) for (a, b), each in results.items()],
+        [(a, b, *map(str, result)) for (a, b), result in results.items()],
     )
 
 
@@ -92,31 +92,31 @@ def elo(
 @DEVICE
 @JSON
 def exploitability(models: tuple[str, ...], task: str, device: str, as_json: bool) -> None:
-    """What a best response wins against each of MODELS in Kuhn poker, in chips per game: 0 is an equilibrium.
+    """Compute what a best response wins against each of MODELS in Kuhn poker, in chips per game; an equilibrium has 0.
 
-    Exact: from the log-probabilities of both moves in all twelve information sets, given that the move is legal; beside
-    it how probable an illegal one is. Playing at random has 0.458.
+    The value is exact: it is computed from the log-probabilities of both moves in all twelve information sets, given
+    that the move is legal; the probability of an illegal move is shown beside it. Random play has 0.458.
     """
     from grpo_tasks_games.kuhn.model import play_of
 
     spec, why = _task_for(task, models)
     if why and not as_json:
         click.echo(f"task      {spec}: {why}", err=True)
-    found = {model: play_of(spec, model, device=device) for model in models}
+    plays = {model: play_of(spec, model, device=device) for model in models}
     if as_json:
-        _print_json({"task": spec, "models": {model: each.as_json() for model, each in found.items()}})
+        _print_json({"task": spec, "models": {model: play.as_json() for model, play in plays.items()}})
         return
     _table(
         ("model", "exploitability", "value of first", "illegal", "P(bet)"),
         [
-            (model, f"{each.exploitability:.4f}", f"{each.value:+.4f}", f"{each.illegal:.4f}", each.summary())
-            for model, each in found.items()
+            (model, f"{play.exploitability:.4f}", f"{play.value:+.4f}", f"{play.illegal:.4f}", play.summary())
+            for model, play in plays.items()
         ],
     )
 
 
 def _task_for(task: str, models: tuple[str, ...]) -> tuple[str, str]:
-    """The task with what an embedded model among the players was made with, and why."""
+    """Return the task with the options of an embedded model among the players, and the reason."""
     from grpo_core import load_task, task_for_model
 
     game = load_task(task).task.game

@@ -11,18 +11,17 @@ from pydantic import Field, model_validator
 from grpo_core import Game, Invalid, Prompt
 from grpo_tasks_games.bitboard import MAX_SOLVED_CELLS, has_four, solver
 from grpo_tasks_games.players import one_ply, weak_demos
-from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, StyledConfig, ask, find_move, reply
+from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, SYMBOLS, StyledConfig, ask, find_move, reply
 
-SYMBOLS = {"first": "X", "second": "O"}
 MAX_ROWS, MAX_COLUMNS = 6, 7
-"""The board that is sold."""
+"""Size of the commercial board."""
 
 
 class ConnectFourConfig(StyledConfig):
     """Options of `games.connect_four`.
 
     Attributes:
-        rows: Height. 4 × 5, the default, is a draw with perfect play; up to 20 cells can be solved.
+        rows: Height. The default, 4 × 5, is a draw with perfect play; boards of up to 20 cells can be solved.
         columns: Width.
     """
 
@@ -46,7 +45,7 @@ class Board:
     Attributes:
         rows: Height.
         columns: Width.
-        mine: Discs of who is to move.
+        mine: Discs of the player to move.
         taken: All discs.
     """
 
@@ -57,17 +56,17 @@ class Board:
 
 
 def initial(seed: int, config: ConnectFourConfig) -> Board:
-    """The empty board; there is no chance in this game."""
+    """Return the empty board; the game has no chance."""
     return Board(config.rows, config.columns)
 
 
 def to_move(board: Board) -> str:
-    """The first player after an even number of discs."""
+    """Return the player to move: the first one after an even number of discs."""
     return "second" if board.taken.bit_count() % 2 else "first"
 
 
 def legal(board: Board) -> list[int]:
-    """The columns with room."""
+    """Return the columns with room."""
     return [column for column in range(board.columns) if not board.taken & _cell(board, board.rows - 1, column)]
 
 
@@ -81,14 +80,14 @@ def apply(board: Board, column: int) -> Board:
 
 
 def outcome(board: Board) -> Mapping[str, float] | None:
-    """±1 for four in a line, which who has just moved has; 0 for a full board without."""
+    """Return ±1 for four in a line, made by the last move; 0 for a full board without a line."""
     if has_four(board.mine ^ board.taken, board.rows):
         return {role: -1.0 if role == to_move(board) else 1.0 for role in SYMBOLS}
     return None if legal(board) else dict.fromkeys(SYMBOLS, 0.0)
 
 
 def _lines(board: Board) -> list[list[str]]:
-    """Rows from top to bottom: X, O or a dot."""
+    """Return the rows from top to bottom, of X, O and dots."""
     mine, other = ("X", "O") if to_move(board) == "first" else ("O", "X")
 
     def shown(cell: int) -> str:
@@ -100,15 +99,15 @@ def _lines(board: Board) -> list[list[str]]:
 
 
 def render(board: Board) -> str:
-    """The numbers of the columns, and the board."""
+    """Return the numbers of the columns and the board."""
     return "\n".join(" ".join(line) for line in ([str(c) for c in range(board.columns)], *_lines(board)))
 
 
 def observe(board: Board, role: str, config: ConnectFourConfig) -> Prompt:
-    """Role and symbol, the board, the columns with room, and the form of the answer."""
+    """Return the prompt: role and symbol, the board, the columns with room, and the form of the answer."""
     columns, symbol = legal(board), SYMBOLS[role]
     lines = _lines(board)
-    for column in columns:  # in the short form the cell where a disc would land shows the column's number
+    for column in columns:  # in the short style, the cell where a disc would land shows the column's number
         landing = max(row for row in range(board.rows) if lines[row][column] == ".")
         lines[landing][column] = str(column)
     return ask(
@@ -129,7 +128,7 @@ def _thought(column: int) -> str:
 
 
 def parse(text: str, board: Board) -> int:
-    """The column of `<answer>[n]`, else of any `[n]`, else a lone digit of a column."""
+    """Read the column of `<answer>[n]`, else of any `[n]`, else a single digit."""
     found = find_move(text, "([0-9]{1,4})", f"([0-{board.columns - 1}])")
     if found is None:
         raise Invalid("no column is named")
@@ -147,7 +146,7 @@ def write(column: int, board: Board, config: ConnectFourConfig) -> str:
 
 
 def best_moves(board: Board) -> list[int]:
-    """The moves of perfect play: win as early, and lose as late, as can be."""
+    """Return the moves of perfect play: win as early, and lose as late, as possible."""
     solving = solver(board.rows, board.columns)
     most, moves = -solving.limit, list[int]()
     for column in legal(board):
@@ -164,27 +163,27 @@ def best_moves(board: Board) -> list[int]:
 
 
 def best(board: Board) -> int:
-    """The first of `best_moves`."""
+    """Return the first of `best_moves`."""
     return best_moves(board)[0]
 
 
 def any_best(board: Board, rng: random.Random) -> int:
-    """A move of perfect play, so that games against it differ."""
+    """Return a random move of perfect play, so that games against this player differ."""
     return rng.choice(best_moves(board))
 
 
 def careful(board: Board, rng: random.Random) -> int:
-    """Wins or blocks where it can."""
+    """Return a move that wins or blocks, if there is one."""
     return int(one_ply(GAME, board, rng))
 
 
 def full(board: Board, rng: random.Random) -> int:
-    """A column without room, or one beside the board."""
+    """Return a column without room, or outside the board."""
     return rng.choice([column for column in range(board.columns + 1) if column not in legal(board)])
 
 
 def demos(config: ConnectFourConfig) -> Iterator[tuple[Prompt, str]]:
-    """Random moves, some into full columns or beside the board, some of `careful`."""
+    """Yield random moves, some into full columns or outside the board, some of `careful`."""
     return weak_demos(GAME, config, wrong=full, good=careful)
 
 
@@ -206,7 +205,7 @@ GAME = Game(
     max_turns=MAX_ROWS * MAX_COLUMNS,
     stop=STOP,
     max_completion_length=COMPLETION_TOKENS,
-    timeout_s=30.0,  # the first move of perfect play takes a second, on a busy machine several
+    timeout_s=30.0,  # the first move of perfect play takes a second, several on a busy machine
     demos=demos,
 )
 """Returns: ±1 for a win and a loss, 0 for a draw."""

@@ -18,17 +18,17 @@ POINTS_PER_NAT = 400 / math.log(10)
 """Elo points per unit of log-odds: 400 points are odds of 10 to 1."""
 
 PRIOR = 0.5
-"""Wins, draws and losses that every pair which met is given besides (Jeffreys' prior of three outcomes): 100 wins of
-100 say that a player is much better, and not that it is infinitely better."""
+"""Wins, draws and losses that are added to the results of every pair (Jeffreys' prior for three outcomes), so that 100
+wins of 100 do not make a player infinitely better."""
 
 TOLERANCE = 1e-6
-"""Of the expected points per game at the maximum, far below what games can tell apart."""
+"""Tolerance of the expected points per game at the maximum, far below what games can resolve."""
 
 CONFIDENCE = 0.95
 RESAMPLES = 1000
 
 Results = Mapping[tuple[str, str], tuple[int, int, int]]
-"""(a, b) -> games that a won, that were drawn, and that b won."""
+"""(a, b) -> games that a won, draws, and games that b won."""
 
 
 class Rating(NamedTuple):
@@ -37,7 +37,7 @@ class Rating(NamedTuple):
     Attributes:
         elo: Points above the anchor.
         low: Lower end of the 95% interval.
-        high: Upper end.
+        high: Upper end of the 95% interval.
     """
 
     elo: float
@@ -46,22 +46,22 @@ class Rating(NamedTuple):
 
 
 def ratings(results: Results, anchor: str, *, seed: int = 0, resamples: int = RESAMPLES) -> dict[str, Rating]:
-    """Ratings of the players, best first, with the anchor at 0.
+    """Return the ratings of the players, best first, with the anchor at 0.
 
-    Bradley and Terry's model, by maximum likelihood: P(a beats b) = 1 / (1 + 10^((b − a) / 400)), a draw is half a win
-    of each, and each pair has `PRIOR` more of every result. Intervals are percentiles of a parametric bootstrap: each
-    pair's games are drawn again, with the same prior. Who moves first is not modelled: let pairs play both seats
-    equally often.
+    Fits the Bradley-Terry model by maximum likelihood: P(a beats b) = 1 / (1 + 10^((b − a) / 400)); a draw is half a
+    win of each, and `PRIOR` is added to every result of a pair. Intervals are percentiles of a parametric bootstrap:
+    the games of each pair are drawn again, with the same prior. The advantage of the first move is not modelled: let
+    pairs play both seats equally often.
 
     Args:
         results: Games of each pair; (a, b) and (b, a) are added.
-        anchor: The player whose rating is 0, and whose interval is the point 0.
-        seed: Of the resampling.
-        resamples: Of the bootstrap.
+        anchor: Player whose rating is 0 and whose interval is the point 0.
+        seed: Seed of the resampling.
+        resamples: Number of bootstrap samples.
 
     Raises:
-        UserError: no games, a count below 0, a player against itself, no such anchor, or a player whom no chain of
-            games joins with the anchor.
+        UserError: no games, a count below 0, a player against itself, no such anchor, or a player who is not connected
+            with the anchor by a chain of games.
     """
     pairs = _added(results)
     players = sorted({player for pair in pairs for player in pair})
@@ -88,13 +88,13 @@ def ratings(results: Results, anchor: str, *, seed: int = 0, resamples: int = RE
 def _fit(
     counts: NDArray[np.float64], sides: NDArray[np.float64], fixed: int, start: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Ratings in points that make the counts most likely.
+    """Return the maximum-likelihood ratings, in points.
 
     Args:
         counts: [pairs, 3] wins of the first player, draws, wins of the second.
         sides: [pairs, players] 1 for the first player of a pair, −1 for the second.
-        fixed: Index of the player at 0.
-        start: [players] where the search begins, in points.
+        fixed: Index of the player whose rating is 0.
+        start: [players] initial ratings of the search, in points.
     """
     games = counts.sum(axis=1)
     points = counts[:, 0] + counts[:, 1] / 2
@@ -104,12 +104,13 @@ def _fit(
         likelihood = points @ log_expit(lead) + (games - points) @ log_expit(-lead)
         return -float(likelihood), (games * expit(lead) - points) @ sides
 
-    found = minimize(loss, start / POINTS_PER_NAT, jac=True, method="BFGS", options={"gtol": TOLERANCE * games.sum()})
-    return np.asarray((found.x - found.x[fixed]) * POINTS_PER_NAT, dtype=np.float64)
+    options = {"gtol": TOLERANCE * games.sum()}
+    nats = minimize(loss, start / POINTS_PER_NAT, jac=True, method="BFGS", options=options).x
+    return np.asarray((nats - nats[fixed]) * POINTS_PER_NAT, dtype=np.float64)
 
 
 def _added(results: Results) -> dict[tuple[str, str], tuple[int, int, int]]:
-    """Each pair once, its players in alphabetical order."""
+    """Return the results with each pair once, its players in alphabetical order."""
     pairs: dict[tuple[str, str], tuple[int, int, int]] = {}
     for (a, b), (wins, draws, losses) in results.items():
         if a == b:
@@ -124,7 +125,7 @@ def _added(results: Results) -> dict[tuple[str, str], tuple[int, int, int]]:
 
 
 def _check(pairs: Mapping[tuple[str, str], tuple[int, int, int]], players: list[str], anchor: str) -> None:
-    """Refuse what has no ratings: without a chain of games the difference of two players is anything."""
+    """Refuse results without ratings: the difference of two players is defined only by a chain of games."""
     if anchor not in players:
         raise UserError(f"anchor={anchor!r} has no games; these have: {', '.join(players) or '(none)'}.")
     met = np.zeros((len(players), len(players)))

@@ -1,4 +1,4 @@
-"""`games.nim`: take from one heap; who takes the last object wins, or loses in misère play (Bouton 1901)."""
+"""`games.nim`: take objects from one heap; taking the last one wins, or loses in misère play (Bouton 1901)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from pydantic import Field, field_validator
 
 from grpo_core import Game, Invalid, Prompt
 from grpo_tasks_games.players import weak_demos
-from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, StyledConfig, ask, find_move, reply
+from grpo_tasks_games.style import COMPLETION_TOKENS, ROLES, STOP, StyledConfig, ask, find_move, reply
 
-ROLES = ("first", "second")
 MAX_HEAPS = 9
 MAX_OBJECTS = 40
-"""In all heaps together: a game is at most as many moves long."""
+"""Objects in all heaps together, which is also the longest game in moves."""
 
 Move = tuple[int, int]
-"""Index of a heap, and how many are taken."""
+"""Index of a heap, and the number of objects taken."""
 
 
 class NimConfig(StyledConfig):
@@ -30,8 +29,8 @@ class NimConfig(StyledConfig):
 
     Attributes:
         heaps: Sizes of the heaps, as in `3,4,5`.
-        drawn: Draw each heap from 1 to its size, so that starts differ.
-        misere: Who takes the last object loses.
+        drawn: Draw the size of each heap from 1 to its maximum, so that starts differ.
+        misere: Taking the last object loses.
     """
 
     heaps: tuple[int, ...] = Field(default=(3, 4, 5), min_length=1, max_length=MAX_HEAPS)
@@ -57,8 +56,8 @@ class Heaps:
 
     Attributes:
         sizes: Objects left in each heap.
-        misere: Whether who takes the last object loses.
-        moves: Made so far; the first player moves after an even number.
+        misere: Whether taking the last object loses.
+        moves: Moves made so far; the first player moves after an even number.
     """
 
     sizes: tuple[int, ...]
@@ -67,19 +66,19 @@ class Heaps:
 
 
 def initial(seed: int, config: NimConfig) -> Heaps:
-    """The heaps as given, or drawn by the seed."""
+    """Return the configured heaps, or heaps drawn by the seed."""
     rng = random.Random(seed)
     sizes = tuple(rng.randint(1, most) for most in config.heaps) if config.drawn else config.heaps
     return Heaps(sizes, config.misere)
 
 
 def to_move(heaps: Heaps) -> str:
-    """The two take turns."""
+    """Return the role to move; the two take turns."""
     return ROLES[heaps.moves % 2]
 
 
 def legal(heaps: Heaps) -> list[Move]:
-    """One object or more of one heap."""
+    """Return all moves: one object or more of one heap."""
     return [(heap, count) for heap, size in enumerate(heaps.sizes) for count in range(1, size + 1)]
 
 
@@ -91,7 +90,7 @@ def apply(heaps: Heaps, move: Move) -> Heaps:
 
 
 def outcome(heaps: Heaps) -> Mapping[str, float] | None:
-    """±1 when everything is taken."""
+    """Return ±1 when all objects are taken."""
     if any(heaps.sizes):
         return None
     winner = heaps.moves % 2 if heaps.misere else (heaps.moves + 1) % 2
@@ -99,14 +98,14 @@ def outcome(heaps: Heaps) -> Mapping[str, float] | None:
 
 
 def render(heaps: Heaps) -> str:
-    """One heap a line."""
+    """Return the heaps, one per line."""
     return "\n".join(
         f"{name}: {size:2} {'|' * size}".rstrip() for name, size in zip(ascii_uppercase, heaps.sizes, strict=False)
     )
 
 
 def observe(heaps: Heaps, role: str, config: NimConfig) -> Prompt:
-    """The rule of the last object, the heaps, and the form of the answer."""
+    """Return the prompt: the rule of the last object, the heaps, and the form of the answer."""
     sample = _text(legal(heaps)[0])
     goal = "loses" if heaps.misere else "wins"
     named = " ".join(f"{name}{size}" for name, size in zip(ascii_uppercase, heaps.sizes, strict=False))
@@ -132,7 +131,7 @@ def _thought(move: str) -> str:
 
 
 def parse(text: str, heaps: Heaps) -> Move:
-    """The move of `<answer>[B2]`, else of any `[B2]`, else a lone B2."""
+    """Read the move of `<answer>[B2]`, else of any `[B2]`, else a single B2."""
     found = find_move(text, r"([a-z])\s?([0-9]{1,4})", "([a-i])([0-9]{1,2})")
     if found is None:
         raise Invalid("no move is named")
@@ -145,21 +144,21 @@ def parse(text: str, heaps: Heaps) -> Move:
 
 
 def write(move: Move, heaps: Heaps, config: NimConfig) -> str:
-    """The completion that makes a move."""
+    """Return the completion that makes a move."""
     return reply(_text(move), _thought(_text(move)), config.style)
 
 
 def wins(heaps: Heaps) -> bool:
-    """Whether who is to move wins with perfect play: the nim-sum is not 0.
+    """Whether the player to move wins with perfect play: the nim-sum is not 0.
 
-    In misère play it is the other way round once no heap has more than one object.
+    In misère play this is reversed once no heap has more than one object.
     """
     nim_sum = reduce(xor, heaps.sizes, 0)
     return (nim_sum == 0) if heaps.misere and max(heaps.sizes) <= 1 else nim_sum != 0
 
 
 def best(heaps: Heaps) -> Move:
-    """The first move that leaves a lost position; where there is none, one object of the largest heap."""
+    """Return the first move that leaves a lost position; if there is none, one object of the largest heap."""
     for move in legal(heaps):
         if not wins(apply(heaps, move)):
             return move
@@ -167,13 +166,13 @@ def best(heaps: Heaps) -> Move:
 
 
 def too_many(heaps: Heaps, rng: random.Random) -> Move:
-    """More than a heap has."""
+    """Return a move that takes more than a heap has."""
     heap = rng.randrange(len(heaps.sizes))
     return heap, heaps.sizes[heap] + rng.randint(1, 3)
 
 
 def demos(config: NimConfig) -> Iterator[tuple[Prompt, str]]:
-    """Random moves, some of which take too many, some of `best`."""
+    """Yield random moves, some of which take too many objects, some of `best`."""
     return weak_demos(GAME, config, wrong=too_many, good=lambda heaps, rng: best(heaps))
 
 

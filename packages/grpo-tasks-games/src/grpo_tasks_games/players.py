@@ -1,4 +1,4 @@
-"""What is the same for every game here: demos of a weak player, and a scripted one that sees one move ahead."""
+"""Players for every game: demos of a weak player, and a scripted player that looks one move ahead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grpo_core import Game, Prompt
 from grpo_tasks_games.style import StyledConfig
 
 DEMOS = 65_536
-"""Demos where no size is given: 1,000 steps of 64 examples, what `grpo warm-start` takes by default."""
+"""Default number of demos: 1,000 steps of 64 examples, the default of `grpo warm-start`."""
 
 
 def weak_demos(
@@ -21,13 +21,13 @@ def weak_demos(
     wrong: Callable[[Any, random.Random], Any],
     good: Callable[[Any, random.Random], Any],
 ) -> Iterator[tuple[Prompt, str]]:
-    """Positions of random games, each with an illegal move (`demo_errors`), a good one (`demo_skill`) or any legal one.
+    """Yield positions of random games, each with an illegal move (`demo_errors`), a good (`demo_skill`) or random one.
 
     Args:
-        game: Whose `initial` takes (seed, config), `observe` (state, role, config) and `write` (action, state, config).
-        config: Its options.
-        wrong: `(state, rng)` -> what is written in place of an action but is none, or None where nothing is wrong.
-        good: `(state, rng)` -> the action of a player who is better than a random one.
+        game: Game with `initial(seed, config)`, `observe(state, role, config)` and `write(action, state, config)`.
+        config: Options of the game.
+        wrong: `(state, rng)` -> an illegal action, or None if there is none.
+        good: `(state, rng)` -> action of a player who is better than a random one.
     """
     rng = random.Random(f"demos/{config.seed}/{config.split}")
     for state in islice(_positions(game, config, rng), config.size or DEMOS):
@@ -46,12 +46,12 @@ def _positions(game: Game, config: StyledConfig, rng: random.Random) -> Iterator
 
 
 def one_ply(game: Game, state: Any, rng: random.Random) -> Any:
-    """One of `one_ply_moves`, at random."""
+    """Return one of `one_ply_moves` at random."""
     return rng.choice(one_ply_moves(game, state))
 
 
 def one_ply_moves(game: Game, state: Any) -> list[Any]:
-    """Those that win at once; if none does, those after which the other cannot; if there are none, all."""
+    """Return the actions that win at once; else those after which the opponent cannot; else all."""
     actions, role = list(game.legal(state)), game.to_move(state)
     after = {action: game.apply(state, action) for action in actions}
     wins = [action for action in actions if _won(game, after[action], role)]

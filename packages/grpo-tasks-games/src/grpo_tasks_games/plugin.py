@@ -1,4 +1,4 @@
-"""What `grpo-tasks-games` contributes: `games.tictactoe` and other games, the model `games-tiny`, `grpo games …`."""
+"""The plugin of `grpo-tasks-games`: its games, the model `games-tiny`, and the commands `grpo games …`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from grpo_tasks_games.kuhn import game as kuhn_poker
 
 @hookimpl
 def grpo_games() -> list[Game]:
-    """Every game of the package."""
+    """Return the games of the package."""
     return [tictactoe.GAME, kuhn_poker.GAME, connect_four.GAME, nim.GAME]
 
 
 @hookimpl
 def grpo_models() -> list[EmbeddedModel]:
-    """A model that knows the moves of two games, and plays them badly."""
+    """Return a model that knows the moves of two games and plays them badly."""
     return [
         EmbeddedModel(
             name="games-tiny",
@@ -45,5 +45,5 @@ def grpo_models() -> list[EmbeddedModel]:
 
 @hookimpl
 def grpo_commands() -> dict[str, str]:
-    """`grpo games`: ratings, exploitability."""
+    """Return `grpo games`: ratings and exploitability."""
     return {"games": "grpo_tasks_games.commands:games"}

@@ -1,4 +1,4 @@
-"""How a game asks for a move and finds it in the reply: one form for all games here."""
+"""The form in which every game asks for a move and finds it in the reply."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from grpo_core import GameConfig, Message, Prompt
 
 Style = Literal["full", "chat", "short"]
 
+ROLES = ("first", "second")
+
+SYMBOLS = {"first": "X", "second": "O"}
+"""Role -> symbol on a board."""
+
 STOP = ("</answer>",)
-"""What ends a completion in full style; in short style it is the end of the sequence."""
+"""Stop string of completions in full style; in short style the sequence ends by itself."""
 
 COMPLETION_TOKENS = 150
-"""Of a move: room for a thought of a few sentences; rl_coding_games has as many."""
+"""Longest completion of a move: room for a thought of a few sentences, as in rl_coding_games."""
 
 
 class StyledConfig(GameConfig):
@@ -26,7 +31,7 @@ class StyledConfig(GameConfig):
         style: `full` explains the game and asks for `<think>…</think><answer>[…]</answer>`; `chat` is the same as a
             message of the user; `short` is one line and a bare move, which a byte-level model of 2 M parameters learns.
         demo_errors: Share of the demos whose move is illegal, so that a warm start leaves something to learn.
-        demo_skill: Share of the other demos whose move is a good one (each game says of whom); else it is a random one.
+        demo_skill: Share of the other demos with a good move, as each game defines it; the rest have a random one.
     """
 
     style: Style = "full"
@@ -35,15 +40,15 @@ class StyledConfig(GameConfig):
 
 
 def ask(rules: str, short: str, slot: str, sample: str, thought: str, style: Style) -> Prompt:
-    """The prompt of a position.
+    """Return the prompt of a position.
 
     Args:
-        rules: The game, the position and the legal moves, in words.
+        rules: Description of the game, the position and the legal moves.
         short: The position in one line.
-        slot: What stands for the move, as `n`.
-        sample: A legal move, so that a reply copied from the sample is one.
-        thought: What the sample thinks.
-        style: Which prompt.
+        slot: Placeholder of the move, as `n`.
+        sample: A legal move, so that a reply copied from the sample is legal.
+        thought: Thought of the sample.
+        style: Style of the prompt.
     """
     if style == "short":
         return f"{short}\n"
@@ -56,19 +61,19 @@ def ask(rules: str, short: str, slot: str, sample: str, thought: str, style: Sty
 
 
 def reply(move: str, thought: str, style: Style) -> str:
-    """The completion that makes a move."""
+    """Return the completion that makes a move."""
     return move if style == "short" else f"<think>{thought}</think><answer>[{move}]</answer>"
 
 
 def find_move(text: str, move: str, lone: str) -> re.Match[str] | None:
-    """The first `<answer>[move]`, else the first `[move]`, else the first lone move; case does not count.
+    """Find the first `<answer>[move]`, else the first `[move]`, else the first move without brackets, in any case.
 
-    Takes time linear in the text if the two patterns do.
+    The search is linear in the text if the two patterns are.
 
     Args:
-        text: A completion.
-        move: Pattern of what brackets hold, in lower case; what exists but is illegal is the caller's to refuse.
-        lone: Pattern of a move without brackets, of the same groups.
+        text: Text of a completion.
+        move: Pattern of a move in brackets, in lower case; the caller refuses illegal moves.
+        lone: Pattern of a move without brackets, with the same groups.
     """
     lowered = text.lower()
     return next((found for pattern in _patterns(move, lone) if (found := pattern.search(lowered))), None)

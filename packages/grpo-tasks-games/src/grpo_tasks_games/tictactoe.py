@@ -11,13 +11,12 @@ from pydantic import Field
 
 from grpo_core import Game, Invalid, Prompt
 from grpo_tasks_games.players import one_ply_moves, weak_demos
-from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, StyledConfig, ask, find_move, reply
+from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, SYMBOLS, StyledConfig, ask, find_move, reply
 
 Board = str
 """Nine characters, row by row: X, O, or a dot where a cell is free."""
 
 FREE = "."
-SYMBOLS = {"first": "X", "second": "O"}
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 
 
@@ -25,9 +24,9 @@ class TicTacToeConfig(StyledConfig):
     """Options of `games.tictactoe`.
 
     Attributes:
-        demo_player: Whose moves the good ones among the demos are.
-        openings: Random moves at most that a game of the train split begins with, each number as likely: a policy that
-            plays itself from the empty board soon sees a few games only, and learns nothing of the others.
+        demo_player: Player whose moves are the good ones among the demos.
+        openings: Largest number of random moves at the start of a game of the train split, each number with the same
+            probability: self-play from the empty board soon repeats a few games and learns nothing of the others.
     """
 
     demo_player: Literal["one_ply", "any_perfect"] = "one_ply"
@@ -35,7 +34,7 @@ class TicTacToeConfig(StyledConfig):
 
 
 def initial(seed: int, config: TicTacToeConfig) -> Board:
-    """The empty board, or one with an opening."""
+    """Return the empty board, or one with an opening."""
     board = FREE * 9
     if config.split == "train":
         rng = random.Random(f"opening/{seed}")
@@ -45,22 +44,22 @@ def initial(seed: int, config: TicTacToeConfig) -> Board:
 
 
 def to_move(board: Board) -> str:
-    """X when both have made equally many moves."""
+    """Return the role to move: X if both have made equally many moves."""
     return "first" if board.count("X") == board.count("O") else "second"
 
 
 def legal(board: Board) -> list[int]:
-    """The free cells."""
+    """Return the free cells."""
     return [cell for cell, symbol in enumerate(board) if symbol == FREE]
 
 
 def apply(board: Board, cell: int) -> Board:
-    """Who is to move takes the cell."""
+    """Place the symbol of the player to move."""
     return board[:cell] + SYMBOLS[to_move(board)] + board[cell + 1 :]
 
 
 def outcome(board: Board) -> Mapping[str, float] | None:
-    """±1 for three in a row, 0 for a full board without."""
+    """Return ±1 for three in a row, 0 for a full board without."""
     for a, b, c in LINES:
         if board[a] == board[b] == board[c] != FREE:
             return {role: 1.0 if symbol == board[a] else -1.0 for role, symbol in SYMBOLS.items()}
@@ -68,13 +67,13 @@ def outcome(board: Board) -> Mapping[str, float] | None:
 
 
 def render(board: Board) -> str:
-    """The board; a free cell shows its number."""
+    """Return the board; a free cell shows its number."""
     shown = [str(cell) if symbol == FREE else symbol for cell, symbol in enumerate(board)]
     return "\n---+---+---\n".join(" " + " | ".join(shown[row : row + 3]) for row in (0, 3, 6))
 
 
 def observe(board: Board, role: str, config: TicTacToeConfig) -> Prompt:
-    """Role and symbol, the board with the numbers of its free cells, and the form of the answer."""
+    """Return the prompt: role and symbol, the board with numbered free cells, and the form of the answer."""
     free, symbol = legal(board), SYMBOLS[role]
     short = "".join(str(cell) if taken == FREE else taken for cell, taken in enumerate(board))
     return ask(
@@ -94,7 +93,7 @@ def _thought(cell: int) -> str:
 
 
 def parse(text: str, board: Board) -> int:
-    """The cell of `<answer>[n]`, else of any `[n]`, else a lone digit from 0 to 8."""
+    """Read the cell of `<answer>[n]`, else of any `[n]`, else a single digit from 0 to 8."""
     found = find_move(text, "([0-9]{1,4})", "([0-8])")
     if found is None:
         raise Invalid("no cell is named")
@@ -107,13 +106,13 @@ def parse(text: str, board: Board) -> int:
 
 
 def write(cell: int, board: Board, config: TicTacToeConfig) -> str:
-    """The completion that takes a cell."""
+    """Return the completion that takes a cell."""
     return reply(str(cell), _thought(cell), config.style)
 
 
 @cache  # a game has 5,478 boards
 def value(board: Board) -> int:
-    """What perfect play earns who is to move: the sign is win or loss, and 1 + the cells then left the size."""
+    """Return the value of a board for the player to move: its sign is win or loss, its size 1 + the cells then left."""
     returns = outcome(board)
     if returns is not None:
         return int(returns[to_move(board)]) * (1 + board.count(FREE))
@@ -121,34 +120,34 @@ def value(board: Board) -> int:
 
 
 def best_moves(board: Board) -> list[int]:
-    """The moves of perfect play: win as early, and lose as late, as can be."""
+    """Return the moves of perfect play: win as early, and lose as late, as possible."""
     values = {cell: -value(apply(board, cell)) for cell in legal(board)}
     return [cell for cell, worth in values.items() if worth == max(values.values())]
 
 
 def best(board: Board) -> int:
-    """The first of `best_moves`."""
+    """Return the first of `best_moves`."""
     return best_moves(board)[0]
 
 
 def any_best(board: Board, rng: random.Random) -> int:
-    """A move of perfect play, so that games against it differ."""
+    """Return a random move of perfect play, so that games against this player differ."""
     return rng.choice(best_moves(board))
 
 
 @cache
 def careful_moves(board: Board) -> list[int]:
-    """The moves that win or block, where there are any; else all."""
+    """Return the moves that win or block, if there are any; else all."""
     return one_ply_moves(GAME, board)
 
 
 def careful(board: Board, rng: random.Random) -> int:
-    """Wins or blocks where it can."""
+    """Return a move that wins or blocks, if there is one."""
     return rng.choice(careful_moves(board))
 
 
 def taken(board: Board, rng: random.Random) -> int | None:
-    """A cell that is not free."""
+    """Return a cell that is not free; None on the empty board."""
     return rng.choice([cell for cell in range(9) if board[cell] != FREE] or [None])
 
 
@@ -156,7 +155,7 @@ PLAYERS = {"any_perfect": any_best, "one_ply": careful}
 
 
 def demos(config: TicTacToeConfig) -> Iterator[tuple[Prompt, str]]:
-    """Random moves, some on taken cells, some of `demo_player`."""
+    """Yield random moves, some on taken cells, some of `demo_player`."""
     return weak_demos(GAME, config, wrong=taken, good=PLAYERS[config.demo_player])
 
 

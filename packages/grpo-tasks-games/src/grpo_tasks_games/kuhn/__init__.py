@@ -1,4 +1,4 @@
-"""Kuhn poker: the game, and how far a strategy is from perfect, exactly."""
+"""Kuhn poker: the game, and the exact exploitability of strategies."""
 
 from grpo_tasks_games.kuhn.game import InformationSet, KuhnConfig, information_sets
 from grpo_tasks_games.kuhn.theory import (

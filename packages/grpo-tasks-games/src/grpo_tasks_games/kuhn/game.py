@@ -1,4 +1,4 @@
-"""`games.kuhn_poker`: the smallest game in which bluffing is right."""
+"""`games.kuhn_poker`: the smallest game in which bluffing is optimal."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ from grpo_tasks_games.players import weak_demos
 from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, StyledConfig, ask, find_move, reply
 
 ILLEGAL_WORDS = ("call", "raise")
-"""What demos write in place of a move: words of poker that this game does not know."""
+"""Words of poker that are no moves in this game, for demos with an illegal move."""
 
 
 class KuhnConfig(StyledConfig):
     """Options of `games.kuhn_poker`.
 
     Attributes:
-        illegal_reward: As much as the worst legal game costs: with less, a bad hand would best be ended by nonsense.
-        illegal_other: Likewise.
-        alpha: Which equilibrium `opponent=nash` plays: how often it bluffs with the jack as the first player, 0 to 1/3.
+        illegal_reward: Loss for an illegal move: that of the worst legal game, since a smaller one would make illegal
+            moves the best answer to a bad hand.
+        illegal_other: The opponent's gain for it.
+        alpha: Equilibrium that `opponent=nash` plays: how often it bluffs with the jack as the first player, 0 to 1/3.
     """
 
     illegal_reward: float = -2.0
@@ -49,18 +50,18 @@ class KuhnConfig(StyledConfig):
 
 
 def initial(seed: int, config: KuhnConfig) -> Hand:
-    """One of the six deals, each as likely."""
+    """Return one of the six deals, each with the same probability."""
     return Hand(random.Random(seed).choice(DEALS))
 
 
 def render(hand: Hand) -> str:
-    """Both cards and what was done."""
+    """Return both cards and the actions so far."""
     cards = ", ".join(f"{role} {card}" for role, card in zip(ROLES, hand.cards, strict=True))
     return f"{cards}: {' '.join(hand.actions) or '-'}"
 
 
 def observe(hand: Hand, role: str, config: KuhnConfig) -> Prompt:
-    """The rules, the player's own card, what has been done, and the form of the answer."""
+    """Return the prompt: the rules, the player's own card, the actions so far, and the form of the answer."""
     card = card_of(hand, role)
     if hand.actions[-1:] == (BET,):
         meaning = "pass gives up your ante; bet calls, and the higher card wins 2"
@@ -86,7 +87,7 @@ def _thought(card: str) -> str:
 
 
 def parse(text: str, hand: Hand) -> str:
-    """The word of `<answer>[bet]</answer>`, else of any `[bet]`, else a lone pass or bet."""
+    """Read the word of `<answer>[bet]</answer>`, else of any `[bet]`, else a single pass or bet."""
     words = f"({'|'.join(ACTIONS)})"
     found = find_move(text, words, words)
     if found is None:
@@ -95,36 +96,36 @@ def parse(text: str, hand: Hand) -> str:
 
 
 def write(action: str, hand: Hand, config: KuhnConfig) -> str:
-    """The completion that makes a move."""
+    """Return the completion that makes a move."""
     return reply(action, _thought(card_of(hand, to_move(hand))), config.style)
 
 
 def equilibrium(hand: Hand, rng: random.Random, config: KuhnConfig) -> str:
-    """Plays `nash(alpha)`, which mixes: there is no perfect move in this game, only a perfect mixture."""
+    """Return a move drawn from `nash(alpha)`; perfect play in this game is a mixed strategy."""
     bet = nash(config.alpha)[set_name(card_of(hand, to_move(hand)), hand.actions)]
     return BET if rng.random() < bet else PASS
 
 
 def strange(hand: Hand, rng: random.Random) -> str:
-    """A word that is no move."""
+    """Return a word that is not a move."""
     return rng.choice(ILLEGAL_WORDS)
 
 
 def demos(config: KuhnConfig) -> Iterator[tuple[Prompt, str]]:
-    """Random moves, some of them none, some of `equilibrium`."""
+    """Yield random moves, some of them illegal, some of `equilibrium`."""
     return weak_demos(GAME, config, wrong=strange, good=partial(equilibrium, config=config))
 
 
 @dataclass(frozen=True, slots=True)
 class InformationSet:
-    """All that a player knows when it decides.
+    """Everything that a player knows when it decides.
 
     Attributes:
-        name: Its key in a `Strategy`.
-        role: Who decides.
-        card: What the player holds.
-        actions: What has been done.
-        prompt: What the player sees.
+        name: Key of the information set in a `Strategy`.
+        role: Role of the player to move.
+        card: Card of the player.
+        actions: Actions so far.
+        prompt: Prompt of the player.
         completions: Action -> the completion that makes it.
     """
 
@@ -137,16 +138,16 @@ class InformationSet:
 
 
 def information_sets(config: KuhnConfig | None = None) -> tuple[InformationSet, ...]:
-    """The twelve information sets with their prompts, so that a model can be asked for its exact strategy."""
+    """Return the twelve information sets with their prompts, from which a model's exact strategy can be computed."""
     config = config or KuhnConfig()
-    found = []
+    sets = []
     for role, card in product(ROLES, CARDS):
         for actions in DECISIONS[role]:
             hand = next(Hand(deal, actions) for deal in DEALS if card_of(Hand(deal), role) == card)
             completions = {action: write(action, hand, config) for action in ACTIONS}
             prompt = observe(hand, role, config)
-            found.append(InformationSet(set_name(card, actions), role, card, actions, prompt, completions))
-    return tuple(found)
+            sets.append(InformationSet(set_name(card, actions), role, card, actions, prompt, completions))
+    return tuple(sets)
 
 
 GAME = Game(

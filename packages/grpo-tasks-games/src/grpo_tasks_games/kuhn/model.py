@@ -1,4 +1,4 @@
-"""A model's exact strategy in Kuhn poker, and what it is worth."""
+"""The exact strategy of a model in Kuhn poker, and its exploitability."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from grpo_tasks_games.kuhn.theory import expected_value, exploitability, strateg
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """How a model plays.
+    """Strategy of a model.
 
     Attributes:
         strategy: Information set -> probability of a bet, given a legal move.
-        illegal: Mean over the information sets of the probability of a completion that is neither move as a demo
-            writes it.
+        illegal: Probability, averaged over the information sets, of a completion other than the two moves as demos
+            write them.
     """
 
     strategy: Mapping[str, float]
@@ -27,20 +27,20 @@ class Play:
 
     @property
     def exploitability(self) -> float:
-        """Chips per game."""
+        """Exploitability, in chips per game."""
         return exploitability(self.strategy)
 
     @property
     def value(self) -> float:
-        """Chips per game of the first player against itself; −1/18 in equilibrium."""
+        """Value of self-play for the first player, in chips per game; −1/18 in equilibrium."""
         return expected_value(self.strategy)
 
     def summary(self) -> str:
-        """The probability of a bet in each information set: `Jpb` is a jack after pass and bet."""
+        """Return the probability of a bet in each information set: `Jpb` is a jack after pass and bet."""
         return " ".join(f"{name}={bet:.2f}" for name, bet in self.strategy.items())
 
     def as_json(self) -> dict[str, Any]:
-        """Numbers and strategy."""
+        """Return exploitability, value and strategy for JSON."""
         return {
             "exploitability": self.exploitability,
             "value": self.value,
@@ -50,25 +50,25 @@ class Play:
 
 
 def play_of(task: str, model: str, *, device: str = "auto") -> Play:
-    """Ask a model for the probability of every move in every information set.
+    """Compute the strategy of a model from the probability of every move in every information set.
 
     Args:
-        task: `games.kuhn_poker` with its options.
-        model: As for `--model`.
-        device: Where.
+        task: Spec `games.kuhn_poker` with its options.
+        model: Model, as for `--model`.
+        device: Device of the model.
 
     Raises:
-        UserError: the task is another one; or a move is so improbable that float64 has no number for it.
+        UserError: the task is another one, or the probabilities of both moves underflow float64.
     """
     bound = load_task(task)
     if not isinstance(bound.config, KuhnConfig):
         raise UserError(f"{bound.name} is not games.kuhn_poker, the game whose exploitability is exact.")
     sets = information_sets(bound.config)
-    asked = [(one, action, text) for one in sets for action, text in one.completions.items()]
+    moves = [(known, action, text) for known in sets for action, text in known.completions.items()]
     completer = Completer(model, device=device, stop=GAME.stop)
-    logprobs = completer.logprobs([one.prompt for one, _, _ in asked], [text for _, _, text in asked])
-    probabilities: dict[str, dict[str, float]] = {one.name: {} for one in sets}
-    for (one, action, _), logprob in zip(asked, logprobs, strict=True):
-        probabilities[one.name][action] = math.exp(logprob)
-    legal = [math.fsum(given.values()) for given in probabilities.values()]
+    logprobs = completer.logprobs([known.prompt for known, _, _ in moves], [text for _, _, text in moves])
+    probabilities: dict[str, dict[str, float]] = {known.name: {} for known in sets}
+    for (known, action, _), logprob in zip(moves, logprobs, strict=True):
+        probabilities[known.name][action] = math.exp(logprob)
+    legal = [math.fsum(by_action.values()) for by_action in probabilities.values()]
     return Play(strategy_from(probabilities), 1 - math.fsum(legal) / len(legal))

@@ -6,30 +6,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import permutations
 
-CARDS = "JQK"
-"""Lowest first."""
+from grpo_tasks_games.style import ROLES
 
-ROLES = ("first", "second")
+CARDS = "JQK"
+"""Cards, lowest first."""
+
 PASS, BET = "pass", "bet"
 ACTIONS = (PASS, BET)
 
 DEALS = tuple("".join(pair) for pair in permutations(CARDS, 2))
-"""The six deals: the first player's card and the second's."""
+"""The six deals: the cards of the first and the second player."""
 
 SHOWDOWNS: Mapping[tuple[str, ...], int] = {(PASS, PASS): 1, (BET, BET): 2, (PASS, BET, BET): 2}
-"""Actions after which the higher card wins -> how many chips."""
+"""Actions after which the higher card wins -> chips won."""
 
 FOLDS: Mapping[tuple[str, ...], str] = {(BET, PASS): "first", (PASS, BET, PASS): "second"}
-"""Actions after which somebody has given up -> who wins the other's ante."""
+"""Actions after which a player has folded -> role that wins the other's ante."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """A deal and what has been done.
+    """A deal and the actions so far.
 
     Attributes:
-        cards: The first player's card and the second's.
-        actions: In order.
+        cards: Cards of the first and the second player.
+        actions: Actions, in order.
     """
 
     cards: str
@@ -37,12 +38,12 @@ class Hand:
 
 
 def to_move(hand: Hand) -> str:
-    """The two take turns."""
+    """Return the role to move; the two take turns."""
     return ROLES[len(hand.actions) % 2]
 
 
 def legal(hand: Hand) -> list[str]:
-    """A pass gives up when there is a bet, and a bet then calls it."""
+    """Return both actions: after a bet, a pass folds and a bet calls."""
     return list(ACTIONS)
 
 
@@ -52,7 +53,7 @@ def apply(hand: Hand, action: str) -> Hand:
 
 
 def outcome(hand: Hand) -> Mapping[str, float] | None:
-    """Chips won: ±1 after two passes or a fold, ±2 after a called bet."""
+    """Return the chips won: ±1 after two passes or a fold, ±2 after a called bet."""
     if hand.actions in FOLDS:
         winner, chips = FOLDS[hand.actions], 1
     elif hand.actions in SHOWDOWNS:
@@ -64,10 +65,10 @@ def outcome(hand: Hand) -> Mapping[str, float] | None:
 
 
 def card_of(hand: Hand, role: str) -> str:
-    """What a player holds."""
+    """Return the card of a player."""
     return hand.cards[ROLES.index(role)]
 
 
 def set_name(card: str, actions: tuple[str, ...]) -> str:
-    """Name of an information set: the card and the first letter of each action, as `Kpb`."""
+    """Return the name of an information set: the card and the first letter of each action, as `Kpb`."""
     return card + "".join(action[0] for action in actions)

@@ -1,4 +1,4 @@
-"""Exact numbers of Kuhn poker: values, best responses, exploitability, and its equilibria."""
+"""Exact analysis of Kuhn poker: values, best responses, exploitability and equilibria."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from grpo_tasks_games.kuhn.rules import (
 )
 
 Strategy = Mapping[str, float]
-"""The probability of a bet in each information set, for both seats, by its name: `J`, `Jpb`, `Jp`, `Jb`, …"""
+"""Name of each information set of both seats (`J`, `Jpb`, `Jp`, `Jb`, …) -> probability of a bet."""
 
 DECISIONS: Mapping[str, tuple[tuple[str, ...], ...]] = {"first": ((), (PASS, BET)), "second": ((PASS,), (BET,))}
-"""Role -> the actions after which it is its turn."""
+"""Role -> the actions after which the role is to move."""
 
 NAMES = tuple(set_name(card, actions) for role in ROLES for card in CARDS for actions in DECISIONS[role])
-"""The twelve information sets; the first player's stand first."""
+"""The twelve information sets, those of the first player first."""
 
 MAX_ALPHA = 1 / 3
-"""How often the first player may at most bluff with the jack in equilibrium."""
+"""Largest probability of a bluff with the jack by the first player in equilibrium."""
 
 
 def strategy_from(probabilities: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """The strategy of a model, conditioned on its moves being legal: P(bet) / (P(bet) + P(pass)).
+    """Return the strategy of a model, given that its moves are legal: P(bet) / (P(bet) + P(pass)).
 
     Args:
         probabilities: Name of each information set -> action (`pass`, `bet`) -> probability of its completion.
 
     Raises:
-        UserError: an information set or action is missing, or nothing legal has a probability above 0.
+        UserError: an information set or action is missing, or no legal action has a probability above 0.
     """
     strategy = {}
     for name in NAMES:
-        given = probabilities.get(name, {})
-        masses = [given.get(action, math.nan) for action in ACTIONS]
+        actions = probabilities.get(name, {})
+        masses = [actions.get(action, math.nan) for action in ACTIONS]
         if not all(mass >= 0 for mass in masses) or not 0 < sum(masses) < math.inf:
             raise UserError(
-                f"information set {name!r} has {dict(given)}; it needs a probability of {PASS!r} and of {BET!r}, not "
+                f"information set {name!r} has {dict(actions)}; it needs a probability of {PASS!r} and of {BET!r}, not "
                 "both 0."
             )
         strategy[name] = masses[ACTIONS.index(BET)] / sum(masses)
@@ -58,10 +58,10 @@ def strategy_from(probabilities: Mapping[str, Mapping[str, float]]) -> dict[str,
 
 
 def nash(alpha: float = 0.0) -> dict[str, float]:
-    """An equilibrium; all have value −1/18 for the first player (Kuhn 1950).
+    """Return an equilibrium; all have value −1/18 for the first player (Kuhn 1950).
 
     Args:
-        alpha: How often the first player bluffs with the jack, 0 to 1/3; everything else follows.
+        alpha: Probability of a bluff with the jack by the first player, 0 to 1/3, which determines the others.
 
     Raises:
         UserError: no equilibrium has this alpha.
@@ -74,20 +74,19 @@ def nash(alpha: float = 0.0) -> dict[str, float]:
 
 
 def expected_value(strategy: Strategy) -> float:
-    """Chips per game that the first player wins when both play the strategy.
+    """Return the chips per game that the first player wins when both play the strategy.
 
     Raises:
-        UserError: an information set is missing, or its value is no probability.
+        UserError: an information set is missing, or its value is not a probability.
     """
     _check(strategy)
     return math.fsum(_value(Hand(deal), strategy, "first") for deal in DEALS) / len(DEALS)
 
 
 def best_response_value(strategy: Strategy, role: str) -> float:
-    """The most chips per game that a player in `role` can win against the strategy in the other seat.
+    """Return the most chips per game that a player in `role` can win against the strategy in the other seat.
 
-    A player decides apart for each card it may hold, at two information sets, so four pure plans a card are all there
-    are.
+    A player decides separately for each card, at two information sets, so there are four pure plans per card.
 
     Raises:
         UserError: as for `expected_value`; there is no such role.
@@ -99,19 +98,18 @@ def best_response_value(strategy: Strategy, role: str) -> float:
 
 
 def _plans(strategy: Strategy, role: str, card: str) -> Iterable[float]:
-    """What each pure plan with a card wins, summed over the two deals that have it."""
-    mine = [set_name(card, actions) for actions in DECISIONS[role]]
+    """Yield the winnings of each pure plan with a card, summed over the two deals with that card."""
+    names = [set_name(card, actions) for actions in DECISIONS[role]]
     deals = [Hand(deal) for deal in DEALS if card_of(Hand(deal), role) == card]
-    for plan in product((0.0, 1.0), repeat=len(mine)):
-        response = {**strategy, **dict(zip(mine, plan, strict=True))}
+    for plan in product((0.0, 1.0), repeat=len(names)):
+        response = {**strategy, **dict(zip(names, plan, strict=True))}
         yield math.fsum(_value(hand, response, role) for hand in deals)
 
 
 def exploitability(strategy: Strategy) -> float:
-    """Half of what best responses to both seats win together, in chips per game: 0 exactly in equilibrium.
+    """Return half of the winnings of best responses to both seats, in chips per game: 0 exactly in equilibrium.
 
-    This is OpenSpiel's `exploitability`, NashConv / 2; NashConv is twice as much. Playing uniformly at random has
-    11/24 = 0.458333.
+    This is OpenSpiel's `exploitability`, NashConv / 2. Uniformly random play has 11/24 = 0.458333.
 
     Raises:
         UserError: as for `expected_value`.
@@ -120,7 +118,7 @@ def exploitability(strategy: Strategy) -> float:
 
 
 def _value(hand: Hand, strategy: Strategy, role: str) -> float:
-    """Expected chips of `role` from a hand on."""
+    """Return the expected chips of `role` from a hand on."""
     returns = outcome(hand)
     if returns is not None:
         return returns[role]
