@@ -1,4 +1,4 @@
-"""`grpo chess …`: making and checking data, and watching a model play."""
+"""`grpo chess …`: make and check data, and let a model play."""
 
 from __future__ import annotations
 
@@ -20,57 +20,65 @@ if TYPE_CHECKING:
 HELP = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 MAX_COMPLETION_LENGTH = 176
-"""Tokens of a model's answer to a position: the longest line of labels, where a token is one character."""
+"""Longest answer to a position, in tokens: the longest line of labels at one token per character."""
 
 
 @click.group(context_settings=HELP)
 def chess() -> None:
-    """Chess: data for chess.policy and chess.environment, and games."""
+    """Chess: data for chess.policy and chess.environment, and games of a model."""
 
 
 def _making(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of both commands that make data."""
-    options = (
+    """Add the options of the commands that make data."""
+    shared = (
         click.argument("out", type=click.Path(path_type=Path, dir_okay=False)),
-        click.option("--count", required=True, type=click.IntRange(min=1), help="Rows."),
-        click.option("--seed", default=0, type=click.IntRange(min=0), help="Row i depends on it and on i alone."),
+        click.option("--count", required=True, type=click.IntRange(min=1), help="Number of rows."),
+        click.option("--seed", default=0, type=click.IntRange(min=0), help="Seed; row i depends on it and on i alone."),
         click.option("--split", type=click.Choice(["train", "validation", "test"]), help="Only rows of this split."),
-        click.option("--workers", type=click.IntRange(min=1), help="Processes; by default one for each core."),
-        click.option("--format", "form", type=click.Choice(["jsonl", "parquet", "text"]), help="If no suffix says."),
-        click.option("--overwrite", is_flag=True, help="Begin again where OUT, or a part of it, is there."),
+        click.option("--workers", type=click.IntRange(min=1), help="Worker processes; by default one per core."),
+        click.option(
+            "--format",
+            "form",
+            type=click.Choice(["jsonl", "parquet", "text"]),
+            help="If OUT has no suffix.",
+        ),
+        click.option("--overwrite", is_flag=True, help="Start again if OUT, or a part of it, exists."),
         click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, alone on stdout."),
         click.option("--quiet", is_flag=True, help="No progress."),
     )
-    for option in reversed(options):
+    for option in reversed(shared):
         command = option(command)
     return command
 
 
 @chess.command("make-policy-data", short_help="Make positions with an engine's best moves.", context_settings=HELP)
 @_making
-@click.option("--depth", default=10, type=click.IntRange(1, 25), help="Plies that labels are searched to.")
+@click.option("--depth", default=10, type=click.IntRange(1, 25), help="Search depth of the labels, in plies.")
 @click.option(
-    "--positions-per-game", default=8, type=click.IntRange(1, 300), help="More are made faster, and are more alike."
+    "--positions-per-game",
+    default=8,
+    type=click.IntRange(1, 300),
+    help="More are faster to make, and more alike.",
 )
-@click.option("--engine", metavar="PATH", help="UCI engine; by default Stockfish where it is found.")
-def make_policy_data(out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
-    """Positions with an engine's five best moves, for chess.policy, into OUT (.jsonl, .parquet or .txt).
+@click.option("--engine", metavar="PATH", help="UCI engine; by default Stockfish, if found.")
+def make_policy_data(out: Path, as_json: bool, quiet: bool, **options: Any) -> None:
+    """Make positions with an engine's five best moves, for chess.policy: OUT is .jsonl, .parquet or .txt.
 
-    From openings to endgames, by noisy games. The same command goes on where one was interrupted, and leaves a
-    finished file alone.
+    The positions are from noisy games, from opening to endgame. The same command continues an interrupted one, and
+    leaves a finished file unchanged.
     """
-    _make(out, as_json, quiet, kind="policy", **given)
+    _make(out, as_json, quiet, kind="policy", **options)
 
 
 @chess.command("make-environment-data", short_help="Make moves with their outcomes.", context_settings=HELP)
 @_making
-def make_environment_data(out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
-    """Moves with what they lead to, for chess.environment, into OUT (.jsonl, .parquet or .txt). Needs no engine.
+def make_environment_data(out: Path, as_json: bool, quiet: bool, **options: Any) -> None:
+    """Make moves with their outcomes, for chess.environment: OUT is .jsonl, .parquet or .txt. Needs no engine.
 
-    Mates, draws, castling, en passant, promotions and illegal moves have quotas. The same command goes on where one
-    was interrupted, and leaves a finished file alone.
+    Mates, draws, castling, en passant, promotions and illegal moves have quotas. The same command continues an
+    interrupted one, and leaves a finished file unchanged.
     """
-    _make(out, as_json, quiet, kind="environment", **given)
+    _make(out, as_json, quiet, kind="environment", **options)
 
 
 @chess.command("make-tokenizer", short_help="Write the tokenizer of small chess models.", context_settings=HELP)
@@ -85,13 +93,13 @@ def make_tokenizer(out: Path) -> None:
     click.echo(out)
 
 
-@chess.command(short_help="Check files of such data.", context_settings=HELP)
+@chess.command(short_help="Check data files.", context_settings=HELP)
 @click.argument("files", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, alone on stdout.")
 def verify(files: tuple[str, ...], as_json: bool) -> int:
-    """Check FILES: labels by the rules and by their own evaluations, splits, and that no two files share a position.
+    """Check FILES: labels against the rules and their own evaluations, splits, and positions shared between files.
 
-    FILES are .jsonl, .parquet or .txt, or hub:owner/name. Exit status 1 where something is wrong.
+    FILES are .jsonl, .parquet or .txt, or hub:owner/name. The exit status is 1 if there is a problem.
     """
     from grpo_tasks_chess.data.checking import check
     from grpo_tasks_chess.data.described import report_lines
@@ -107,47 +115,53 @@ def verify(files: tuple[str, ...], as_json: bool) -> int:
 @chess.command(short_help="Let a model play a game.", context_settings=HELP)
 @click.option("--model", required=True, metavar="MODEL", help="Embedded name, hub id or folder (./model).")
 @click.option("--adapter", metavar="FOLDER", help="PEFT adapter to put on it.")
-@click.option("--opponent", default="stockfish", type=click.Choice(["stockfish", "random"]), help="Who it plays.")
-@click.option("--colour", default="white", type=click.Choice(["white", "black"]), help="What the model plays.")
-@click.option("--engine", metavar="PATH", help="UCI engine; by default Stockfish where it is found.")
-@click.option("--depth", default=1, type=click.IntRange(1, 20), help="Plies that the engine searches to.")
-@click.option("--start", metavar="FEN", help="Another position to begin with.")
-@click.option("--fallback", is_flag=True, help="An illegal move is replaced by a random one; else it loses.")
-@click.option("--max-moves", default=200, type=click.IntRange(min=1), help="Of each side, then the game is broken off.")
-@click.option("--temperature", default=0.0, type=click.FloatRange(min=0), help="Of the model; 0 is greedy.")
-@click.option("--seed", default=0, type=click.IntRange(min=0), help="Of whatever is random.")
+@click.option("--opponent", default="stockfish", type=click.Choice(["stockfish", "random"]), help="Its opponent.")
+@click.option("--colour", default="white", type=click.Choice(["white", "black"]), help="Colour of the model.")
+@click.option("--engine", metavar="PATH", help="UCI engine; by default Stockfish, if found.")
+@click.option("--depth", default=1, type=click.IntRange(1, 20), help="Search depth of the engine, in plies.")
+@click.option("--start", metavar="FEN", help="Start position; by default that of chess.")
+@click.option("--fallback", is_flag=True, help="Replace an illegal move by a random one; else it loses.")
+@click.option(
+    "--max-moves", default=200, type=click.IntRange(min=1), help="Moves of each side; then the game is stopped."
+)
+@click.option("--temperature", default=0.0, type=click.FloatRange(min=0), help="Sampling temperature; 0 is greedy.")
+@click.option("--seed", default=0, type=click.IntRange(min=0), help="Random seed.")
 @click.option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
 @click.option("--pgn", type=click.Path(path_type=Path, dir_okay=False), help="Write the game here.")
-@click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), help="Draw the last position; {ply}: each one.")
+@click.option(
+    "--svg",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw the last position; {ply}: every one.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, alone on stdout.")
 @click.option("--quiet", is_flag=True, help="Print the result only.")
-def play(as_json: bool, quiet: bool, **given: Any) -> None:
-    """Let a model play a game against an engine or chance: it reads `P: FEN`, and its move is what stands after B:."""
+def play(as_json: bool, quiet: bool, **options: Any) -> None:
+    """Let a model play a game against an engine or random moves: it reads `P: FEN`, and its move follows `B:`."""
     import chess as rules_of_chess
 
     from grpo_tasks_chess.match import draw_text, play_match, write_pgn
     from grpo_tasks_chess.movers import RandomMover
     from grpo_tasks_chess.rules import position
 
-    colour = rules_of_chess.WHITE if given["colour"] == "white" else rules_of_chess.BLACK
-    start = None if given["start"] is None else position(given["start"])
+    colour = rules_of_chess.WHITE if options["colour"] == "white" else rules_of_chess.BLACK
+    start = None if options["start"] is None else position(options["start"])
 
     def show(match: Match) -> None:
         if not (quiet or as_json):
             click.echo(draw_text(match, orientation=colour))
-        if given["svg"] is not None and "{ply}" in str(given["svg"]):
-            _draw(given["svg"], match, colour)
+        if options["svg"] is not None and "{ply}" in str(options["svg"]):
+            _draw(options["svg"], match, colour)
 
     with ExitStack() as resources:
-        opponent = _opponent(given, resources)
-        players = {colour: _model(given), not colour: opponent}
-        fallback = RandomMover(-1 - given["seed"]) if given["fallback"] else None  # not the opponent's numbers
-        match = play_match(players, start=start, fallback=fallback, max_moves=given["max_moves"], on_ply=show)
+        opponent = _opponent(options, resources)
+        players = {colour: _model(options), not colour: opponent}
+        fallback = RandomMover(-1 - options["seed"]) if options["fallback"] else None  # not the opponent's seed
+        match = play_match(players, start=start, fallback=fallback, max_moves=options["max_moves"], on_ply=show)
     pgn = write_pgn(match, when=date.today())
-    if given["pgn"] is not None:
-        _write(given["pgn"], pgn)
-    if given["svg"] is not None and "{ply}" not in str(given["svg"]):
-        _draw(given["svg"], match, colour)
+    if options["pgn"] is not None:
+        _write(options["pgn"], pgn)
+    if options["svg"] is not None and "{ply}" not in str(options["svg"]):
+        _draw(options["svg"], match, colour)
     result = {
         "result": match.result,
         "ended_by": match.ended_by,
@@ -166,30 +180,30 @@ def play(as_json: bool, quiet: bool, **given: Any) -> None:
         )
 
 
-def _opponent(given: Mapping[str, Any], resources: ExitStack) -> Mover:
+def _opponent(options: Mapping[str, Any], resources: ExitStack) -> Mover:
     from grpo_tasks_chess.engine import EnginePool
     from grpo_tasks_chess.movers import EngineMover, RandomMover
 
-    if given["opponent"] == "random":
-        return RandomMover(given["seed"])
-    return EngineMover(resources.enter_context(EnginePool(given["engine"], size=1)), given["depth"])
+    if options["opponent"] == "random":
+        return RandomMover(options["seed"])
+    return EngineMover(resources.enter_context(EnginePool(options["engine"], size=1)), options["depth"])
 
 
-def _model(given: Mapping[str, Any]) -> Mover:
-    """The model, through the core; loading it imports torch."""
+def _model(options: Mapping[str, Any]) -> Mover:
+    """Return the model as a mover; loading it imports torch."""
     from grpo_core import Completer
     from grpo_tasks_chess.movers import ModelMover
 
     complete = Completer(
-        given["model"],
-        adapter=given["adapter"],
-        device=given["device"],
+        options["model"],
+        adapter=options["adapter"],
+        device=options["device"],
         max_completion_length=MAX_COMPLETION_LENGTH,
-        temperature=given["temperature"],
-        seed=given["seed"],
+        temperature=options["temperature"],
+        seed=options["seed"],
         stop=("\n",),
     )
-    return ModelMover(given["model"], lambda prompt: complete([prompt])[0])
+    return ModelMover(options["model"], lambda prompt: complete([prompt])[0])
 
 
 def _draw(path: Path, match: Match, colour: bool) -> None:
@@ -207,17 +221,17 @@ def _write(path: Path, text: str) -> None:
         raise UserError(f"{path}: {error.strerror}.") from None
 
 
-def _make(out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
+def _make(out: Path, as_json: bool, quiet: bool, **options: Any) -> None:
     from grpo_tasks_chess.data.described import summary_lines
     from grpo_tasks_chess.data.journal import SUFFIX
     from grpo_tasks_chess.data.making import Order, make
 
-    order = Order(out=out, **given)
+    order = Order(out=out, **options)
     try:
         with _progress(order, quiet) as progress:
             summary = make(order, progress)
     except KeyboardInterrupt:
-        click.echo(f"stopped: what is made is in {out}{SUFFIX}; the same command goes on with it.", err=True)
+        click.echo(f"stopped: the rows so far are in {out}{SUFFIX}; the same command continues with them.", err=True)
         raise
     if as_json:
         _print_json(summary)
@@ -227,7 +241,7 @@ def _make(out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
 
 @contextmanager
 def _progress(order: Order, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr, in a terminal."""
+    """Show a progress bar on stderr, if it is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -1,4 +1,4 @@
-"""What `grpo doctor` says of this package."""
+"""Diagnosis of the chess engine for `grpo doctor`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from grpo_tasks_chess.engine import analyse, find_engine, why_not
 NAME = "chess engine"
 
 ANSWER_TIMEOUT_S = 5.0
-"""An answer at depth 1 takes a millisecond."""
+"""Time limit of an answer at depth 1, which takes a millisecond."""
 
 
 def diagnose() -> Iterator[Diagnosis]:
-    """Whether there is an engine, and whether it answers."""
-    found = find_engine()
-    if found is None:
+    """Diagnose whether there is an engine, and whether it answers."""
+    engine = find_engine()
+    if engine is None:
         without = "chess.policy grades rows without labels by legality alone, and labels cannot be made"
         yield Diagnosis(NAME, "warn", f"{why_not()} Without one {without}.")
         return
     try:
-        analyse(chess.STARTING_FEN, multipv=1, depth=1, timeout_s=ANSWER_TIMEOUT_S, engine=found)
-        yield Diagnosis(NAME, "ok", f"{found.name}: {found.path}, {found.why}")
+        analyse(chess.STARTING_FEN, multipv=1, depth=1, timeout_s=ANSWER_TIMEOUT_S, engine=engine)
+        yield Diagnosis(NAME, "ok", f"{engine.name}: {engine.path}, {engine.why}")
     except InfrastructureError as problem:
-        yield Diagnosis(NAME, "fail", f"{found.path}, {found.why}: {problem}")
+        yield Diagnosis(NAME, "fail", f"{engine.path}, {engine.why}: {problem}")

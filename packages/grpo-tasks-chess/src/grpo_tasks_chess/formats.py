@@ -1,9 +1,9 @@
-"""The two lines of RookWorld, written and read: `P:` (a position and its best moves) and `A:` (a move and its outcome).
+"""Writing and reading RookWorld's lines: `P:` (a position and its best moves) and `A:` (a move and its outcome).
 
     P: FEN……………M: e2e4 g1f3 …  E: 0.3 0.25 …  B: e2e4      prompt "P: FEN", completion from the padding on
     A: FEN+e2e4+e2e4+FEN+0.001+0+0                          prompt to the third "+", completion from there on
 
-Writing is exact to the column. Reading takes any runs of spaces and refuses everything else that is out of form.
+Writing is exact to the column. Reading accepts any number of spaces and refuses every other deviation.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ if TYPE_CHECKING:
     from chess.engine import PovScore
 
 FEN_WIDTH, MOVES_WIDTH, EVALUATIONS_WIDTH = 90, 30, 40
-"""Columns of the fields of a `P:` line, each after its label of three characters. (RookWorld's validation file pads its
+"""Widths of the fields of a `P:` line, each after its label of three characters. (RookWorld's validation file pads its
 positions to 89; its other fields agree.)"""
 
 MAX_CANDIDATES = 5
-"""Moves of a `P:` line: as many lines as the engine was asked for."""
+"""Largest number of moves in a `P:` line: the number of lines requested from the engine."""
 
 MAX_HISTORY = 10
-"""Moves of an `A:` line's history, the one being played included."""
+"""Largest number of moves in the history of an `A:` line, including the one being played."""
 
 MATE_PAWNS = 1000.0
-"""A mate in n is worth 1000 − n/100 pawns: any mate is above any other evaluation, and a near one above a far one."""
+"""A mate in n is evaluated as 1000 − n/100 pawns, above any other evaluation, and a near one above a far one."""
 
 MAX_CHARS = 2000
-"""A longer line is refused unread: those of the formats have at most about 190 characters, runs of spaces apart."""
+"""Longest line that is read; lines of these formats have at most about 190 characters besides runs of spaces."""
 
 END_OF_TEXT = "<|endoftext|>"
-"""GPT-2's end of text, as decoders that keep special tokens show it."""
+"""GPT-2's end of text, as decoders print it that keep special tokens."""
 
 _MOVE = re.compile(r"[a-h][1-8][a-h][1-8][qrbn]?")
 _EVALUATION = re.compile(r"[+-]?[0-9]{1,4}(?:\.[0-9]{1,4})?")
 _REWARD = re.compile(r"[+-]?[0-9]{1,3}(?:\.[0-9]{1,6})?")
-_FLAGS = {"0": False, "1": True, "false": False, "true": True}
+FLAGS = {"0": False, "1": True, "false": False, "true": True}
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyAnswer:
-    """What a `P:` line says of its position.
+    """Labels of a position in a `P:` line.
 
     Attributes:
-        moves: Candidates in UCI, in any order.
-        evaluations: Of each candidate, in pawns, for the side to move.
-        best: The best candidate.
+        moves: Candidate moves in UCI, in any order.
+        evaluations: Evaluation of each candidate, in pawns, for the side to move.
+        best: Best candidate.
     """
 
     moves: tuple[str, ...]
@@ -59,12 +59,12 @@ class PolicyAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PolicyFields:
-    """The words of a completion of a `P:` line, as written: any of them may be no move or no number.
+    """Words of a completion of a `P:` line, as written; they need not be moves or numbers.
 
     Attributes:
-        moves: Between `M:` and `E:`.
-        evaluations: Between `E:` and `B:`.
-        best: After `B:`.
+        moves: Words between `M:` and `E:`.
+        evaluations: Words between `E:` and `B:`.
+        best: Words after `B:`.
     """
 
     moves: tuple[str, ...]
@@ -77,9 +77,9 @@ class Transition:
     """A move to be played; the prompt of an `A:` line.
 
     Attributes:
-        fen: The position before it.
-        move: In UCI.
-        history: The last moves of the game, oldest first, at most `MAX_HISTORY`; the last one is `move`.
+        fen: Position before the move.
+        move: Move in UCI.
+        history: Last moves of the game, oldest first, at most `MAX_HISTORY`; the last one is `move`.
     """
 
     fen: str
@@ -89,11 +89,11 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentAnswer:
-    """What happens when a move is played; the completion of an `A:` line.
+    """Outcome of a move; the completion of an `A:` line.
 
     Attributes:
-        fen: The position after it.
-        reward: For the player who moved: 1.0 mate, 0.5 draw, 0.001 the game goes on, −1.0 illegal.
+        fen: Position after the move.
+        reward: Reward of the player who moved: 1.0 mate, 0.5 draw, 0.001 the game continues, −1.0 illegal.
         terminated: Whether the game is over.
         truncated: Whether the move was illegal.
     """
@@ -105,32 +105,32 @@ class EnvironmentAnswer:
 
 
 def is_uci(word: str) -> bool:
-    """Whether a word has the form of a move in UCI, as `e2e4` or `e7e8q`; it may be illegal."""
+    """Whether a word has the form of a move in UCI, as `e2e4` or `e7e8q`; the move may be illegal."""
     return _MOVE.fullmatch(word) is not None
 
 
 def to_pawns(score: PovScore) -> float:
-    """An engine's score in pawns, for the side to move; a mate in n is ±(1000 − n/100)."""
+    """Convert an engine's score to pawns, for the side to move; a mate in n is ±(1000 − n/100)."""
     return score.relative.score(mate_score=round(MATE_PAWNS * 100)) / 100
 
 
 def format_evaluation(pawns: float) -> str:
-    """An evaluation as the lines write it, one or two decimals: `0.0`, `-3.06`, `999.99`."""
+    """Format an evaluation with one or two decimals: `0.0`, `-3.06`, `999.99`."""
     return str(round(pawns, 2) + 0.0)  # + 0.0 makes −0.0 a plain 0.0
 
 
 def read_evaluation(word: str) -> float | None:
-    """The number that a word is, if it is one of at most four digits before and after the point."""
+    """Read a number with at most four digits before and after the point; None if the word is not one."""
     return float(word) if _EVALUATION.fullmatch(word) else None
 
 
 def write_policy_prompt(fen: str) -> str:
-    """`P: ` and the position, without the spaces that pad it."""
+    """Return `P: ` and the position, without the spaces that pad it."""
     return f"P: {fen}"
 
 
 def write_policy_completion(answer: PolicyAnswer, fen: str) -> str:
-    """The rest of the line, from the spaces that pad the position of the prompt to its 90 columns."""
+    """Return the rest of the line, from the spaces that pad the prompt's position to 90 columns."""
     moves = " ".join(answer.moves)
     evaluations = " ".join(map(format_evaluation, answer.evaluations))
     return (
@@ -140,21 +140,21 @@ def write_policy_completion(answer: PolicyAnswer, fen: str) -> str:
 
 
 def without_best(completion: str) -> str:
-    """A written completion as far as its evaluations: invalid, because it names no best move."""
+    """Truncate a completion after its evaluations, which makes it invalid, since it names no best move."""
     return completion[: completion.index("B:")].rstrip()
 
 
 def _padding(text: str, width: int) -> str:
-    return " " * max(1, width - len(text))  # at least one, so that what is too long can still be read
+    return " " * max(1, width - len(text))  # at least one, so that a field that is too long can still be read
 
 
 def write_policy_line(fen: str, answer: PolicyAnswer) -> str:
-    """A whole `P:` line: prompt and completion."""
+    """Return a whole `P:` line: prompt and completion."""
     return write_policy_prompt(fen) + write_policy_completion(answer, fen)
 
 
 def read_policy_fields(text: str) -> PolicyFields:
-    """The words of a `P:` completion: what stands after `M:`, `E:` and `B:`, in this order and with nothing before.
+    """Read the words of a `P:` completion after `M:`, `E:` and `B:`, in this order and without text before them.
 
     Raises:
         Invalid: a label is missing or out of order, or there is text before them.
@@ -174,7 +174,7 @@ def read_policy(text: str) -> PolicyAnswer:
     """Read a `P:` completion in full form: as many evaluations as moves, all in UCI, the best one among them.
 
     Raises:
-        Invalid: it is in another form; says where. Whether the moves are legal is not asked.
+        Invalid: it has another form; says where. The legality of moves is not checked.
     """
     fields = read_policy_fields(text)
     evaluations = tuple(map(read_evaluation, fields.evaluations))
@@ -192,10 +192,10 @@ def read_policy(text: str) -> PolicyAnswer:
 
 
 def read_policy_line(line: str) -> tuple[str, PolicyAnswer]:
-    """Read a whole `P:` line: its position and what it says of it.
+    """Read a whole `P:` line: the position and its labels.
 
     Raises:
-        Invalid: it is in another form; says where. Whether the position and the moves are legal is not asked.
+        Invalid: it has another form; says where. The legality of position and moves is not checked.
     """
     prompt, label, rest = _first_line(line).partition("M:")
     if not prompt.startswith("P:"):
@@ -204,17 +204,17 @@ def read_policy_line(line: str) -> tuple[str, PolicyAnswer]:
 
 
 def write_environment_prompt(transition: Transition) -> str:
-    """An `A:` line up to and including its third `+`."""
+    """Return an `A:` line up to and including its third `+`."""
     return f"A: {transition.fen}+{transition.move}+{' '.join(transition.history)}+"
 
 
 def write_environment_completion(answer: EnvironmentAnswer) -> str:
-    """The rest of the line: `FEN+reward+terminated+truncated`, flags as 0 or 1."""
+    """Return the rest of the line: `FEN+reward+terminated+truncated`, flags as 0 or 1."""
     return f"{answer.fen}+{float(answer.reward)}+{answer.terminated:d}+{answer.truncated:d}"
 
 
 def write_environment_line(transition: Transition, answer: EnvironmentAnswer) -> str:
-    """A whole `A:` line: prompt and completion."""
+    """Return a whole `A:` line: prompt and completion."""
     return write_environment_prompt(transition) + write_environment_completion(answer)
 
 
@@ -222,7 +222,7 @@ def read_environment_prompt(text: str) -> Transition:
     """Read an `A:` line up to its third `+`.
 
     Raises:
-        Invalid: it is in another form; says where. Whether the position and the move are legal is not asked.
+        Invalid: it has another form; says where. The legality of position and move is not checked.
     """
     line = _first_line(text)
     fields = line.removeprefix("A:").split("+")
@@ -236,7 +236,7 @@ def read_environment_prompt(text: str) -> Transition:
 
 
 def transition_problem(transition: Transition) -> str:
-    """What is wrong with the form of a move and its history, in one line; empty where nothing is."""
+    """Describe what is wrong with the form of a move and its history, in one line; empty if nothing is."""
     for word in (transition.move, *transition.history):
         if not is_uci(word):
             return f"{word[:20]!r} is no move in UCI, as e2e4 or e7e8q"
@@ -251,7 +251,7 @@ def read_environment(text: str) -> EnvironmentAnswer:
     """Read an `A:` completion: `FEN+reward+terminated+truncated`; flags may be 0, 1, true or false.
 
     Raises:
-        Invalid: it is in another form; says where. Whether the position is possible is not asked.
+        Invalid: it has another form; says where. The validity of the position is not checked.
     """
     fields = [field.strip() for field in _first_line(text).split("+")]
     if len(fields) != 4:
@@ -259,10 +259,10 @@ def read_environment(text: str) -> EnvironmentAnswer:
     position, reward, *flags = fields
     if _REWARD.fullmatch(reward) is None:
         raise Invalid(f"{reward[:20]!r} is no reward, as 0.001")
-    unread = [flag[:20] for flag in flags if flag.lower() not in _FLAGS]
+    unread = [flag[:20] for flag in flags if flag.lower() not in FLAGS]
     if unread:
         raise Invalid(f"{unread[0]!r} is no flag, 0 or 1")
-    terminated, truncated = (_FLAGS[flag.lower()] for flag in flags)
+    terminated, truncated = (FLAGS[flag.lower()] for flag in flags)
     return EnvironmentAnswer(_position(position), float(reward), terminated, truncated)
 
 
@@ -270,7 +270,7 @@ def read_environment_line(line: str) -> tuple[Transition, EnvironmentAnswer]:
     """Read a whole `A:` line.
 
     Raises:
-        Invalid: it is in another form; says where. Whether the positions and the move are legal is not asked.
+        Invalid: it has another form; says where. The legality of positions and move is not checked.
     """
     fields = _first_line(line).split("+")
     prompt, completion = "+".join(fields[:3]), "+".join(fields[3:])
@@ -278,7 +278,7 @@ def read_environment_line(line: str) -> tuple[Transition, EnvironmentAnswer]:
 
 
 def _first_line(text: str) -> str:
-    """The first line, up to GPT-2's end of text: what trainers without stop strings let follow is not looked at."""
+    """Return the first line, up to GPT-2's end of text; trainers without stop strings let more text follow it."""
     line = text[: MAX_CHARS + 1].partition("\n")[0].partition(END_OF_TEXT)[0]
     if len(line) > MAX_CHARS:
         raise Invalid(f"a line of more than {MAX_CHARS} characters")
@@ -286,6 +286,6 @@ def _first_line(text: str) -> str:
 
 
 def _position(text: str) -> str:
-    if "/" not in text:  # no more is asked: how near a damaged position is to the right one is graded
+    if "/" not in text:  # no further check: the similarity of a damaged position to the right one is graded
         raise Invalid("there is no position: a FEN has eight ranks, divided by /")
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""Where the rows of `chess.policy` and `chess.environment` come from, when it is a file."""
+"""Loading the rows of `chess.policy` and `chess.environment` from files."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def rows_of(config: DatasetConfig, kind: Kind, make: Callable[[Mapping[str, Any]], RowType]) -> Iterator[RowType]:
-    """Rows of `config.path`, each position or move once, split by the hash of the position.
+    """Yield the rows of `config.path`, each position or move once, split by the hash of the position.
 
-    There are two sorts of files: fields, as `grpo chess make-…-data` writes them, in which a row that is wrong is an
-    error; and RookWorld's lines, both kinds mixed, in which what is known to be wrong is put right, see
-    `data.rookworld`, and a row that then still is wrong is passed over.
+    There are two kinds of files: records with fields, as `grpo chess make-…-data` writes them, where an invalid row is
+    an error; and RookWorld's lines, both kinds mixed, whose known mistakes are corrected (see `data.rookworld`) and
+    whose remaining invalid rows are skipped.
 
     Raises:
-        DataError: no file, or a record that does not fit: file, line, field.
+        DataError: no file, or an invalid record; names file, line and field.
     """
     assert config.path is not None
     source = config.path.replace("{split}", config.split)
@@ -36,7 +36,7 @@ def rows_of(config: DatasetConfig, kind: Kind, make: Callable[[Mapping[str, Any]
 
 
 def packaged(name: str) -> str:
-    """A file of the package's labelled sets."""
+    """Return the path of a labelled set of the package."""
     return str(Path(__file__).with_name("positions") / name)
 
 
@@ -51,14 +51,14 @@ def _rows_of_lines(
     source: str, kind: Kind, split: rookworld.Split | None, make: Callable[[Mapping[str, Any]], RowType]
 ) -> Iterator[RowType]:
     report = rookworld.Report()
-    is_said = False
+    has_warned = False
     for where, record in rookworld.records(source, kind, split, report=report):
         try:
             row = make(record)
         except ValueError as problem:
-            _LOGGER.info("%s: passed over: %s", where, problem)
+            _LOGGER.info("%s: skipped: %s", where, problem)
             continue
-        if report.labels.are_inverted and not is_said:
+        if report.labels.are_inverted and not has_warned:
             _LOGGER.warning("%s: %s.", source, report.labels)
-            is_said = True
+            has_warned = True
         yield row

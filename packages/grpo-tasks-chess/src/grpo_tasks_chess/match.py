@@ -1,4 +1,4 @@
-"""One game between two movers, and its record."""
+"""A game between two movers, and its record."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Ply:
     """One half-move of a game.
 
     Attributes:
-        move: What was played; None where an illegal reply ended the game.
-        mover: Whose it was.
-        problem: What was given instead of a legal move; empty where one was.
+        move: Move that was played; None if an illegal reply ended the game.
+        mover: Name of the mover.
+        problem: Description of an illegal reply; empty for a legal move.
     """
 
     move: chess.Move | None
@@ -37,11 +37,11 @@ class Match:
     """A game, finished or not.
 
     Attributes:
-        board: The position reached, with the moves that led to it.
+        board: Position reached, with the moves that led to it.
         players: Names by colour.
-        plies: What was answered, in order.
-        result: `1-0`, `0-1`, `1/2-1/2`, or `*` for a game that was broken off.
-        ended_by: How it ended, in words.
+        plies: Replies, in order.
+        result: `1-0`, `0-1`, `1/2-1/2`, or `*` for a game that was stopped.
+        ended_by: Description of the end.
     """
 
     board: chess.Board
@@ -51,7 +51,7 @@ class Match:
     ended_by: str = ""
 
     def illegal_of(self, colour: chess.Color) -> int:
-        """How many replies of a side were no legal move."""
+        """Return the number of illegal replies of a side."""
         first = self.board.root().turn
         return sum(bool(ply.problem) for ply in self.plies[0 if colour == first else 1 :: 2])
 
@@ -64,14 +64,14 @@ def play_match(
     max_moves: int = 200,
     on_ply: Callable[[Match], None] = lambda match: None,
 ) -> Match:
-    """Play one game, to its end under the rules with claimed draws, or to `max_moves` of each side.
+    """Play a game to its end under the rules, with draws claimed, or to `max_moves` of each side.
 
     Args:
-        players: By colour.
-        start: The first position; by default that of chess.
-        fallback: Moves in place of a side whose reply is not legal; None: that side loses.
-        max_moves: Full moves after which the game is broken off.
-        on_ply: Told after every reply.
+        players: Movers by colour.
+        start: Start position; by default that of chess.
+        fallback: Mover that replaces an illegal reply; None: the side loses.
+        max_moves: Full moves after which the game is stopped.
+        on_ply: Function called after every reply.
     """
     board = chess.Board() if start is None else start.copy()
     match = Match(board, {colour: mover.name for colour, mover in players.items()})
@@ -98,7 +98,7 @@ def play_match(
 
 
 def write_pgn(match: Match, *, when: date) -> str:
-    """The game in Portable Game Notation; replies that were not legal are comments."""
+    """Return the game in Portable Game Notation, with illegal replies as comments."""
     root = match.board.root()
     game = chess.pgn.Game()
     game.setup(root)
@@ -125,14 +125,14 @@ def write_pgn(match: Match, *, when: date) -> str:
 
 
 def _termination(match: Match) -> str:
-    """One of the words of the standard."""
+    """Return the termination in a word of the standard."""
     if match.plies and match.plies[-1].move is None:
         return "rules infraction"
     return "unterminated" if match.result == "*" else "normal"
 
 
 def draw_svg(board: chess.Board, *, orientation: chess.Color) -> str:
-    """The position, its last move and a check marked."""
+    """Draw the position, with the last move and a check marked."""
     return chess.svg.board(
         board,
         orientation=orientation,
@@ -143,7 +143,7 @@ def draw_svg(board: chess.Board, *, orientation: chess.Color) -> str:
 
 
 def draw_text(match: Match, *, orientation: chess.Color) -> str:
-    """The last reply, and the position as text."""
+    """Return the last reply and the position as text."""
     board = match.board
     last = match.plies[-1]
     if last.move is None:

@@ -1,4 +1,4 @@
-"""Who plays: a model that completes `P:` prompts, an engine, chance."""
+"""Movers, which choose moves: a model that completes `P:` prompts, an engine, a random player."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from grpo_tasks_chess.formats import read_policy_fields, write_policy_prompt
 from grpo_tasks_chess.rules import legal_moves
 
 SHOWN_CHARS = 80
-"""Of what a model said in place of a move."""
+"""Longest excerpt of an illegal reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a mover answers to a position.
+    """Reply of a mover to a position.
 
     Attributes:
-        move: Its move; None where it gave none that is legal.
-        why: What it gave instead, in one line that is safe to print.
+        move: Move; None if the reply was not legal.
+        why: Description of an illegal reply, in one line that is safe to print.
     """
 
     move: chess.Move | None
@@ -32,22 +32,22 @@ class Reply:
 
 
 class Mover(Protocol):
-    """Who can be asked for a move."""
+    """Protocol of movers."""
 
     @property
     def name(self) -> str:
-        """For the record of the game."""
+        """Name for the record of the game."""
 
     def reply(self, board: chess.Board) -> Reply:
-        """Answer a position that has legal moves; the board is left as it is."""
+        """Reply to a position that has legal moves, without changing the board."""
 
 
 class ModelMover:
-    """A model that reads `P: FEN` and writes `M: … E: … B: move`; its move is what stands after `B:`.
+    """A model that reads `P: FEN` and writes `M: … E: … B: move`; its move is the one after `B:`.
 
     Args:
-        name: For the record.
-        complete: A prompt -> the model's completion.
+        name: Name for the record.
+        complete: Prompt -> completion of the model.
     """
 
     def __init__(self, name: str, complete: Callable[[str], str]) -> None:
@@ -55,12 +55,12 @@ class ModelMover:
         self._complete = complete
 
     def reply(self, board: chess.Board) -> Reply:
-        """Ask the model once; what is wrong with the rest of its line does not matter."""
-        said = self._complete(write_policy_prompt(board.fen()))
+        """Sample one completion; only the move after `B:` has to be legal."""
+        completion = self._complete(write_policy_prompt(board.fen()))
         try:
-            best = " ".join(read_policy_fields(said).best)
+            best = " ".join(read_policy_fields(completion).best)
         except Invalid as problem:
-            return Reply(None, f"{problem}: {said.strip()[:SHOWN_CHARS]!a}")
+            return Reply(None, f"{problem}: {completion.strip()[:SHOWN_CHARS]!a}")
         move = legal_moves(board).get(best)
         return Reply(move, "" if move else f"no legal move in UCI: {best[:SHOWN_CHARS]!a}")
 
@@ -69,8 +69,8 @@ class EngineMover:
     """An engine that searches to a fixed depth.
 
     Args:
-        pool: The engine.
-        depth: Plies; 1 is a beginner who sees every capture.
+        pool: Pool of the engine.
+        depth: Search depth in plies; 1 is a beginner who sees every capture.
     """
 
     def __init__(self, pool: EnginePool, depth: int) -> None:
@@ -78,16 +78,16 @@ class EngineMover:
         self._pool, self._depth = pool, depth
 
     def reply(self, board: chess.Board) -> Reply:
-        """The engine's best move."""
+        """Return the engine's best move."""
         (line,) = self._pool.analyse(board.fen(), multipv=1, depth=self._depth)
         return Reply(chess.Move.from_uci(line.move))
 
 
 class RandomMover:
-    """Any legal move.
+    """A player of random legal moves.
 
     Args:
-        seed: Of the choice.
+        seed: Seed of the choice.
     """
 
     name = "random"
@@ -96,5 +96,5 @@ class RandomMover:
         self._random = Random(f"chess/mover/{seed}")
 
     def reply(self, board: chess.Board) -> Reply:
-        """One of the legal moves."""
+        """Return a random legal move."""
         return Reply(self._random.choice(list(board.legal_moves)))

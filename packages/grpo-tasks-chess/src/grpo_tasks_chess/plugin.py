@@ -1,4 +1,4 @@
-"""What `grpo-tasks-chess` contributes: its tasks, the model `chess-tiny`, `grpo chess …`, a line of `grpo doctor`."""
+"""The plugin of `grpo-tasks-chess`: its tasks, the model `chess-tiny`, `grpo chess …` and a diagnosis."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from grpo_tasks_chess import environment, policy, puzzle
 
 @hookimpl
 def grpo_tasks() -> list[Task]:
-    """Every task of the package."""
+    """Return the tasks of the package."""
     return [policy.TASK, environment.TASK, puzzle.TASK]
 
 
 @hookimpl
 def grpo_models() -> list[EmbeddedModel]:
-    """A model that reads positions and writes the lines of both tasks."""
+    """Return a model that reads positions and writes the lines of both tasks."""
     return [
         EmbeddedModel(
             name="chess-tiny",
@@ -41,11 +41,11 @@ def grpo_models() -> list[EmbeddedModel]:
 
 @hookimpl
 def grpo_commands() -> dict[str, str]:
-    """`grpo chess`: making and checking data, playing a game."""
+    """Return `grpo chess`: make and check data, play a game."""
     return {"chess": "grpo_tasks_chess.commands:chess"}
 
 
 @hookimpl
 def grpo_diagnostics() -> dict[str, str]:
-    """Whether there is an engine."""
+    """Return the diagnosis of the engine."""
     return {"chess engine": "grpo_tasks_chess.doctor:diagnose"}

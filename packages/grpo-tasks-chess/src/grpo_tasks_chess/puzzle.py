@@ -20,7 +20,7 @@ HUB = "Lichess/chess-puzzles"
 """The puzzle database on the hub: CC0, one split, columns as in the CSV file."""
 
 MAX_MOVES = 64
-"""Moves of an answer; the longest lines of the database have about 30."""
+"""Longest answer in moves; the longest lines of the database have about 30."""
 
 Answering = Literal["move", "line"]
 Template = Literal["plain", "policy"]
@@ -30,11 +30,11 @@ class PuzzleConfig(DatasetConfig):
     """Options of `chess.puzzle`.
 
     Attributes:
-        answer: `move`, the best reply, or `line`, all moves of the solution, the opponent's too.
+        answer: `move`, the best reply, or `line`, all moves of the solution, including the opponent's.
         template: `plain`, a question in words, or `policy`, the prompt of `chess.policy`, whose `B:` is the answer.
-        min_rating: Puzzles of this rating and harder.
-        max_rating: Puzzles of this rating and easier.
-        themes: Puzzles of at least one of these themes: `themes=mateIn1,fork`.
+        min_rating: Lowest rating of the puzzles.
+        max_rating: Highest rating of the puzzles.
+        themes: Take puzzles with at least one of these themes: `themes=mateIn1,fork`.
     """
 
     answer: Answering = "move"
@@ -57,7 +57,7 @@ class PuzzleConfig(DatasetConfig):
         return self
 
     def takes(self, row: PuzzleRow) -> bool:
-        """Whether a puzzle has the rating and a theme that are asked for."""
+        """Whether a puzzle has the configured rating and themes."""
         low = 0 if self.min_rating is None else self.min_rating
         high = math.inf if self.max_rating is None else self.max_rating
         if (low, high) != (0, math.inf) and (row.difficulty is None or not low <= row.difficulty <= high):
@@ -69,10 +69,10 @@ class PuzzleRow(Row):
     """A position to solve; its difficulty is the puzzle's rating.
 
     Attributes:
-        fen: The position after the opponent's move.
-        solution: The moves from here on, the opponent's too; every one of ours is the only good one.
+        fen: Position after the opponent's move.
+        solution: Moves from there on, including the opponent's; each of the solver's is the only good one.
         is_mate: Whether the solution ends in mate; then any move that mates is right.
-        themes: What the puzzle is about, as `fork`.
+        themes: Themes of the puzzle, as `fork`.
     """
 
     fen: str
@@ -82,14 +82,14 @@ class PuzzleRow(Row):
 
 
 def load_csv(path: str | Path, *, answer: Answering = "move") -> list[PuzzleRow]:
-    """Every puzzle of a Lichess CSV file (or JSONL or parquet of its columns), in its order.
+    """Load all puzzles of a Lichess CSV file (or JSONL or parquet with its columns), in order.
 
     Args:
-        path: The file, with columns FEN and Moves, and PuzzleId, Rating and Themes where there are such.
-        answer: What the rows' gold is, see `PuzzleConfig`.
+        path: File with the columns FEN and Moves, and optionally PuzzleId, Rating and Themes.
+        answer: Form of the rows' gold, see `PuzzleConfig`.
 
     Raises:
-        UserError: no file, or a puzzle that cannot be played: file, line, field.
+        UserError: no file, or an invalid puzzle; names file, line and field.
     """
     rows = []
     for where, record in read_records(str(path)):
@@ -101,22 +101,22 @@ def load_csv(path: str | Path, *, answer: Answering = "move") -> list[PuzzleRow]
 
 
 def make_row(record: Mapping[str, Any]) -> PuzzleRow:
-    """A row from a record with the columns of the Lichess database.
+    """Make a row from a record with the columns of the Lichess database.
 
     Raises:
         ValueError: a column is missing or wrong, or a move is illegal; says which.
     """
-    given, moves = word(record, "FEN"), words(record, "Moves")
+    start, moves = word(record, "FEN"), words(record, "Moves")
     if not 2 <= len(moves) <= MAX_MOVES:
         raise ValueError(f"Moves: {len(moves)}; a puzzle is the opponent's move and 1 to {MAX_MOVES - 1} more")
-    board = position(given)
+    board = position(start)
     fen = ""
     for move in moves:
         legal = legal_moves(board).get(move)
         if legal is None:
             raise ValueError(f"Moves: {move[:20]!r} is no legal move, in UCI, of {board.fen()}")
         board.push(legal)
-        fen = fen or board.fen()  # the first move is the opponent's: what follows it is to be solved
+        fen = fen or board.fen()  # the first move is the opponent's; the puzzle starts after it
     rating = record.get("Rating")
     return PuzzleRow(
         id=word(record, "PuzzleId") if record.get("PuzzleId") else stable_id(f"{fen} {' '.join(moves)}"),
@@ -130,7 +130,7 @@ def make_row(record: Mapping[str, Any]) -> PuzzleRow:
 
 def _with_gold(row: PuzzleRow, config: PuzzleConfig) -> PuzzleRow:
     if config.template == "policy":
-        return row  # candidates and evaluations of a policy line are not known here
+        return row  # a policy line would need candidates and evaluations, which are not known
     moves = row.solution if config.answer == "line" else row.solution[:1]
     return row.model_copy(update={"gold": f" {' '.join(moves)}"})
 
@@ -152,12 +152,12 @@ def _rows(config: PuzzleConfig) -> Iterator[PuzzleRow]:
 
 
 def content(row: PuzzleRow) -> str:
-    """What makes two rows the same problem: their position."""
+    """Return the key by which rows are the same problem: their position."""
     return position_key(row.fen)
 
 
 def prompt(row: PuzzleRow, config: PuzzleConfig) -> str:
-    """The position, who moves, and what is asked for."""
+    """Return the prompt: the position, the side to move, and the form of the answer."""
     if config.template == "policy":
         return write_policy_prompt(row.fen)
     side = "White" if row.fen.split()[1] == "w" else "Black"
@@ -166,10 +166,10 @@ def prompt(row: PuzzleRow, config: PuzzleConfig) -> str:
 
 
 def validate(text: str, config: PuzzleConfig) -> tuple[str, ...]:
-    """The moves on the first line; under `template=policy` the one after `B:`.
+    """Read the moves on the first line; with `template=policy` the one after `B:`.
 
     Raises:
-        Invalid: there is none, or there is something else too: a move in SAN, a remark.
+        Invalid: there is no move, or other text: a move in SAN, a remark.
     """
     if config.template == "policy":
         moves = read_policy_fields(text).best
@@ -189,11 +189,11 @@ def validate(text: str, config: PuzzleConfig) -> tuple[str, ...]:
 
 
 class Played(NamedTuple):
-    """How far a line of moves went.
+    """Result of playing a line of moves.
 
     Attributes:
-        legal: Moves that could be played, one after the other.
-        right: Moves of the solution that they agree with from the first; all of them after a mate.
+        legal: Number of moves that could be played, one after the other.
+        right: Number of moves that agree with the solution from its start; all of the solution after a mate.
     """
 
     legal: int
@@ -219,7 +219,7 @@ def play_line(row: PuzzleRow, moves: tuple[str, ...]) -> Played:
 
 
 def _graded(moves: tuple[str, ...], config: PuzzleConfig) -> tuple[str, ...]:
-    """What of an answer is graded: under `answer=move` the first move, whatever line it begins."""
+    """Return the moves that are graded: with `answer=move` the first one only."""
     return moves if config.answer == "line" else moves[:1]
 
 

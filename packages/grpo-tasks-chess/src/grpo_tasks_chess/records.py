@@ -1,4 +1,4 @@
-"""Reading fields of a dataset's records, which are hostile until parsed."""
+"""Reading and validating the fields of a dataset's records."""
 
 from __future__ import annotations
 
@@ -8,38 +8,36 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from grpo_core import Row
+from grpo_tasks_chess.formats import FLAGS
 
 RowType = TypeVar("RowType", bound=Row)
 
 MAX_FIELD_CHARS = 4000
-"""A longer field is a mistake in the file."""
+"""Longest field that is accepted."""
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?")  # bounded: float() of a long string takes long
 
 
-_FLAGS = {"0": False, "1": True, "false": False, "true": True}
-
-
 class PositionRow(Row):
-    """A row about a position.
+    """A row with a position.
 
     Attributes:
-        fen: The position.
+        fen: FEN of the position.
     """
 
     fen: str
 
 
 def is_text(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a whole line, and not fields."""
+    """Whether a record is a line of text instead of fields."""
     return "text" in record and "fen" not in record
 
 
 def word(record: Mapping[str, Any], name: str) -> str:
-    """A field that holds text.
+    """Read a field that holds text.
 
     Raises:
-        ValueError: it is missing, no text, or too long.
+        ValueError: it is missing, not text, or too long.
     """
     value = record.get(name)
     if not isinstance(value, str):
@@ -51,7 +49,7 @@ def word(record: Mapping[str, Any], name: str) -> str:
 
 
 def words(record: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """A field that holds a list of words, or words between spaces; nothing where the record has none.
+    """Read a field that holds a list of words, or words separated by spaces; empty if it is missing.
 
     Raises:
         ValueError: it holds something else.
@@ -67,7 +65,7 @@ def words(record: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 
 def numbers(record: Mapping[str, Any], name: str) -> tuple[float, ...]:
-    """A field that holds a list of numbers, or numbers between spaces; nothing where the record has none.
+    """Read a field that holds a list of numbers, or numbers separated by spaces; empty if it is missing.
 
     Raises:
         ValueError: it holds something else.
@@ -78,10 +76,10 @@ def numbers(record: Mapping[str, Any], name: str) -> tuple[float, ...]:
 
 
 def number(value: Any, name: str) -> float:
-    """A number, or text that is one.
+    """Read a number, or text that is one.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a number.
     """
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
         return float(value)
@@ -91,24 +89,24 @@ def number(value: Any, name: str) -> float:
 
 
 def flag(value: Any, name: str) -> bool:
-    """A truth value, as such, as 0 or 1, or as a word.
+    """Read a truth value, given as a bool, as 0 or 1, or as a word.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a truth value.
     """
-    read = _FLAGS.get(str(value)[:10].lower())
+    read = FLAGS.get(str(value)[:10].lower())
     if read is None:
         raise ValueError(f"{name}: {str(value)[:40]!r} is neither true nor false")
     return read
 
 
 def position_key(fen: str) -> str:
-    """What makes two positions the same one: the board, who moves, castling and en passant, but not the clocks."""
+    """Return the key by which positions are equal: board, side to move, castling and en passant, without the clocks."""
     return " ".join(fen.split()[:4])
 
 
 def distinct(rows: Iterable[RowType]) -> Iterator[RowType]:
-    """Rows without those whose id was there before: games share positions."""
+    """Yield rows without those with an earlier id, since games share positions."""
     seen: set[str] = set()
     for row in rows:
         if row.id not in seen:

@@ -1,4 +1,4 @@
-"""The rules of chess as the tasks need them: reading a position, its legal moves, the outcome of one."""
+"""The rules of chess for the tasks: reading a position, its legal moves, the outcome of a move."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grpo_core import UserError
 from grpo_tasks_chess.formats import EnvironmentAnswer, Transition, transition_problem
 
 MATE, DRAW, ONGOING, ILLEGAL = 1.0, 0.5, 0.001, -1.0
-"""Reward of a move, for the player who made it."""
+"""Reward of a move for the player who made it."""
 
 _FEN = re.compile(
     r"[pnbrqkPNBRQK1-8/]{15,71} [wb] (?:-|[KQkq]{1,4}) (?:-|[a-h][36]) [0-9]{1,4} [0-9]{1,4}"
@@ -25,14 +25,14 @@ _UNPLAYABLE = {
     chess.STATUS_PAWNS_ON_BACKRANK: "a pawn on the first or last rank",
     chess.STATUS_OPPOSITE_CHECK: "a king in check that is not to move",
 }
-"""What leaves no meaning to "legal move". Positions that no game reaches but that can be played are allowed."""
+"""Faults with which legal moves are undefined. Positions that no game reaches but that can be played are allowed."""
 
 
 def read_fen(fen: str) -> chess.Board:
-    """The board of a FEN with all of its six fields, whatever stands on it.
+    """Return the board of a FEN with all six fields, whether or not it can be played.
 
     Raises:
-        UserError: it is no FEN.
+        UserError: it is not a FEN.
     """
     if _FEN.fullmatch(fen) is None:
         raise UserError(
@@ -45,10 +45,10 @@ def read_fen(fen: str) -> chess.Board:
 
 
 def position(fen: str) -> chess.Board:
-    """The board of a FEN, on which moves can be judged.
+    """Return the board of a FEN on which legal moves are defined.
 
     Raises:
-        UserError: it is no FEN, or a position in which no move has a meaning: without a king, for one.
+        UserError: it is not a FEN, or legal moves are undefined, as without a king.
     """
     board = read_fen(fen)
     status = board.status()
@@ -59,23 +59,23 @@ def position(fen: str) -> chess.Board:
 
 
 def legal_moves(board: chess.Board) -> dict[str, chess.Move]:
-    """Legal moves by their one spelling in UCI: castling is `e1g1`, never `e1h1`."""
+    """Return the legal moves by their UCI spelling: castling is `e1g1`, never `e1h1`."""
     return {move.uci(): move for move in board.legal_moves}
 
 
 def play(fen: str, move: str, history: Sequence[str]) -> EnvironmentAnswer:
-    """The outcome of a move: what an `A:` line says after its third `+`.
+    """Return the outcome of a move: the part of an `A:` line after its third `+`.
 
-    Draws are those that need no claim and can be seen in the position: stalemate, insufficient material, 75 moves.
+    Draws are those that need no claim and depend on the position alone: stalemate, insufficient material, 75 moves.
     Fivefold repetition takes at least 16 half-moves, more than a history holds.
 
     Args:
-        fen: The position before the move.
-        move: In UCI; an illegal one leaves the board.
-        history: The last moves of the game, at most ten, oldest first; the last one is `move`.
+        fen: Position before the move.
+        move: Move in UCI; an illegal one leaves the board unchanged.
+        history: Last moves of the game, at most ten, oldest first; the last one is `move`.
 
     Raises:
-        UserError: the FEN or the history is none.
+        UserError: the FEN or the history is invalid.
     """
     problem = transition_problem(Transition(fen, move, tuple(history)))
     if problem:

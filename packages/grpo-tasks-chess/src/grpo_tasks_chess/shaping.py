@@ -1,4 +1,4 @@
-"""Task option `shaping=`: how the quality of an answer, in [0, 1], becomes its reward."""
+"""The task option `shaping`, which converts the quality of an answer, in [0, 1], to its reward."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHAPINGS: tuple[Shaping, ...] = typing.get_args(Shaping)
 
 
 class ShapedConfig(TaskConfig):
-    """The option that picks a shaping.
+    """Option of the shaping.
 
     Attributes:
         shaping: `graduated` (−0.3, 0.2, 0.4, 0.6, 0.8, 1.0), `linear` (−0.3 + 1.3 · quality), `binary` (1.0 above one
@@ -28,7 +28,7 @@ class ShapedConfig(TaskConfig):
 
 @reward(0.0)
 def shaping(config: ShapedConfig) -> float:
-    """Which shaping made the value, by its place in `SHAPINGS`: a composer is told of parts, and of no options."""
+    """Return the index of the shaping in `SHAPINGS`, as a part, since a composer gets parts but no options."""
     return float(SHAPINGS.index(config.shaping))
 
 
@@ -41,9 +41,9 @@ class _AsConfigured:
 
 
 def as_configured(thresholds: Sequence[float] = GRADUATED_THRESHOLDS) -> Composer:
-    """The composer of a task whose options are a `ShapedConfig` and whose rewards include `shaping`.
+    """Return the composer of a task whose options are a `ShapedConfig` and whose rewards include `shaping`.
 
     Args:
-        thresholds: Quality at which `graduated` pays 0.4, 0.6, 0.8 and 1.0.
+        thresholds: Qualities from which `graduated` gives 0.4, 0.6, 0.8 and 1.0.
     """
     return _AsConfigured(tuple(graduated(shaping=each, thresholds=thresholds) for each in SHAPINGS))

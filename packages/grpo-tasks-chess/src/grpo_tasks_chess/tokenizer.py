@@ -1,9 +1,9 @@
-"""A tokenizer for small chess models: one token says what stands on which square of a board.
+"""A tokenizer for small chess models, in which each token of a board is a piece on a square.
 
-A FEN counts empty squares (`r1b1k2r`), so where a character stands says nothing about its square. Here a board is 64
-tokens, as in DeepMind's searchless chess (arXiv 2402.04494), and each of them is of one piece, or none, on one square
-alone: a model finds a square by what it reads, and has no need to count. A move has two tokens. Text goes in and comes
-out as ever; whatever is no chess is read byte by byte.
+A FEN counts empty squares (`r1b1k2r`), so the place of a character does not determine its square. Here a board is 64
+tokens, as in DeepMind's searchless chess (arXiv 2402.04494), each for one piece, or none, on one square: a model finds
+a square without counting. A move has two tokens. Encoding and decoding preserve the text; other text is encoded byte
+by byte.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ EMPTY = "\x1f"
 
 FILE_MARKS = "\x01\x02\x03\x04\x05\x06\x07\x08"
 RANK_MARKS = "\x0e\x0f\x10\x11\x12\x13\x14\x15"
-"""Where a square of a board is, before what stands on it: rank, then file. Like `EMPTY` they are control characters,
-which no line of chess holds; from other text they do not come back."""
+"""Marks of rank and file, written before the contents of a square. Like `EMPTY` they are control characters, which no
+line of chess contains; decoding drops them from other text."""
 
 _PIECES = f"pnbrqkPNBRQK{EMPTY}"
 
@@ -30,20 +30,20 @@ _SQUARE = f"[1-8{_PIECES}]"
 
 _BEFORE = "|".join(["/" + _SQUARE * length for length in range(8)])
 _AFTER = "".join([f"(?:{_SQUARE}"] * 7) + ")?" * 7 + "/"
-"""A digit counts empty squares where a slash ends its rank or begins it; the digits of moves and numbers have none."""
+"""Contexts in which a digit counts empty squares: a slash ends or begins its rank, unlike in moves and numbers."""
 
 _MORE_RANKS, _SIDE = "(?:/[^/ ]+)", " [wb] "
-"""What follows a rank of a board: other ranks, then who is to move."""
+"""Patterns after a rank of a board: other ranks, then the side to move."""
 
 RUNS = (2, 4, 8, 16)
-"""Spaces that are one token together: the padding of a `P:` line."""
+"""Numbers of spaces that form one token, for the padding of a `P:` line."""
 
 LABELS = "PAMEB"
-"""Letters that a colon follows: of lines and of their fields."""
+"""Letters of the labels of lines and fields, which are followed by a colon."""
 
 
 def chess_tokenizer() -> Any:
-    """The tokenizer, in transformers' form."""
+    """Return the tokenizer in the form of transformers."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -70,7 +70,7 @@ def chess_tokenizer() -> Any:
 
 
 def _byte_signs() -> dict[int, str]:
-    """Each ASCII character -> the sign that stands for its byte in a byte-level vocabulary."""
+    """Return ASCII character -> its sign in a byte-level vocabulary."""
     from tokenizers import pre_tokenizers
 
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -78,7 +78,7 @@ def _byte_signs() -> dict[int, str]:
 
 
 def _merges(signs: dict[int, str]) -> Iterator[tuple[str, str]]:
-    """Pairs that become one token, the first ones first."""
+    """Yield the pairs that are merged into one token, in order of priority."""
     space = " ".translate(signs)
     for rank, file in product(RANK_MARKS.translate(signs), FILE_MARKS.translate(signs)):
         yield rank, file

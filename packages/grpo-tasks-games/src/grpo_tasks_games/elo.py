@@ -104,9 +104,8 @@ def _fit(
         likelihood = points @ log_expit(lead) + (games - points) @ log_expit(-lead)
         return -float(likelihood), (games * expit(lead) - points) @ sides
 
-    options = {"gtol": TOLERANCE * games.sum()}
-    nats = minimize(loss, start / POINTS_PER_NAT, jac=True, method="BFGS", options=options).x
-    return np.asarray((nats - nats[fixed]) * POINTS_PER_NAT, dtype=np.float64)
+    fit = minimize(loss, start / POINTS_PER_NAT, jac=True, method="BFGS", options={"gtol": TOLERANCE * games.sum()})
+    return np.asarray((fit.x - fit.x[fixed]) * POINTS_PER_NAT, dtype=np.float64)
 
 
 def _added(results: Results) -> dict[tuple[str, str], tuple[int, int, int]]:

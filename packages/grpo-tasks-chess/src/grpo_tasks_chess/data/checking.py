@@ -1,4 +1,4 @@
-"""`grpo chess verify`: what files hold, whether their labels are right, and whether they share positions."""
+"""`grpo chess verify`: check the contents and labels of files, and whether files share positions."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from grpo_tasks_chess.records import is_text, position_key
 from grpo_tasks_chess.rules import legal_moves, play, position
 
 SHOWN = 3
-"""Examples of each problem that are kept."""
+"""Number of examples kept for each problem."""
 
 
 @dataclass(slots=True)
 class Checked:
-    """What is known of one file.
+    """Report on a file.
 
     Attributes:
-        source: The file.
-        rows: Of each kind.
-        splits: Rows of each split.
-        labels: Where the best moves stand among their evaluations, by side to move.
-        problems: What is wrong -> how many rows.
-        examples: What is wrong -> where, some of them.
+        source: File.
+        rows: Kind -> number of rows.
+        splits: Split -> number of rows.
+        labels: Side to move -> rank of the best moves among their evaluations.
+        problems: Problem -> number of rows.
+        examples: Problem -> places of some of the rows.
     """
 
     source: str
@@ -52,7 +52,7 @@ class Checked:
             examples.append(where)
 
     def report(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the report for JSON."""
         labels = {
             side: {"highest": found.highest, "lowest": found.lowest, "between": found.between}
             for side, found in self.labels.items()
@@ -71,17 +71,17 @@ class Checked:
 
 
 def check(sources: Sequence[str]) -> dict[str, Any]:
-    """Read every row of files and compare it with the rules, with its own evaluations, and with the other files.
+    """Check every row of files against the rules, its own evaluations, and the other files.
 
     Raises:
-        UserError: a file that cannot be read at all.
+        UserError: a file cannot be read at all.
     """
     files = [_check(source) for source in sources]
     shared = [
-        {"files": [one.source, other.source], "kind": kind, "positions": len(one._keys[kind] & other._keys[kind])}
-        for one, other in combinations(files, 2)
-        for kind in one._keys
-        if one._keys[kind] and other._keys[kind]
+        {"files": [file.source, other.source], "kind": kind, "positions": len(file._keys[kind] & other._keys[kind])}
+        for file, other in combinations(files, 2)
+        for kind in file._keys
+        if file._keys[kind] and other._keys[kind]
     ]
     is_right = not any(file.problems for file in files) and not any(pair["positions"] for pair in shared)
     return {"ok": is_right, "files": [file.report() for file in files], "shared": shared}

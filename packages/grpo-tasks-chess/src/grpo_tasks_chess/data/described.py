@@ -8,27 +8,27 @@ from typing import Any
 
 
 def summary_lines(out: Path, summary: Mapping[str, Any]) -> Iterator[str]:
-    """What was made."""
+    """Yield the summary of a file that was made."""
     settings = summary["settings"]
     labelled = f", labelled by {settings['engine']} to depth {settings['depth']}" if "engine" in settings else ""
-    was = "was finished before: " if summary.get("finished_before") else ""
-    yield f"{out}   {was}{summary['rows']} rows, {settings['format']}, seed {settings['seed']}{labelled}"
+    finished = "was finished before: " if summary.get("finished_before") else ""
+    yield f"{out}   {finished}{summary['rows']} rows, {settings['format']}, seed {settings['seed']}{labelled}"
     yield f"splits   {_counts(summary['splits'])}"
     yield f"to move   {_counts(summary['to_move'])}"
-    for kind, found in summary.get("kinds", {}).items():
-        share = found["rows"] / summary["rows"]
-        yield f"  {kind:<22}{found['rows']:>7}   {share:6.1%} of the rows, {found['quota']:.0%} wanted"
+    for kind, counts in summary.get("kinds", {}).items():
+        share = counts["rows"] / summary["rows"]
+        yield f"  {kind:<22}{counts['rows']:>7}   {share:6.1%} of the rows, {counts['quota']:.0%} wanted"
 
 
 def report_lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """What was checked."""
+    """Yield the report on files that were checked."""
     for file in report["files"]:
         yield f"{file['source']}   rows: {_counts(file['rows']) or 'none'}   splits: {_counts(file['splits'])}"
-        for side, found in file["best_move_is_evaluated"].items():
-            yield f"  {side}'s best move is evaluated {_counts(found)}"
-        for problem, found in file["problems"].items():
-            yield f"  PROBLEM   {problem}: {found['rows']} rows"
-            yield from (f"    {ascii(first)[1:-1]}" for first in found["first"])
+        for side, counts in file["best_move_is_evaluated"].items():
+            yield f"  {side}'s best move is evaluated {_counts(counts)}"
+        for problem, rows in file["problems"].items():
+            yield f"  PROBLEM   {problem}: {rows['rows']} rows"
+            yield from (f"    {ascii(first)[1:-1]}" for first in rows["first"])
     for pair in report["shared"]:
         label = "PROBLEM   " if pair["positions"] else ""
         yield f"{label}{pair['positions']} positions of {pair['kind']} are in both {' and '.join(pair['files'])}"

@@ -1,4 +1,4 @@
-"""Moves of `chess.environment` with their outcomes; row i depends on the seed and i alone. No engine is needed."""
+"""Generating moves with their outcomes for `chess.environment`; row i depends on the seed and i alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import chess
 
 from grpo_core.data import split_of
 from grpo_tasks_chess.data.games import endgame, light_player, played
-from grpo_tasks_chess.formats import MAX_HISTORY
+from grpo_tasks_chess.data.output import environment_record
+from grpo_tasks_chess.formats import MAX_HISTORY, Transition
 from grpo_tasks_chess.records import position_key
 from grpo_tasks_chess.rules import play
 
@@ -29,7 +30,7 @@ QUOTAS: Mapping[str, int] = MappingProxyType(
         "seventyfive_moves": 2,
     }
 )
-"""Of a hundred rows. In real games mates are one move in a hundred, stalemates one in thousands."""
+"""Rows of each kind in a hundred. In real games, one move in a hundred is a mate, one in thousands a stalemate."""
 
 _TERMINATIONS = {
     chess.Termination.CHECKMATE: "checkmate",
@@ -37,34 +38,35 @@ _TERMINATIONS = {
     chess.Termination.INSUFFICIENT_MATERIAL: "insufficient_material",
     chess.Termination.SEVENTYFIVE_MOVES: "seventyfive_moves",
 }
-"""Without fivefold repetition: the ten moves of a prompt do not show it, so no completion could be right."""
+"""Kinds by termination, without fivefold repetition, which the ten moves of a prompt cannot show."""
 
 _ENDGAMES = {"stalemate": 1.0, "insufficient_material": 1.0, "seventyfive_moves": 1.0, "promotion": 0.5}
 _ENDGAME_SHARE = 0.2
-"""How many games begin as endgames, by what is looked for, and for anything else."""
+"""Share of games that start as endgames, by the wanted kind of move, and for other kinds."""
 
 MAX_SKIPPED = 120
-"""Half-moves of a game before any is taken, at most: openings, middle games and endings alike."""
+"""Largest number of half-moves skipped before a move is taken, to cover openings, middle games and endings."""
 
 _TAKEN = {"castling": 0.3, "promotion": 0.3, "checkmate": 0.5}
-"""How often a move is taken when there is one, so that it is not always the first of its game; the others are rare."""
+"""Probability of taking a move of a kind, so that it is not always the first of its game; others are rare."""
 
 _CLOCKS = (0, 139)
 _LATE_CLOCKS = (125, 139)
-"""Half-moves without capture or pawn move when an endgame begins, of 150 that end it; all kinds show high clocks, and
-ten moves at least are left for the history."""
+"""Half-moves without capture or pawn move at the start of an endgame, of 150 that end it: all kinds show high clocks,
+and at least ten moves are left for the history."""
 
 
 def environment_records(seed: int, start: int, stop: int, *, split: str | None) -> Iterator[dict[str, Any]]:
-    """Rows `start` to `stop` (not included).
+    """Yield the rows from `start` to `stop` (exclusive), labelled by `rules.play`.
 
-    They are `{index, kind, fen, move, history, next_fen, reward, terminated, truncated}`, labelled by `rules.play`.
+    The rows have the fields `index`, `kind`, `fen`, `move`, `history`, `next_fen`, `reward`, `terminated` and
+    `truncated`.
 
     Args:
-        seed: Of everything that is random.
+        seed: Random seed.
         start: Number of the first row.
-        stop: Number after the last.
-        split: Leave out the rows of other splits.
+        stop: Number after the last row.
+        split: Yield only rows of this split; None yields all.
     """
     for index in range(start, stop):
         kind = _kind(seed, index)
@@ -72,21 +74,11 @@ def environment_records(seed: int, start: int, stop: int, *, split: str | None) 
         if split is not None and split_of(position_key(fen)) != split:
             continue
         outcome = play(fen, move, history)
-        yield {
-            "index": index,
-            "kind": kind,
-            "fen": fen,
-            "move": move,
-            "history": list(history),
-            "next_fen": outcome.fen,
-            "reward": outcome.reward,
-            "terminated": outcome.terminated,
-            "truncated": outcome.truncated,
-        }
+        yield {"index": index, "kind": kind, **environment_record(Transition(fen, move, history), outcome)}
 
 
 def _kind(seed: int, index: int) -> str:
-    """What row `index` shows: each hundred rows hold `QUOTAS` exactly, in random order."""
+    """Return the kind of row `index`: each hundred rows have exactly the `QUOTAS`, in random order."""
     hundred, number = divmod(index, sum(QUOTAS.values()))
     return _kinds(seed, hundred)[number]
 
@@ -99,7 +91,7 @@ def _kinds(seed: int, hundred: int) -> list[str]:
 
 
 def kind_of(board: chess.Board, move: chess.Move) -> str:
-    """What a legal move shows; empty for what is left out, the fifth repetition."""
+    """Return the kind of a legal move; empty for a fifth repetition, which is left out."""
     is_rare = (
         ("promotion", move.promotion is not None),
         ("en_passant", board.is_en_passant(move)),
@@ -114,7 +106,7 @@ def kind_of(board: chess.Board, move: chess.Move) -> str:
 
 
 def _example(random: Random, kind: str) -> tuple[str, str, tuple[str, ...]]:
-    """FEN, move and history of one example, from as many games as it takes."""
+    """Return FEN, move and history of an example, playing as many games as necessary."""
     wanted = _WANTED.get(kind)
     while True:
         board = _opening(random, kind)
@@ -137,7 +129,7 @@ def _opening(random: Random, kind: str) -> chess.Board:
 def _legal(
     board: chess.Board, random: Random, kind: str, wanted: Callable[[chess.Board, chess.Move], bool] | None
 ) -> str:
-    """A move of this kind, or an empty string."""
+    """Return a move of this kind, or an empty string."""
     if wanted is None:
         move = light_player(random)(board)
         return move.uci() if kind_of(board, move) == kind else ""
@@ -154,11 +146,11 @@ _WANTED: Mapping[str, Callable[[chess.Board, chess.Move], bool]] = {
     "insufficient_material": lambda board, move: board.is_capture(move),
     "seventyfive_moves": lambda board, move: board.halfmove_clock >= 149,
 }
-"""What a move of a rare kind must be, told without playing it."""
+"""Necessary condition of a move of a rare kind, which can be checked without playing it."""
 
 
 def illegal_move(board: chess.Board, random: Random) -> str:
-    """An illegal move in UCI, or an empty string where the mistake that chance chose cannot be made."""
+    """Return an illegal move in UCI, or an empty string if the randomly chosen mistake is not possible."""
     move = random.choice(_ILLEGAL)(board, random)
     if move is None or not move or move.from_square == move.to_square or board.is_legal(move):
         return ""
@@ -166,13 +158,13 @@ def illegal_move(board: chess.Board, random: Random) -> str:
 
 
 def _into_check(board: chess.Board, random: Random) -> chess.Move | None:
-    """The piece moves so, but its king would be in check."""
+    """Return a move that the piece can make, but that leaves its king in check."""
     moves = [move for move in board.pseudo_legal_moves if not board.is_legal(move) and not board.is_castling(move)]
     return random.choice(moves) if moves else None
 
 
 def _anywhere(board: chess.Board, random: Random) -> chess.Move:
-    """A piece of the mover goes where it cannot."""
+    """Return a move of an own piece to a random square."""
     return chess.Move(_square(board.occupied_co[board.turn], random), random.choice(chess.SQUARES))
 
 
@@ -182,7 +174,7 @@ def _onto_own_piece(board: chess.Board, random: Random) -> chess.Move:
 
 
 def _of_the_other(board: chess.Board, random: Random) -> chess.Move | None:
-    """A move that the other side could make."""
+    """Return a move that the other side could make."""
     board.push(chess.Move.null())
     moves = list(board.pseudo_legal_moves)
     board.pop()
@@ -190,12 +182,12 @@ def _of_the_other(board: chess.Board, random: Random) -> chess.Move | None:
 
 
 def _from_nowhere(board: chess.Board, random: Random) -> chess.Move:
-    """There is no piece."""
+    """Return a move from an empty square."""
     return chess.Move(_square(~board.occupied & chess.BB_ALL, random), random.choice(chess.SQUARES))
 
 
 def _promotion_mistake(board: chess.Board, random: Random) -> chess.Move:
-    """A pawn that does not say what it becomes, or a piece that says so and is none to promote."""
+    """Return a promotion without a piece, or another move with one."""
     move = random.choice(list(board.legal_moves))
     return chess.Move(move.from_square, move.to_square, None if move.promotion else chess.QUEEN)
 

@@ -1,4 +1,4 @@
-"""Noisy games to take positions and moves from: everything random comes from the generator that is handed in."""
+"""Noisy games as a source of positions and moves; all randomness comes from the generator passed in."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import chess
 from grpo_tasks_chess.engine import Line
 
 MAX_PLIES = 300
-"""Half-moves after which a game is broken off: shuffling pieces teaches nothing new."""
+"""Half-moves after which a game is stopped."""
 
 CAPTURE_SHARE = 0.3
-"""How often a light player takes something when it can: by pure chance games would end with full boards."""
+"""Probability that a light player captures if it can; with random moves alone, games would end with full boards."""
 
 ENDGAME_PIECES = (1, 4)
-"""Pieces beside the kings in an endgame, at least and at most."""
+"""Smallest and largest number of pieces besides the kings in an endgame."""
 
 GUIDE_DEPTH, GUIDE_LINES, GUIDE_SPREAD_PAWNS = 3, 3, 0.3
-"""How an engine plays along: 2 ms a move, one of its three best, e times less often for each 0.3 pawns it is worse."""
+"""Play of an engine: one of its three best moves at 2 ms, e times less often for each 0.3 pawns that it is worse."""
 
 Choose = Callable[[chess.Board], chess.Move]
 Analyse = Callable[[str, int, int], tuple[Line, ...]]
@@ -28,10 +28,10 @@ Analyse = Callable[[str, int, int], tuple[Line, ...]]
 
 
 def endgame(random: Random, *, clock: int = 0) -> chess.Board:
-    """A position with few pieces, none of which hangs over a finished game.
+    """Return a random valid position with few pieces, in which the game is not over.
 
     Args:
-        random: Where chance comes from.
+        random: Random generator.
         clock: Half-moves since the last capture or pawn move.
     """
     while True:
@@ -50,7 +50,7 @@ def endgame(random: Random, *, clock: int = 0) -> chess.Board:
 
 
 def light_player(random: Random) -> Choose:
-    """Moves at random, with a taste for captures: it needs no engine."""
+    """Return a player of random moves that prefers captures and needs no engine."""
 
     def choose(board: chess.Board) -> chess.Move:
         moves = list(board.legal_moves)
@@ -62,7 +62,7 @@ def light_player(random: Random) -> Choose:
 
 
 def guided_player(random: Random, analyse: Analyse, noise: float) -> Choose:
-    """One of an engine's best moves, better ones more often; with probability `noise` any legal move."""
+    """Return a player of an engine's best moves, better ones more often; with probability `noise` any legal move."""
 
     def choose(board: chess.Board) -> chess.Move:
         if random.random() < noise:
@@ -75,7 +75,7 @@ def guided_player(random: Random, analyse: Analyse, noise: float) -> Choose:
 
 
 def played(board: chess.Board, choose: Choose) -> Iterator[chess.Board]:
-    """The board before each move, until the game is over or too long; it is one board, to be read and left as it is."""
+    """Yield the board before each move until the game is over or too long; callers must not change the board."""
     for _ in range(MAX_PLIES):
         if board.is_game_over():
             return

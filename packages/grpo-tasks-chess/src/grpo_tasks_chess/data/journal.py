@@ -19,26 +19,26 @@ SUFFIX = ".partial"
 
 
 def row_key(record: Mapping[str, Any]) -> bytes:
-    """What makes two rows the same one: the position, and the move if it has one."""
+    """Return the key by which rows are equal: the position, and the move if there is one."""
     key = f"{position_key(record['fen'])} {record.get('move', '')}"
     return hashlib.blake2b(key.encode(), digest_size=8).digest()
 
 
 class Journal:
-    """The rows of a file that is being made: `OUT.partial`, a line of settings, then rows as JSON lines in their order.
+    """The rows of an unfinished file: `OUT.partial`, a line of settings followed by the rows as JSON lines.
 
-    Another process that would write to it is refused. What was written last may be half a line: it is cut off.
+    It is locked against other processes. An incomplete last line is removed.
 
     Args:
-        path: The journal.
-        settings: What the rows depend on.
+        path: Path of the journal.
+        settings: Settings that the rows depend on.
 
     Attributes:
-        rows: Rows that are in it.
-        next_index: Number of the first row that it knows nothing of.
+        rows: Number of rows in the journal.
+        next_index: Number of the first row that has not been processed.
 
     Raises:
-        UserError: it holds rows of other settings, or another process is making it, or it cannot be written.
+        UserError: it holds rows of other settings, another process is writing it, or it cannot be written.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
@@ -65,7 +65,7 @@ class Journal:
         self._file.close()
 
     def add(self, record: Mapping[str, Any]) -> bool:
-        """Write a row; False for one that is there already, or whose like is."""
+        """Write a row; return False if it, or an equal one, has been written before."""
         key = row_key(record)
         if record["index"] < self.next_index:
             return False
@@ -78,11 +78,11 @@ class Journal:
         return True
 
     def flush(self) -> None:
-        """Hand what was written to the system, so that killing this process loses none of it."""
+        """Flush to the operating system, so that a kill of this process loses nothing."""
         self._file.flush()
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """The rows, in order."""
+        """Yield the rows in order."""
         self._file.flush()
         self._file.seek(0)
         self._file.readline(MAX_LINE_BYTES)
@@ -90,12 +90,12 @@ class Journal:
             yield orjson.loads(line)
 
     def remove(self) -> None:
-        """Delete it: the file that it was for is finished."""
+        """Delete the journal, when the file is finished."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
 
     def _read(self, header: bytes) -> None:
-        """Take up what is there."""
+        """Read the existing rows, or write the settings to a new journal."""
         self._file.seek(0)
         first = self._file.readline(MAX_LINE_BYTES)
         if not first.endswith(b"\n"):

@@ -27,28 +27,28 @@ from grpo_tasks_chess.records import position_key
 Split = Literal["train", "validation", "test"]
 
 RECIPE = 1
-"""Counts the changes to what a seed gives, so that a file is never gone on with by another recipe."""
+"""Version of the rows that a seed gives, so that a file is never continued by another version."""
 
 ROWS_PER_CHUNK = 8
-"""Of moves with their outcomes, in one task of a worker; of positions it is those of one game."""
+"""Rows of moves per task of a worker; for positions, a task is one game."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is to be made.
+    """Order of a data file.
 
     Attributes:
         kind: Positions with an engine's labels, or moves with their outcomes.
-        out: The file.
-        count: Its rows.
-        seed: Of everything random; row i depends on it and on i alone.
-        split: Only rows of this split; None is all three, to be told apart by the hash of their positions.
-        depth: Plies that labels are searched to.
-        positions_per_game: Labelled positions of one game; more are made faster, and are more alike.
-        engine: The engine's program; None is the one that is found.
-        workers: Processes; None is one for each core.
-        form: jsonl, parquet or text; None goes by the file's suffix.
-        overwrite: Begin again where a file or a part of one is there.
+        out: File to make.
+        count: Number of rows.
+        seed: Random seed; row i depends on it and on i alone.
+        split: Make only rows of this split; None makes all three, which are distinguished by the hash of the position.
+        depth: Search depth of the labels, in plies.
+        positions_per_game: Labelled positions per game; more are faster to make and more alike.
+        engine: Program of the engine; None is the one that is found.
+        workers: Worker processes; None is one per core.
+        form: jsonl, parquet or text; None depends on the file's suffix.
+        overwrite: Start again if the file or a part of it exists.
     """
 
     kind: Kind
@@ -65,18 +65,18 @@ class Order:
 
 
 def make(order: Order, progress: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Any]:
-    """Make a file, or go on with one, or find it finished.
+    """Make a file, or continue an unfinished one; a finished one is left unchanged.
 
     Args:
-        order: What is to be made.
-        progress: Told (rows done, rows wanted).
+        order: Order of the file.
+        progress: Function called with (rows made, rows wanted).
 
     Returns:
-        The file's settings and summary, as in `OUT.meta.json`; `"finished_before": True` where nothing was done.
+        Settings and summary of the file, as in `OUT.meta.json`; with `"finished_before": True` if nothing was done.
 
     Raises:
-        UserError: the file is another one, or cannot be written, or there is no engine.
-        InfrastructureError: the engine or a worker fails; what is made so far is kept, the same order goes on.
+        UserError: the existing file has other settings, cannot be written, or there is no engine.
+        InfrastructureError: the engine or a worker fails; the rows so far are kept, and the same order continues.
     """
     if order.count < 1:
         raise UserError(f"--count {order.count}: at least 1 row.")
@@ -98,7 +98,7 @@ def make(order: Order, progress: Callable[[int, int], None] = lambda done, total
 
 
 def _settings(order: Order) -> tuple[dict[str, Any], str, tuple[Any, ...]]:
-    """What rows depend on, and the workers' target with its arguments."""
+    """Return the settings that rows depend on, and the workers' target with its arguments."""
     settings = {"kind": order.kind, "seed": order.seed, "split": order.split, "recipe": RECIPE}
     if order.kind == "environment":
         return settings, "environment", (order.seed, order.split)
@@ -109,17 +109,17 @@ def _settings(order: Order) -> tuple[dict[str, Any], str, tuple[Any, ...]]:
 
 
 def _finished(order: Order, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The summary of a file that is there, if it is the one that was ordered."""
+    """Return the summary of an existing file, if it has the settings of the order."""
     meta = output.read_meta(order.out)
     if meta is None:
         beside = output.meta_path(order.out).name
         raise UserError(f"{order.out} is there, and no {beside} says what made it. Give another name, or --overwrite.")
-    had, wanted = meta.get("settings", {}), {**settings, "count": order.count}
-    other = [name for name in wanted if had.get(name) != wanted[name]]
-    if other:
+    existing, wanted = meta.get("settings", {}), {**settings, "count": order.count}
+    different = [name for name in wanted if existing.get(name) != wanted[name]]
+    if different:
         raise UserError(
-            f"{order.out} is there with {', '.join(f'{name}={had.get(name)}' for name in other)}; asked for is "
-            f"{', '.join(f'{name}={wanted[name]}' for name in other)}. Give another name, or --overwrite."
+            f"{order.out} is there with {', '.join(f'{name}={existing.get(name)}' for name in different)}; asked for "
+            f"is {', '.join(f'{name}={wanted[name]}' for name in different)}. Give another name, or --overwrite."
         )
     return {**meta, "finished_before": True}
 
@@ -127,7 +127,7 @@ def _finished(order: Order, settings: Mapping[str, Any]) -> dict[str, Any]:
 def _fill(
     journal: Journal, order: Order, target: str, args: tuple[Any, ...], progress: Callable[[int, int], None]
 ) -> None:
-    """Make rows until there are enough."""
+    """Add rows to the journal until it has the ordered number."""
     progress(journal.rows, order.count)
     if journal.rows >= order.count:
         return
@@ -146,7 +146,7 @@ def _fill(
 
 
 def _chunks(pool: KillablePool, first: int, size: int) -> Iterator[list[dict[str, Any]]]:
-    """Rows from number `first` on, those of `size` numbers at a time, in order; workers are kept two ahead."""
+    """Yield rows from number `first` on in order, in chunks of `size` numbers, with two chunks queued per worker."""
     numbers = count(first // size)
     ahead = deque(_submit(pool, next(numbers), size) for _ in range(2 * pool.workers))
     while True:
@@ -158,7 +158,7 @@ def _chunks(pool: KillablePool, first: int, size: int) -> Iterator[list[dict[str
 
 
 def _submit(pool: KillablePool, chunk: int, size: int) -> Future[Outcome]:
-    # A worker that takes longer for its few rows hangs: labels have a limit of their own, which names what hangs.
+    # Twice the limit of the labels, whose own error names the engine.
     timeout_s = 2 * size * LABEL_TIMEOUT_S
     return pool.submit(f"{chunk * size}:{(chunk + 1) * size}".encode(), timeout_s)
 
@@ -175,7 +175,7 @@ def _publish(journal: Journal, order: Order, settings: Mapping[str, Any], form: 
 
 
 def summarise(records: Iterator[Mapping[str, Any]]) -> dict[str, Any]:
-    """Rows, and how many of each split, of each side to move, and of each kind beside its quota."""
+    """Count the rows, by split, by side to move, and by kind with its quota."""
     rows, splits, sides, kinds = 0, Counter[str](), Counter[str](), Counter[str]()
     for record in records:
         rows += 1

@@ -26,42 +26,42 @@ SUFFIXES: Mapping[str, Format] = {".jsonl": "jsonl", ".parquet": "parquet", ".tx
 META_SUFFIX = ".meta.json"
 
 _PARQUET_ROWS = 10_000
-"""Rows of a row group: a few megabytes, so that memory does not grow with the file."""
+"""Rows per row group: a few megabytes, so that memory does not grow with the file."""
 
 
-def format_of(path: Path, asked: str | None) -> Format:
-    """The format of a file: as asked, else by its suffix; they may not contradict each other.
+def format_of(path: Path, option: str | None) -> Format:
+    """Return the format of a file by the option, else by its suffix.
 
     Raises:
-        UserError: they do, or neither says.
+        UserError: they contradict each other, or neither determines the format.
     """
     by_suffix = SUFFIXES.get(path.suffix)
-    if asked is None and by_suffix is None:
+    if option is None and by_suffix is None:
         raise UserError(f"{path}: the suffix says no format. Use {', '.join(SUFFIXES)}, or --format.")
-    if asked is not None and by_suffix not in (None, asked):
-        raise UserError(f"{path}: the suffix says {by_suffix}, --format says {asked}.")
-    return next(each for each in SUFFIXES.values() if each == (asked or by_suffix))
+    if option is not None and by_suffix not in (None, option):
+        raise UserError(f"{path}: the suffix says {by_suffix}, --format says {option}.")
+    return next(form for form in SUFFIXES.values() if form == (option or by_suffix))
 
 
 def meta_path(path: Path) -> Path:
-    """Where a file's settings and summary stand: `OUT.meta.json`."""
+    """Return the path of a file's settings and summary: `OUT.meta.json`."""
     return path.with_name(path.name + META_SUFFIX)
 
 
 def write(
     path: Path, records: Iterable[Mapping[str, Any]], form: Format, kind: Kind, meta: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Write a whole file in one go, and before it appears what stands beside it: whoever looks sees both or no file.
+    """Write a file atomically, after its `.meta.json`, so that a reader sees both or no file.
 
     Args:
-        path: The file.
-        records: Its rows.
-        form: Their form.
-        kind: What they are.
+        path: File to write.
+        records: Rows of the file.
+        form: Format of the file.
+        kind: Kind of the rows.
         meta: Settings and summary.
 
     Returns:
-        `meta` with the SHA-256 of the file, as it stands beside it.
+        `meta` with the SHA-256 of the file, as written to `.meta.json`.
     """
     unfinished = path.with_name(f".{path.name}.tmp")
     try:
@@ -82,7 +82,7 @@ def write(
 
 
 def read_meta(path: Path) -> dict[str, Any] | None:
-    """What stands beside a file, or None where nothing legible does."""
+    """Read the `.meta.json` of a file; None if there is no readable one."""
     try:
         meta = orjson.loads(meta_path(path).read_bytes())
     except (OSError, orjson.JSONDecodeError):
@@ -91,13 +91,26 @@ def read_meta(path: Path) -> dict[str, Any] | None:
 
 
 def line_of(record: Mapping[str, Any]) -> str:
-    """A record as a line of RookWorld's text."""
+    """Return a record as a line of RookWorld's text."""
     if "moves" in record:
         answer = PolicyAnswer(tuple(record["moves"]), tuple(record["evaluations"]), record["best"])
         return write_policy_line(record["fen"], answer)
     transition = Transition(record["fen"], record["move"], tuple(record["history"]))
     outcome = EnvironmentAnswer(record["next_fen"], record["reward"], record["terminated"], record["truncated"])
     return write_environment_line(transition, outcome)
+
+
+def environment_record(transition: Transition, outcome: EnvironmentAnswer) -> dict[str, Any]:
+    """Return a move and its outcome as a record."""
+    return {
+        "fen": transition.fen,
+        "move": transition.move,
+        "history": list(transition.history),
+        "next_fen": outcome.fen,
+        "reward": outcome.reward,
+        "terminated": outcome.terminated,
+        "truncated": outcome.truncated,
+    }
 
 
 def _json_line(record: Mapping[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""Positions of `chess.policy` with the engine's labels; row i depends on the seed, i and the engine alone."""
+"""Generating positions with engine labels for `chess.policy`; row i depends on the seed, i and the engine alone."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from grpo_tasks_chess.formats import MAX_CANDIDATES
 from grpo_tasks_chess.records import position_key
 
 POSITIONS_PER_GAME = 8
-"""Taken from one game unless asked otherwise. Playing one costs as much as labelling tens of its positions to a small
-depth, but those of one game are alike."""
+"""Default number of positions per game. A game costs as much as labelling tens of its positions to a small depth, but
+positions of one game are alike."""
 
 SHORTEST_GAME = 8
-"""Positions of a game, at least; one that is mate in a few moves is played again."""
+"""Smallest number of positions of a game; a shorter one is played again."""
 
 ENDGAME_SHARE = 0.2
-"""Games that begin with few pieces: others rarely get so far."""
+"""Share of games that start with few pieces, which other games rarely reach."""
 
 LIGHT_SHARE = 0.15
-"""Games that are played at random: positions in which nothing is in balance."""
+"""Share of games of random moves, for unbalanced positions."""
 
 NOISES = (0.0, 0.05, 0.1, 0.3)
-"""Shares of random moves beside an engine's: from sound games to wild ones."""
+"""Probabilities of a random move in place of an engine's: from sound games to wild ones."""
 
 
 def policy_records(
@@ -41,16 +41,16 @@ def policy_records(
     split: str | None,
     per_game: int = POSITIONS_PER_GAME,
 ) -> Iterator[dict[str, Any]]:
-    """Rows `start` to `stop` (not included): `{index, fen, moves, evaluations, best}`, the moves in random order.
+    """Yield rows `start` to `stop` (exclusive): `{index, fen, moves, evaluations, best}`, the moves in random order.
 
     Args:
-        seed: Of everything that is random.
+        seed: Random seed.
         start: Number of the first row.
-        stop: Number after the last.
-        analyse: Labels positions and plays along.
-        depth: Plies that labels are searched to.
-        split: Leave out the rows of other splits.
-        per_game: Numbers of one game; a game with fewer positions leaves the last of its numbers out.
+        stop: Number after the last row.
+        analyse: Engine that labels positions and plays games.
+        depth: Search depth of the labels, in plies.
+        split: Yield only rows of this split; None yields all.
+        per_game: Row numbers per game; a game with fewer positions leaves its last numbers out.
     """
     for index in range(start, stop):
         game, number = divmod(index, per_game)
@@ -72,9 +72,9 @@ def policy_records(
         }
 
 
-@lru_cache(maxsize=2)  # rows of one game are asked for one after the other
+@lru_cache(maxsize=2)  # the rows of a game are made one after the other
 def _positions(seed: int, game: int, wanted: int, analyse: Analyse) -> tuple[str, ...]:
-    """As many positions of one game, or all of a shorter one, in random order."""
+    """Return up to `wanted` positions of a game in random order."""
     attempt = 0
     while True:
         random = Random(f"policy/{seed}/{game}/{attempt}")

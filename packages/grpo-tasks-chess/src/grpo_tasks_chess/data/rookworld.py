@@ -1,11 +1,11 @@
-"""RookWorld's text: lines `P: …` and `A: …`, from files or the hub, with what is known to be wrong in them put right.
+"""Reading RookWorld's lines `P: …` and `A: …` from files or the hub, with known mistakes corrected.
 
 * Rows of the hub's arbiter part lack their `A: `.
-* Published generators took the last line of an engine's list for Black's best move, which is the worst: whether a
-  source does so is measured on its own rows, and if so Black's best move is set to the highest evaluated one.
-* The environment played illegal moves wherever a piece stood on the first square: outcomes are what the rules say.
-* A row belongs to the split that its position's hash says. The hub's train split lends only train rows and its test
-  split only the others, so that no position of training is in an evaluation.
+* Published generators took the last line of an engine's list, which is the worst, for Black's best move. Whether a
+  source does so is measured on its own rows; if so, Black's best move is set to the highest evaluated one.
+* The environment played illegal moves whenever a piece stood on the first square: outcomes are set by the rules.
+* The split of a row depends on the hash of its position. The hub's train split provides only train rows and its test
+  split only the others, so that no training position is in an evaluation.
 """
 
 from __future__ import annotations
@@ -19,15 +19,8 @@ from typing import Any, Literal
 
 from grpo_core import Invalid, UserError
 from grpo_core.data import read_records, split_of
-from grpo_tasks_chess.data.output import Kind
-from grpo_tasks_chess.formats import (
-    MAX_CHARS,
-    EnvironmentAnswer,
-    PolicyAnswer,
-    Transition,
-    read_environment_line,
-    read_policy_line,
-)
+from grpo_tasks_chess.data.output import Kind, environment_record
+from grpo_tasks_chess.formats import MAX_CHARS, PolicyAnswer, read_environment_line, read_policy_line
 from grpo_tasks_chess.records import position_key
 from grpo_tasks_chess.rules import play
 
@@ -36,16 +29,16 @@ HUB = "hub:jrahn/rookworld_7m"
 Split = Literal["train", "validation", "test"]
 
 CHECKED_ROWS = 2_000
-"""Policy rows that are looked at before the labels are judged: some 900 of them decide, and 50 would."""
+"""Policy rows that are examined before the labels are judged; about 900 of them count, and 50 would suffice."""
 
 _PREFIXES = {"policy": "P:", "environment": "A:"}
 
 
 @dataclass(slots=True)
 class Labels:
-    """Where Black's best moves stand among their candidates' evaluations.
+    """Ranks of Black's best moves among the evaluations of their candidates.
 
-    Rows in which the best and the worst are equal say nothing and are not counted.
+    Rows in which the highest and lowest evaluation are equal are not counted.
 
     Attributes:
         highest: Rows in which the best move has the highest evaluation.
@@ -68,25 +61,25 @@ class Labels:
 
     @property
     def are_inverted(self) -> bool:
-        """Whether the worst move is taken for the best one more often than not."""
+        """Whether the worst move is labelled as the best more often than the best one."""
         return self.lowest > self.highest
 
     def __str__(self) -> str:
         counted = self.highest + self.lowest + self.between
-        found = f"the best move of Black is evaluated highest in {self.highest} and lowest in {self.lowest}"
-        return f"{found} of {counted} rows{'; it is set to the highest' if self.are_inverted else ''}"
+        ranks = f"the best move of Black is evaluated highest in {self.highest} and lowest in {self.lowest}"
+        return f"{ranks} of {counted} rows{'; it is set to the highest' if self.are_inverted else ''}"
 
 
 @dataclass(slots=True)
 class Report:
-    """What was found while reading, and what was done about it.
+    """Report on the rows that were read and corrected.
 
     Attributes:
-        labels: Black's, as published.
-        rows: Rows given.
-        relabelled: Rows whose best move was set to the highest evaluated one.
-        ruled: Rows whose outcome was set to what the rules say.
-        unreadable: Why rows were left out -> how many.
+        labels: Ranks of Black's best moves, as published.
+        rows: Number of rows.
+        relabelled: Number of rows whose best move was set to the highest evaluated one.
+        ruled: Number of rows whose outcome was corrected by the rules.
+        unreadable: Reason -> number of rows that were left out.
     """
 
     labels: Labels = field(default_factory=Labels)
@@ -97,10 +90,10 @@ class Report:
 
 
 def read_text(source: str, split: Split = "train") -> Iterator[tuple[str, str]]:
-    """(where, line) of a text file, of the column `text` of JSONL, CSV or parquet, or of the hub's split.
+    """Yield (place, line) of a text file, of the column `text` of JSONL, CSV or parquet, or of the hub's split.
 
     Raises:
-        UserError: there is nothing, or no column `text`.
+        UserError: the source does not exist or has no column `text`.
     """
     if source.endswith(".txt"):
         yield from _lines(Path(source).expanduser())
@@ -115,21 +108,21 @@ def read_text(source: str, split: Split = "train") -> Iterator[tuple[str, str]]:
 def records(
     source: str, kind: Kind, split: Split | None = None, *, report: Report | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(where, record) of one kind and split, in the source's order; records as `grpo chess make-…-data` writes them.
+    """Yield (place, record) of one kind and split, in order; records are as `grpo chess make-…-data` writes them.
 
     Args:
-        source: As for `read_text`.
-        kind: `P:` or `A:` lines; the others are passed over.
-        split: By the hash of the position; None is all of them.
-        report: Receives what was found and done.
+        source: Source, as for `read_text`.
+        kind: `P:` or `A:` lines; others are skipped.
+        split: Split by the hash of the position; None is all of them.
+        report: Report to fill in.
 
     Raises:
         UserError: as for `read_text`, or no line could be read.
     """
     report = Report() if report is None else report
     lines = ((where, line) for where, text in read_text(source, split or "train") if (line := _line(text, kind)))
-    found = _policy(lines, report) if kind == "policy" else _environment(lines, report)
-    for where, record in found:
+    read = _policy if kind == "policy" else _environment
+    for where, record in read(lines, report):
         report.rows += 1
         if split is None or split_of(position_key(record["fen"])) == split:
             yield where, record
@@ -150,7 +143,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _line(text: str, kind: Kind) -> str:
-    """The line with its prefix, if it is of this kind."""
+    """Return the line with its prefix; empty if it is of the other kind."""
     line = text[: MAX_CHARS + 1].strip()
     if not line.startswith(tuple(_PREFIXES.values())):
         line = f"A: {line}"
@@ -191,19 +184,7 @@ def _environment(lines: Iterable[tuple[str, str]], report: Report) -> Iterator[t
             report.unreadable[str(problem)] += 1
         else:
             report.ruled += outcome != published
-            yield where, _environment_record(transition, outcome)
-
-
-def _environment_record(transition: Transition, outcome: EnvironmentAnswer) -> dict[str, Any]:
-    return {
-        "fen": transition.fen,
-        "move": transition.move,
-        "history": list(transition.history),
-        "next_fen": outcome.fen,
-        "reward": outcome.reward,
-        "terminated": outcome.terminated,
-        "truncated": outcome.truncated,
-    }
+            yield where, environment_record(transition, outcome)
 
 
 def _is_black(fen: str) -> bool:

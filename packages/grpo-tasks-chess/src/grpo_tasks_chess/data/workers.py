@@ -1,4 +1,4 @@
-"""What the worker processes of `making` run: a range of row numbers, as `0:8`, to rows, a line of JSON each."""
+"""Handlers of the worker processes of `making`: a range of row numbers, as `0:8` -> rows as lines of JSON."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from grpo_tasks_chess.data.policy import policy_records
 Handler = Callable[[bytes], bytes]
 
 LABEL_TIMEOUT_S = 600.0
-"""Of one position: depth 20 takes Stockfish a quarter of a minute, and what takes this long hangs."""
+"""Time limit of one position; depth 20 takes Stockfish 15 seconds."""
 
 
 def policy(seed: int, split: str | None, depth: int, engine: str, per_game: int) -> Handler:
-    """Positions with the labels of an engine, which each worker starts for itself."""
+    """Return the handler that makes positions with the labels of an engine, which each worker starts for itself."""
     from grpo_tasks_chess.engine import EnginePool, Line
 
     pool = EnginePool(engine, size=1)
@@ -31,7 +31,7 @@ def policy(seed: int, split: str | None, depth: int, engine: str, per_game: int)
 
 
 def environment(seed: int, split: str | None) -> Handler:
-    """Moves with their outcomes."""
+    """Return the handler that makes moves with their outcomes."""
     return lambda payload: _lines(environment_records(seed, *_range(payload), split=split))
 
 

@@ -1,4 +1,4 @@
-"""A UCI engine, Stockfish by default: found, started in pooled processes, limited in time, never left behind."""
+"""A UCI engine, by default Stockfish, in pooled processes with time limits that end with their parent."""
 
 from grpo_tasks_chess.engine.finding import EngineMissingError, FoundEngine, find_engine, require_engine, why_not
 from grpo_tasks_chess.engine.pool import DEPTH, MULTIPV, EnginePool, analyse

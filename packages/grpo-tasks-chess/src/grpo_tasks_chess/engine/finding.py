@@ -9,12 +9,12 @@ from pathlib import Path
 from grpo_core import UserError
 
 VARIABLES = ("GRPO_CHESS_ENGINE", "STOCKFISH_PATH")
-"""Environment variables that name the engine; the first one that is set counts."""
+"""Environment variables that name the engine; the first one that is set is used."""
 
 PROGRAM = "stockfish"
 
 GAMES_FOLDERS = (Path("/usr/games"), Path("/usr/local/games"))
-"""Where Debian installs Stockfish; not on the PATH of root, services and containers."""
+"""Folders in which Debian installs Stockfish; not on the PATH of root, services and containers."""
 
 INSTALL = (
     f"Install Stockfish (Debian, Ubuntu: apt install stockfish; macOS: brew install stockfish), or name any UCI "
@@ -27,8 +27,8 @@ class FoundEngine:
     """A UCI engine of this machine.
 
     Attributes:
-        path: The program.
-        why: Where it was found.
+        path: Path of the program.
+        why: How it was found.
     """
 
     path: str
@@ -36,31 +36,31 @@ class FoundEngine:
 
     @property
     def name(self) -> str:
-        """What it calls itself, as `Stockfish 15.1`; the first time it is started to be asked.
+        """Name of the engine, as `Stockfish 15.1`; the first call starts the engine to get it.
 
         Raises:
-            InfrastructureError: it does not answer.
+            InfrastructureError: the engine does not answer.
         """
         return _name(self.path)
 
 
 class EngineMissingError(UserError):
-    """There is no engine, and what was asked for needs one."""
+    """An engine is needed, and there is none."""
 
 
 def find_engine(path: str | None = None) -> FoundEngine | None:
     """Find the engine: by `path`, `GRPO_CHESS_ENGINE`, `STOCKFISH_PATH`, on PATH, in Debian's games folder.
 
-    Nothing is started. What a variable names and is not there is not replaced by another engine: see `why_not`.
+    The engine is not started. If a variable names an engine that does not exist, no other one is used: see `why_not`.
 
     Args:
-        path: A program, or a name to look up on PATH.
+        path: Path of a program, or a name to look up on PATH.
 
     Returns:
-        The engine, or None where there is none.
+        The engine, or None if there is none.
 
     Raises:
-        UserError: `path` is no program.
+        UserError: `path` is not a program.
     """
     found, problem = _look(path)
     if found is None and path is not None:
@@ -69,11 +69,11 @@ def find_engine(path: str | None = None) -> FoundEngine | None:
 
 
 def require_engine(path: str | None = None) -> FoundEngine:
-    """The engine, for what cannot be done without.
+    """Return the engine.
 
     Raises:
-        EngineMissingError: there is none; says where it was looked for and how to install one.
-        UserError: `path` is no program.
+        EngineMissingError: there is none; says where it was searched and how to install one.
+        UserError: `path` is not a program.
     """
     found = find_engine(path)
     if found is None:
@@ -82,13 +82,13 @@ def require_engine(path: str | None = None) -> FoundEngine:
 
 
 def why_not() -> str:
-    """Why no engine is found without naming one, and what to do, in one line; empty where one is found."""
+    """Return why no engine is found by default, and what to do, in one line; empty if one is found."""
     found, problem = _look(None)
     return "" if found is not None else f"{problem}. {INSTALL}"
 
 
 def _look(path: str | None) -> tuple[FoundEngine | None, str]:
-    """The engine, or the reason why there is none."""
+    """Return the engine, or the reason why there is none."""
     if path is not None:
         return _named(path, "asked for", "the engine")
     for variable in VARIABLES:
@@ -105,14 +105,14 @@ def _look(path: str | None) -> tuple[FoundEngine | None, str]:
     return None, f"no chess engine: looked for {PROGRAM} by {looked}"
 
 
-def _named(given: str, why: str, what: str) -> tuple[FoundEngine | None, str]:
-    path = Path(given).expanduser()
-    resolved = shutil.which(given) if path.name == given else None
+def _named(name: str, why: str, what: str) -> tuple[FoundEngine | None, str]:
+    path = Path(name).expanduser()
+    resolved = shutil.which(name) if path.name == name else None
     if resolved is None and _is_program(path):
         resolved = str(path.resolve())
     if resolved is not None:
         return FoundEngine(resolved, why), ""
-    return None, f"{what} {given} is {'no program (not executable)' if path.is_file() else 'not there'}"
+    return None, f"{what} {name} is {'no program (not executable)' if path.is_file() else 'not there'}"
 
 
 def _is_program(path: Path) -> bool:

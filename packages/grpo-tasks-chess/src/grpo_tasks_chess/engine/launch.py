@@ -1,7 +1,7 @@
-"""Becomes an engine that dies with whoever started it: `python launch.py PARENT_PID ENGINE`.
+"""A program that becomes an engine which ends with its parent: `python launch.py PARENT_PID ENGINE`.
 
-A program of its own, because the alternative, code between fork and exec, may hang in a process that has threads.
-It is started by its path and imports only the standard library.
+It is a separate program, because code between fork and exec may hang in a process with threads. It is started by its
+path and imports only the standard library.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import sys
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 CANNOT_EXECUTE = 126
-"""Exit status of what is no program of this machine; a shell says the same."""
+"""Exit status for a file that this machine cannot execute, as in a shell."""
 
 
 def main() -> None:
-    """Replace this process by the engine; elsewhere than on Linux only the end of its input tells it to go."""
+    """Replace this process by the engine; outside Linux, the engine ends only at the end of its input."""
     parent, engine = int(sys.argv[1]), sys.argv[2]
     if sys.platform.startswith("linux"):
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:  # it died before the call
+        if os.getppid() != parent:  # the parent died before the call
             return
     try:
         os.execv(engine, [engine])

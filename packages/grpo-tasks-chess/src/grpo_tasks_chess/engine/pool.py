@@ -21,32 +21,32 @@ MULTIPV, DEPTH = 5, 10
 """Five lines, as the published data has; at depth 10 they take Stockfish 15.1 about 80 ms of one core."""
 
 TIMEOUT_S = 60.0
-"""Of one analysis: hundreds of times what depth 10 needs, so that only an engine that hangs meets it."""
+"""Time limit of an analysis: hundreds of times that of depth 10, so that only a hanging engine reaches it."""
 
 MAX_DEPTH, MAX_MULTIPV = 60, 218
 """No search to depth 60 ends; no position has more than 218 moves."""
 
 REMEMBERED = 4096
-"""Analyses kept by `analyse`: the completions of a group ask for the same position."""
+"""Analyses cached by `analyse`, since the completions of a group have the same position."""
 
 _CRASHING = chess.STATUS_TOO_MANY_WHITE_PIECES | chess.STATUS_TOO_MANY_BLACK_PIECES
-"""More pieces than a game has overrun the move lists of engines."""
+"""Faults of positions that overrun the move lists of engines: more pieces than a game has."""
 
 
 class EnginePool:
-    """Several processes of one engine, started when needed and again when they died; of any thread, also after a fork.
+    """Processes of an engine, started on demand and restarted when they die; safe for threads and after a fork.
 
     Args:
-        engine: The engine; by default the one that `find_engine` finds.
-        size: Processes at most; by default one for each usable core, in a scoring worker one.
+        engine: Engine; by default the one that `find_engine` finds.
+        size: Largest number of processes; by default one per usable core, in a scoring worker one.
 
     Attributes:
-        engine: The engine.
-        size: Processes at most.
+        engine: Engine.
+        size: Largest number of processes.
 
     Raises:
         EngineMissingError: there is no engine.
-        UserError: `engine` is no program, or `size` is below 1.
+        UserError: `engine` is not a program, or `size` is below 1.
     """
 
     def __init__(self, engine: FoundEngine | str | None = None, *, size: int | None = None) -> None:
@@ -68,17 +68,17 @@ class EnginePool:
     def analyse(
         self, fen: str, *, multipv: int = MULTIPV, depth: int = DEPTH, timeout_s: float = TIMEOUT_S
     ) -> tuple[Line, ...]:
-        """The best moves of a position, best first; the same for every call, process and number of processes.
+        """Return the best moves of a position, best first; equal for every call, process and number of processes.
 
         Args:
-            fen: The position; one whose game is over has no lines.
-            multipv: How many; fewer where fewer are legal.
-            depth: Plies that are searched to.
-            timeout_s: Time of the search; waiting for a free engine and starting one do not count.
+            fen: FEN of the position; if its game is over, there are no lines.
+            multipv: Number of lines; fewer if there are fewer legal moves.
+            depth: Search depth in plies.
+            timeout_s: Time limit of the search, without waiting for and starting an engine.
 
         Raises:
-            UserError: no FEN, a position without meaning, or a number out of range.
-            InfrastructureError: the engine hangs, talks nonsense, or died twice; the next call starts another.
+            UserError: not a FEN, a position that cannot be played, or a number out of range.
+            InfrastructureError: the engine hangs, breaks the protocol, or died twice; the next call starts another.
         """
         board = _checked(fen, multipv=multipv, depth=depth, timeout_s=timeout_s)
         if not any(board.legal_moves):
@@ -86,19 +86,19 @@ class EnginePool:
         ask = partial(self._ask, board, multipv=multipv, depth=depth, timeout_s=timeout_s)
         try:
             return ask()
-        except EngineDiedError:  # killed for memory by someone else, say; if the position kills it, that is the answer
+        except EngineDiedError:  # perhaps killed for memory; a second death is raised
             return ask()
 
     def analyse_many(
         self, fens: Iterable[str], *, multipv: int = MULTIPV, depth: int = DEPTH, timeout_s: float = TIMEOUT_S
     ) -> list[tuple[Line, ...]]:
-        """`analyse` for several positions at once, in their order; raises what the first failing one raises."""
+        """Run `analyse` for several positions concurrently, in order; raises the error of the first that fails."""
         ask = partial(self.analyse, multipv=multipv, depth=depth, timeout_s=timeout_s)
         with ThreadPoolExecutor(self.size, "analyse") as threads:
             return list(threads.map(ask, fens))
 
     def close(self) -> None:
-        """Kill the engines; those that are searching end when they are done."""
+        """Kill the engines; those that are searching end after their search."""
         self._is_closed = True
         while self._idle:
             self._idle.pop().close()
@@ -109,7 +109,7 @@ class EnginePool:
 
     @contextmanager
     def _lent(self) -> Iterator[EngineProcess]:
-        """A living process that nobody else uses meanwhile."""
+        """Lend a living process for exclusive use."""
         if self._pid != os.getpid():
             self._adopt()
         slots, idle = self._slots, self._idle
@@ -130,7 +130,7 @@ class EnginePool:
                     idle.append(process)
 
     def _adopt(self) -> None:
-        """Begin without processes, in the process that made the pool and in each that was forked from it."""
+        """Start without processes, in the process that made the pool and in each forked one."""
         self._pid = os.getpid()
         self._slots = threading.BoundedSemaphore(self.size)
         self._idle: deque[EngineProcess] = deque()  # its ends are safe to use from several threads
@@ -144,19 +144,19 @@ def analyse(
     timeout_s: float = TIMEOUT_S,
     engine: FoundEngine | str | None = None,
 ) -> tuple[Line, ...]:
-    """`EnginePool.analyse` by a pool that all of this process share; answers are remembered.
+    """Run `EnginePool.analyse` of a pool shared by the whole process, and cache the results.
 
     Args:
-        fen: The position.
-        multipv: Lines.
-        depth: Plies.
-        timeout_s: Time of the search.
-        engine: Which one; by default the one that `find_engine` finds.
+        fen: FEN of the position.
+        multipv: Number of lines.
+        depth: Search depth in plies.
+        timeout_s: Time limit of the search.
+        engine: Engine; by default the one that `find_engine` finds.
 
     Raises:
-        EngineMissingError: there is none.
+        EngineMissingError: there is no engine.
         UserError: as for `EnginePool.analyse`.
-        InfrastructureError: likewise.
+        InfrastructureError: as for `EnginePool.analyse`.
     """
     path = (engine if isinstance(engine, FoundEngine) else require_engine(engine)).path
     return _remembered(path, fen, multipv, depth, timeout_s)

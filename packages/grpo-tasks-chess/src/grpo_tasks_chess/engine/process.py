@@ -23,15 +23,15 @@ from grpo_tasks_chess.formats import to_pawns
 T = TypeVar("T")
 
 HASH_MIB = 16
-"""Stockfish's own default; fixed, because the size of the table decides which lines are forgotten."""
+"""Stockfish's default; fixed, because the size of the table affects the result of a search."""
 
 START_TIMEOUT_S = 20.0
-"""An engine loads its network in a third of a second; on a machine full of other work that takes many times longer."""
+"""Time limit of the start; an engine loads its network in a third of a second, on a busy machine much slower."""
 
 CLOSE_TIMEOUT_S = 5.0
-"""How long a killed process may take to be gone."""
+"""Time limit for a killed process to end."""
 
-# What an engine says out of turn is for who configures logging, not for everybody's terminal.
+# Unexpected output of an engine is logged only if the user configures logging.
 chess.engine.LOGGER.addHandler(logging.NullHandler())
 
 
@@ -41,11 +41,11 @@ class EngineDiedError(InfrastructureError):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A move and what the engine expects of it.
+    """A move and its evaluation.
 
     Attributes:
-        move: In UCI.
-        evaluation: In pawns, for the side to move; a mate in n is ±(1000 − n/100).
+        move: Move in UCI.
+        evaluation: Evaluation in pawns, for the side to move; a mate in n is ±(1000 − n/100).
     """
 
     move: str
@@ -53,22 +53,22 @@ class Line:
 
 
 class EngineProcess:
-    """A running engine with one thread, a fixed table and no memory of earlier positions, so that it repeats itself.
+    """A running engine with one thread, a fixed table and no memory of earlier positions, so that it is deterministic.
 
-    It dies with this process, however that ends: at exit by `atexit`, else by the parent-death signal (Linux) and the
-    end of its input. Ctrl-C does not reach it. Of any thread, but one call at a time.
+    It ends with this process: at exit by `atexit`, else by the parent-death signal (Linux) and the end of its input.
+    Ctrl-C does not reach it. Any thread may use it, one call at a time.
 
-    python-chess' own `SimpleEngine` would wait for ever for a search to a depth, and its thread would keep alive a
-    process that forgot to close it; hence its protocol on an event loop of ours.
+    python-chess' own `SimpleEngine` has no time limit for a search to a depth, and its thread keeps a process alive
+    that forgot to close it; therefore its protocol runs on our own event loop.
 
     Args:
-        path: The program.
-        hash_mib: Size of its table.
-        start_timeout_s: How long it may take to be ready.
+        path: Path of the program.
+        hash_mib: Size of its table, in MiB.
+        start_timeout_s: Time limit of the start.
 
     Attributes:
-        path: The program.
-        name: What it calls itself.
+        path: Path of the program.
+        name: Name of the engine.
 
     Raises:
         InfrastructureError: it cannot be started, or does not speak UCI.
@@ -79,7 +79,7 @@ class EngineProcess:
         refuse_at_import("the engine")
         self.path = path
         self._loop = _event_loop()
-        self._has_own_group = not inside_worker()  # else it stays in the worker's, which is killed as a whole
+        self._has_own_group = not inside_worker()  # else it stays in the worker's group, which is killed as a whole
         command = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), path]
         starting = _Protocol.popen(command, setpgrp=self._has_own_group, stderr=subprocess.DEVNULL)
         try:
@@ -95,32 +95,32 @@ class EngineProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether the process is running."""
         return self._transport.get_returncode() is None and not self._transport.is_closing()
 
     def analyse(self, board: chess.Board, *, multipv: int, depth: int, timeout_s: float) -> tuple[Line, ...]:
-        """The best moves of a position with legal moves, best first: `multipv`, or as many as there are.
+        """Return the best moves of a position, best first: `multipv`, or as many as are legal.
 
         Raises:
-            EngineDiedError: it died.
-            InfrastructureError: it did not answer in time or answered nonsense; it has been killed.
+            EngineDiedError: the engine died.
+            InfrastructureError: the engine did not answer in time or broke the protocol; it has been killed.
         """
         wanted = min(multipv, board.legal_moves.count())
         searching = self._protocol.analyse(
             board,
             chess.engine.Limit(depth=depth),
             multipv=wanted,
-            game=object(),  # a new game: it forgets what it has searched before
+            game=object(),  # a new game, so that it forgets earlier searches
             info=chess.engine.INFO_SCORE | chess.engine.INFO_PV,
         )
-        found = self._ask(searching, timeout_s, f"on {board.fen()}")
+        infos = self._ask(searching, timeout_s, f"on {board.fen()}")
         lines = [
-            Line(info["pv"][0].uci(), to_pawns(info["score"])) for info in found if info.get("pv") and "score" in info
+            Line(info["pv"][0].uci(), to_pawns(info["score"])) for info in infos if info.get("pv") and "score" in info
         ]
         if len({line.move for line in lines}) != wanted or len(lines) != wanted:
             self.close()
             raise self._problem(f"gave {len(lines)} lines where {wanted} were asked for, on {board.fen()}")
-        return tuple(sorted(lines, key=lambda line: -line.evaluation))  # stable: of equals the engine's first
+        return tuple(sorted(lines, key=lambda line: -line.evaluation))  # stable: equal ones keep the engine's order
 
     def _ask(self, question: Coroutine[Any, Any, T], timeout_s: float, when: str) -> T:
         try:
@@ -134,10 +134,10 @@ class EngineProcess:
             if status == launch.CANNOT_EXECUTE:
                 raise self._problem("is no program for this machine") from None
             raise EngineDiedError(f"the engine {self.path} died {when} (exit status {status}).") from None
-        except chess.engine.EngineError as error:  # it lacks an option, or broke the protocol
+        except chess.engine.EngineError as error:  # a missing option, or a broken protocol
             self.close()
             raise self._problem(f"cannot be used ({when}): {error}") from None
-        except BaseException:  # Ctrl-C while it searches: it may not go on unwatched
+        except BaseException:  # Ctrl-C during a search, which must not continue
             self.close()
             raise
 
@@ -145,13 +145,13 @@ class EngineProcess:
         return InfrastructureError(f"the engine {self.path} {what}.")
 
     def kill(self) -> None:
-        """Kill it, and what it has started; it is gone soon."""
+        """Kill the engine and its child processes, without waiting."""
         if self._transport.get_returncode() is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):  # PermissionError: macOS, of a zombie
                 (os.killpg if self._has_own_group else os.kill)(self._transport.get_pid(), signal.SIGKILL)
 
     def close(self) -> None:
-        """Kill it and wait until it is gone."""
+        """Kill the engine and wait until it has ended."""
         self._loop.engines.discard(self)
         self.kill()
         with contextlib.suppress(TimeoutError, RuntimeError):  # RuntimeError: the loop is closed; it is killed anyway
@@ -191,21 +191,21 @@ class _Protocol(chess.engine.UciProtocol):
 
 
 class _EventLoop:
-    """The thread that all engines of this process talk through."""
+    """The thread whose event loop serves all engines of this process."""
 
     def __init__(self) -> None:
         self.engines: set[EngineProcess] = set()
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(_note)
-        # A daemon: one that is not would be waited for before `atexit` may end it.
+        # A daemon thread: others are joined before `atexit` could end it.
         self._thread = threading.Thread(target=self._loop.run_forever, name="chess engines", daemon=True)
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Run a coroutine there and wait for it here.
+        """Run a coroutine in the thread and wait for its result.
 
         Raises:
-            TimeoutError: it took too long; it is cancelled.
+            TimeoutError: it took too long and was cancelled.
             RuntimeError: the loop is closed.
         """
         try:
@@ -229,14 +229,14 @@ class _EventLoop:
 
 
 def _note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What python-chess cannot report otherwise, a `bestmove` that is none: the answer then never comes."""
+    """Log what python-chess cannot report otherwise: an invalid `bestmove`, after which no answer comes."""
     chess.engine.LOGGER.warning("%s: %s", context.get("message"), context.get("exception"))
 
 
 _current: _EventLoop | None = None
 _starting = threading.Lock()
-_of_parents: list[_EventLoop] = []
-"""Loops of processes that this one was forked from: not ours to close, and closing is what collecting them would do."""
+_inherited: list[_EventLoop] = []
+"""Loops of parent processes, kept from garbage collection, which would close them."""
 
 
 def _event_loop() -> _EventLoop:
@@ -248,10 +248,10 @@ def _event_loop() -> _EventLoop:
 
 
 def _forget() -> None:
-    """In a forked child: the thread is not here and the engines are the parent's."""
+    """Reset in a forked child, which has no thread and whose engines belong to the parent."""
     global _current, _starting
     if _current is not None:
-        _of_parents.append(_current)
+        _inherited.append(_current)
     _current, _starting = None, threading.Lock()
 
 

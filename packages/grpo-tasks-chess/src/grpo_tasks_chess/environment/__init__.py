@@ -1,4 +1,4 @@
-"""`chess.environment`: what happens when a move is played (RookWorld's `A:`)."""
+"""`chess.environment`: predict the outcome of a move (RookWorld's `A:`)."""
 
 from grpo_tasks_chess.environment.task import TASK
 

@@ -1,4 +1,4 @@
-"""Moves from noisy games for `chess.environment`, without a file and without an engine."""
+"""Generating moves from noisy games for `chess.environment`, without a file or an engine."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from grpo_tasks_chess.records import position_key
 from grpo_tasks_chess.rules import play
 
 ENDGAME_SHARE = 0.3
-"""Games that begin with few pieces: in others promotions and draws are rare."""
+"""Share of games that start with few pieces; in others, promotions and draws are rare."""
 
 PLIES = (4, 160)
-"""Half-moves after which a game is left, at least and at most: random games of full length are mostly long endings."""
+"""Shortest and longest game in half-moves; random games of full length are mostly long endings."""
 
 MAX_CLOCK = 149
-"""Half-moves without capture or pawn move when an endgame begins; 150 end it."""
+"""Largest number of half-moves without capture or pawn move at the start of an endgame; 150 end a game."""
 
 EXAMINED_SHARES: Mapping[str, float] = MappingProxyType({"train": 0.3, "validation": 1.0, "test": 1.0})
-"""Positions of a split that are looked at: neighbours in a game are nearly alike, and those of the small splits few."""
+"""Share of a split's positions that are examined: neighbours in a game are alike, and the small splits have few."""
 
 FEW_PIECES = 6
-"""Positions with more are not searched for moves that end in a draw: there are next to none."""
+"""Positions with more pieces are not searched for moves that end in a draw, which are very rare there."""
 
 TAKEN: Mapping[str, float] = MappingProxyType(
     {"ordinary": 0.16, "illegal": 0.04, "castling": 0.25, "promotion": 0.6, "insufficient_material": 0.5}
 )
-"""How often a move of a kind is taken where a position has one; those that are not named always are. Of a thousand rows
-about 130 are illegal, 40 promotions, 33 mates, 27 draws, 23 castling, 10 en passant and the others ordinary."""
+"""Probability of taking a move of a kind, 1 for kinds not listed. Of a thousand rows, about 130 are illegal, 40
+promotions, 33 mates, 27 draws, 23 castling, 10 en passant and the others ordinary."""
 
 
 def generated_rows(seed: int, split: str) -> Iterator[EnvironmentRow]:
-    """Rows without end; the i-th one is a pure function of seed, split and i.
+    """Yield rows without end; the i-th one is a pure function of seed, split and i.
 
-    A row belongs to the split that its position hashes to, so splits are disjoint for every pair of seeds.
+    The split of a row depends on the hash of its position, so splits are disjoint for every pair of seeds.
     """
     for number in count():
         yield from _rows_of_game(Random(f"chess.environment/{seed}/{number}"), split)
 
 
 def _rows_of_game(random: Random, split: str) -> list[EnvironmentRow]:
-    """A few moves of one game from positions of this split, in random order."""
+    """Return a few moves of a game, from positions of this split, in random order."""
     is_endgame = random.random() < ENDGAME_SHARE
     board = endgame(random, clock=random.randint(0, MAX_CLOCK)) if is_endgame else chess.Board()
     rows = []
@@ -58,22 +58,22 @@ def _rows_of_game(random: Random, split: str) -> list[EnvironmentRow]:
             history = [each.uci() for each in position.move_stack[-(MAX_HISTORY - 1) :]]
             for kind, move in _moves(position, random).items():
                 if random.random() < TAKEN.get(kind, 1.0):
-                    made = Transition(position.fen(), move, (*history, move))
-                    rows.append(row_of(made, play(made.fen, made.move, made.history)))
+                    transition = Transition(position.fen(), move, (*history, move))
+                    rows.append(row_of(transition, play(transition.fen, transition.move, transition.history)))
     random.shuffle(rows)
     return rows
 
 
 def _moves(board: chess.Board, random: Random) -> dict[str, str]:
-    """Moves of a position by their kind: an ordinary one, an illegal one, and one of every rare kind that there is."""
+    """Return moves of a position by kind: an ordinary one, an illegal one, and one of each rare kind, if possible."""
     moves = list(board.legal_moves)
     random.shuffle(moves)
     may_draw = chess.popcount(board.occupied) <= FEW_PIECES or board.halfmove_clock >= MAX_CLOCK
-    found: dict[str, str] = {}
+    by_kind: dict[str, str] = {}
     for number, move in enumerate(moves):
         is_special = move.promotion or board.is_castling(move) or board.is_en_passant(move)
         if number == 0 or is_special or may_draw or board.gives_check(move):
-            found.setdefault(kind_of(board, move), move.uci())
-    found.pop("", None)
+            by_kind.setdefault(kind_of(board, move), move.uci())
+    by_kind.pop("", None)
     illegal = illegal_move(board, random)
-    return {**found, "illegal": illegal} if illegal else found
+    return {**by_kind, "illegal": illegal} if illegal else by_kind

@@ -1,4 +1,4 @@
-"""Rows of `chess.environment`: moves and what happens when they are played."""
+"""Rows of `chess.environment`: moves and their outcomes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class EnvironmentRow(PositionRow):
     """A move in a position, `fen`, and its outcome.
 
     Attributes:
-        move: In UCI.
-        history: The last moves of the game, oldest first, at most ten; the last one is `move`.
-        next_fen: The position after it.
-        reward: For the player who moved: 1.0 mate, 0.5 draw, 0.001 the game goes on, −1.0 illegal.
+        move: Move in UCI.
+        history: Last moves of the game, oldest first, at most ten; the last one is `move`.
+        next_fen: Position after the move.
+        reward: Reward of the player who moved: 1.0 mate, 0.5 draw, 0.001 the game continues, −1.0 illegal.
         terminated: Whether the game is over.
         truncated: Whether the move was illegal.
     """
@@ -40,17 +40,17 @@ class EnvironmentRow(PositionRow):
 
     @property
     def transition(self) -> Transition:
-        """What the prompt says."""
+        """The contents of the prompt."""
         return Transition(self.fen, self.move, self.history)
 
     @property
     def outcome(self) -> EnvironmentAnswer:
-        """What the completion should say."""
+        """The contents of the right completion."""
         return EnvironmentAnswer(self.next_fen, self.reward, self.terminated, self.truncated)
 
 
 def row_of(transition: Transition, outcome: EnvironmentAnswer) -> EnvironmentRow:
-    """A row of a move and its outcome."""
+    """Make the row of a move and its outcome."""
     return EnvironmentRow(
         id=stable_id(write_environment_prompt(transition)),
         gold=write_environment_completion(outcome),
@@ -65,9 +65,9 @@ def row_of(transition: Transition, outcome: EnvironmentAnswer) -> EnvironmentRow
 
 
 def make_row(record: Mapping[str, Any]) -> EnvironmentRow:
-    """A row from `{fen, move, history, next_fen, reward, terminated, truncated}`, or from `{text}`, a whole line.
+    """Make a row from `{fen, move, history, next_fen, reward, terminated, truncated}`, or from `{text}`, a whole line.
 
-    Where `next_fen` is missing, the rules say what happens; otherwise the outcome is taken as it is.
+    If `next_fen` is missing, the outcome is computed by the rules; otherwise it is taken unchanged.
 
     Raises:
         ValueError: a field is missing or wrong; says which.

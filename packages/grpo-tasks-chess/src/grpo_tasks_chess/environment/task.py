@@ -22,21 +22,21 @@ from grpo_tasks_chess.records import distinct
 from grpo_tasks_chess.shaping import ShapedConfig, as_configured, shaping
 
 THRESHOLDS = (0.6, 0.8, 0.9, 1.0)
-"""Quality at which `graduated` pays 0.4, 0.6, 0.8 and 1.0. The form alone is 0.4 of it, and a position in which nothing
-has moved is nine tenths equal to the right one: with RookWorld's 0.4, 0.6, 0.8 and 0.95 it would earn all of 1.0."""
+"""Qualities from which `graduated` gives 0.4, 0.6, 0.8 and 1.0. The form alone contributes 0.4, and the unchanged
+position is nine tenths equal to the right one: with RookWorld's 0.4, 0.6, 0.8 and 0.95 it would get 1.0."""
 
 
 GENERATED = 500
-"""Rows, where nobody says how many: they take 3 seconds to make, those of the small splits 6."""
+"""Default number of generated rows, which take 3 seconds, those of the small splits 6."""
 
 
 class EnvironmentConfig(ShapedConfig, DatasetConfig):
     """Options of `chess.environment`.
 
     Attributes:
-        size: Rows taken; of generated ones 500 unless asked otherwise, else all that there are.
-        rows: Where they come from when there is no file: `generated` by the seed, or `packaged`, a fixed labelled set
-            of a few hundred with fixed shares of every outcome.
+        size: Number of rows; by default 500 generated ones, or all of a file.
+        rows: Source of the rows without a file: `generated` from the seed, or `packaged`, a fixed labelled set of a few
+            hundred with fixed shares of every outcome.
     """
 
     rows: Literal["generated", "packaged"] = "generated"

@@ -1,4 +1,4 @@
-"""What an answer to a position is worth: pure functions of the answer, the legal moves and what is known of them."""
+"""Grades of an answer to a position: pure functions of the answer, the legal moves and their known evaluations."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from grpo_tasks_chess.formats import PolicyFields, is_uci, read_evaluation, read
 Source = Literal["labels", "engine", "legality"]
 
 EVALUATION_LIMIT = 10.0
-"""Pawns beyond which evaluations are equal: both sides of a mate, or of a position that is won."""
+"""Pawns to which evaluations are clipped, since beyond it a position is won."""
 
 RANKS = ((1, 1.0), (3, 0.7), (5, 0.5))
-"""The best move's worth by its rank among the known ones: (last rank, worth)."""
+"""Grades of the best move by its rank among the known ones: (last rank, grade)."""
 
 LEGAL = 0.2
-"""Worth of a legal best move whose rank is not known."""
+"""Grade of a legal best move of unknown rank."""
 
 ALL_LEGAL = 0.3
-"""Worth of candidates of which no more than legality is known, when all are legal."""
+"""Grade of candidates that are all legal, if only legality is known."""
 
 EVALUATED = 0.1
-"""Worth of evaluations of which nothing is known."""
+"""Grade of evaluations, if only legality is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Answer:
     """A completion with at least one move, one number and one best move in their places.
 
     Attributes:
-        moves: The words after `M:`; some may be no moves.
-        numbers: Of the words after `E:`; None for a word that is no number.
-        best: The move after `B:`.
+        moves: Words after `M:`; some may not be moves.
+        numbers: Numbers after `E:`; None for a word that is not a number.
+        best: Move after `B:`.
     """
 
     moves: tuple[str, ...]
@@ -43,19 +43,19 @@ class Answer:
 
     @property
     def evaluations(self) -> dict[str, float]:
-        """Evaluations by their moves: the first one of a move that is there twice."""
+        """Evaluations by their moves; for a repeated move, the first one."""
         pairs = zip(self.moves, self.numbers, strict=False)  # the format is graded elsewhere
         return dict(reversed([(move, number) for move, number in pairs if number is not None]))
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What is known of a position's moves.
+    """Known evaluations of a position's moves.
 
     Attributes:
-        source: The row's labels, the engine, or only which moves are legal.
-        best: The best move; empty where only legality is known.
-        evaluations: Of the best moves, in pawns for the side to move.
+        source: The row's labels, the engine, or legality alone.
+        best: Best move; empty if only legality is known.
+        evaluations: Best move -> evaluation in pawns, for the side to move.
     """
 
     source: Source
@@ -63,7 +63,7 @@ class Truth:
     evaluations: Mapping[str, float] = field(default_factory=dict)
 
     def rank(self, move: str) -> int | None:
-        """1 for the best move and what is evaluated no lower; None for a move that is not known."""
+        """Return the rank of a move: 1 for the best one and equal ones; None for a move without evaluation."""
         if move == self.best:
             return 1
         if move not in self.evaluations:
@@ -72,10 +72,10 @@ class Truth:
 
 
 def read_answer(text: str) -> Answer:
-    """Find an answer in a completion; whether it has the full form is graded, see `format_grade`.
+    """Read the answer of a completion, which need not have the full form (see `format_grade`).
 
     Raises:
-        Invalid: one of the three fields is missing or holds nothing of its kind; says which.
+        Invalid: one of the three fields is missing or has no valid entry; names the field.
     """
     fields: PolicyFields = read_policy_fields(text)
     numbers = tuple(map(read_evaluation, fields.evaluations))
@@ -99,9 +99,10 @@ def is_full_form(answer: Answer, legal: Collection[str]) -> bool:
 
 
 def format_grade(answer: Answer, legal: Collection[str]) -> float:
-    """1 for the full form; else half the mean of what each of its three conditions is met to.
+    """Return 1 for the full form; else half the mean of three scores.
 
-    These are: numbers for moves, min/max of the two counts; the best move is a candidate; the share of legal moves.
+    These are: min/max of the numbers of moves and evaluations; whether the best move is a candidate; the share of legal
+    moves.
     """
     if is_full_form(answer, legal):
         return 1.0
@@ -111,7 +112,7 @@ def format_grade(answer: Answer, legal: Collection[str]) -> float:
 
 
 def best_move_grade(best: str, truth: Truth, legal: Collection[str]) -> float:
-    """By rank: 1.0 the best, 0.7 to the third, 0.5 to the fifth, 0.2 another legal move, 0 an illegal one."""
+    """Return the grade by rank: 1.0 for the best, 0.7 to the third, 0.5 to the fifth, 0.2 if legal, 0 if illegal."""
     if best not in legal:
         return 0.0
     rank = truth.rank(best)
@@ -119,10 +120,10 @@ def best_move_grade(best: str, truth: Truth, legal: Collection[str]) -> float:
 
 
 def candidates_grade(moves: Sequence[str], truth: Truth, legal: Collection[str]) -> float:
-    """Known best moves that are listed / max(how many there are, how many words are listed).
+    """Return the number of known best moves that are listed / max(number of known ones, number of listed words).
 
-    The larger count, so that neither listing the one that is sure nor listing every move pays. (RookWorld divides by
-    the legal ones among the listed.) Where only legality is known: 0.3 times the share of different legal moves.
+    Dividing by the larger count rewards neither listing a single move nor listing all of them. (RookWorld divides by
+    the legal ones among the listed.) If only legality is known: 0.3 times the share of different legal moves.
     """
     if truth.source == "legality":
         return ALL_LEGAL * _share(moves, legal)
@@ -131,19 +132,20 @@ def candidates_grade(moves: Sequence[str], truth: Truth, legal: Collection[str])
 
 
 def _share(moves: Sequence[str], legal: Collection[str]) -> float:
-    """The share of words that are legal moves; a move counts once."""
+    """Return the share of words that are legal moves, counting each move once."""
     return len(set(moves).intersection(legal)) / len(moves)
 
 
 def evaluations_grade(evaluations: Mapping[str, float], truth: Truth) -> float:
-    """Mean over the known moves of max(0, 1 − |Δ| / (|true| + 1)), pawns held to ±10; 0 for one that is not given.
+    """Return the mean over the known moves of max(0, 1 − |Δ| / (|true| + 1)), in pawns clipped to ±10; 0 if missing.
 
-    Compared move by move, never by place, because both lists are in random order. Where only legality is known: 0.1.
+    Evaluations are compared by move, not by position in the list, since both lists are in random order. If only
+    legality is known, the grade is 0.1.
     """
     if truth.source == "legality":
         return EVALUATED
     worth = [
-        max(0.0, 1.0 - abs(held(evaluations[move]) - held(true)) / (abs(held(true)) + 1.0))
+        max(0.0, 1.0 - abs(clipped(evaluations[move]) - clipped(true)) / (abs(clipped(true)) + 1.0))
         for move, true in truth.evaluations.items()
         if move in evaluations
     ]
@@ -151,12 +153,14 @@ def evaluations_grade(evaluations: Mapping[str, float], truth: Truth) -> float:
 
 
 def evaluation_errors(evaluations: Mapping[str, float], truth: Truth) -> tuple[float, ...]:
-    """|Δ| in pawns, held to ±10, of every known move that is evaluated."""
+    """Return |Δ| in pawns, clipped to ±10, of every known move that is evaluated."""
     return tuple(
-        abs(held(evaluations[move]) - held(true)) for move, true in truth.evaluations.items() if move in evaluations
+        abs(clipped(evaluations[move]) - clipped(true))
+        for move, true in truth.evaluations.items()
+        if move in evaluations
     )
 
 
-def held(pawns: float) -> float:
-    """An evaluation within ±`EVALUATION_LIMIT`."""
+def clipped(pawns: float) -> float:
+    """Clip an evaluation to ±`EVALUATION_LIMIT`."""
     return max(-EVALUATION_LIMIT, min(EVALUATION_LIMIT, pawns))

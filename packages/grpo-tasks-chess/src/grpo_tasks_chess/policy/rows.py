@@ -1,4 +1,4 @@
-"""Rows of `chess.policy`: positions, most of them with labels, from files and from the package."""
+"""Rows of `chess.policy`: positions, most of them with labels."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from grpo_tasks_chess.rules import legal_moves, position
 
 
 class PolicyRow(PositionRow):
-    """A position and, where they are known, its best moves; its difficulty is the number of legal moves.
+    """A position and its best moves, if they are known; the difficulty is the number of legal moves.
 
     Attributes:
-        moves: Best moves in UCI, in any order; empty where the position has no labels.
-        evaluations: Of each of them, in pawns, for the side to move.
-        best: The best one.
+        moves: Best moves in UCI, in any order; empty if the position has no labels.
+        evaluations: Evaluation of each of them, in pawns, for the side to move.
+        best: Best move.
     """
 
     moves: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class PolicyRow(PositionRow):
 
 
 def make_row(record: Mapping[str, Any]) -> PolicyRow:
-    """A row from `{fen, moves, evaluations, best}`, from `{fen}` alone, or from `{text}`, a whole line.
+    """Make a row from `{fen, moves, evaluations, best}`, from `{fen}` alone, or from `{text}`, a whole line.
 
     Raises:
         ValueError: a field is missing or wrong; says which.
@@ -68,14 +68,14 @@ def _labelled(row: PolicyRow, answer: PolicyAnswer, legal: Mapping[str, Any]) ->
         raise ValueError(f"best: {answer.best[:20]!r} is none of the moves")
     if any(abs(each) > MATE_PAWNS for each in answer.evaluations):
         raise ValueError(f"evaluations: in pawns, within ±{MATE_PAWNS:g}: a mate in n is 1000 − n/100")
-    # Held as the gold completion writes them, so that it is not off by what it rounds.
+    # Rounded as in the gold completion, so that it is graded as exact.
     evaluations = tuple(float(format_evaluation(each)) for each in answer.evaluations)
     labels = {"moves": answer.moves, "evaluations": evaluations, "best": answer.best}
     return row.model_copy(update={**labels, "gold": write_policy_completion(answer, row.fen)})
 
 
 def best_first(row: PolicyRow) -> str:
-    """The gold completion of a row with labels, its moves in falling order of worth."""
+    """Return the gold completion of a row with labels, with its moves from best to worst."""
     worth = dict(zip(row.moves, row.evaluations, strict=True))
     moves = sorted(row.moves, key=lambda move: (move != row.best, -worth[move]))
     return write_policy_completion(PolicyAnswer(tuple(moves), tuple(worth[move] for move in moves), row.best), row.fen)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from grpo_tasks_chess.engine import FoundEngine
 
 ENGINE_TIMEOUT_S = 6.0
-"""Of one analysis while scoring; below the task's own limit, so that an engine that hangs is named as what it is."""
+"""Time limit of an analysis while scoring; below the task's own limit, so that a hanging engine is reported as such."""
 
 NO_ENGINE = "none"
 
@@ -43,10 +43,10 @@ class PolicyConfig(ShapedConfig, DatasetConfig):
     """Options of `chess.policy`.
 
     Attributes:
-        engine: Grades the rows without labels: a UCI engine's program; `auto`, Stockfish where it is found; or `none`.
-        depth: Plies that the engine searches to.
-        demo_order: Of the moves in demos: as the rows have them, in RookWorld's data at random; or `best_first`, which
-            leaves less to guess and which greedy decoding does not turn into one move five times.
+        engine: Engine that grades rows without labels: a UCI program; `auto`, Stockfish if it is found; or `none`.
+        depth: Search depth of the engine, in plies.
+        demo_order: Order of the moves in demos: that of the rows, which is random in RookWorld's data; or `best_first`,
+            which is easier to predict and which greedy decoding does not turn into one move five times.
         demo_errors: Share of the demos that end before `B:`, and so are invalid, so that a warm start leaves something
             to learn.
     """
@@ -58,7 +58,7 @@ class PolicyConfig(ShapedConfig, DatasetConfig):
 
 
 class Judged(NamedTuple):
-    """An answer with all that its rewards are made of."""
+    """An answer with everything that its rewards are computed from."""
 
     answer: Answer
     truth: Truth
@@ -79,7 +79,7 @@ def prompt(row: PolicyRow) -> str:
 
 
 def demos(config: PolicyConfig) -> Iterator[tuple[str, str]]:
-    """The prompt of each row with labels and its gold completion, in the order and with the errors of the options."""
+    """Yield the prompt and gold completion of each row with labels, in the configured order and with errors."""
     random = Random(f"demos/{config.seed}/{config.split}")
     for row in load(config):
         if row.gold is not None:
@@ -88,7 +88,7 @@ def demos(config: PolicyConfig) -> Iterator[tuple[str, str]]:
 
 
 def validate(text: str, row: PolicyRow, config: PolicyConfig) -> Judged:
-    """The answer with what is known of its position, if there is one.
+    """Read the answer, and look up the known evaluations of its position.
 
     Raises:
         Invalid: it has no candidates, no evaluations or no best move.
@@ -104,7 +104,7 @@ def _judge(text: str, row: PolicyRow, engine: str, depth: int) -> Judged:
 
 
 def _truth(row: PolicyRow, engine: str, depth: int) -> Truth:
-    """The row's labels where it has any, else the engine's where there is one, else legality alone."""
+    """Return the row's labels, else the engine's evaluations, else legality alone."""
     if row.moves:
         return Truth("labels", row.best, dict(zip(row.moves, row.evaluations, strict=True)))
     found = _engine(engine)
@@ -133,7 +133,7 @@ def _source(row: PolicyRow, engine: str) -> Source:
 
 
 def conditions(config: PolicyConfig) -> Mapping[str, str]:
-    """Where labels come from, and what grades the rows that have none."""
+    """Return the source of the labels, and what grades the rows without labels."""
     if config.path is None:
         return {"chess labels": "of the package, for every row"}
     return {
@@ -261,19 +261,19 @@ NEED_TRUTH = (best_move_accuracy, top5_accuracy)
 
 
 def metrics(scores: Sequence[Score]) -> dict[str, float]:
-    """Means of the facts by their names; the error of evaluations over all that could be compared."""
-    found = {}
+    """Return the means of the facts by name, and the mean error of all evaluations that could be compared."""
+    means = {}
     for fact in MEANS:
         parts = [score.parts for score in scores if not score.abstained]
         if fact in NEED_TRUTH:
             parts = [each for each in parts if each["graded_by_labels"] or each["graded_by_engine"]]
         if parts:
-            found[f"chess_policy/{fact.__name__}"] = sum(each[fact.__name__] for each in parts) / len(parts)
+            means[f"chess_policy/{fact.__name__}"] = sum(each[fact.__name__] for each in parts) / len(parts)
     compared = [score.parts for score in scores if not score.abstained and score.parts["evaluations_compared"]]
     if compared:
         errors = sum(each["evaluation_error"] * each["evaluations_compared"] for each in compared)
-        found["chess_policy/evaluation_error"] = errors / sum(each["evaluations_compared"] for each in compared)
-    return found
+        means["chess_policy/evaluation_error"] = errors / sum(each["evaluations_compared"] for each in compared)
+    return means
 
 
 TASK = Task(

@@ -17,7 +17,6 @@ from grpo_tasks_games.kuhn.rules import (
     CARDS,
     DEALS,
     PASS,
-    ROLES,
     Hand,
     apply,
     card_of,
@@ -28,7 +27,7 @@ from grpo_tasks_games.kuhn.rules import (
 )
 from grpo_tasks_games.kuhn.theory import DECISIONS, MAX_ALPHA, nash
 from grpo_tasks_games.players import weak_demos
-from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, StyledConfig, ask, find_move, reply
+from grpo_tasks_games.style import COMPLETION_TOKENS, ROLES, STOP, StyledConfig, ask, find_move, reply
 
 ILLEGAL_WORDS = ("call", "raise")
 """Words of poker that are no moves in this game, for demos with an illegal move."""

@@ -13,7 +13,6 @@ from grpo_tasks_games.kuhn.rules import (
     CARDS,
     DEALS,
     PASS,
-    ROLES,
     Hand,
     apply,
     card_of,
@@ -21,6 +20,7 @@ from grpo_tasks_games.kuhn.rules import (
     set_name,
     to_move,
 )
+from grpo_tasks_games.style import ROLES
 
 Strategy = Mapping[str, float]
 """Name of each information set of both seats (`J`, `Jpb`, `Jp`, `Jb`, …) -> probability of a bet."""
