@@ -3,7 +3,7 @@
     from grpo_core.interop.trl import dataset, reward_funcs
     GRPOTrainer(model=…, reward_funcs=reward_funcs("math.gsm8k"), train_dataset=dataset("math.gsm8k")).train()
 
-A row travels as one JSON string, so that a score is a function of task name, row and completion text alone.
+Rows are passed as JSON strings, so that a score is a function of task name, row and completion text alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["EvaluationCallback", "TaskReward", "completion_text", "dataset", "re
 Completion = str | Sequence[Mapping[str, Any]]
 
 MAX_ABSTAIN_SHARE = 0.5
-"""Share of a batch that may go unscored before it is an error, as in our own trainer."""
+"""Largest share of unscored completions in a batch, as in our own trainer."""
 
 _SPLIT_OFF = ("reasoning_content", "thinking", "tool_calls")
 
@@ -52,16 +52,16 @@ def reward_funcs(
     opponent_url: str | None = None,
     max_abstain_share: float = MAX_ABSTAIN_SHARE,
 ) -> list[TaskReward]:
-    """The reward functions of a task, or one for each task of a mixture.
+    """Return the reward function of a task, or one for each task of a mixture.
 
     Args:
-        task_spec: `math.gsm8k?template=r1`, several separated by commas.
+        task_spec: Spec of a task, as `math.gsm8k?template=r1`, or several separated by commas.
         workers: Scoring processes per task; by default one per usable core.
-        opponent_url: Endpoint that plays the opponent of the tasks that have one, `http://host:port/v1#model`.
-        max_abstain_share: Share of a task's completions in a batch that may go unscored.
+        opponent_url: Endpoint that plays the opponent of tasks that have one: `http://host:port/v1#model`.
+        max_abstain_share: Largest share of a task's completions in a batch that may go unscored.
 
     Raises:
-        UserError: a task that TRL cannot train, with the reason.
+        UserError: TRL cannot train the task; gives the reason.
     """
     specs = parse_task_specs(task_spec)
     tasks = [bind(spec) for spec in specs]
@@ -74,13 +74,13 @@ def reward_funcs(
 
 
 def dataset(task_spec: str, *, seed: int = 0) -> Any:
-    """The rows of a task or mixture as a `datasets.Dataset` with the columns `prompt`, `row` and `task`.
+    """Return the rows of a task or mixture as a `datasets.Dataset` with the columns `prompt`, `row` and `task`.
 
-    A mixture has as many rows as its tasks together, in exact proportion of the weights: a task whose share exceeds its
-    rows repeats them. With `shuffle_dataset=False` in TRL's config, every batch has the proportion, too.
+    A mixture has as many rows as its tasks together, in exact proportion to the weights: a task whose share exceeds its
+    rows repeats them. With `shuffle_dataset=False` in TRL's config, every batch has these proportions, too.
 
     Args:
-        task_spec: As for `reward_funcs`.
+        task_spec: Spec, as for `reward_funcs`.
         seed: Seed of the mixture's shuffling.
 
     Raises:
@@ -113,17 +113,17 @@ def dataset(task_spec: str, *, seed: int = 0) -> Any:
 
 
 class TaskReward:
-    """One task as a reward function of TRL's contract: keyword arguments in, one float or None per completion out.
+    """A task as a reward function for TRL: keyword arguments in, one float or None per completion out.
 
-    Scores come from killable workers; None is a completion of another task, or one that could not be scored. It
-    pickles: the copy starts workers of its own. Stop strings of the task end the text that is scored, as in our
-    engines; TRL itself samples on (`generation_kwargs={"stop_strings": …}` ends its completions, too).
+    Scores are computed by killable workers; None means a completion of another task, or one that could not be scored.
+    The object can be pickled: a copy starts its own workers. The scored text ends at the task's stop strings, as in our
+    engines; TRL itself continues sampling, unless `generation_kwargs={"stop_strings": …}` is set.
 
     Each batch logs the columns `NAME/solved`, `NAME/valid`, `NAME/why` and one per part, and their means as metrics.
 
     Args:
         spec: Task spec.
-        label: What logs call it; rows with another one in the column `task` are left to others.
+        label: Task label in logs; rows with another label in the column `task` are not scored.
         workers: Scoring processes.
         opponent_url: Endpoint of the task's opponent.
         max_abstain_share: Largest share of unscored completions.
@@ -138,7 +138,7 @@ class TaskReward:
         max_abstain_share: float = MAX_ABSTAIN_SHARE,
     ) -> None:
         self._arguments = (spec, label, workers, opponent_url, max_abstain_share)
-        self.__name__ = label  # how TRL names the reward in its logs
+        self.__name__ = label  # TRL's name of the reward in its logs
         self.task = load_task(spec)
         self._max_abstain_share = max_abstain_share
         self._opponent = EndpointOpponent(OpenAIEngine.from_url(opponent_url)) if opponent_url else None
@@ -168,7 +168,7 @@ class TaskReward:
         """Score a batch.
 
         Raises:
-            UserError: there is no column `row`, or the completions are not what a single-turn task can score.
+            UserError: there is no column `row`, or a single-turn task cannot score the completions.
             AbstentionLimitError: too many could not be scored.
         """
         if row is None or len(row) != len(completions):
@@ -176,20 +176,20 @@ class TaskReward:
                 f"reward {self.__name__!r} got {'no column' if row is None else len(row)} 'row' for {len(completions)} "
                 f"completions; train on grpo_core.interop.trl.dataset({self.task.spec!r}), which has it."
             )
-        mine = [index for index in range(len(completions)) if task is None or task[index] == self.__name__]
-        texts = [cut_at_stop(completion_text(completions[index]), self.task.task.stop)[0] for index in mine]
-        parsed = {text: self.task.row_from_json(text) for text in {row[index] for index in mine}}
-        rows = [parsed[row[index]] for index in mine]
-        made = self._score(texts, rows, step=getattr(trainer_state, "global_step", 0))
-        check_abstentions(made, self.__name__, self._max_abstain_share)
+        own = [index for index in range(len(completions)) if task is None or task[index] == self.__name__]
+        texts = [cut_at_stop(completion_text(completions[index]), self.task.task.stop)[0] for index in own]
+        parsed = {text: self.task.row_from_json(text) for text in {row[index] for index in own}}
+        rows = [parsed[row[index]] for index in own]
+        own_scores = self._score(texts, rows, step=getattr(trainer_state, "global_step", 0))
+        check_abstentions(own_scores, self.__name__, self._max_abstain_share)
         scores: list[Score | None] = [None] * len(completions)
-        for index, score in zip(mine, made, strict=True):
+        for index, score in zip(own, own_scores, strict=True):
             scores[index] = score
         if log_extra is not None:
             for column, value in self._columns().items():
                 log_extra(column, [None if score is None else value(score) for score in scores])
-        if log_metric is not None and made:
-            for name, mean in self._metrics(made).items():
+        if log_metric is not None and own_scores:
+            for name, mean in self._metrics(own_scores).items():
                 log_metric(name, mean)
         return [None if score is None else score.value for score in scores]
 
@@ -200,7 +200,7 @@ class TaskReward:
         return play_opponents(self._scorer, texts, rows, self._opponent, keys=keys)
 
     def _columns(self) -> dict[str, Callable[[Score], Any]]:
-        # The same columns in every batch, also where a score abstained: TRL's table has one value for each completion.
+        # The same columns in every batch, also for abstained scores: TRL's table needs a value for each completion.
         columns: dict[str, Callable[[Score], Any]] = {
             "solved": lambda score: None if score.abstained else score.solved,
             "valid": lambda score: None if score.abstained else score.valid,
@@ -226,7 +226,7 @@ def _part(name: str) -> Callable[[Score], float | None]:
 
 
 def completion_text(completion: Completion) -> str:
-    """The text of a completion as TRL gives it: a string, or one message by the assistant.
+    """Return the text of a completion of TRL: a string, or one message by the assistant.
 
     Raises:
         UserError: it has several messages, or parts of the text were split off into other fields.

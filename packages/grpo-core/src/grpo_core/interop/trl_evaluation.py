@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch  # noqa: TID253 - this module is imported only to be used inside a trainer, which has both
+import torch  # noqa: TID253 - this module is used inside a trainer only, which has imported both
 from transformers import Trainer, TrainerCallback  # noqa: TID253 - likewise; its class is what a trainer takes
 
 from grpo_core.callbacks import EvalPhase
@@ -35,23 +35,23 @@ from grpo_core.tracking.evaluations import evaluation_metrics
 class EvaluationCallback(TrainerCallback):
     """Evaluates the model on held-out rows when training begins, every `interval_steps` steps and when it ends.
 
-    It samples with our engine from the trainer's own weights and draws no random number of the trainer's, so that
-    training is the same with it and without. Numbers are logged as `eval/TASK/solved_rate` and so on, and what a task
-    reports under its own names: through the trainer to every tracker if it is given, else to `state.log_history` alone.
+    It samples with our engine from the trainer's own weights and draws no random numbers of the trainer, so that
+    training is the same with and without it. Numbers are logged as `eval/TASK/solved_rate` and so on, and reports of a
+    task under their own names: through the trainer to every tracker, if it is given, else to `state.log_history` alone.
     Every process evaluates its share of the rows. Weights that are sharded over processes (FSDP, DeepSpeed ZeRO-3)
-    cannot be sampled from so. What is left open is as each task wishes (`EvaluationDefaults`), else as said below.
+    are not supported. Arguments that are left open have the defaults of the task (`EvaluationDefaults`), else ours.
 
     Args:
-        task: Spec of one task or several; also other ones than those trained.
-        interval_steps: Evaluate every so many steps, too; None, which is ours: only at the start and the end.
-        at_start: Evaluate before the first step, as we do: the control of the differences.
-        at_end: Evaluate after the last step, as we do.
-        trainer: Through which to log.
-        settings: Rows and sampling, for every task; ours are one greedy completion for each of 512 test rows.
-        loading: How the scorers are set up.
+        task: Spec of one task or several, which need not be those that are trained.
+        interval_steps: Steps between evaluations during training; None, our default: only at the start and the end.
+        at_start: Evaluate before the first step, as the control of the differences; our default.
+        at_end: Evaluate after the last step; our default.
+        trainer: Trainer through which results are logged.
+        settings: Rows and sampling, for every task; our default is one greedy completion for each of 512 test rows.
+        loading: Settings of the scorers.
 
     Attributes:
-        choices: What the tasks wish, and what their scores depend on here.
+        choices: Defaults of the tasks, and conditions of this machine that their scores depend on.
         results: (phase, step, label, entry of `summary.json`) of every evaluation so far.
 
     Raises:
@@ -72,14 +72,14 @@ class EvaluationCallback(TrainerCallback):
         if isinstance(interval_steps, int) and interval_steps < 1:
             raise UserError(f"interval_steps={interval_steps} must be at least 1, or None.")
         self._options, self._trainer = loading or ModelOptions(), trainer
-        given = {} if settings is None else asdict(settings)
-        self._tasks, self.choices = prepare_tasks(task, given, settings or EvaluationSettings())
+        overrides = {} if settings is None else asdict(settings)
+        self._tasks, self.choices = prepare_tasks(task, overrides, settings or EvaluationSettings())
         moments = {"interval_steps": interval_steps, "at_start": at_start, "at_end": at_end}
-        said = {name: value for name, value in moments.items() if value is not OPEN}
-        ours = {"interval_steps": None, "at_start": True, "at_end": True}
+        arguments = {name: value for name, value in moments.items() if value is not OPEN}
+        defaults = {"interval_steps": None, "at_start": True, "at_end": True}
         self._plans = {
-            label: EvaluationPlan(settings=asked.settings, **settled(said, asked.task, ours)[0])
-            for label, asked in self._tasks.items()
+            label: EvaluationPlan(settings=each.settings, **settled(arguments, each.task, defaults)[0])
+            for label, each in self._tasks.items()
         }
         self._entries = TrainingEntries(MetricNames(), _warn)
         self._evaluated: dict[str, int] = {}
@@ -87,12 +87,12 @@ class EvaluationCallback(TrainerCallback):
         self.results: list[tuple[str, int, str, dict[str, Any]]] = []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Evaluate the starting model; a training that is resumed has none."""
+        """Evaluate the starting model, unless training is resumed."""
         if state.global_step == 0:
             self._evaluate("initial", args, state, control, given)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Evaluate where an interval ends."""
+        """Evaluate at the end of an interval."""
         self._evaluate("interval", args, state, control, given)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
@@ -142,13 +142,13 @@ class EvaluationCallback(TrainerCallback):
             state.log_history.append({**metrics, "step": state.global_step})
         else:
             is_due = control.should_log
-            # Not TRL's own log: it would average and forget what the step has gathered so far.
+            # Not TRL's own log, which would average and clear the metrics that the step has collected so far.
             Trainer.log(self._trainer, metrics)
-            control.should_log = is_due  # logging clears it, and the step's own numbers are still to come
+            control.should_log = is_due  # logging clears the flag, and the step's own metrics are still to be logged
 
 
 def _policy(args: Any, given: dict[str, Any]) -> Policy:
-    """The trainer's model as our engines take it."""
+    """Return the trainer's model as a policy for our engines."""
     model = given["model"]
     model = getattr(model, "module", model)  # DistributedDataParallel's wrapper
     tokenizer = getattr(given["processing_class"], "tokenizer", given["processing_class"])
@@ -159,7 +159,7 @@ def _policy(args: Any, given: dict[str, Any]) -> Policy:
 
 
 def _ranks(args: Any) -> Ranks:
-    """The trainer's processes."""
+    """Return the trainer's processes as ranks."""
     if args.world_size == 1:
         return Ranks()
     return Ranks(args.process_index, args.local_process_index, args.world_size, args.device)
