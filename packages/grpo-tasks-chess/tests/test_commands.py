@@ -119,7 +119,7 @@ def test_a_stopped_command_says_how_to_go_on(
 
     monkeypatch.setattr(making, "make", stop)
     assert grpo_chess("make-environment-data", tmp_path / "rows.jsonl", "--count", 10) == 130
-    assert "rows.jsonl.partial; the same command goes on with it" in capsys.readouterr().err
+    assert "rows.jsonl.partial; the same command continues with them" in capsys.readouterr().err
 
 
 def test_a_killed_command_is_gone_on_with_to_the_same_bytes(tmp_path: Path) -> None:
