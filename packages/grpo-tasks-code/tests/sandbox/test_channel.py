@@ -1,0 +1,81 @@
+"""The calling process's end of a channel, against a program's end that sends whatever it likes."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+
+import pytest
+
+from grpo_tasks_code.sandbox.host.channel import MessageChannel
+from grpo_tasks_code.sandbox.inside import wire
+
+
+@pytest.fixture
+def channel() -> Iterator[MessageChannel]:
+    channel = MessageChannel()
+    yield channel
+    channel.close()
+    channel.program_end.close()
+
+
+def test_messages_go_both_ways(channel: MessageChannel) -> None:
+    program = wire.Channel(channel.program_end.fileno())
+    channel.send(["call", 1])
+    assert program.receive() == ["call", 1]
+    program.send(["value", 2])
+    program.send(["value", 3])
+    assert channel.take() is None  # nothing has been read yet
+    channel.read()
+    assert channel.has_message
+    assert [channel.take(), channel.take(), channel.take()] == [["value", 2], ["value", 3], None]
+    assert channel.is_open
+
+
+def test_part_of_a_message_is_no_message(channel: MessageChannel) -> None:
+    data = wire.frame("whole")
+    channel.program_end.sendall(data[:6])
+    channel.read()
+    assert (channel.has_message, channel.take()) == (False, None)
+    channel.program_end.sendall(data[6:])
+    channel.read()
+    assert channel.take() == "whole"
+
+
+@pytest.mark.parametrize("data", [b"{", b"null", b"[" * 1000 + b"]" * 1000, b"\xff"])
+def test_what_is_no_message_closes_the_channel(channel: MessageChannel, data: bytes) -> None:
+    channel.program_end.sendall(wire.LENGTH.pack(len(data)) + data)
+    channel.read()
+    assert channel.take() is None
+    assert not channel.is_open
+
+
+def test_a_message_that_is_too_long_is_announced_and_refused(channel: MessageChannel) -> None:
+    channel.program_end.sendall(wire.LENGTH.pack(wire.MAX_FRAME_BYTES + 1))
+    channel.read()
+    assert channel.has_message
+    assert channel.take() is None
+    assert not channel.is_open
+
+
+def test_the_end_of_the_program_closes_the_channel(channel: MessageChannel) -> None:
+    channel.program_end.close()
+    channel.read()
+    assert not channel.is_open
+    channel.send("to nobody")  # and says nothing
+
+
+def test_a_program_that_has_gone_is_sent_nothing(channel: MessageChannel) -> None:
+    channel.program_end.close()
+    channel.send("to nobody")
+    assert not channel.is_open
+
+
+def test_a_closed_channel_is_watched_no_longer(channel: MessageChannel) -> None:
+    poll = select.poll()
+    channel.watch(poll)
+    channel.program_end.sendall(b"x")
+    assert poll.poll(0) == [(channel.fileno(), select.POLLIN)]
+    channel.close()
+    assert poll.poll(0) == []
+    channel.close()
