@@ -61,35 +61,37 @@ class UpdateStatistics:
     _log_ratios: list[Tensor] = field(default_factory=list)
     _row_log_ratios: list[Tensor] = field(default_factory=list)
 
-    def add(self, one: MicroStatistics, micro: TrainBatch, clip: ClipRange | None) -> None:
+    def add(self, measured: MicroStatistics, micro: TrainBatch, clip: ClipRange | None) -> None:
         """Add a micro-batch; `clip` says where the loss clips its ratio."""
-        mask, sums = one.mask, self.sums
+        mask, sums = measured.mask, self.sums
         self.tokens += float(mask.sum())
-        sums["loss"] += one.loss
-        sums["loss/policy"] += one.policy_loss
-        if one.value_loss is not None:
-            sums["loss/value"] += one.value_loss
-        sums["entropy"] += _sum(one.entropy, mask)
-        sums["sampler_mismatch"] += _sum((one.old_logp - micro.sampler_logprobs.to(one.logp)).abs(), mask)
-        if one.kl is not None:
-            sums["kl"] += _sum(one.kl, mask)
-        if one.ref_logp is not None:
-            sums["kl/k1"] += _sum(k1(one.logp, one.ref_logp), mask)
-            sums["kl/k3"] += _sum(k3(one.logp, one.ref_logp), mask)
-        if one.correction is not None:
-            sums["rollout_weight"] += _sum(one.correction, mask)
+        sums["loss"] += measured.loss
+        sums["loss/policy"] += measured.policy_loss
+        if measured.value_loss is not None:
+            sums["loss/value"] += measured.value_loss
+        sums["entropy"] += _sum(measured.entropy, mask)
+        sums["sampler_mismatch"] += _sum((measured.old_logp - micro.sampler_logprobs.to(measured.logp)).abs(), mask)
+        if measured.kl is not None:
+            sums["kl"] += _sum(measured.kl, mask)
+        if measured.ref_logp is not None:
+            sums["kl/k1"] += _sum(k1(measured.logp, measured.ref_logp), mask)
+            sums["kl/k3"] += _sum(k3(measured.logp, measured.ref_logp), mask)
+        if measured.correction is not None:
+            sums["rollout_weight"] += _sum(measured.correction, mask)
         if clip is not None:
-            ratio_logp = one.logp
+            ratio_logp = measured.logp
             if clip.of != "token":
                 in_mean = clip.of == "sequence_mean"
-                ratio_logp = one.old_logp + sequence_log_ratio(one.logp, one.old_logp, mask, mean=in_mean)
+                ratio_logp = measured.old_logp + sequence_log_ratio(
+                    measured.logp, measured.old_logp, mask, mean=in_mean
+                )
             counts = clip_fractions(
-                ratio_logp, one.old_logp, micro.advantages, mask, epsilon=clip.low, epsilon_high=clip.high
+                ratio_logp, measured.old_logp, micro.advantages, mask, epsilon=clip.low, epsilon_high=clip.high
             )
             sums["clip_ratio/low"] += float(counts.low)
             sums["clip_ratio/high"] += float(counts.high)
             sums["clip_ratio/region"] += float(counts.region)
-        log_ratio = (one.logp - one.old_logp).where(mask, 0.0)
+        log_ratio = (measured.logp - measured.old_logp).where(mask, 0.0)
         self._log_ratios.append(log_ratio[mask].cpu())
         self._row_log_ratios.append(log_ratio.sum(dim=1)[mask.any(dim=1)].cpu())
 
