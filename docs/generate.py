@@ -19,7 +19,7 @@ from grpo_core.algorithms.variant import Aggregation
 from grpo_core.cli.group import COMMANDS, load_command
 from grpo_core.cli.main import grpo
 from grpo_core.config.keys import Key, keys, members, sections
-from grpo_core.config.layers import shown
+from grpo_core.config.layers import format_value
 from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import RECIPES
 from grpo_core.config.sources import RESERVED_ENVIRONMENT
@@ -344,12 +344,12 @@ def _options(kind: str, name: str, documented: Mapping[str, str]) -> list[str]:
     """A line for each option; those that losses share have one together, since their meaning is said before."""
     options = registry.arguments(kind, name).values()
     shared = [option for option in options if kind == "loss" and option.name in SHARED_OPTIONS]
-    lines = [f"- {', '.join(f'`{option.name}` {shown(option.default)}' for option in shared)}"] if shared else []
+    lines = [f"- {', '.join(f'`{option.name}` {format_value(option.default)}' for option in shared)}"] if shared else []
     for option in options:
         if option not in shared:
             # An option without a meaning stops the page: KeyError.
             meaning = (documented.get(option.name) or OWN_OPTIONS[name, option.name]).rstrip(".")
-            facts = f"{_type(option.annotation)}, default {shown(option.default)}"
+            facts = f"{_type(option.annotation)}, default {format_value(option.default)}"
             text = f"- `{option.name}` ({facts}): {meaning}{_setting_of(kind, name, option.name)}"
             lines.append(_filled(text, indent="  "))
     return lines
@@ -360,7 +360,7 @@ def _setting_of(kind: str, name: str, option: str) -> str:
     if setting is None:
         return ""
     default = keys()[setting].default
-    by_default = "null, which goes by the loss" if default is None else shown(default)
+    by_default = "null, which goes by the loss" if default is None else format_value(default)
     return f"; in a run it is `{setting}`, by default {by_default}"
 
 
@@ -385,7 +385,7 @@ def _recipes() -> str:
     rows = (
         (
             f"`{recipe.name}`",
-            *(f"`{shown(recipe.options[f'trainer.{key}'])}`" for key in defining),
+            *(f"`{format_value(recipe.options[f'trainer.{key}'])}`" for key in defining),
             recipe.summary,
             recipe.source,
         )
@@ -426,7 +426,7 @@ def _type(annotation: Any) -> str:
 
 def _row(key: Key) -> tuple[str, ...]:
     allowed = key.allowed + (f"; {key.why}" if key.why else "")
-    return (f"`{key.name}`", f"`{shown(key.default)}`", allowed, key.description)
+    return (f"`{key.name}`", f"`{format_value(key.default)}`", allowed, key.description)
 
 
 def _table(heading: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

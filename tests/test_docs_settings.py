@@ -12,7 +12,7 @@ import pytest
 
 from grpo_core.cli.group import COMMANDS, load_command
 from grpo_core.config.keys import environment_name, find, keys, sections
-from grpo_core.config.layers import shown
+from grpo_core.config.layers import format_value
 from grpo_core.config.recipes import RECIPES
 from grpo_core.errors import UnknownNameError
 from grpo_core.plugins.host import default_host
@@ -118,5 +118,5 @@ def test_the_guide_names_what_a_recipe_sets(name: str) -> None:
     page = (ROOT / "docs/how-to/recipes.md").read_text(encoding="utf-8")
     section = re.split(r"^## ", page.partition(f"\n## `{name}`\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
     named = set(re.findall(r"`([\w.]+=[^`]+)`", section))
-    assert named and named <= {f"{key}={shown(value)}" for key, value in RECIPES[name].options.items()}
+    assert named and named <= {f"{key}={format_value(value)}" for key, value in RECIPES[name].options.items()}
     assert RECIPES[name].note in section

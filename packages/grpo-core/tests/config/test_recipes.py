@@ -186,7 +186,7 @@ def test_layers_without_a_recipe_stay_as_they_are() -> None:
 
 
 def test_the_guide_lists_every_recipe_with_its_own_values() -> None:
-    from grpo_core.config.layers import shown
+    from grpo_core.config.layers import format_value
 
     guide = (Path(__file__).parents[4] / "docs" / "how-to" / "recipes.md").read_text(encoding="utf-8")
     for name, recipe in RECIPES.items():
@@ -198,4 +198,4 @@ def test_the_guide_lists_every_recipe_with_its_own_values() -> None:
         assert ("soft_overlong_buffer" in section) == recipe.has_overlong_penalty
         for key, value in recipe.options.items():
             if _PLAIN.get(key.removeprefix("trainer."), object()) != value or key in recipe.defining:
-                assert f"`{key}={shown(value)}`" in section, (name, key)
+                assert f"`{key}={format_value(value)}`" in section, (name, key)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from grpo_core.config import LoadedConfig, Profile, RunConfig, flatten, load_config, to_yaml
 from grpo_core.config.keys import environment_name, keys
-from grpo_core.config.layers import MAX_SHOWN_CHARS, shown
+from grpo_core.config.layers import MAX_SHOWN_CHARS, format_value
 from grpo_core.config.sources import RESERVED_ENVIRONMENT
 from grpo_core.errors import UnknownNameError, UserError
 
@@ -326,13 +326,13 @@ def test_any_configuration_survives_yaml(
 
 
 def test_values_are_shown_as_they_are_written() -> None:
-    assert [shown(value) for value in (None, True, 1e-6, [1, "a"], {"a": None}, "x")] == [
+    assert [format_value(value) for value in (None, True, 1e-6, [1, "a"], {"a": None}, "x")] == [
         "null", "true", "1e-06", "[1, a]", "{a: null}", "x",
     ]  # fmt: skip
-    assert shown("") == "''"
-    assert shown("a\x1b[31mb") == "'a\\x1b[31mb'"
-    assert len(shown("x" * 1000)) == MAX_SHOWN_CHARS
-    assert shown(10**5000) == "(a huge number)"
+    assert format_value("") == "''"
+    assert format_value("a\x1b[31mb") == "'a\\x1b[31mb'"
+    assert len(format_value("x" * 1000)) == MAX_SHOWN_CHARS
+    assert format_value(10**5000) == "(a huge number)"
 
 
 def test_the_folder_of_logs_is_where_runs_go_that_nobody_puts_elsewhere(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def word(record: Mapping[str, Any], name: str) -> str:
     """
     value = record.get(name)
     if not isinstance(value, str):
-        given = "missing" if value is None else f"a {type(value).__name__} where text is wanted"
-        raise ValueError(f"{name}: {given}; the record has {', '.join(map(str, record))[:200]}")
+        problem = "missing" if value is None else f"a {type(value).__name__} where text is wanted"
+        raise ValueError(f"{name}: {problem}; the record has {', '.join(map(str, record))[:200]}")
     if len(value) > MAX_FIELD_CHARS:
         raise ValueError(f"{name}: more than {MAX_FIELD_CHARS} characters")
     return value.strip()

@@ -12,7 +12,7 @@ from grpo_core.cli.options import HELP, JSON
 def models(as_json: bool) -> None:
     """List the embedded models: names that --model takes without a download."""
     from grpo_core.cli.text import print_json, print_out, table, visible
-    from grpo_core.config.layers import shown
+    from grpo_core.config.layers import format_value
     from grpo_core.plugins.host import default_host
 
     embedded = default_host().models()
@@ -34,7 +34,7 @@ def models(as_json: bool) -> None:
         return
     listing = table("model", "description", "recommended settings", "task options")
     for name, model in sorted(embedded.items()):
-        recommended = ", ".join(f"{key}={shown(value)}" for key, value in model.defaults.items())
+        recommended = ", ".join(f"{key}={format_value(value)}" for key, value in model.defaults.items())
         options = ", ".join(f"{name}={value}" for name, value in model.task_options.items())
         listing.add_row(name, visible(model.description), visible(recommended), visible(options))
     print_out(listing)

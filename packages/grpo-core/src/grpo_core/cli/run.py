@@ -125,7 +125,7 @@ def _train(resolved: ResolvedConfig, *, quiet: bool) -> RunResult:
 def _show(resolved: ResolvedConfig, *, as_json: bool) -> None:
     from grpo_core.cli.text import print_json, print_out, table, visible
     from grpo_core.config import flatten
-    from grpo_core.config.layers import shown
+    from grpo_core.config.layers import format_value
 
     values: dict[str, Any] = flatten(resolved.config)
     sources = {key: str(source) for key, source in resolved.sources.items()}
@@ -137,5 +137,5 @@ def _show(resolved: ResolvedConfig, *, as_json: bool) -> None:
         return
     listing = table("setting", "value", "from")
     for key, value in values.items():
-        listing.add_row(key, visible(shown(value)), visible(sources[key]))
+        listing.add_row(key, visible(format_value(value)), visible(sources[key]))
     print_out(listing)

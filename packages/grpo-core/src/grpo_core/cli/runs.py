@@ -107,7 +107,7 @@ def show(run: str, metrics: tuple[str, ...], aliases: bool, as_json: bool) -> No
 def compare(paths: tuple[str, ...], as_json: bool) -> None:
     """Compare runs: the settings in which they differ, and their results with 95% intervals."""
     from grpo_core.cli.text import print_json, print_out, table, visible
-    from grpo_core.config.layers import shown
+    from grpo_core.config.layers import format_value
     from grpo_core.tracking.runs import TaskResult, differences, read_run
 
     if len(paths) < MIN_COMPARED:
@@ -120,7 +120,7 @@ def compare(paths: tuple[str, ...], as_json: bool) -> None:
     names = [visible(view.path.name) for view in views]
     settings = table("setting", *names)
     for key, values in different.items():
-        settings.add_row(visible(key), *(visible(shown(value)) for value in values))
+        settings.add_row(visible(key), *(visible(format_value(value)) for value in values))
     print_out(settings if different else "all settings are equal.", "")
     results = table("result", *names)
     results.add_row("state", *(view.state for view in views))

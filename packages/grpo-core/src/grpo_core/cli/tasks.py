@@ -136,11 +136,13 @@ def _print_facts(facts: dict[str, Any]) -> None:
     from rich.text import Text
 
     from grpo_core.cli.text import print_out, table, visible
-    from grpo_core.config.layers import shown
+    from grpo_core.config.layers import format_value
 
     options = table("option", "value", "default", "type")
     for name, option in facts["options"].items():
-        options.add_row(name, visible(shown(option["value"])), visible(shown(option["default"])), option["type"])
+        options.add_row(
+            name, visible(format_value(option["value"])), visible(format_value(option["default"])), option["type"]
+        )
     rewards = table("reward", "weight", "maximum", "needs")
     for part in facts["rewards"]:
         rewards.add_row(part["name"], f"{part['weight']:g}", f"{part['maximum']:g}", part["needs"] or "-")

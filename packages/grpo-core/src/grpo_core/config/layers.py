@@ -125,8 +125,9 @@ def with_recipe(layers: Sequence[Layer]) -> tuple[Layer, ...]:
         wanted = options[key]
         if key in merged.values and merged.values[key] != wanted:
             raise UserError(
-                f"the recipe {name} is {key}={shown(wanted)}, but {merged.sources[key]} says "
-                f"{key}={shown(merged.values[key])}: it would no longer be {name}. Leave out {key}, or the recipe."
+                f"the recipe {name} is {key}={format_value(wanted)}, but {merged.sources[key]} says "
+                f"{key}={format_value(merged.values[key])}: it would no longer be {name}. Leave out {key}, or the "
+                "recipe."
             )
     layer = Layer()
     for key, value in options.items():
@@ -152,7 +153,7 @@ def _fields(config: RunConfig) -> Iterable[tuple[str, BaseModel, str]]:
         yield name, getattr(config, key.section) if key.section else config, name.rpartition(".")[2]
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Format a value as a user would write it, bounded in length."""
     match value:
         case None:
@@ -160,9 +161,9 @@ def shown(value: Any) -> str:
         case bool():
             text = "true" if value else "false"
         case list() | tuple():
-            text = f"[{', '.join(shown(each) for each in value[:MAX_SHOWN_CHARS])}]"
+            text = f"[{', '.join(format_value(each) for each in value[:MAX_SHOWN_CHARS])}]"
         case Mapping():
-            text = "{" + ", ".join(f"{name}: {shown(each)}" for name, each in value.items()) + "}"
+            text = "{" + ", ".join(f"{name}: {format_value(each)}" for name, each in value.items()) + "}"
         case int() if value.bit_length() > 256:  # str() refuses huge numbers
             text = "(a huge number)"
         case str():
@@ -215,7 +216,9 @@ def _explain(error: ValidationError, merged: Layer) -> GrpoError:
         name = f"{key.name}.{location[2]}"
     source = merged.sources.get(name, merged.sources.get(key.name, DEFAULT))
     from_where = "" if source.kind in ("command line", "default") else f" ({source})"
-    return UserError(f"{name}={shown(merged.values.get(name))}{from_where}: {_wanted(key, merged.values.get(name))}")
+    return UserError(
+        f"{name}={format_value(merged.values.get(name))}{from_where}: {_wanted(key, merged.values.get(name))}"
+    )
 
 
 def _wanted(key: Key, value: Any) -> str:
@@ -224,7 +227,7 @@ def _wanted(key: Key, value: Any) -> str:
     why = f"; {key.why}" if key.why else ""
     words = choices(key.annotation)
     hint = near_match(value, words) if isinstance(value, str) else ""
-    return f"must be {key.allowed}{why}. Default: {shown(key.default)}.{hint}"
+    return f"must be {key.allowed}{why}. Default: {format_value(key.default)}.{hint}"
 
 
 def _provenance(message: str, merged: Layer) -> str:

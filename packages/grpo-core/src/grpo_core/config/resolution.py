@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from grpo_core.callbacks import ResolvedDefault
-from grpo_core.config.layers import DEFAULT, Layer, LoadedConfig, Source, build, explicit_values, shown, with_recipe
+from grpo_core.config.layers import (
+    DEFAULT,
+    Layer,
+    LoadedConfig,
+    Source,
+    build,
+    explicit_values,
+    format_value,
+    with_recipe,
+)
 from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import OVERLONG_SHARE, overlong_buffer, recipe
 from grpo_core.config.sources import Profile
@@ -60,7 +69,7 @@ def resolve(
     def choose(name: str, value: object, why: str) -> None:
         user.drop(name)  # either null or a task spec without the added options
         chosen.put(name, value, Source("chosen", why))
-        choices.append(ResolvedDefault(name, value if isinstance(value, str) else shown(value), why))
+        choices.append(ResolvedDefault(name, value if isinstance(value, str) else format_value(value), why))
 
     model = config.model
     if model is None:
@@ -79,7 +88,7 @@ def resolve(
     choices += [*_recipe_choices(loaded, profiles), *_alias_choices(loaded)]
     for profile in profiles:
         recommended = [
-            f"{name}={shown(value)}"
+            f"{name}={format_value(value)}"
             for name, value in profile.layer().values.items()
             if name not in user.values and loaded.sources[name].kind == "profile"
         ]
@@ -172,7 +181,7 @@ def _recipe_choices(loaded: LoadedConfig, profiles: Iterable[Profile]) -> list[R
         return []  # the configuration of an earlier run states every value itself
     choices = [ResolvedDefault("recipe", name, f"{recipe(name).source}; it says {len(keys_set)} settings")]
     overridden = [
-        f"{key}={shown(_value(loaded.config, key))}, not {shown(value)}"
+        f"{key}={format_value(_value(loaded.config, key))}, not {format_value(value)}"
         for profile in profiles
         for key, value in profile.values.items()
         if key in keys_set and _value(loaded.config, key) != value
@@ -187,7 +196,9 @@ def _alias_choices(loaded: LoadedConfig) -> list[ResolvedDefault]:
     """Return the settings that were given under another name."""
     return [
         ResolvedDefault(
-            key, shown(_value(loaded.config, key)), f"given by the name {source.alias}, which is this setting here"
+            key,
+            format_value(_value(loaded.config, key)),
+            f"given by the name {source.alias}, which is this setting here",
         )
         for key, source in loaded.sources.items()
         if source.alias
@@ -212,8 +223,8 @@ def _left_out(
     for profile in profiles:
         for name, value in profile.values.items():
             if name in LIMITS and name not in user_values and _value(loaded.config, name) is None:
-                ends = f"{limit}={shown(_value(loaded.config, limit))} says when to stop"
-                yield name, None, f"{ends}; {shown(value)} is {profile.why}"
+                ends = f"{limit}={format_value(_value(loaded.config, limit))} says when to stop"
+                yield name, None, f"{ends}; {format_value(value)} is {profile.why}"
 
 
 def _dependent_defaults(loaded: LoadedConfig) -> Iterable[tuple[str, object, str]]:

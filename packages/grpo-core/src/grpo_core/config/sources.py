@@ -16,7 +16,7 @@ import yaml
 from grpo_core.config import yaml_text
 from grpo_core.config.aliases import Alias, alias_of
 from grpo_core.config.keys import Key, choices, environment_name, find, keys, members, near, sections
-from grpo_core.config.layers import Layer, LoadedConfig, Source, build, shown, with_recipe
+from grpo_core.config.layers import Layer, LoadedConfig, Source, build, format_value, with_recipe
 from grpo_core.config.models import RunConfig
 from grpo_core.errors import UnknownNameError, UserError, near_match
 from grpo_core.paths import kind_of, user_path
@@ -129,7 +129,7 @@ def read_dotenv(path: Path | str | None) -> dict[str, str]:
     for binding in parse_stream(io.StringIO(_text_of(Path(path), str(path)))):
         where, name = f"{path}:{binding.original.line}", binding.key
         if binding.error:
-            raise UserError(f"{where}: not NAME=value: {shown(binding.original.string.strip())}")
+            raise UserError(f"{where}: not NAME=value: {format_value(binding.original.string.strip())}")
         if name is None:
             continue  # a comment, or nothing
         if binding.value is None or "\0" in binding.value:
@@ -286,7 +286,9 @@ def _typed(key: Key, name: str, text: str, where: str) -> Any:
     if not text.strip():
         null = ", or null" if key.is_nullable else ""
         place = f"{where}: " if where else ""
-        raise UserError(f"{place}{name} is empty: give a value{null}, or leave it out. Default: {shown(key.default)}.")
+        raise UserError(
+            f"{place}{name} is empty: give a value{null}, or leave it out. Default: {format_value(key.default)}."
+        )
     value = yaml_text.parse_value(text)
     if key.is_mapping and name != key.name:
         return value

@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_core.callbacks import EvalPhase, ResolvedDefault
 from grpo_core.config import RunConfig
-from grpo_core.config.layers import shown
+from grpo_core.config.layers import format_value
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.task.bound import BoundTask
 
@@ -125,7 +125,7 @@ def wish(task: BoundTask, own: Mapping[str, Any]) -> list[ResolvedDefault]:
     """The settings that a task changes, as a choice to be shown."""
     if not own:
         return []
-    listed = ", ".join(f"{name}={shown(value)}" for name, value in own.items())
+    listed = ", ".join(f"{name}={format_value(value)}" for name, value in own.items())
     settings = ", ".join(f"eval.{name}" for name in own)
     return [ResolvedDefault("evaluation", f"{task.name}: {listed}", f"the task's own wish, below {settings}")]
 

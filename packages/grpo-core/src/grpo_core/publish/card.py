@@ -9,7 +9,7 @@ from pathlib import Path
 
 from grpo_core import __version__
 from grpo_core.config import flatten
-from grpo_core.config.layers import shown
+from grpo_core.config.layers import format_value
 from grpo_core.publish.evaluation_text import code, eval_results, evaluation_section, is_number, one_line, plain
 from grpo_core.publish.source import Source
 from grpo_core.publish.weights import Form
@@ -164,7 +164,7 @@ def _training(source: Source) -> str:
         lines.append(one_line(command))
         lines.append("# every setting as it was resolved, whatever the defaults are by now:")
     lines += [f"grpo run --config {CONFIG_FILE}", "```", "", "| setting | value |", "|---|---|"]
-    lines += [f"| `{key}` | {code(shown(flat[key]))} |" for key in SETTINGS if key in flat]
+    lines += [f"| `{key}` | {code(format_value(flat[key]))} |" for key in SETTINGS if key in flat]
     lines += ["", _kl(source), "", "| made with | |", "|---|---|"]
     facts = dict(source.info.get("versions") or source.summary.get("versions") or {})
     hardware = source.info.get("hardware") or {}

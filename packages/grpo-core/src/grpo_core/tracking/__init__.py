@@ -1,1 +1,1 @@
-"""What a run wrote and who watches it: log readers, trackers, the monitor, the list of runs. No torch here."""
+"""Observers and logs of a run: log readers, trackers, the monitor, the list of runs. Imports no torch."""

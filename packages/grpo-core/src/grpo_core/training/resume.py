@@ -14,7 +14,7 @@ import orjson
 from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.checkpoints import CheckpointStore, check_run, read_json
 from grpo_core.config import RunConfig, flatten, load_config, resolve
-from grpo_core.config.layers import shown
+from grpo_core.config.layers import format_value
 from grpo_core.errors import UserError
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.paths import user_path
@@ -177,7 +177,9 @@ def _end(path: Path, config: RunConfig, state: Mapping[str, Any], additional_ste
     done, planned = int(state["step"]), int(state["planned_steps"])
     if additional_steps is not None:
         if not 1 <= additional_steps < ENDLESS:
-            raise UserError(f"--additional-steps {shown(additional_steps)} must be 1 or more, and below {ENDLESS}.")
+            raise UserError(
+                f"--additional-steps {format_value(additional_steps)} must be 1 or more, and below {ENDLESS}."
+            )
         return _End(done + additional_steps, True)
     # A checkpoint of an earlier version knows one end.
     end, is_extension = int(state.get("end_step", planned)), bool(state.get("is_extension", False))

@@ -257,7 +257,7 @@ MEANS = (
 """Facts whose means are metrics."""
 
 NEED_TRUTH = (best_move_accuracy, top5_accuracy)
-"""Of these, the ones that say nothing where legality alone graded."""
+"""Facts that are undefined for completions graded by legality alone."""
 
 
 def metrics(scores: Sequence[Score]) -> dict[str, float]:
