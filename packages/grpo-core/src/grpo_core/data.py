@@ -187,11 +187,7 @@ def read_rows(
 
 
 def _mapped(
-    where: str,
-    columns: Mapping[str, Any],
-    fields: Mapping[str, str],
-    needed: Sequence[str],
-    unread: Collection[str],
+    where: str, columns: Mapping[str, Any], fields: Mapping[str, str], needed: Sequence[str], unread: Collection[str]
 ) -> _Record:
     """The columns of a record under the names of the task's fields.
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from grpo_core.algorithms.variant import Variant
 
+_KL = "grpo_core.algorithms.kl"
+
 BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
     "advantage": {
         "adaptive": Variant(
@@ -144,32 +146,18 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
         "constant": Variant("grpo_core.algorithms.controllers:constant", formula="c", source="no control"),
     },
     "kl": {
-        "abs": Variant("grpo_core.algorithms.kl:abs", formula="|d|", source="verl, kl_penalty `abs`"),
-        "fkl": Variant(
-            "grpo_core.algorithms.kl:fkl", formula="r·log r", source="importance-weighted k1 of KL(π_ref‖π)"
-        ),
-        "fkl_k3": Variant(
-            "grpo_core.algorithms.kl:fkl_k3", formula="r·log r − r + 1", source="importance-weighted k3 of KL(π_ref‖π)"
-        ),
+        "abs": Variant(f"{_KL}:abs", formula="|d|", source="verl, kl_penalty `abs`"),
+        "fkl": Variant(f"{_KL}:fkl", formula="r·log r", source="importance-weighted k1 of KL(π_ref‖π)"),
+        "fkl_k3": Variant(f"{_KL}:fkl_k3", formula="r·log r − r + 1", source="importance-weighted k3 of KL(π_ref‖π)"),
         "full": Variant(
-            "grpo_core.algorithms.kl:linear_full_kl",
+            f"{_KL}:linear_full_kl",
             formula="Σ_v π log(π / π_ref), or the other direction",
             source="exact, without sampling noise",
         ),
-        "jeffreys": Variant(
-            "grpo_core.algorithms.kl:jeffreys", formula="(r − 1)·log r / 2", source="Jeffreys 1946, halved"
-        ),
-        "k1": Variant(
-            "grpo_core.algorithms.kl:k1", formula="d", source="Schulman 2020, joschu.net/blog/kl-approx.html"
-        ),
-        "k2": Variant(
-            "grpo_core.algorithms.kl:k2", formula="d² / 2", source="Schulman 2020, joschu.net/blog/kl-approx.html"
-        ),
-        "k3": Variant(
-            "grpo_core.algorithms.kl:k3",
-            formula="exp(−d) − 1 + d",
-            source="Schulman 2020, joschu.net/blog/kl-approx.html",
-        ),
+        "jeffreys": Variant(f"{_KL}:jeffreys", formula="(r − 1)·log r / 2", source="Jeffreys 1946, halved"),
+        "k1": Variant(f"{_KL}:k1", formula="d", source="Schulman 2020, joschu.net/blog/kl-approx.html"),
+        "k2": Variant(f"{_KL}:k2", formula="d² / 2", source="Schulman 2020, joschu.net/blog/kl-approx.html"),
+        "k3": Variant(f"{_KL}:k3", formula="exp(−d) − 1 + d", source="Schulman 2020, joschu.net/blog/kl-approx.html"),
     },
     "kl_controller": {
         "constant": Variant("grpo_core.algorithms.controllers:constant", formula="c", source="no control"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 
 from grpo_core.errors import UserError
@@ -34,17 +34,7 @@ class Result:
 
 def game_task(game: Game) -> Task:
     """Make the task of a game; see the module."""
-
-    @lru_cache(maxsize=256)
-    def result(text: str, episode: Episode, config_json: str) -> Result:
-        role, moves = read_transcript(text)
-        config = game.config.model_validate_json(config_json)
-        if role not in game.roles:
-            raise Invalid(f"{role!r} is none of {', '.join(game.roles)}")
-        position = replay(Rules(game, config), episode, moves)
-        if position.returns is None:
-            raise Invalid(f"the episode is not over: {position.to_move} is to move")
-        return Result(role, position)
+    result = lru_cache(maxsize=256)(partial(_result, game))
 
     def of(text: str, row: Episode, config: GameConfig) -> Result | None:
         try:
@@ -94,6 +84,22 @@ def game_task(game: Game) -> Task:
         evaluation=_evaluation,
         game=game,
     )
+
+
+def _result(game: Game, text: str, episode: Episode, config_json: str) -> Result:
+    """The result of a transcript.
+
+    Raises:
+        Invalid: it is none of a whole episode.
+    """
+    role, moves = read_transcript(text)
+    config = game.config.model_validate_json(config_json)
+    if role not in game.roles:
+        raise Invalid(f"{role!r} is none of {', '.join(game.roles)}")
+    position = replay(Rules(game, config), episode, moves)
+    if position.returns is None:
+        raise Invalid(f"the episode is not over: {position.to_move} is to move")
+    return Result(role, position)
 
 
 # Names of arguments and of enclosed variables below are part of the identity of every game.
