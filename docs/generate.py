@@ -18,6 +18,7 @@ import click
 from grpo_core.algorithms.variant import Aggregation
 from grpo_core.cli.group import COMMANDS, load_command
 from grpo_core.cli.main import grpo
+from grpo_core.cli.profiles import EXAMPLE_MODELS, memory_range, settings_for
 from grpo_core.config.keys import Key, keys, members, sections
 from grpo_core.config.layers import format_value
 from grpo_core.config.models import RunConfig
@@ -25,6 +26,9 @@ from grpo_core.config.recipes import RECIPES
 from grpo_core.config.sources import RESERVED_ENVIRONMENT
 from grpo_core.errors import ExitCode
 from grpo_core.plugins import variants as registry
+from grpo_core.profiles.gpu import BUILT_IN as GPU_PROFILES
+from grpo_core.profiles.presets import PRESETS
+from grpo_core.profiles.presets import SOURCE as PRESET_SOURCE
 from grpo_core.tracking.aliases import ALIASES as METRIC_ALIASES
 from grpo_core.tracking.aliases import NOT_KEPT
 from grpo_core.training.catalogue import CATALOGUE, EVALUATION_SECTION, EVALUATIONS, SECTIONS
@@ -244,6 +248,64 @@ def _other_names() -> str:
     )
 
 
+def profiles_page() -> str:
+    """The page of the GPU profiles and the presets."""
+    matched = _table(
+        ("profile", "backend", "compute capability", "memory", "precision", "for"),
+        (
+            (
+                f"`{profile.name}`", profile.backend, ", ".join(profile.capabilities) or "any", memory_range(profile),
+                profile.precision, profile.description,
+            )
+            for profile in GPU_PROFILES.values()
+        ),
+    )  # fmt: skip
+    sized = "".join(
+        f"### `{profile.name}`, counted with {profile.memory_gib:g} GiB\n\n{_sized(profile.name)}\n"
+        for profile in GPU_PROFILES.values()
+        if profile.memory_gib
+    )
+    sizes = ("samples", "epochs", "learning_rate", "batch", "prompts", "generations")
+    presets = _table(
+        ("preset", "rows", "epochs", "rate", "completions a pass", "prompts a step", "generations", "also", ""),
+        (
+            (
+                f"`{each.name}`", *(format_value(getattr(each, size)) for size in sizes),
+                ", ".join(f"`{key}={format_value(value)}`" for key, value in each.more.items()),
+                f"{each.summary}. {each.note}".strip(),
+            )
+            for each in PRESETS.values()
+        ),
+    )  # fmt: skip
+    parts = {"matched": matched, "sized": sized, "presets": presets, "source": PRESET_SOURCE}
+    template = (REFERENCE.parent / "templates" / "profiles.md.in").read_text(encoding="utf-8")
+    return re.sub(r"{{(\w+)}}", lambda match: parts[match[1]].rstrip("\n"), template)
+
+
+def _sized(profile: str) -> str:
+    """What a profile sets by size of the model, for a full fine-tune and for LoRA."""
+    rows = []
+    for model in EXAMPLE_MODELS:
+        for trained, given in (("all weights", {}), ("LoRA", {"lora.enabled": True})):
+            values = settings_for(profile, model, **given)
+            if isinstance(values, str):
+                cells = (values.partition(":")[0].removeprefix(f"model {model} "), "", "", "")
+            else:
+                size, length = "trainer.micro_batch_tokens", "trainer.max_completion_length"
+                checkpointing = "yes" if values["trainer.gradient_checkpointing"] else "no"
+                cells = (
+                    format_value(values[size]),
+                    checkpointing,
+                    format_value(values[length]),
+                    format_value(values["eval.batch_size"]),
+                )
+            rows.append((model.rpartition("/")[2], trained, *cells))
+    return _table(
+        ("model", "trained", "`micro_batch_tokens`", "checkpointing", "`max_completion_length`", "`eval.batch_size`"),
+        rows,
+    )
+
+
 def house_picture() -> str:
     """The packages and the rooms of grpo_core, layer above layer, as `.importlinter` states them."""
     contracts = configparser.ConfigParser()
@@ -281,6 +343,7 @@ def pages() -> Mapping[Path, str]:
         REFERENCE / "cli.md": cli_page(),
         REFERENCE / "algorithms.md": algorithms_page(),
         REFERENCE / "metrics.md": metrics_page(),
+        REFERENCE / "profiles.md": profiles_page(),
         REFERENCE.parent / "explanation" / "house.svg": house_picture(),
     }
 

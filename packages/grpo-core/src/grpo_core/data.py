@@ -18,6 +18,7 @@ import orjson
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from grpo_core.errors import DataError, ExhaustedError, near_match
+from grpo_core.hub.network import offline_reason
 from grpo_core.paths import kind_of, user_path
 from grpo_core.task.row import Row, Split, TaskConfig, first_problem
 
@@ -387,6 +388,7 @@ def _hub_records(name: str, split: Split) -> Iterator[tuple[str, dict[str, Any]]
 
     owner_and_name, config = "/".join(name.split("/")[:2]), "/".join(name.split("/")[2:]) or None
     try:
+        offline_reason()  # which tells `datasets`: it would try five times
         loaded = datasets.load_dataset(owner_and_name, config, split=split)
     except Exception as error:  # datasets raises a different class for each kind of network, name and split trouble
         raise DataError(

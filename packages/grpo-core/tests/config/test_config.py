@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from annotated_types import Ge, Gt, Le, Lt
 from hypothesis import given, settings
@@ -134,7 +136,8 @@ def test_every_number_has_two_bounds() -> None:
     ]
     assert len(fields) > 60
     for name, field in fields:
-        kinds = {type(limit) for limit in field.metadata}
+        inner = [each for arm in get_args(field.annotation) for each in getattr(arm, "__metadata__", ())]
+        kinds = {type(limit) for limit in [*field.metadata, *(limit for each in inner for limit in each.metadata)]}
         assert kinds & {Ge, Gt} and kinds & {Le, Lt}, name
 
 

@@ -15,6 +15,7 @@ from grpo_core.cli.settings import only_results_on_stdout, read_settings
 from grpo_core.config.recipes import RECIPES
 from grpo_core.errors import ExitCode
 from grpo_core.paths import check_makeable
+from grpo_core.profiles.presets import PRESETS
 
 if TYPE_CHECKING:
     from grpo_core.callbacks import Callback
@@ -35,6 +36,7 @@ Examples:
 @click.option("--task", metavar="TASK", help="Task or mixture: math.gsm8k?size=100, or math.echo:2,math.arithmetic:1.")
 @click.option("--model", metavar="MODEL", help="Embedded name (tiny), hub id, folder (./model) or .gguf file.")
 @click.option("--recipe", metavar="NAME", help=f"Settings of a paper or system: {', '.join(RECIPES)}.")
+@click.option("--preset", metavar="NAME", help=f"Sizes of a run: {', '.join(PRESETS)}.")
 @click.option("--adapter", "--ckpt", "adapter", metavar="FOLDER", help="PEFT adapter to start from.")
 @click.option("--config", "config_file", metavar="FILE", help="YAML file; a run's own config.yaml repeats it.")
 @click.option("--max-steps", metavar="N", help="Optimizer steps.")
@@ -48,6 +50,7 @@ Examples:
 @click.option("--nproc", metavar="N", help="Train in N processes of this machine; with torchrun, on several.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, alone on stdout.")
 @click.option("--show-config", is_flag=True, help="Print every setting with where it comes from, and stop.")
+@click.option("--dry-run", is_flag=True, help="Print what the run would do and how much memory it needs, and stop.")
 @click.option("--quiet", is_flag=True, help="No progress; prints the run's folder.")
 @click.version_option(__version__, package_name="grpo-core", message="%(package)s %(version)s")
 def run(
@@ -62,6 +65,7 @@ def run(
     eval_tasks: tuple[str, ...],
     as_json: bool,
     show_config: bool,
+    dry_run: bool,
     quiet: bool,
     **options: str | None,
 ) -> int:
@@ -84,6 +88,9 @@ def run(
     resolved = resolve(loaded.config, loaded.sources)
     if show_config:
         _show(resolved, as_json=as_json)
+        return ExitCode.DONE
+    if dry_run:
+        _show_dry_run(resolved, as_json=as_json)
         return ExitCode.DONE
     if nproc is not None and not is_rank():
         return launch(nproc, ["run", *words_of(click.get_current_context())])
@@ -120,6 +127,20 @@ def _train(resolved: ResolvedConfig, *, quiet: bool) -> RunResult:
 
     with ProgressDisplay(err(), resolved.config, quiet=quiet) as progress:
         return train(resolved, (progress,))
+
+
+def _show_dry_run(resolved: ResolvedConfig, *, as_json: bool) -> None:
+    from grpo_core.cli.dry_run import as_data, dry_run, report
+    from grpo_core.cli.text import print_json, print_out, table, visible
+
+    dry = dry_run(resolved)
+    if as_json:
+        print_json(as_data(resolved, dry))
+        return
+    listing = table("would", "")
+    for label, text in report(resolved, dry):
+        listing.add_row(label, visible(text))
+    print_out(listing)
 
 
 def _show(resolved: ResolvedConfig, *, as_json: bool) -> None:

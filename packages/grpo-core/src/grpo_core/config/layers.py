@@ -14,11 +14,16 @@ from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import recipe
 from grpo_core.config.trainer import EXCLUSIVE, LIMITS
 from grpo_core.errors import GrpoError, UserError, near_match
+from grpo_core.profiles.presets import preset
 
-SourceKind = Literal["command line", "environment", ".env", "file", "recipe", "profile", "python", "chosen", "default"]
+SourceKind = Literal[
+    "command line", "environment", ".env", "file", "preset", "recipe", "profile", "python", "chosen", "default"
+]
 
 MAX_SHOWN_CHARS = 80
 """Longest value shown in an error message."""
+
+_STEPS = "trainer.steps_per_generation"
 
 _DOTTED = re.compile(r"\b[a-z_]+(?:\.[a-z_]+)+\b")
 
@@ -49,7 +54,7 @@ class Source:
 
 
 DEFAULT = Source("default")
-RECOMMENDED: tuple[SourceKind, ...] = ("recipe", "profile")
+RECOMMENDED: tuple[SourceKind, ...] = ("preset", "recipe", "profile")
 """Kinds of source that recommend values."""
 
 
@@ -110,14 +115,20 @@ def build(layers: Sequence[Layer]) -> LoadedConfig:
 
 
 def with_recipe(layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    """Append the layer of the recipe that the layers name.
+    """Append the layers of the preset and the recipe that the layers name, the preset above the recipe.
 
     Raises:
-        UnknownNameError: there is no such recipe.
+        UnknownNameError: there is no such preset or recipe.
         UserError: the layers change a setting that defines the recipe.
     """
     merged = _merge(layers)
-    name = merged.values.get("recipe")
+    chosen, name = merged.values.get("preset"), merged.values.get("recipe")
+    if isinstance(chosen, str):
+        of_recipe = recipe(name).options if isinstance(name, str) else {}
+        steps = merged.values.get(_STEPS, of_recipe.get(_STEPS, 1))
+        sizes = preset(chosen).options(steps if isinstance(steps, int) else 1)
+        layers = (*layers, _layer_of(sizes, Source("preset", chosen)))
+        merged = _merge(layers)
     if not isinstance(name, str):
         return tuple(layers)  # no recipe, or a value that validation will refuse
     options = recipe(name).options
@@ -129,10 +140,14 @@ def with_recipe(layers: Sequence[Layer]) -> tuple[Layer, ...]:
                 f"{key}={format_value(merged.values[key])}: it would no longer be {name}. Leave out {key}, or the "
                 "recipe."
             )
+    return (*layers, _layer_of(options, Source("recipe", name)))
+
+
+def _layer_of(values: Mapping[str, Any], source: Source) -> Layer:
     layer = Layer()
-    for key, value in options.items():
-        layer.put(key, value, Source("recipe", name))
-    return (*layers, layer)
+    for key, value in values.items():
+        layer.put(key, value, source)
+    return layer
 
 
 def explicit_values(config: RunConfig) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from grpo_core.errors import UserError
 from grpo_core.paths import user_path_text
 from grpo_core.plugins import variants as registry
 from grpo_core.plugins.built_in import BUILT_IN
+from grpo_core.profiles.gpu import BUILT_IN as GPU_PROFILES
+from grpo_core.profiles.presets import PRESETS
 from grpo_core.task.row import Split
 
 MAX_WEIGHT = 1e6
@@ -204,6 +206,20 @@ class RunConfig(Section):
         None,
         description="Settings of a paper or system, by name; those that define the recipe cannot be changed.",
         json_schema_extra=allowed(f"{', '.join(RECIPES)}, or null"),
+    )
+    preset: str | None = Field(
+        None,
+        description="Sizes of a run, by name: rows, epochs, rate, batch; goes with any recipe.",
+        json_schema_extra=allowed(f"{', '.join(PRESETS)}, or null"),
+    )
+    profile: str | None = Field(
+        "auto",
+        min_length=1,
+        description="GPU profile: sizes that fit the accelerator; auto takes the one that it matches, null none.",
+        json_schema_extra=allowed(f"auto, {', '.join(GPU_PROFILES)}, one that a plugin brings, or null"),
+    )
+    offline: bool | None = Field(
+        None, description="Use only what the hub's cache has; null asks once whether the hub can be reached."
     )
     adapter: str | None = Field(None, min_length=1, description="Folder of a PEFT adapter to start from.")
     seed: int = Field(

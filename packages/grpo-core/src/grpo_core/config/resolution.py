@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from grpo_core.callbacks import ResolvedDefault
+from grpo_core.config.hardware import check_fits, hardware_of, recommended
 from grpo_core.config.layers import (
     DEFAULT,
     Layer,
@@ -22,10 +23,14 @@ from grpo_core.config.recipes import OVERLONG_SHARE, overlong_buffer, recipe
 from grpo_core.config.sources import Profile
 from grpo_core.config.trainer import LIMITS, TrainerConfig
 from grpo_core.errors import UserError
+from grpo_core.hub.cache import cached_models
+from grpo_core.hub.network import go_offline, offline_reason
 from grpo_core.plugins import variants as registry
 from grpo_core.plugins.host import PluginHost, default_host
 from grpo_core.plugins.models import model_source
 from grpo_core.plugins.tasks import bind
+from grpo_core.profiles.model_shape import model_shape
+from grpo_core.profiles.presets import SOURCE
 from grpo_core.task.spec import parse_task_specs
 
 EXAMPLE_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
@@ -71,6 +76,8 @@ def resolve(
         chosen.put(name, value, Source("chosen", why))
         choices.append(ResolvedDefault(name, value if isinstance(value, str) else format_value(value), why))
 
+    if config.offline:
+        go_offline("offline=true")
     model = config.model
     if model is None:
         model, why = choose_model(config.task, host)
@@ -85,15 +92,26 @@ def resolve(
         return build([*with_recipe([user, chosen]), *(profile.layer() for profile in profiles)])
 
     loaded = merged()
-    choices += [*_recipe_choices(loaded, profiles), *_alias_choices(loaded)]
+    hardware = hardware_of(loaded.config, host)
+    shape = None if hardware is None or hardware.accelerator.backend == "cpu" else model_shape(model, host)
+    if hardware is not None:
+        values = recommended(loaded, hardware, shape)
+        why = f"{hardware.profile.description}; {hardware.why}"
+        profiles = (*profiles, Profile(hardware.profile.name, values, why))
+        if values:
+            choices.append(ResolvedDefault("profile", hardware.profile.name, hardware.why))
+        loaded = merged()
+        if shape is not None:
+            check_fits(loaded, hardware, shape)
+    choices += [*_preset_choices(loaded), *_recipe_choices(loaded, profiles), *_alias_choices(loaded)]
     for profile in profiles:
-        recommended = [
+        in_effect = [
             f"{name}={format_value(value)}"
             for name, value in profile.layer().values.items()
             if name not in user.values and loaded.sources[name].kind == "profile"
         ]
-        if recommended:
-            choices.append(ResolvedDefault("settings", ", ".join(recommended), profile.why))
+        if in_effect:
+            choices.append(ResolvedDefault("settings", ", ".join(in_effect), profile.why))
     for name, value, why in (*_left_out(loaded, profiles, user.values), *_dependent_defaults(loaded)):
         choose(name, value, why)
     loaded = merged()
@@ -113,6 +131,8 @@ def choose_model(task: str, host: PluginHost | None = None) -> tuple[str, str]:
     models = sorted({model for model in defaults.values() if model is not None})
     tasks = ", ".join(defaults)
     if not models:
+        if (reason := offline_reason()) and (cached := cached_models()):
+            return cached[0], f"no --model given, {tasks} has no default, {reason}: the last used one in the cache"
         raise UserError(
             f"{tasks}: no default model. Give one: --model {EXAMPLE_MODEL}, --model tiny, or a folder ./model."
         )
@@ -171,6 +191,16 @@ def _user_layer(config: RunConfig, sources: Mapping[str, Source]) -> Layer:
         for key, inner in values.items():
             layer.put(key, inner, sources.get(key, source))
     return layer
+
+
+def _preset_choices(loaded: LoadedConfig) -> list[ResolvedDefault]:
+    """The preset, and what it sets."""
+    name = loaded.config.preset
+    keys_set = [key for key, source in loaded.sources.items() if source.kind == "preset"]
+    if name is None or not keys_set:
+        return []
+    listed = ", ".join(f"{key}={format_value(_value(loaded.config, key))}" for key in keys_set)
+    return [ResolvedDefault("preset", name, f"{listed}: {SOURCE}")]
 
 
 def _recipe_choices(loaded: LoadedConfig, profiles: Iterable[Profile]) -> list[ResolvedDefault]:

@@ -295,6 +295,7 @@ def _typed(key: Key, name: str, text: str, where: str) -> Any:
     if value is None:
         return None if key.is_nullable else text
     kinds = members(key.annotation)
-    is_text = str in kinds or bool(choices(key.annotation))
+    is_number = isinstance(value, int) and not isinstance(value, bool) and int in kinds
+    is_text = str in kinds or (bool(choices(key.annotation)) and not is_number)
     takes_list = any(typing.get_origin(kind) is tuple for kind in kinds)
     return text if is_text and not (takes_list and isinstance(value, list)) else value

@@ -72,6 +72,11 @@ class TrainerConfig(
         return self.prompts_per_optimizer_step * self.num_generations
 
     @property
+    def rows_per_pass(self) -> int | None:
+        """Completions per forward pass, where their number is known."""
+        return None if self.micro_batch_size == "auto" else self.micro_batch_size
+
+    @property
     def prompts_per_optimizer_step(self) -> int:
         """Prompts in one optimizer step, over all ranks."""
         return self.prompts_per_step // self.steps_per_generation
@@ -246,7 +251,7 @@ def _check_batch(trainer: TrainerConfig) -> None:
             f"optimizer steps: {prompts} / {steps} = {prompts / steps:.4g}. steps_per_generation may be "
             f"{either(divisors(prompts))}."
         )
-    size, rows = trainer.micro_batch_size, trainer.rows_per_step
+    size, rows = trainer.rows_per_pass, trainer.rows_per_step
     share = f" / {steps} steps" if steps > 1 else ""
     if size is not None and rows % size:
         raise UserError(

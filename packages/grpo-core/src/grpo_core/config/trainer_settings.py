@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,9 @@ class RolloutSettings(Section):
     num_generations: int = Field(8, ge=1, le=COUNT, description="Completions G sampled per prompt: one group.")
     prompts_per_step: int = Field(
         8, ge=1, le=COUNT, description="Prompts whose groups are generated at once, summed over all ranks."
+    )
+    train_size: int | None = Field(
+        None, ge=1, le=COUNT, description="Training rows of each task, its first ones; null takes all."
     )
     max_prompt_length: int = Field(512, ge=1, le=COUNT, description="Longest prompt, in tokens.")
     overlong_prompts: Literal["drop", "truncate"] = Field(
@@ -208,8 +211,14 @@ class OptimizerSettings(Section):
     max_minutes: float | None = Field(
         None, gt=0, le=1e7, description="Wall-clock limit, in minutes; the run then ends as at its last step."
     )
-    micro_batch_size: int | None = Field(
-        None, ge=1, le=COUNT, description="Completions per forward pass; null fills each one up to micro_batch_tokens."
+    micro_batch_size: Annotated[int, Field(ge=1, le=COUNT)] | Literal["auto"] | None = Field(
+        None,
+        description="Completions per forward pass; null fills each one up to micro_batch_tokens, auto tries on the "
+        "model how many fit micro_batch_memory.",
+        json_schema_extra=allowed("a whole number, 1 or more and at most 10^9, auto, or null"),
+    )
+    micro_batch_memory: float = Field(
+        0.8, gt=0, le=1, description="Share of the memory that micro_batch_size=auto may use."
     )
     micro_batch_prompts: int | None = Field(
         None,

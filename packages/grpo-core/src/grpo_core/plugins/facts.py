@@ -14,7 +14,7 @@ Value = TypeVar("Value")
 GROUP = "grpo"
 """Entry-point group; the entry point's name is the plugin's name."""
 
-MODEL, COMMAND = "model", "command"
+MODEL, COMMAND, PROFILE = "model", "command", "GPU profile"
 """Kinds of contributions, beside the kinds of variants."""
 
 MAX_TEXT_CHARS = 10_000
@@ -66,6 +66,43 @@ class EmbeddedModel:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuProfile:
+    """Settings for a kind of accelerator, below everything that the user, a recipe or a model says.
+
+    It applies where backend, compute capability and memory fit; among several that do, the name decides.
+
+    Attributes:
+        name: What `profile=` calls it.
+        description: One line for `grpo profiles`.
+        backend: `cuda`, `rocm`, `mps` or `cpu`.
+        capabilities: CUDA compute capabilities, such as `8.6`; empty for any.
+        min_memory_gib: Least memory, as the driver reports it.
+        max_memory_gib: Memory that is already too much; None is no bound.
+        memory_gib: Memory that is counted with where the profile is named on another machine.
+        name_contains: Parts of the driver's name that make it this one where several fit, such as `T4`.
+        precision: The setting `precision`.
+        completion_lengths: (GiB of memory per 10^9 parameters, `trainer.max_completion_length`), ascending: the last
+            one that is reached applies.
+        memory_share: Share of the memory that a run may need by its estimate.
+        max_micro_batch_tokens: Largest `trainer.micro_batch_tokens`, from which on a pass gets no faster; 0 where
+            nothing is sized to the memory.
+    """
+
+    name: str
+    description: str
+    backend: str = "cuda"
+    capabilities: tuple[str, ...] = ()
+    min_memory_gib: float = 0.0
+    max_memory_gib: float | None = None
+    memory_gib: float = 0.0
+    name_contains: tuple[str, ...] = ()
+    precision: str = "auto"
+    completion_lengths: tuple[tuple[float, int], ...] = ()
+    memory_share: float = 0.8
+    max_micro_batch_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TaskFacts:
     """One task.
 
@@ -90,6 +127,7 @@ class PluginFacts:
         variants: Kind -> name -> variant.
         commands: Name -> help line.
         diagnostics: Name -> "module:function".
+        profiles: GPU profiles.
         error: Why it, or one of its hooks, cannot be used; empty where all is well.
         is_dangerous: Importing it hangs, or ends or interrupts the process: it must not be imported here.
     """
@@ -99,13 +137,16 @@ class PluginFacts:
     variants: Mapping[str, Mapping[str, Variant]] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
     diagnostics: Mapping[str, str] = field(default_factory=dict)
+    profiles: tuple[GpuProfile, ...] = ()
     error: str = ""
     is_dangerous: bool = False
 
     def contributions(self, kind: str) -> Mapping[str, Any]:
-        """Contributions of a kind, by name; the kind is `MODEL`, `COMMAND`, or a kind of variant."""
+        """Contributions of a kind, by name; the kind is `MODEL`, `COMMAND`, `PROFILE`, or a kind of variant."""
         if kind == MODEL:
             return {model.name: model for model in self.models}
+        if kind == PROFILE:
+            return {profile.name: profile for profile in self.profiles}
         return self.commands if kind == COMMAND else self.variants.get(kind, {})
 
     def to_json(self) -> dict[str, Any]:
@@ -127,6 +168,7 @@ class PluginFacts:
             variants=_mapping(data["variants"], lambda names: _mapping(names, _variant)),
             commands=_mapping(data["commands"], _text),
             diagnostics=_mapping(data["diagnostics"], _text),
+            profiles=tuple(map(_profile, _list(data["profiles"]))),
             error=_text(data["error"]),
             is_dangerous=data["is_dangerous"] is True,
         )
@@ -145,6 +187,30 @@ def _model(data: Any) -> EmbeddedModel:
     name, path, description = (_text(fields.get(key)) for key in ("name", "path", "description"))
     options = _mapping(fields.get("task_options"), _text)
     return EmbeddedModel(name, path, description, _mapping(fields.get("defaults"), _any), options)
+
+
+def _profile(data: Any) -> GpuProfile:
+    given = _mapping(data, _any)
+    if set(given) != set(GpuProfile.__dataclass_fields__):
+        raise ValueError("no facts of a GPU profile")
+    highest = given["max_memory_gib"]
+    fields: dict[str, Any] = {
+        **{name: _text(given[name]) for name in ("name", "description", "backend", "precision")},
+        **{name: tuple(map(_text, _list(given[name]))) for name in ("capabilities", "name_contains")},
+        **{name: _number(given[name]) for name in ("min_memory_gib", "memory_gib", "memory_share")},
+        "max_memory_gib": None if highest is None else _number(highest),
+        "completion_lengths": tuple(
+            (_number(least), int(_number(tokens))) for least, tokens in _list(given["completion_lengths"])
+        ),
+        "max_micro_batch_tokens": int(_number(given["max_micro_batch_tokens"])),
+    }
+    return GpuProfile(**fields)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**40:
+        raise ValueError(f"{value!r:.40} is no number of a GPU profile")
+    return value
 
 
 def _variant(data: Any) -> Variant:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from grpo_core.algorithms.variant import Variant
-    from grpo_core.plugins.facts import EmbeddedModel
+    from grpo_core.plugins.facts import EmbeddedModel, GpuProfile
     from grpo_core.task.game import Game
     from grpo_core.task.task import Task
 
@@ -38,6 +38,10 @@ class Hooks:
     @hookspec
     def grpo_variants(self) -> Mapping[str, Mapping[str, Variant | str]]:  # type: ignore[empty-body] # a specification has no body
         """Algorithm variants: kind (`advantage`, `loss`, …) -> name -> `Variant`, or "module:function"."""
+
+    @hookspec
+    def grpo_profiles(self) -> Iterable[GpuProfile]:  # type: ignore[empty-body] # a specification has no body
+        """GPU profiles: sizes that suit an accelerator."""
 
     @hookspec
     def grpo_commands(self) -> Mapping[str, str]:  # type: ignore[empty-body] # a specification has no body

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_core.algorithms.variant import Variant
 from grpo_core.errors import PluginError, UnknownNameError, near_match
-from grpo_core.plugins.facts import COMMAND, MODEL, EmbeddedModel, PluginFacts, TaskFacts
+from grpo_core.plugins.facts import COMMAND, MODEL, PROFILE, EmbeddedModel, GpuProfile, PluginFacts, TaskFacts
 from grpo_core.plugins.finder import PluginFinder
 
 if TYPE_CHECKING:  # pydantic, which `grpo --help` does without
@@ -109,6 +109,10 @@ class PluginHost:
         plugin = self._giver(kind, name)
         return None if plugin is None else self._finder.load(plugin).variants().get(kind, {}).get(name)
 
+    def profiles(self) -> dict[str, GpuProfile]:
+        """Every GPU profile that one plugin alone gives, by name; no plugin is imported."""
+        return {name: profile for name, (_, profile) in self._unambiguous(PROFILE).items()}
+
     def commands(self) -> dict[str, str]:
         """Every command that one plugin alone gives: name -> its help line; no plugin is imported."""
         return {
@@ -130,7 +134,7 @@ class PluginHost:
         kinds = sorted({kind for facts in self.facts().values() for kind in facts.variants})
         return [
             self._conflict(kind, name, plugins)
-            for kind in (MODEL, COMMAND, *kinds)
+            for kind in (MODEL, COMMAND, PROFILE, *kinds)
             for name, plugins in self._givers(kind).items()
             if len(plugins) > 1
         ]

@@ -15,7 +15,7 @@ import pluggy
 from grpo_core.algorithms.variant import Variant
 from grpo_core.errors import PluginError, near_match
 from grpo_core.plugins.built_in import as_variant
-from grpo_core.plugins.facts import GROUP, EmbeddedModel, PluginFacts, TaskFacts
+from grpo_core.plugins.facts import GROUP, EmbeddedModel, GpuProfile, PluginFacts, TaskFacts
 from grpo_core.plugins.hooks import HOOK_NAMES, Hooks
 from grpo_core.task.calling import prints_to_stderr
 from grpo_core.task.game import Game, game_task
@@ -101,6 +101,10 @@ class LoadedPlugin:
         """Variants of the plugin: kind -> name -> variant."""
         return self._given("grpo_variants", _variants)
 
+    def profiles(self) -> tuple[GpuProfile, ...]:
+        """Its GPU profiles."""
+        return tuple(self._given_as("grpo_profiles", GpuProfile))
+
     def commands(self) -> dict[str, str]:
         """Commands of the plugin: name -> "module:click command"."""
         return self._given("grpo_commands", _texts)
@@ -126,6 +130,7 @@ class LoadedPlugin:
             variants=ask(self.variants, {}),
             commands=ask(lambda: {name: _help_line(target) for name, target in self.commands().items()}, {}),
             diagnostics=ask(self.diagnostics, {}),
+            profiles=ask(self.profiles, ()),
             error="",
         )
         # What was remembered and what was just found are the same: values that JSON lacks are text in both.

@@ -22,7 +22,7 @@ from typing import Any
 from grpo_core.plugins.facts import PluginFacts
 from grpo_core.plugins.folders import cache_folder
 
-FORMAT = 1
+FORMAT = 2
 
 MAX_FILE_BYTES = 8 << 20
 

@@ -11,6 +11,7 @@ import torch
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import LoraConfig
 from grpo_core.errors import UserError
+from grpo_core.hub.cache import why_from_cache
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.models import ModelSource, adapter_base, model_source
 from grpo_core.policy.policy import Policy
@@ -141,8 +142,11 @@ def load_policy(
     if where.type == "cpu" and _parameters(model) < SMALL_PARAMETERS and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
         device_why += "; one thread, because the model is too small to share"
+    why = source.why
+    if below.kind == "hub" and (reason := why_from_cache(below.location)):
+        why = f"{why}, from the cache: {reason}"
     choices = [
-        ResolvedDefault("model", f"{name} ({source.kind}, {_parameters(model) / 1e6:.1f} M parameters)", source.why),
+        ResolvedDefault("model", f"{name} ({source.kind}, {_parameters(model) / 1e6:.1f} M parameters)", why),
         ResolvedDefault("device", _describe(where), device_why),
         ResolvedDefault("precision", str(autocast or dtype).removeprefix("torch."), precision_why),
     ]

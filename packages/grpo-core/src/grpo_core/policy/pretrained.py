@@ -14,6 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from grpo_core.errors import UserError
+from grpo_core.hub.cache import why_from_cache
 from grpo_core.plugins.models import ADAPTER_FILE, ModelSource, adapter_settings
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -49,6 +50,8 @@ def load_pretrained(source: ModelSource, dtype: torch.dtype, options: Mapping[st
     location, gguf = source.location, {}
     if source.kind == "gguf":
         location, gguf = str(Path(source.location).parent), {"gguf_file": Path(source.location).name}
+    if source.kind == "hub":
+        why_from_cache(source.location)
     try:
         with _reading("configuration", location):
             _check_config(location, gguf)

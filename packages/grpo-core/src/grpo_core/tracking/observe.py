@@ -96,7 +96,7 @@ def _trackers(config: RunConfig, warn: Callable[[str], None]) -> tuple[list[Trac
             )
         mode: Mode = "online"
         if name == "wandb":
-            mode, why = choose_mode(tracking.wandb_mode)
+            mode, why = choose_mode(tracking.wandb_mode, offline=bool(config.offline))
             choices.append(ResolvedDefault("wandb", mode, why))
         trackers.append(
             TrackerCallback(

@@ -6,19 +6,15 @@ import contextlib
 import netrc
 import os
 import secrets
-import socket
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from grpo_core.errors import UserError, unknown_name
+from grpo_core.hub.network import is_reachable
 from grpo_core.tracking.base import Cell, Mode, TrackedRun, Tracker, recall_id, remember_id
 
 DEFAULT_HOST = "https://api.wandb.ai"
-
-REACH_TIMEOUT_S = 3.0
-"""Time limit for a connection; a slower server would delay every start of a run."""
 
 _OLD_MODES = {"dryrun": "offline", "run": "online"}
 """Older names of W&B's modes."""
@@ -75,12 +71,15 @@ def wandb(run: TrackedRun) -> Tracker:
     return WandB(run)
 
 
-def choose_mode(mode: str | None, environ: Mapping[str, str] | None = None) -> tuple[Mode, str]:
+def choose_mode(
+    mode: str | None, environ: Mapping[str, str] | None = None, *, offline: bool = False
+) -> tuple[Mode, str]:
     """Choose the mode of W&B: the configured one, but offline without a network.
 
     Args:
         mode: `tracking.wandb_mode`; by default `WANDB_MODE`, else online if possible.
         environ: Environment; by default that of the process.
+        offline: Whether the run uses no network.
 
     Returns:
         (mode, reason).
@@ -98,6 +97,8 @@ def choose_mode(mode: str | None, environ: Mapping[str, str] | None = None) -> t
         return "disabled", f"{setting} says so"
     if mode == "offline":
         return "offline", f"{setting} says so; `wandb sync` sends it later"
+    if offline:
+        return "offline", "offline=true; `wandb sync` sends it later"
     host = environ.get("WANDB_BASE_URL") or DEFAULT_HOST
     if not _has_key(host, environ):
         if mode == "online":
@@ -108,19 +109,6 @@ def choose_mode(mode: str | None, environ: Mapping[str, str] | None = None) -> t
     if not is_reachable(host):
         return "offline", f"{urllib.parse.urlsplit(host).hostname} cannot be reached; `wandb sync` sends it later"
     return "online", f"{setting} says so" if mode else "a key and a network are available"
-
-
-def is_reachable(url: str) -> bool:
-    """Whether a connection to a server, or to its proxy, can be opened."""
-    target = urllib.parse.urlsplit(url)
-    proxies = urllib.request.getproxies()
-    if target.scheme in proxies and not urllib.request.proxy_bypass(target.hostname or ""):
-        target = urllib.parse.urlsplit(proxies[target.scheme])
-    with contextlib.suppress(OSError, ValueError):  # ValueError: an invalid port
-        port = target.port or (80 if target.scheme == "http" else 443)
-        with socket.create_connection((target.hostname or "", port), REACH_TIMEOUT_S):
-            return True
-    return False
 
 
 def _has_key(host: str, environ: Mapping[str, str]) -> bool:

@@ -52,7 +52,7 @@ class ForwardPasses:
         for micro in micro_batches(
             batch,
             pair_cost=self._pair_cost,
-            max_rows=self.config.micro_batch_size,
+            max_rows=self.config.rows_per_pass,
             max_tokens=self.config.micro_batch_tokens,
             prompts=self.config.micro_batch_prompts,
         ):

@@ -39,7 +39,7 @@ def check_shares(trainer: TrainerConfig, ranks: Ranks) -> None:
             f"{prompts} / {size} ranks = {own}, {own} / {per_pass} = {own / per_pass:.4g}. "
             f"Use {either(divisors(own))}."
         )
-    per_pass, rows = trainer.micro_batch_size, trainer.rows_per_step // size
+    per_pass, rows = trainer.rows_per_pass, trainer.rows_per_step // size
     if per_pass is not None and rows % per_pass:
         raise UserError(
             f"trainer.micro_batch_size={per_pass} does not divide a rank's completions of an optimizer step: {prompts} "
@@ -54,8 +54,8 @@ def accumulation(trainer: TrainerConfig, ranks: Ranks) -> list[ResolvedDefault]:
     if trainer.micro_batch_prompts is not None:
         total, size = trainer.prompts_per_optimizer_step, trainer.micro_batch_prompts
         why = f"{total} prompts of an optimizer step{shared} / micro_batch_prompts {size}"
-    elif trainer.micro_batch_size is not None:
-        total, size = trainer.rows_per_step, trainer.micro_batch_size
+    elif trainer.rows_per_pass is not None:
+        total, size = trainer.rows_per_step, trainer.rows_per_pass
         why = f"{total} completions of an optimizer step{shared} / micro_batch_size {size}"
     else:
         return []

@@ -53,7 +53,9 @@ class Report:
     def start(self, choices: Sequence[ResolvedDefault], clock: RunClock) -> None:
         """Write the configuration, and notify callbacks of the start with every choice made for the user."""
         setup = self._setup
-        self._folder.write_config(setup.config_yaml)
+        sources = [choice for choice in choices if choice.what in ("preset", "recipe", "profile", "settings")]
+        comments = "".join(f"# {choice.what} {choice.value}: {choice.why}\n" for choice in sources)
+        self._folder.write_config(comments + setup.config_yaml)
         held = setup.held_out
         counts = {
             label: (len(setup.rows[label]), len(held[label].task.rows()) if label in held else 0)

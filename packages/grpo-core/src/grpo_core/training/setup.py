@@ -18,6 +18,7 @@ from grpo_core.errors import DataError, UserError
 from grpo_core.evaluation.held_out import HeldOutTask, held_out_tasks
 from grpo_core.evaluation.plan import open_settings
 from grpo_core.evaluation.room import check_room
+from grpo_core.hub.cache import why_from_cache
 from grpo_core.plugins import variants as registry
 from grpo_core.plugins.models import model_source
 from grpo_core.plugins.tasks import bind
@@ -106,11 +107,10 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     check_shares(trainer, ranks)
     specs = parse_task_specs(config.task)
     bound = [bind(spec) for spec in specs]
+    _check_model(config.model)
     _check_turns(trainer, bound)
-    assert config.model is not None, "the configuration is resolved"
-    model_source(config.model)
     tasks = dict(zip(task_labels(bound), bound, strict=True))
-    all_rows = {label: task.rows() for label, task in tasks.items()}
+    all_rows = {label: _train_rows(trainer, task) for label, task in tasks.items()}
     metric_names = known_names(bound, owner_of)
     ladders = [label for label, task in tasks.items() if task.task.order == "ladder"]
     held, held_choices = held_out_tasks(config, tasks, ladders)
@@ -146,6 +146,25 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
         schedule_steps=schedule_steps,
         choices=[*policy.choices, *choices, *step_choices],
     )
+
+
+def _check_model(name: str | None) -> None:
+    """Check that there is such a model, and without a network that the cache has it."""
+    assert name is not None, "the configuration is resolved"
+    source = model_source(name)
+    if source.kind == "hub":
+        why_from_cache(source.location)
+
+
+def _train_rows(trainer: TrainerConfig, task: BoundTask) -> list[Row]:
+    """The rows that are trained on: all, or as many as the configuration says."""
+    rows, size = task.rows(), trainer.train_size
+    if size is not None and size > len(rows):
+        raise UserError(
+            f"trainer.train_size={size}: task {task.name} has {len(rows)} training rows, {size - len(rows)} fewer. Use "
+            f"trainer.train_size={len(rows)}, or null for all."
+        )
+    return rows[:size]
 
 
 def _policy(config: RunConfig, checkpoint: Path | None, ranks: Ranks) -> Policy:

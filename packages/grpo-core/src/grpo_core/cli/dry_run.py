@@ -1,0 +1,149 @@
+"""`grpo run --dry-run`: what a run would do and need, with nothing loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grpo_core.config.hardware import hardware_of, memory_plan
+from grpo_core.errors import GrpoError
+from grpo_core.hub.cache import cached_file
+from grpo_core.plugins.models import adapter_base, model_source
+from grpo_core.plugins.tasks import bind
+from grpo_core.profiles import accelerator as accelerators
+from grpo_core.profiles.estimate import MemoryEstimate, estimate, gib, tokens_in_pass
+from grpo_core.profiles.model_shape import ModelShape, model_shape
+from grpo_core.task.spec import parse_task_specs
+
+if TYPE_CHECKING:
+    from grpo_core.config import ResolvedConfig
+    from grpo_core.profiles.accelerator import Accelerator
+
+MAX_PROMPTS = 1000
+"""Prompts whose tokens are counted."""
+
+CHARACTERS_PER_TOKEN = 3
+"""Where the model's tokenizer is not on this machine; English prose has 4 to 5, numbers and code fewer."""
+
+RECOMMENDED = ("preset", "recipe", "profile")
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What a run would need.
+
+    Attributes:
+        shape: The model's; None where it cannot be known.
+        accelerator: What it would run on.
+        prompt_tokens: Mean tokens of a prompt, and how they were counted.
+        need: The memory, where the model's shape is known.
+        pass_tokens: Tokens of the largest forward pass.
+    """
+
+    shape: ModelShape | None
+    accelerator: Accelerator
+    prompt_tokens: tuple[int, str]
+    need: MemoryEstimate | None
+    pass_tokens: int
+
+
+def dry_run(resolved: ResolvedConfig) -> DryRun:
+    """Compute what a run would need."""
+    config = resolved.config
+    assert config.model is not None, "the configuration is resolved"
+    shape, hardware = model_shape(config.model), hardware_of(config)
+    accelerator = accelerators.detect(config.device) if hardware is None else hardware.accelerator
+    prompt = _prompt_tokens(resolved)
+    if shape is None:
+        return DryRun(None, accelerator, prompt, None, 0)
+    plan = memory_plan(config, shape, accelerator, prompt[0])
+    return DryRun(shape, accelerator, prompt, estimate(plan), tokens_in_pass(plan))
+
+
+def report(resolved: ResolvedConfig, dry: DryRun) -> list[tuple[str, str]]:
+    """What a run would do and need: (label, text) a line."""
+    config = resolved.config
+    trainer = config.trainer
+    lines = [("task", config.task), ("model", f"{config.model}, {_size(dry.shape)}"), ("device", str(dry.accelerator))]
+    lines += [(choice.what, f"{choice.value}: {choice.why}") for choice in resolved.choices]
+    step = f"{trainer.prompts_per_step} prompts x {trainer.num_generations} completions of up to "
+    step += f"{trainer.max_completion_length} tokens; prompts of {dry.prompt_tokens[0]} tokens ({dry.prompt_tokens[1]})"
+    lines.append(("step", step))
+    if dry.need is not None:
+        passes = f"up to {dry.pass_tokens} tokens in a forward pass"
+        if trainer.gradient_checkpointing:
+            passes += ", activations computed again in the backward pass"
+        lines += [("passes", passes), ("memory", needs(dry.need, dry.accelerator))]
+    return lines
+
+
+def needs(need: MemoryEstimate, accelerator: Accelerator) -> str:
+    """An estimate in words: `needs about 21.0 GiB of 24.0: weights 3.1, optimizer 12.3, …`."""
+    return f"needs about {gib(need.total)} GiB of {accelerator.memory_gib:.1f}: {need}"
+
+
+def as_data(resolved: ResolvedConfig, dry: DryRun) -> dict[str, Any]:
+    """The same for `--json`, memory in bytes."""
+    shape, need = dry.shape, dry.need
+    return {
+        "task": resolved.config.task,
+        "model": resolved.config.model,
+        "parameters": None if shape is None else shape.parameters,
+        "accelerator": {
+            "name": dry.accelerator.name,
+            "backend": dry.accelerator.backend,
+            "memory": dry.accelerator.memory,
+            "capability": dry.accelerator.capability,
+        },
+        "prompt_tokens": dry.prompt_tokens[0],
+        "pass_tokens": dry.pass_tokens or None,
+        "memory": None if need is None else {"total": int(need.total), **_whole(need.parts)},
+        "choices": [{"what": each.what, "value": each.value, "why": each.why} for each in resolved.choices],
+    }
+
+
+def _whole(parts: Mapping[str, float]) -> dict[str, int]:
+    return {name: int(size) for name, size in parts.items()}
+
+
+def _size(shape: ModelShape | None) -> str:
+    if shape is None:
+        return "of unknown size: its config.json is neither in the cache nor can be fetched"
+    return f"{shape.parameters / 1e6:,.1f} M parameters ({shape.source})"
+
+
+def _prompt_tokens(resolved: ResolvedConfig) -> tuple[int, str]:
+    """Mean tokens of the tasks' prompts, within the limit; the limit itself where their rows cannot be read."""
+    longest = resolved.config.trainer.max_prompt_length
+    try:
+        texts = [text for spec in parse_task_specs(resolved.config.task) for text in _texts(bind(spec))]
+    except GrpoError as error:  # a data set that is not in the cache: the rest can be told all the same
+        return longest, f"the limit: {str(error).splitlines()[0]}"
+    count, how = _counter(resolved.config.model or "")
+    lengths = [min(longest, count(text)) for text in texts]
+    return max(1, round(sum(lengths) / max(1, len(lengths)))), f"the mean of {len(lengths)}, {how}"
+
+
+def _texts(task: Any) -> list[str]:
+    prompts = [task.prompt(row) for row in task.rows()[:MAX_PROMPTS]]
+    return [
+        prompt if isinstance(prompt, str) else "\n".join(message["content"] for message in prompt) for prompt in prompts
+    ]
+
+
+def _counter(model: str) -> tuple[Any, str]:
+    """A function that counts a text's tokens, and how it does."""
+    source = model_source(model)
+    if source.kind == "adapter":
+        source = model_source(adapter_base(source.location))
+    path = Path(source.location) / "tokenizer.json"
+    if source.kind == "hub":
+        path = cached_file(source.location, "tokenizer.json") or path
+    if not path.is_file():
+        return lambda text: len(text) // CHARACTERS_PER_TOKEN + 1, f"at {CHARACTERS_PER_TOKEN} characters a token"
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(path))
+    return lambda text: len(tokenizer.encode(text).ids), "by the model's tokenizer"

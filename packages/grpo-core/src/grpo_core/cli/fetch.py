@@ -1,0 +1,81 @@
+"""`grpo fetch`: fill the cache before a run on a machine without a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from grpo_core.errors import ExitCode, UserError
+
+EXAMPLES = """\b
+Examples:
+  grpo fetch Qwen/Qwen2.5-0.5B-Instruct math.gsm8k
+  grpo fetch HuggingFaceTB/SmolLM2-135M-Instruct 'code.mbpp?split=test'
+"""
+
+WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
+NEEDED = ("*.json", "*.txt", "*.model", "*.jinja", *WEIGHTS)
+"""What a model is loaded from: never a pickle, never code."""
+
+
+@click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("names", nargs=-1, required=True, metavar="MODEL|TASK...")
+def fetch(names: tuple[str, ...]) -> int:
+    """Download models (owner/name) and the rows of tasks (plugin.task) into the cache.
+
+    A run on a machine that shares the cache needs no network then. Nothing is downloaded twice.
+    """
+    from grpo_core.cli.settings import only_results_on_stdout
+    from grpo_core.cli.text import visible
+    from grpo_core.hub.network import offline_reason
+    from grpo_core.plugins.models import model_source
+
+    models = [name for name in names if "/" in name.partition("?")[0]]
+    for name in models:
+        if model_source(name).kind != "hub":
+            raise UserError(f"{name}: only a model of the hub is downloaded (owner/name); this one is here already.")
+    if why := offline_reason():
+        raise UserError(f"nothing can be downloaded: {why}.")
+    for name in names:
+        if name in models:
+            click.echo(f"{visible(name)}: {_fetch_model(name)}")
+        else:
+            with only_results_on_stdout():
+                counts = _fetch_task(name)
+            click.echo(f"{visible(name)}: {counts}")
+    return ExitCode.DONE
+
+
+def _fetch_model(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=list(NEEDED)))
+    except (HfHubHTTPError, OSError) as error:
+        raise UserError(f"{name} cannot be downloaded: {' '.join(str(error).split())[:300]}") from error
+    if not any(folder.glob("*.safetensors")):
+        raise UserError(f"{name} has no safetensors weights, and others are never read.")
+    return folder
+
+
+def _fetch_task(name: str) -> str:
+    """Load every split of a task, which downloads what it is made of."""
+    from grpo_core.errors import DataError
+    from grpo_core.plugins.tasks import bind
+    from grpo_core.task.spec import parse_task_specs
+
+    counts = []
+    for spec in parse_task_specs(name):
+        for split in ("train", "test"):
+            chosen = spec if "split" in spec.options else spec.with_options(split=split)
+            try:
+                rows = bind(chosen).rows()
+            except DataError as error:
+                counts.append(f"{split}: {str(error).splitlines()[0]}")
+                continue
+            counts.append(f"{len(rows)} rows of {chosen.options.get('split', split)}")
+            if chosen is spec:
+                break
+    return ", ".join(counts)

@@ -1,0 +1,116 @@
+"""`grpo profiles`: the GPU profiles, and the one that fits this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grpo_core.errors import ExitCode
+
+if TYPE_CHECKING:
+    from grpo_core.plugins.facts import GpuProfile
+
+EXAMPLE_MODELS = (
+    "Qwen/Qwen2.5-0.5B-Instruct",
+    "Qwen/Qwen2.5-1.5B-Instruct",
+    "Qwen/Qwen2.5-3B-Instruct",
+    "Qwen/Qwen2.5-7B-Instruct",
+)
+"""Sizes that are often trained; their shapes are known without a network."""
+
+EXAMPLES = """\b
+Examples:
+  grpo profiles
+  grpo profiles a100 --model Qwen/Qwen2.5-1.5B-Instruct
+  grpo profiles --json
+"""
+
+
+@click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("name", required=False)
+@click.option("--model", metavar="MODEL", help="Show the settings for this model; by default for some sizes.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def profiles(name: str | None, model: str | None, as_json: bool) -> int:
+    """List the GPU profiles, or show what one sets; without a NAME, the one that this machine has.
+
+    A profile stands below everything that is given: command line, environment, files, preset, recipe and what is
+    recommended for an embedded model. `profile=NAME` takes another, `profile=null` none.
+    """
+    from grpo_core.cli.text import print_json, print_out, table, visible
+    from grpo_core.profiles import accelerator as accelerators
+    from grpo_core.profiles import gpu, platforms
+
+    every, found = gpu.profiles(), accelerators.detect()
+    fitting, why = gpu.matching(found, every.values())
+    shown = [gpu.named(name)] if name else [fitting]
+    models = [model] if model else list(EXAMPLE_MODELS)
+    settings = {profile.name: {each: settings_for(profile.name, each) for each in models} for profile in shown}
+    platform = platforms.detect()
+    if as_json:
+        print_json(
+            {
+                "profile": fitting.name,
+                "why": why,
+                "platform": {"name": platform.name, "why": platform.why, "advice": platform.advice},
+                "profiles": {profile.name: _facts(profile) for profile in every.values()},
+                "settings": settings,
+            }
+        )
+        return ExitCode.DONE
+    listing = table("profile", "", "capability", "memory", "precision", "for")
+    for profile in every.values():
+        listing.add_row(
+            visible(profile.name), "here" if profile.name == fitting.name else "", " ".join(profile.capabilities),
+            memory_range(profile), profile.precision, visible(profile.description),
+        )  # fmt: skip
+    print_out(listing, "", f"this machine: {visible(fitting.name)}, {visible(why)}")
+    print_out(f"platform: {platform.name} ({visible(platform.why)}). {platform.advice}")
+    for profile in shown:
+        sized = table(f"with {profile.name}", "sets")
+        for each, values in settings[profile.name].items():
+            sized.add_row(visible(each), visible(values if isinstance(values, str) else _listed(values) or "nothing"))
+        print_out("", sized)
+    return ExitCode.DONE
+
+
+def settings_for(profile: str, model: str, **more: Any) -> dict[str, Any] | str:
+    """What a profile sets for a model: dotted key -> value; where the model does not fit, the reason.
+
+    Args:
+        profile: Name of the profile.
+        model: As `--model` takes it.
+        **more: Settings that are given, such as `lora.enabled`.
+    """
+    from grpo_core.config import flatten, load_config, resolve
+    from grpo_core.errors import UserError
+
+    given = {"model": model, "profile": profile, **more}
+    loaded = load_config(given, environ={}, dotenv_path=None)
+    try:
+        resolved = resolve(loaded.config, loaded.sources)
+    except UserError as error:
+        return str(error)
+    values = flatten(resolved.config)
+    of_profile = {key for key, source in resolved.sources.items() if source.where.startswith(f"{profile}:")}
+    return {key: values[key] for key in sorted(of_profile) if resolved.sources[key].kind == "profile"}
+
+
+def memory_range(profile: GpuProfile) -> str:
+    """The memory that a profile fits, in words."""
+    highest = profile.max_memory_gib
+    if not profile.min_memory_gib and highest is None:
+        return "any"
+    return f"{profile.min_memory_gib:g} GiB on" if highest is None else f"{profile.min_memory_gib:g}-{highest:g} GiB"
+
+
+def _listed(values: dict[str, Any]) -> str:
+    from grpo_core.config.layers import format_value
+
+    return "  ".join(f"{key}={format_value(value)}" for key, value in values.items())
+
+
+def _facts(profile: GpuProfile) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {name: value for name, value in asdict(profile).items() if name != "name"}

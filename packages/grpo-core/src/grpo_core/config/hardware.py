@@ -1,0 +1,217 @@
+"""Settings that follow from the accelerator and the size of the model, by a GPU profile; and a run's memory plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from grpo_core.config.layers import LoadedConfig
+from grpo_core.config.models import RunConfig
+from grpo_core.config.trainer import TrainerConfig, divisors
+from grpo_core.errors import UserError
+from grpo_core.plugins.facts import GpuProfile
+from grpo_core.plugins.host import PluginHost
+from grpo_core.profiles import accelerator as accelerators
+from grpo_core.profiles import gpu
+from grpo_core.profiles.accelerator import GIB, Accelerator
+from grpo_core.profiles.estimate import DOUBLE, HALF, NF4_BYTES, SINGLE, MemoryPlan, estimate, gib, tokens_that_fit
+from grpo_core.profiles.model_shape import ModelShape
+
+MAX_CACHED_TOKENS = 2**21
+"""Tokens of keys and values at most, however large the memory: decoding has long stopped to get faster."""
+
+HALF_PRECISIONS = ("bfloat16", "float16")
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The accelerator of a run and the profile that it is configured by.
+
+    Attributes:
+        profile: The GPU profile.
+        accelerator: The accelerator; where the profile is named on another machine, one of the profile's memory.
+        why: Why it is this profile.
+    """
+
+    profile: GpuProfile
+    accelerator: Accelerator
+    why: str
+
+
+def hardware_of(config: RunConfig, host: PluginHost | None = None) -> Hardware | None:
+    """The GPU profile of a run; None where `profile` is null.
+
+    Raises:
+        UnknownNameError: there is no such profile.
+    """
+    if config.profile is None:
+        return None
+    found = accelerators.detect(config.device)
+    if config.profile == "auto":
+        profile, why = gpu.matching(found, gpu.profiles(host).values())
+        return Hardware(profile, found, why)
+    profile = gpu.named(config.profile, host)
+    if gpu.fits(profile, found) or not profile.memory_gib:
+        return Hardware(profile, found, f"profile={profile.name}, on {found}")
+    capability = profile.capabilities[0] if profile.capabilities else ""
+    imagined = Accelerator(profile.backend, profile.name, int(profile.memory_gib * GIB), capability)  # type: ignore[arg-type] # checked when the profile was read
+    return Hardware(profile, imagined, f"profile={profile.name}, for {profile.memory_gib:g} GiB; here is {found}")
+
+
+def recommended(loaded: LoadedConfig, hardware: Hardware, shape: ModelShape | None) -> dict[str, object]:
+    """What a profile says for a run: dotted key -> value, the user's own values among them.
+
+    Args:
+        loaded: Everything that stands above the profile, with defaults.
+        hardware: Accelerator and profile.
+        shape: The model's, where it is known; without it nothing is sized to the memory.
+    """
+    profile, config = hardware.profile, loaded.config
+    values: dict[str, object] = {}
+    if profile.precision != "auto":
+        values["precision"] = profile.precision
+    if shape is None or not profile.max_micro_batch_tokens:
+        return values
+    values["engine.name"] = "native"
+    if length := _completion_length(config, hardware, shape):
+        values["trainer.max_completion_length"] = length
+    kept = {name: value for name, value in values.items() if loaded.sources[name].kind == "default"}
+    plan = memory_plan(_with(config, kept), shape, hardware.accelerator)
+    memory = profile.memory_share * hardware.accelerator.memory
+    trainer = config.trainer
+    is_open = loaded.sources["trainer.gradient_checkpointing"].kind == "default"
+    if is_open and trainer.micro_batch_size is None and trainer.micro_batch_prompts is None:
+        fitting = tokens_that_fit(plan, memory, profile.max_micro_batch_tokens)
+        tokens, checkpointing = fitting or (plan.prompt_tokens + plan.completion_tokens, True)
+        values |= {"trainer.gradient_checkpointing": checkpointing, "trainer.micro_batch_tokens": tokens}
+    room = memory - estimate(plan).fixed
+    per_token = shape.kv_values_per_token * plan.compute_bytes
+    cached = _power_of_two(min(MAX_CACHED_TOKENS, max(0.0, room) / 2 / per_token))
+    row = plan.prompt_tokens + plan.completion_tokens
+    values["engine.max_batch_tokens"] = max(cached, row)
+    values["eval.batch_size"] = max(1, cached // row)
+    return values
+
+
+def memory_plan(
+    config: RunConfig, shape: ModelShape, accelerator: Accelerator, prompt_tokens: int | None = None
+) -> MemoryPlan:
+    """The sizes of a run that its memory depends on.
+
+    Args:
+        config: The run.
+        shape: The model's.
+        accelerator: What it runs on.
+        prompt_tokens: Tokens of a prompt; by default the longest that is allowed.
+    """
+    trainer, lora = config.trainer, config.lora
+    prompt = trainer.max_prompt_length if prompt_tokens is None else prompt_tokens
+    is_adapter = lora.enabled or config.adapter is not None
+    weight = NF4_BYTES if lora.quantization else DOUBLE if config.precision == "float64" else SINGLE
+    is_half = config.precision in HALF_PRECISIONS or (config.precision == "auto" and accelerator.backend == "cuda")
+    rows = trainer.rows_per_pass
+    if trainer.micro_batch_prompts is not None:
+        rows = trainer.micro_batch_prompts * trainer.num_generations
+    return MemoryPlan(
+        shape=shape,
+        weight_bytes=weight,
+        compute_bytes=HALF if is_half else SINGLE if weight != DOUBLE else DOUBLE,
+        trained=shape.lora_parameters(lora.r) if is_adapter else shape.parameters,
+        has_reference=(trainer.beta > 0 or trainer.kl_metric) and not is_adapter,
+        prompt_tokens=prompt,
+        completion_tokens=trainer.max_completion_length,
+        generations=trainer.num_generations,
+        prompts=trainer.prompts_per_step,
+        pass_tokens=trainer.micro_batch_tokens if rows is None else _tokens_of(rows, prompt, trainer),
+        checkpointing=trainer.gradient_checkpointing,
+        cached_tokens=config.engine.max_batch_tokens,
+        on_accelerator=accelerator.backend != "cpu",
+        shards=int(os.environ.get("WORLD_SIZE", "1")) if trainer.sharding == "full" else 1,
+    )
+
+
+def check_fits(loaded: LoadedConfig, hardware: Hardware, shape: ModelShape) -> None:
+    """Check what can be known of a run's memory before the model is loaded.
+
+    Raises:
+        UserError: weights, gradients and moments alone need more than there is, or a preset's forward pass does; with
+            the arithmetic and what would fit.
+    """
+    config, accelerator = loaded.config, hardware.accelerator
+    if config.trainer.sharding == "full" or accelerator.backend == "cpu":
+        return
+    plan = memory_plan(config, shape, accelerator)
+    need = estimate(plan)
+    bare = need.fixed + need.gradients
+    if bare > accelerator.memory:
+        raise UserError(
+            f"model {config.model} needs {gib(bare)} GiB before its first activation, of "
+            f"{accelerator.memory_gib:.1f} on {accelerator.name}: {_arithmetic(plan)}. "
+            f"{_alternatives(config, shape, accelerator)}"
+        )
+    source = loaded.sources["trainer.micro_batch_size"]
+    rows = config.trainer.rows_per_pass
+    if rows is None or source.kind != "preset" or need.total <= accelerator.memory:
+        return
+    fitting = [
+        size
+        for size in divisors(config.trainer.rows_per_step)
+        if estimate(replace(plan, pass_tokens=_tokens_of(size, plan.prompt_tokens, config.trainer))).total
+        <= accelerator.memory
+    ]
+    advice = f"Use trainer.micro_batch_size={fitting[-1]}" if fitting else "Use trainer.gradient_checkpointing=true"
+    raise UserError(
+        f"the preset {source.where} has {rows} completions of up to {plan.prompt_tokens} + {plan.completion_tokens} "
+        f"tokens in a forward pass, which needs about {gib(need.total)} GiB of {accelerator.memory_gib:.1f} on "
+        f"{accelerator.name}: {need}. {advice}, or another preset."
+    )
+
+
+def _tokens_of(rows: int, prompt_tokens: int, trainer: TrainerConfig) -> int:
+    """Tokens of a forward pass of so many completions; those of one prompt share it."""
+    prompts = -(-rows // trainer.num_generations)
+    return prompts * prompt_tokens + rows * trainer.max_completion_length
+
+
+def _completion_length(config: RunConfig, hardware: Hardware, shape: ModelShape) -> int | None:
+    per_billion = hardware.accelerator.memory_gib / (shape.parameters / 1e9)
+    lengths = [tokens for least, tokens in hardware.profile.completion_lengths if per_billion >= least]
+    if not lengths:
+        return None
+    room = None if shape.context is None else shape.context - config.trainer.max_prompt_length
+    return lengths[-1] if room is None or lengths[-1] <= room else None
+
+
+def _with(config: RunConfig, values: Mapping[str, object]) -> RunConfig:
+    """The configuration with some values in place of others; they were checked when they were made."""
+    sections: dict[str, dict[str, object]] = {}
+    for name, value in values.items():
+        section, _, key = name.rpartition(".")
+        sections.setdefault(section, {})[key] = value
+    changed = {name: getattr(config, name).model_copy(update=keys) for name, keys in sections.items() if name}
+    return config.model_copy(update={**sections.get("", {}), **changed})
+
+
+def _arithmetic(plan: MemoryPlan) -> str:
+    need, billions = estimate(plan), plan.shape.parameters / 1e9
+    parts = [f"weights {gib(need.weights)} ({billions:.2f} x 10^9 parameters)"]
+    if need.reference:
+        parts.append(f"reference {gib(need.reference)}")
+    return ", ".join([*parts, f"gradients {gib(need.gradients)}", f"AdamW's moments {gib(need.optimizer)}"])
+
+
+def _alternatives(config: RunConfig, shape: ModelShape, accelerator: Accelerator) -> str:
+    tried: dict[str, dict[str, object]] = {
+        "lora.enabled=true": {"lora.enabled": True},
+        "lora.enabled=true lora.quantization=nf4": {"lora.enabled": True, "lora.quantization": "nf4"},
+    }
+    for words, values in tried.items():
+        need = estimate(memory_plan(_with(config, values), shape, accelerator))
+        if need.fixed + need.gradients < accelerator.memory:
+            return f"Use {words}, which needs {gib(need.fixed + need.gradients)}, or a smaller model."
+    return "Use a smaller model, or trainer.sharding=full in several processes."
+
+
+def _power_of_two(number: float) -> int:
+    return 1 << (int(number).bit_length() - 1) if number >= 1 else 0

@@ -1,0 +1,1 @@
+"""The Hugging Face hub: whether it can be used, and what of it is in the cache."""

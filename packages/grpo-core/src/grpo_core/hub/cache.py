@@ -1,0 +1,69 @@
+"""What the hub's cache on this machine holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from grpo_core.errors import UserError
+from grpo_core.hub.network import TIMEOUT_S, offline_reason
+
+MAX_LISTED = 8
+"""Models of the cache that an error names."""
+
+
+def cached_file(repository: str, name: str) -> Path | None:
+    """A file of a model in the cache, of its newest revision there; None where it is not there."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(repository, name)
+    return Path(found) if isinstance(found, str) else None
+
+
+def fetched_config(repository: str) -> Path | None:
+    """The config.json of a model, downloaded if need be; None where that cannot be."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    if offline_reason():
+        return None
+    try:
+        return Path(hf_hub_download(repository, "config.json", etag_timeout=TIMEOUT_S))
+    except (HfHubHTTPError, OSError, ValueError):  # among them: not in the cache, and no such repository
+        return None
+
+
+def is_cached(repository: str) -> bool:
+    """Whether the cache has a model whole: configuration, tokenizer and safetensors."""
+    config = cached_file(repository, "config.json")
+    if config is None or not any(config.parent.glob("tokenizer*")):
+        return False
+    return any(config.parent.glob("*.safetensors"))
+
+
+def why_from_cache(repository: str) -> str:
+    """Why a model comes from the cache alone; empty where the hub is used.
+
+    Raises:
+        UserError: it is not in the cache; says what is.
+    """
+    reason = offline_reason()
+    if not reason or is_cached(repository):
+        return reason
+    cached = ", ".join(cached_models()[:MAX_LISTED]) or "no model"
+    raise UserError(
+        f"--model {repository} is not in the hub's cache, and the hub is not used: {reason}. The cache has {cached}. "
+        f"Where there is a network: grpo fetch {repository}; or give a local folder: --model ./folder."
+    )
+
+
+def cached_models() -> list[str]:
+    """Ids of the models that are in the cache whole, the most recently used first."""
+    from huggingface_hub import scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        repositories = scan_cache_dir().repos
+    except CacheNotFound:
+        return []
+    recent = sorted(repositories, key=lambda each: -(each.last_accessed or 0.0))
+    return [each.repo_id for each in recent if each.repo_type == "model" and is_cached(each.repo_id)]

@@ -1,0 +1,83 @@
+"""Whether the hub can be used: asked once, quickly, and then the same for every library of this process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import urllib.parse
+import urllib.request
+from functools import cache
+from threading import Thread
+
+TIMEOUT_S = 3.0
+"""For name and connection together: a server that needs longer would hold up every start of a run."""
+
+HUB = "https://huggingface.co"
+
+VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
+"""By which huggingface_hub, transformers and datasets are told, when they are imported."""
+
+_TRUE = {"1", "on", "yes", "true"}
+
+
+def is_reachable(url: str) -> bool:
+    """Whether a connection to a server, or to the proxy before it, can be opened within `TIMEOUT_S`."""
+    target = urllib.parse.urlsplit(url)
+    proxies = urllib.request.getproxies()
+    if target.scheme in proxies and not urllib.request.proxy_bypass(target.hostname or ""):
+        target = urllib.parse.urlsplit(proxies[target.scheme])
+    answers: list[bool] = []
+
+    def connect() -> None:
+        try:
+            port = target.port or (80 if target.scheme == "http" else 443)
+            with socket.create_connection((target.hostname or "", port), TIMEOUT_S):
+                answers.append(True)
+        except (OSError, ValueError):  # ValueError: a port that is none
+            answers.append(False)
+
+    # A thread, because no timeout bounds the look-up of a name.
+    thread = Thread(target=connect, name="is_reachable", daemon=True)
+    thread.start()
+    thread.join(TIMEOUT_S)
+    return bool(answers) and answers[0]
+
+
+def offline_reason() -> str:
+    """Why the hub is not used; empty where it is. The first call finds out, and tells the libraries."""
+    for variable in VARIABLES:
+        if os.environ.get(variable, "").lower() in _TRUE:
+            go_offline()
+            return _asked() or f"{variable}={os.environ[variable]}"
+    endpoint = os.environ.get("HF_ENDPOINT") or HUB
+    if _is_reachable(endpoint):
+        return ""
+    go_offline(f"{urllib.parse.urlsplit(endpoint).hostname} cannot be reached")
+    return _asked()
+
+
+def go_offline(why: str = "") -> None:
+    """Have every library use what is in the cache, and nothing else.
+
+    Args:
+        why: The reason that `offline_reason` gives from now on.
+    """
+    if why:
+        _reasons.append(why)
+    for variable in VARIABLES:
+        os.environ[variable] = "1"
+    # Both have read their variable when they were imported.
+    if (hub := sys.modules.get("huggingface_hub.constants")) is not None:
+        hub.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
+    if (data := sys.modules.get("datasets.config")) is not None:
+        data.HF_DATASETS_OFFLINE = data.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
+
+
+_reasons: list[str] = []
+
+_is_reachable = cache(is_reachable)
+
+
+def _asked() -> str:
+    return _reasons[-1] if _reasons else ""

@@ -1,0 +1,83 @@
+"""The accelerator of this machine, as far as settings depend on it."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Backend = Literal["cuda", "rocm", "mps", "cpu"]
+
+GIB = 2**30
+
+METAL_SHARE = 0.7
+"""Share of unified memory that Metal lets one process work with; Apple's recommendedMaxWorkingSetSize is 2/3 to 3/4."""
+
+DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+"""Devices of NVIDIA's driver, of WSL's and of AMD's: without any of them torch finds no accelerator on Linux."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """What a model runs on.
+
+    Attributes:
+        backend: Torch's backend; `cpu` where there is no accelerator.
+        name: As the driver reports it, such as `NVIDIA A100-SXM4-80GB`.
+        memory: Memory in bytes; a MIG slice's own.
+        capability: CUDA compute capability, such as `8.0`; empty on other backends.
+    """
+
+    backend: Backend
+    name: str
+    memory: int
+    capability: str = ""
+
+    @property
+    def memory_gib(self) -> float:
+        """Memory in GiB."""
+        return self.memory / GIB
+
+    def __str__(self) -> str:
+        capability = f", compute capability {self.capability}" if self.capability else ""
+        return f"{self.name}, {self.memory_gib:.1f} GiB{capability}"
+
+
+def detect(device: str = "auto") -> Accelerator:
+    """The accelerator that a run with this `device` uses.
+
+    Torch is imported only where a driver is present: elsewhere it can find nothing but the CPU.
+
+    Args:
+        device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`; one that is not present gives the CPU, and is refused when the
+            model is loaded.
+    """
+    import psutil
+
+    if device != "cpu" and _may_have_accelerator():
+        import torch
+
+        if device != "mps" and torch.cuda.is_available():
+            index = int(device.partition(":")[2] or 0)
+            if index < torch.cuda.device_count():
+                properties = torch.cuda.get_device_properties(index)
+                is_rocm = torch.version.hip is not None
+                capability = "" if is_rocm else f"{properties.major}.{properties.minor}"
+                return Accelerator(
+                    "rocm" if is_rocm else "cuda", properties.name, int(properties.total_memory), capability
+                )
+        if not device.startswith("cuda") and torch.backends.mps.is_available():
+            memory = int(METAL_SHARE * psutil.virtual_memory().total)
+            return Accelerator("mps", f"Apple {platform.processor() or 'GPU'}", memory)
+    return Accelerator("cpu", "CPU", psutil.virtual_memory().total)
+
+
+def _may_have_accelerator() -> bool:
+    match platform.system():
+        case "Linux":
+            return any(Path(driver).exists() for driver in DRIVERS)
+        case "Darwin":
+            return platform.machine() == "arm64"
+        case _:
+            return True

@@ -1,0 +1,198 @@
+"""How much memory a run needs, computed from its sizes and the model's shape: nothing is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from grpo_core.profiles.accelerator import GIB
+from grpo_core.profiles.model_shape import ModelShape
+
+NF4_BYTES = 0.5 + 1 / 16
+"""Bytes of a weight in 4 bits, with its share of the block's scales."""
+
+HALF, SINGLE, DOUBLE = 2, 4, 8
+"""Bytes of a number in bfloat16 or float16, in float32 and in float64."""
+
+CHUNK_ELEMENTS, CHUNK_ELEMENTS_GPU = 3 * 2**21, 2**27
+"""Elements of logits that are held at once in training; a test compares them with `algorithms.logprobs`."""
+
+SAMPLED_ELEMENTS = 2**25
+"""Elements of logits that are held at once while sampling; a test compares it with `engines.native`."""
+
+LOGITS_COPIES = 3
+"""Tensors of that size that are alive together: logits, their softmax and its gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Sizes of a run that its memory depends on, for one process.
+
+    Attributes:
+        shape: The model.
+        weight_bytes: Bytes of one weight.
+        compute_bytes: Bytes of one number in matmuls: less than those of a weight under autocast.
+        trained: Parameters that are trained.
+        has_reference: Whether a frozen copy of the weights is held.
+        prompt_tokens: Tokens of a prompt.
+        completion_tokens: Longest completion.
+        generations: Completions of a prompt.
+        prompts: Prompts of a step.
+        pass_tokens: Padded tokens of a forward pass of training.
+        checkpointing: Whether activations are computed again in the backward pass.
+        cached_tokens: Tokens of keys and values that sampling may hold at once.
+        on_accelerator: Whether it runs on one.
+        shards: Processes that share weights, gradients and moments.
+    """
+
+    shape: ModelShape
+    weight_bytes: float
+    compute_bytes: int
+    trained: int
+    has_reference: bool
+    prompt_tokens: int
+    completion_tokens: int
+    generations: int
+    prompts: int
+    pass_tokens: int
+    checkpointing: bool
+    cached_tokens: int
+    on_accelerator: bool
+    shards: int = 1
+
+    def of_pass(self, tokens: int, *, checkpointing: bool) -> MemoryPlan:
+        """The plan with other forward passes."""
+        return replace(self, pass_tokens=tokens, checkpointing=checkpointing)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """Peak memory of one process, in bytes.
+
+    Attributes:
+        weights: Weights, with the copies that autocast makes.
+        reference: Frozen copy of the weights for the KL penalty.
+        optimizer: AdamW's two moments.
+        gradients: Gradients, held while a batch is trained on.
+        activations: What a forward pass keeps for the backward pass, with its logits.
+        sampling: Keys, values and logits while completions are sampled.
+    """
+
+    weights: float
+    reference: float
+    optimizer: float
+    gradients: float
+    activations: float
+    sampling: float
+
+    @property
+    def fixed(self) -> float:
+        """What is there in every phase."""
+        return self.weights + self.reference + self.optimizer
+
+    @property
+    def total(self) -> float:
+        """The peak: sampling and training alternate, so the larger of the two counts."""
+        return self.fixed + max(self.gradients + self.activations, self.sampling)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """What adds up to the total, by name, without what is 0."""
+        named = {"weights": self.weights, "reference": self.reference, "optimizer": self.optimizer}
+        if self.sampling > self.gradients + self.activations:
+            named["sampling"] = self.sampling
+        else:
+            named |= {"gradients": self.gradients, "activations": self.activations}
+        return {name: size for name, size in named.items() if size}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {gib(size)}" for name, size in self.parts.items())
+
+
+def estimate(plan: MemoryPlan) -> MemoryEstimate:
+    """The memory that a run needs at its peak, without what imports take."""
+    shape = plan.shape
+    weights = _weights(plan) / plan.shards
+    if plan.compute_bytes < plan.weight_bytes:  # autocast keeps a copy of each matrix for the length of a pass
+        weights += shape.parameters * plan.compute_bytes / plan.shards
+    trained = plan.trained * SINGLE / plan.shards
+    return MemoryEstimate(
+        weights=weights,
+        reference=_weights(plan) / plan.shards if plan.has_reference else 0.0,
+        optimizer=2 * trained,
+        gradients=trained,
+        activations=_activations(plan),
+        sampling=_sampling(plan),
+    )
+
+
+def tokens_that_fit(plan: MemoryPlan, memory: float, largest: int) -> tuple[int, bool] | None:
+    """Tokens of a forward pass, a power of two, with which the plan fits, and whether activations are checkpointed.
+
+    Checkpointing costs a third more time: it is chosen where without it less than one group of completions fits.
+
+    Args:
+        plan: Sizes of the run.
+        memory: Bytes that it may need.
+        largest: Tokens at most.
+
+    Returns:
+        (tokens, checkpointing); None where not even one completion fits.
+    """
+    row = plan.prompt_tokens + plan.completion_tokens
+    group = plan.prompt_tokens + plan.generations * plan.completion_tokens
+    for checkpointing, least in ((False, min(group, largest)), (True, row)):
+        tokens = largest
+        while tokens >= min(row, largest) / 2:
+            if estimate(plan.of_pass(tokens, checkpointing=checkpointing)).total <= memory:
+                if tokens >= least / 2:
+                    return tokens, checkpointing
+                break
+            tokens //= 2
+    return None
+
+
+def tokens_in_pass(plan: MemoryPlan) -> int:
+    """Tokens of the largest forward pass: the limit, unless a step has fewer or one completion has more."""
+    row = plan.prompt_tokens + plan.completion_tokens
+    step = plan.prompts * (plan.prompt_tokens + plan.generations * (plan.completion_tokens - 1))
+    return max(row, min(plan.pass_tokens, step))
+
+
+def _weights(plan: MemoryPlan) -> float:
+    """Bytes of the model; in 4 bits, of its linear layers alone."""
+    shape = plan.shape
+    quantized = shape.linear_parameters if plan.weight_bytes < 1 else 0
+    return quantized * plan.weight_bytes + (shape.parameters - quantized) * max(plan.weight_bytes, SINGLE)
+
+
+def _activations(plan: MemoryPlan) -> float:
+    shape, tokens = plan.shape, tokens_in_pass(plan)
+    layer = _layer_bytes(plan)
+    kept = shape.hidden * SINGLE if plan.checkpointing else layer
+    chunk = CHUNK_ELEMENTS_GPU if plan.on_accelerator else CHUNK_ELEMENTS
+    logits = min(chunk, tokens * shape.vocabulary) * LOGITS_COPIES * SINGLE
+    head = shape.vocabulary * shape.hidden * SINGLE if plan.trained >= shape.parameters else 0  # its gradient's summand
+    return tokens * (shape.layers * kept + (layer if plan.checkpointing else 0)) + logits + head
+
+
+def _layer_bytes(plan: MemoryPlan) -> float:
+    """What one token leaves in one decoder layer for the backward pass."""
+    shape, width = plan.shape, plan.compute_bytes
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    norms = 2 * shape.hidden * (2 * SINGLE + width)  # input and normalised in float32, result as matmuls take it
+    attention = (2 * queries + 4 * keys) * width  # queries and output; keys and values, also rotated
+    mlp = 4 * shape.intermediate * width  # gate, its activation, up and their product
+    return norms + attention + mlp
+
+
+def _sampling(plan: MemoryPlan) -> float:
+    shape = plan.shape
+    rows = plan.prompts * plan.generations
+    tokens = min(plan.cached_tokens, plan.prompts * plan.prompt_tokens + rows * plan.completion_tokens)
+    logits = min(SAMPLED_ELEMENTS, rows * shape.vocabulary) * LOGITS_COPIES * SINGLE
+    return tokens * shape.kv_values_per_token * plan.compute_bytes + logits
+
+
+def gib(size: float) -> str:
+    """Bytes as GiB, with one decimal."""
+    return f"{size / GIB:.1f}"

@@ -1,0 +1,218 @@
+"""Size and shape of a model, read from its config.json and the headers of its weights: nothing is loaded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from grpo_core.hub.cache import cached_file, fetched_config
+from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.models import adapter_base, model_source
+
+MAX_HEADER_BYTES = 100 << 20
+"""Largest header of a safetensors file, the format's own limit."""
+
+MAX_CONFIG_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """A decoder-only transformer, as far as its memory depends on it.
+
+    Attributes:
+        parameters: Number of parameters, tied ones counted once.
+        layers: Number of decoder layers.
+        hidden: Width of the residual stream.
+        intermediate: Width inside an MLP.
+        vocabulary: Number of rows of the embeddings.
+        heads: Attention heads.
+        kv_heads: Heads of keys and values.
+        head_dim: Width of a head.
+        context: Longest sequence in tokens, where the configuration says it.
+        source: Where the numbers come from.
+    """
+
+    parameters: int
+    layers: int
+    hidden: int
+    intermediate: int
+    vocabulary: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    context: int | None = None
+    source: str = ""
+
+    @property
+    def kv_values_per_token(self) -> int:
+        """Numbers that one token's keys and values hold."""
+        return 2 * self.layers * self.kv_heads * self.head_dim
+
+    @property
+    def linear_parameters(self) -> int:
+        """Parameters of all linear layers, without embeddings and head."""
+        return self.layers * sum(inputs * outputs for inputs, outputs in self.linear_layers)
+
+    @property
+    def linear_layers(self) -> tuple[tuple[int, int], ...]:
+        """(inputs, outputs) of the linear layers of one decoder layer, with a gated MLP."""
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        attention = ((self.hidden, queries), (self.hidden, keys), (self.hidden, keys), (queries, self.hidden))
+        mlp = ((self.hidden, self.intermediate), (self.hidden, self.intermediate), (self.intermediate, self.hidden))
+        return (*attention, *mlp)
+
+    def lora_parameters(self, rank: int) -> int:
+        """Parameters of an adapter of this rank on all linear layers."""
+        return self.layers * sum(rank * (inputs + outputs) for inputs, outputs in self.linear_layers)
+
+
+def model_shape(name: str, host: PluginHost | None = None) -> ModelShape | None:
+    """The shape of the model that `name` means; None where it cannot be known without downloading weights.
+
+    A hub model is looked up in the local cache, then among `KNOWN`, then its config.json is fetched.
+
+    Raises:
+        UserError: there is no such model.
+    """
+    source = model_source(name, host)
+    if source.kind == "adapter":
+        return model_shape(adapter_base(source.location), host)
+    if source.kind == "gguf":
+        return None
+    if source.kind != "hub":
+        return _of_folder(Path(source.location), f"{name}'s config.json")
+    return _of_hub(name)
+
+
+def shape_of(config: Mapping[str, Any], source: str, parameters: int | None = None) -> ModelShape | None:
+    """The shape that a config.json describes; None where it lacks what every decoder has.
+
+    Args:
+        config: Content of config.json, not trusted.
+        source: Where it comes from.
+        parameters: Counted in the weights; by default computed from the shape.
+    """
+    text = config.get("text_config")
+    facts = {**config, **text} if isinstance(text, Mapping) else config
+
+    def whole(*names: str) -> int | None:
+        for name in names:
+            value = facts.get(name)
+            if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**31:
+                return value
+        return None
+
+    layers, hidden = whole("num_hidden_layers", "n_layer"), whole("hidden_size", "n_embd")
+    vocabulary, heads = whole("vocab_size"), whole("num_attention_heads", "n_head")
+    if layers is None or hidden is None or vocabulary is None or heads is None:
+        return None
+    intermediate = whole("intermediate_size", "n_inner") or 4 * hidden
+    kv_heads, head_dim = whole("num_key_value_heads") or heads, whole("head_dim") or max(1, hidden // heads)
+    context = whole("max_position_embeddings", "n_positions")
+    shape = ModelShape(
+        0, layers, hidden, intermediate, vocabulary, heads, kv_heads, head_dim, context, source
+    )  # fmt: skip
+    embeddings = vocabulary * hidden * (1 if facts.get("tie_word_embeddings", True) else 2)
+    counted = shape.linear_parameters + (2 * layers + 1) * hidden + embeddings if parameters is None else parameters
+    return ModelShape(
+        counted, layers, hidden, intermediate, vocabulary, heads, kv_heads, head_dim, context, source
+    )  # fmt: skip
+
+
+def _of_folder(folder: Path, source: str) -> ModelShape | None:
+    config = _json_object(folder / "config.json")
+    return None if config is None else shape_of(config, source, _counted(folder))
+
+
+def _of_hub(name: str) -> ModelShape | None:
+    if (cached := cached_file(name, "config.json")) is not None:
+        return _of_folder(cached.parent, "the cached config.json")
+    if name in KNOWN:
+        return shape_of(KNOWN[name], "the published config.json")
+    path = fetched_config(name)
+    return None if path is None else _of_folder(path.parent, "the hub's config.json")
+
+
+def _json_object(path: Path) -> dict[str, Any] | None:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_CONFIG_BYTES + 1)
+        found = orjson.loads(content)
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    return found if isinstance(found, dict) and len(content) <= MAX_CONFIG_BYTES else None
+
+
+def _counted(folder: Path) -> int | None:
+    """Parameters in the safetensors files of a folder; None where there is none, or one cannot be read."""
+    files = sorted(folder.glob("*.safetensors"))
+    index = _json_object(folder / "model.safetensors.index.json")
+    if index is not None and isinstance(index.get("weight_map"), dict):
+        listed = {str(file) for file in index["weight_map"].values()}
+        if listed - {file.name for file in files}:
+            return None  # a part of the weights
+    try:
+        return sum(map(_in_file, files)) or None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _in_file(path: Path) -> int:
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > MAX_HEADER_BYTES:
+            raise ValueError(f"{path}: no header of safetensors")
+        header = orjson.loads(file.read(size))
+    return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+
+
+def _config(
+    hidden: int, layers: int, heads: int, kv_heads: int, intermediate: int, vocabulary: int, context: int,
+    *, head_dim: int | None = None, tied: bool = True,
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads, "intermediate_size": intermediate, "vocab_size": vocabulary,
+        "max_position_embeddings": context, "head_dim": head_dim, "tie_word_embeddings": tied,
+    }  # fmt: skip
+
+
+_QWEN2_5 = {
+    "0.5B": _config(896, 24, 14, 2, 4864, 151936, 32768),
+    "1.5B": _config(1536, 28, 12, 2, 8960, 151936, 32768),
+    "3B": _config(2048, 36, 16, 2, 11008, 151936, 32768),
+    "7B": _config(3584, 28, 28, 4, 18944, 152064, 32768, tied=False),
+}
+_QWEN3 = {
+    "0.6B": _config(1024, 28, 16, 8, 3072, 151936, 40960, head_dim=128),
+    "1.7B": _config(2048, 28, 16, 8, 6144, 151936, 40960, head_dim=128),
+    "4B": _config(2560, 36, 32, 8, 9728, 151936, 40960, head_dim=128),
+    "8B": _config(4096, 36, 32, 8, 12288, 151936, 40960, head_dim=128, tied=False),
+}
+_SMOLLM2 = {
+    "135M": _config(576, 30, 9, 3, 1536, 49152, 8192),
+    "360M": _config(960, 32, 15, 5, 2560, 49152, 8192),
+    "1.7B": _config(2048, 24, 32, 32, 8192, 49152, 8192),
+}
+_LLAMA3_2 = {
+    "1B": _config(2048, 16, 32, 8, 8192, 128256, 131072),
+    "3B": _config(3072, 28, 24, 8, 8192, 128256, 131072),
+}
+
+KNOWN: Mapping[str, Mapping[str, Any]] = {
+    f"{prefix}{size}{suffix}": config
+    for prefix, configs, suffixes in (
+        ("Qwen/Qwen2.5-", _QWEN2_5, ("", "-Instruct")),
+        ("Qwen/Qwen3-", _QWEN3, ("", "-Base")),
+        ("HuggingFaceTB/SmolLM2-", _SMOLLM2, ("", "-Instruct")),
+        ("meta-llama/Llama-3.2-", _LLAMA3_2, ("", "-Instruct")),
+    )
+    for size, config in configs.items()
+    for suffix in suffixes
+}
+"""Hub id -> the shape that its config.json gives, for models that are often trained: a dry run needs no network."""

@@ -1,0 +1,65 @@
+"""Where a run happens: a cluster's job, a notebook service, a rented machine, or any other."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """A platform and what a run should know of it.
+
+    Attributes:
+        name: `SLURM`, `Colab`, `Kaggle`, `Lambda` or `generic`.
+        why: How it was recognised.
+        advice: What it means for a run.
+    """
+
+    name: str
+    why: str
+    advice: str
+
+
+def detect(environ: Mapping[str, str] | None = None, hostname: str | None = None, cwd: Path | None = None) -> Platform:
+    """The platform of this process.
+
+    Args:
+        environ: By default the process's.
+        hostname: By default the machine's.
+        cwd: By default the current folder.
+    """
+    environ = os.environ if environ is None else environ
+    hostname = socket.gethostname() if hostname is None else hostname
+    cwd = Path.cwd() if cwd is None else cwd
+    if job := environ.get("SLURM_JOB_ID"):
+        nodes = environ.get("SLURM_JOB_NUM_NODES", "1")
+        return Platform(
+            "SLURM",
+            f"SLURM_JOB_ID={job}, {nodes} node{'' if nodes == '1' else 's'}",
+            "Ask for a signal before the time limit (sbatch --signal=TERM@120): the run saves and stops, and grpo "
+            "resume goes on. Compute nodes often have no network: fill the cache on a login node with grpo fetch.",
+        )
+    if "COLAB_RELEASE_TAG" in environ or "COLAB_GPU" in environ:
+        return Platform(
+            "Colab",
+            "COLAB_RELEASE_TAG is set",
+            "The disk is lost with the session: put output_dir on a mounted Drive, and set trainer.save_every.",
+        )
+    if "KAGGLE_KERNEL_RUN_TYPE" in environ:
+        return Platform(
+            "Kaggle",
+            "KAGGLE_KERNEL_RUN_TYPE is set",
+            "A session ends after 9 to 12 hours: set trainer.max_minutes. Only /kaggle/working is kept; without "
+            "internet enabled in the settings, models come from an attached dataset or grpo fetch.",
+        )
+    if "lambda" in hostname.lower() or "lambda" in cwd.parts:
+        return Platform(
+            "Lambda",
+            f"the host is {hostname}" if "lambda" in hostname.lower() else f"the folder is {cwd}",
+            "Only the mounted filesystem outlives the instance: put output_dir there.",
+        )
+    return Platform("generic", "no sign of SLURM, Colab, Kaggle or Lambda", "Nothing to take into account.")

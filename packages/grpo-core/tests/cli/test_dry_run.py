@@ -1,0 +1,111 @@
+"""`grpo run --dry-run`, `grpo profiles` and `grpo fetch`: what they print, in a terminal and as JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from grpo_core.cli.main import main
+
+QWEN = "Qwen/Qwen2.5-1.5B-Instruct"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(arguments)
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_a_dry_run_says_what_is_needed_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "run", "--dry-run", "--model", QWEN, "profile=consumer_24", "lora.enabled=true")
+    lines = dict(line.split(None, 1) for line in out.splitlines()[1:])
+    assert code == 0
+    assert lines["model"].startswith(f"{QWEN}, 1,543.7 M parameters (the published config.json)")
+    assert lines["memory"].startswith("needs about ") and " GiB of 23.5: weights 8.6, " in lines["memory"]
+    assert "precision=bfloat16" in lines["settings"] and "profile=consumer_24" in lines["settings"]
+    assert "the mean of 1000" in lines["step"]
+
+
+def test_a_dry_run_as_json_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "run", "--dry-run", "--json", "--model", QWEN, "profile=a100", "trainer.beta=0.04")
+    data = json.loads(out)
+    memory = data["memory"]
+    assert code == 0
+    assert memory["reference"] == 4 * data["parameters"]
+    assert memory["total"] == pytest.approx(sum(size for name, size in memory.items() if name != "total"), abs=8)
+
+
+def test_a_dry_run_loads_no_torch() -> None:
+    script = (
+        "import sys; from grpo_core.cli.main import main\n"
+        "assert main(['run', '--dry-run', 'device=cpu']) == 0\n"
+        "print(*(name for name in ('torch', 'transformers') if name in sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == ""
+
+
+def test_what_cannot_fit_ends_with_a_user_s_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "run", "--dry-run", "--model", "Qwen/Qwen2.5-7B-Instruct", "profile=t4")
+    assert code == 2 and out == ""
+    assert "before its first activation, of 14.6 on t4" in err
+
+
+def test_a_data_set_that_cannot_be_read_leaves_the_rest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    missing = tmp_path / "missing.jsonl"
+    code, out, _ = run(capsys, "run", "--dry-run", "--task", f"math.gsm8k?path={missing}", "--model", "tiny")
+    assert code == 0
+    assert "the limit: no file" in out
+
+
+def test_profiles_shows_which_one_is_here_and_what_one_sets(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "profiles", "h100", "--model", QWEN)
+    assert code == 0
+    assert "precision=bfloat16" in out.splitlines()[-1]
+    code, out, _ = run(capsys, "profiles", "--json", "a100", "--model", "Qwen/Qwen2.5-7B-Instruct")
+    data = json.loads(out)
+    assert set(data) == {"profile", "why", "platform", "profiles", "settings"}
+    assert "before its first activation" in data["settings"]["a100"]["Qwen/Qwen2.5-7B-Instruct"]
+    code, _, err = run(capsys, "profiles", "a1000")
+    assert code == 2 and "Did you mean 'a100'" in err
+
+
+def test_fetch_refuses_what_is_here_and_says_when_there_is_no_network(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = run(capsys, "fetch", "./folder/x")
+    assert code == 2
+    monkeypatch.setattr("grpo_core.hub.network.offline_reason", lambda: "huggingface.co cannot be reached")
+    code, _, err = run(capsys, "fetch", "some/model")
+    assert code == 2 and "nothing can be downloaded: huggingface.co cannot be reached" in err
+
+
+def test_fetch_loads_both_splits_of_a_task_and_the_files_of_a_model(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, list[str]]] = []
+
+    def download(name: str, allow_patterns: list[str]) -> str:
+        asked.append((name, allow_patterns))
+        (tmp_path / "model.safetensors").touch()
+        return str(tmp_path)
+
+    monkeypatch.setattr("grpo_core.hub.network.offline_reason", lambda: "")
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    code, out, _ = run(capsys, "fetch", "some/model", "math.arithmetic?size=7")
+    assert code == 0
+    assert [name for name, _ in asked] == ["some/model"]
+    assert not any(pattern.endswith((".bin", ".pt", ".py")) for _, patterns in asked for pattern in patterns)
+    assert out.splitlines() == [f"some/model: {tmp_path}", "math.arithmetic?size=7: 7 rows of train, 7 rows of test"]
+
+
+def test_a_preset_s_rows_must_be_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, _, err = run(
+        capsys, "run", "--preset", "ultra_small", "--task", "math.arithmetic?size=7", f"--output-dir={tmp_path}"
+    )
+    assert code == 2
+    assert "trainer.train_size=20: task math.arithmetic has 7 training rows, 13 fewer" in err

@@ -1,0 +1,172 @@
+"""What a GPU profile and a preset set for a run: below everything that is given, never beyond the memory."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from grpo_core.config import ResolvedConfig, flatten, load_config, resolve
+from grpo_core.errors import UnknownNameError, UserError
+from grpo_core.profiles.accelerator import GIB, Accelerator, Backend
+from grpo_core.profiles.presets import PRESETS
+
+SMALL, MEDIUM, LARGE = (f"Qwen/Qwen2.5-{size}-Instruct" for size in ("0.5B", "1.5B", "7B"))
+
+
+def resolved(**given: object) -> ResolvedConfig:
+    settings = {name.replace("__", "."): value for name, value in given.items()}
+    loaded = load_config(settings, environ={}, dotenv_path=None)
+    return resolve(loaded.config, loaded.sources)
+
+
+def here(monkeypatch: pytest.MonkeyPatch, name: str, gib: float, capability: str, backend: Backend = "cuda") -> None:
+    accelerator = Accelerator(backend, name, int(gib * GIB), capability)
+    monkeypatch.setattr("grpo_core.profiles.accelerator.detect", lambda device="auto": accelerator)
+
+
+def of_profile(config: ResolvedConfig) -> dict[str, object]:
+    values = flatten(config.config)
+    return {key: values[key] for key, source in config.sources.items() if source.kind == "profile"}
+
+
+def test_the_accelerator_decides_and_the_source_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    here(monkeypatch, "Tesla V100-SXM2-16GB", 15.8, "7.0")
+    config = resolved(model=MEDIUM, lora__enabled=True)
+    assert of_profile(config) == {
+        "precision": "float16",
+        "engine.name": "native",
+        "engine.max_batch_tokens": 65536,
+        "eval.batch_size": 73,
+        "trainer.max_completion_length": 384,
+        "trainer.gradient_checkpointing": True,
+        "trainer.micro_batch_tokens": config.config.trainer.micro_batch_tokens,
+    }
+    assert str(config.sources["precision"]).startswith("profile v100: Tesla V100, 16 or 32 GB")
+    assert "Tesla V100-SXM2-16GB, 15.8 GiB, compute capability 7.0" in str(config.sources["precision"])
+    listed = next(choice for choice in config.choices if choice.what == "settings")
+    assert "precision=float16" in listed.value
+
+
+def test_a_profile_overrides_nothing_that_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    here(monkeypatch, "NVIDIA A100-SXM4-80GB", 79.3, "8.0")
+    given = {
+        "precision": "float32",
+        "trainer.max_completion_length": 100,
+        "trainer.gradient_checkpointing": False,
+        "engine.max_batch_tokens": 5000,
+        "eval.batch_size": 3,
+    }
+    loaded = load_config({"model": SMALL, **given}, environ={}, dotenv_path=None)
+    config = resolve(loaded.config, loaded.sources)
+    values = flatten(config.config)
+    assert {key: values[key] for key in given} == given
+    assert {config.sources[key].kind for key in given} == {"command line"}
+
+
+def test_a_model_s_own_recommendation_stands_above_the_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    here(monkeypatch, "NVIDIA H100 80GB HBM3", 79.1, "9.0")
+    config = resolved(task="math.arithmetic")
+    assert config.config.model == "tiny"
+    assert config.config.trainer.max_completion_length == 64
+    assert config.config.precision == "bfloat16"
+
+
+def test_without_an_accelerator_no_value_changes() -> None:
+    plain, without = resolved(model=SMALL), resolved(model=SMALL, profile=None)
+    assert flatten(plain.config) | {"profile": None} == flatten(without.config)
+    assert of_profile(plain) == {}
+
+
+def test_without_the_shape_only_the_precision_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here(monkeypatch, "Tesla T4", 14.6, "7.5")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mamba"}))
+    assert of_profile(resolved(model=str(tmp_path))) == {"precision": "float16"}
+
+
+def test_the_completion_leaves_room_in_the_context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here(monkeypatch, "NVIDIA A100-SXM4-80GB", 79.3, "8.0")
+    shape = {
+        "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 300,
+        "max_position_embeddings": 768,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    assert "trainer.max_completion_length" not in of_profile(resolved(model=str(tmp_path)))
+    assert resolved(model=str(tmp_path), trainer__max_prompt_length=256).config.trainer.max_completion_length == 512
+
+
+def test_resolving_twice_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    here(monkeypatch, "NVIDIA L4", 22.0, "8.9")
+    once = resolved(model=SMALL, preset="ultra_small")
+    assert resolve(once.config, once.sources).config == once.config
+
+
+def test_a_profile_named_on_another_machine_counts_with_its_own_memory() -> None:
+    config = resolved(model=MEDIUM, profile="h100")
+    assert config.config.precision == "bfloat16"
+    assert "for 79.2 GiB; here is CPU" in str(config.sources["precision"])
+    with pytest.raises(UnknownNameError, match="Did you mean 'h100'"):
+        resolved(model=MEDIUM, profile="h10")
+
+
+def test_what_can_not_fit_is_refused_with_the_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    here(monkeypatch, "NVIDIA GeForce RTX 4090", 23.5, "8.9")
+    expected = (
+        r"needs 127\.\d GiB before its first activation, of 23\.5 on NVIDIA GeForce RTX 4090: "
+        r"weights 42\.\d \(7\.6\d x 10\^9 parameters\), gradients 28\.4, AdamW's moments 56\.7\. "
+        r"Use lora\.enabled=true lora\.quantization=nf4, which needs \d\.\d"
+    )
+    with pytest.raises(UserError, match=expected):
+        resolved(model=LARGE)
+    assert resolved(model=LARGE, lora__enabled=True, lora__quantization="nf4").config.precision == "bfloat16"
+
+
+def test_shards_may_hold_what_one_process_can_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    here(monkeypatch, "NVIDIA GeForce RTX 4090", 23.5, "8.9")
+    assert resolved(model=LARGE, trainer__sharding="full").config.trainer.sharding == "full"
+
+
+MEMORY = {"v100": 15.8, "a100": 79.3, "consumer_24": 23.5, "h200": 139.8}
+
+
+@pytest.mark.parametrize(
+    ("preset", "profile", "model"), list(itertools.product(PRESETS, MEMORY, (SMALL, MEDIUM, LARGE)))
+)
+def test_every_preset_on_every_profile_resolves_or_says_the_arithmetic(preset: str, profile: str, model: str) -> None:
+    try:
+        config = resolved(model=model, preset=preset, profile=profile)
+    except UserError as error:
+        assert f"{MEMORY[profile]} on {profile}" in str(error)
+        assert "weights" in str(error)
+        assert "Use " in str(error)
+        return
+    values = flatten(config.config)
+    for key, value in PRESETS[preset].options().items():
+        assert values[key] == value
+        assert str(config.sources[key]) == f"preset {preset}"
+    assert config.config.trainer.rows_per_step % PRESETS[preset].batch == 0
+    assert config.sources["precision"].kind == "profile"
+
+
+@pytest.mark.parametrize("recipe", ["dr_grpo", "dapo", "gspo", "cispo", "rloo"])
+def test_a_preset_goes_with_a_recipe(recipe: str) -> None:
+    config = resolved(model=SMALL, preset="baseline", recipe=recipe)
+    assert config.config.trainer.num_generations == 4
+    assert config.config.trainer.loss_type == resolved(model=SMALL, recipe=recipe).config.trainer.loss_type
+    assert config.config.trainer.rows_per_step == 16  # of an optimizer step: gspo takes four from a generation
+    assert config.sources["trainer.loss_type"].kind == "recipe"
+    preset = next(choice for choice in config.choices if choice.what == "preset")
+    assert preset.value == "baseline"
+
+
+def test_what_the_user_says_stands_above_a_preset_and_ends_its_epochs() -> None:
+    config = resolved(model=SMALL, preset="baseline", trainer__max_steps=3, trainer__learning_rate=1e-5)
+    assert config.config.trainer.learning_rate == 1e-5
+    assert config.config.trainer.num_train_epochs is None
+
+
+def test_an_unknown_preset_is_refused_with_the_near_name() -> None:
+    with pytest.raises(UnknownNameError, match=r"no preset 'ultrasmall'.*Did you mean 'ultra_small'"):
+        resolved(model=SMALL, preset="ultrasmall")

@@ -1,0 +1,150 @@
+"""The hub is asked for once, within seconds, and a machine without it uses the cache and says so."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from grpo_core.config import RunConfig, resolve
+from grpo_core.errors import UserError
+from grpo_core.hub import network
+from grpo_core.hub.cache import cached_models, is_cached, why_from_cache
+from grpo_core.hub.network import VARIABLES, go_offline, is_reachable, offline_reason
+from grpo_core.tracking.wandb import choose_mode
+
+TASK = """
+from grpo_core import Row, Task, reward
+
+
+@reward()
+def right(answer, row):
+    return float(answer == "1")
+
+
+def load(config):
+    return [Row(id="a", gold="1")]
+
+
+mine = Task("mine", load, lambda row: "x", lambda text, row: text, (right,), row=Row)
+"""
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No answer is remembered, and no library stays told after the test."""
+    import datasets.config
+    import huggingface_hub.constants as hub
+
+    for variable in VARIABLES:
+        monkeypatch.setenv(variable, "")
+    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", False)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(network, "_reasons", [])
+    monkeypatch.setattr(network, "_is_reachable", functools.cache(is_reachable))
+    yield
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A hub cache with one whole model and one without weights."""
+    for repository, files in {
+        "some/whole": ("config.json", "tokenizer.json", "model.safetensors"),
+        "some/part": ("config.json", "tokenizer.json"),
+    }.items():
+        root = tmp_path / f"models--{repository.replace('/', '--')}"
+        snapshot = root / "snapshots" / ("0" * 40)
+        snapshot.mkdir(parents=True)
+        (root / "refs").mkdir()
+        (root / "refs" / "main").write_text("0" * 40)
+        for name in files:
+            (snapshot / name).write_text("{}")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def closed_port(monkeypatch: pytest.MonkeyPatch) -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    monkeypatch.setenv("HF_ENDPOINT", url)
+    return url
+
+
+def test_a_hub_that_answers_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+        assert offline_reason() == ""
+    assert offline_reason() == ""  # asked once
+
+
+def test_a_hub_that_does_not_answer_is_asked_once_and_every_library_is_told(closed_port: str) -> None:
+    import datasets.config
+    import huggingface_hub
+
+    assert offline_reason() == "127.0.0.1 cannot be reached"
+    assert offline_reason() == "127.0.0.1 cannot be reached"
+    assert {os.environ[variable] for variable in VARIABLES} == {"1"}
+    assert huggingface_hub.is_offline_mode()
+    assert datasets.config.HF_DATASETS_OFFLINE
+
+
+def test_a_name_that_nobody_resolves_takes_no_longer_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        time.sleep(60)
+
+    monkeypatch.setattr(network, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(socket, "getaddrinfo", never)
+    started = time.monotonic()
+    assert not is_reachable("https://hub.example")
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_a_variable_of_the_libraries_is_enough(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setattr(network, "_is_reachable", pytest.fail)
+    monkeypatch.setenv(variable, "1")
+    assert offline_reason() == f"{variable}=1"
+
+
+def test_a_setting_is_enough(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    monkeypatch.setattr(network, "_is_reachable", pytest.fail)
+    resolve(RunConfig(model="tiny", offline=True))
+    assert offline_reason() == "offline=true"
+    assert why_from_cache("some/whole") == "offline=true"
+    assert choose_mode(None, {"WANDB_API_KEY": "x"}, offline=True) == (
+        "offline", "offline=true; `wandb sync` sends it later",
+    )  # fmt: skip
+
+
+def test_what_is_not_in_the_cache_is_refused_with_what_is(closed_port: str, cache: Path) -> None:
+    assert cached_models() == ["some/whole"]
+    assert is_cached("some/whole") and not is_cached("some/part")
+    expected = (
+        r"--model some/part is not in the hub's cache, and the hub is not used: 127\.0\.0\.1 cannot be reached\. "
+        r"The cache has some/whole\. Where there is a network: grpo fetch some/part"
+    )
+    with pytest.raises(UserError, match=expected):
+        why_from_cache("some/part")
+
+
+def test_a_run_that_names_no_model_takes_one_from_the_cache(
+    closed_port: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = tmp_path / "mine.py"
+    task.write_text(TASK)
+    resolved = resolve(RunConfig(task=f"{task}:mine"))
+    assert resolved.config.model == "some/whole"
+    assert "127.0.0.1 cannot be reached" in str(resolved.sources["model"])
+
+
+def test_offline_is_said_where_a_model_comes_from_the_cache(closed_port: str, cache: Path) -> None:
+    go_offline("the test says so")
+    assert why_from_cache("some/whole") == "the test says so"

@@ -1,0 +1,93 @@
+"""Which profile an accelerator gets: capability and memory decide, the name is a hint."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpo_core.errors import UnknownNameError
+from grpo_core.plugins.facts import GpuProfile
+from grpo_core.profiles.accelerator import GIB, Accelerator, Backend, detect
+from grpo_core.profiles.gpu import BUILT_IN, matching, named
+
+RECORDED: list[tuple[str, Backend, str, float, str]] = [
+    # profile, backend, name, GiB that the driver reports, compute capability
+    ("v100", "cuda", "Tesla V100-SXM2-16GB", 15.77, "7.0"),
+    ("v100", "cuda", "Tesla V100-SXM2-32GB", 31.74, "7.0"),
+    ("t4", "cuda", "Tesla T4", 14.58, "7.5"),
+    ("t4", "cuda", "NVIDIA GeForce RTX 2080 Ti", 10.75, "7.5"),
+    ("a100", "cuda", "NVIDIA A100-SXM4-40GB", 39.39, "8.0"),
+    ("a100", "cuda", "NVIDIA A100 80GB PCIe", 79.25, "8.0"),
+    ("h100", "cuda", "NVIDIA H100 80GB HBM3", 79.10, "9.0"),
+    ("h100", "cuda", "NVIDIA H100 NVL", 93.10, "9.0"),
+    ("h200", "cuda", "NVIDIA H200", 139.72, "9.0"),
+    ("h200", "cuda", "NVIDIA GH200 480GB", 139.0, "9.0"),
+    ("b200", "cuda", "NVIDIA B200", 178.35, "10.0"),
+    ("b200", "cuda", "NVIDIA B300 SXM6 AC", 267.69, "10.3"),
+    ("consumer_16", "cuda", "NVIDIA GeForce RTX 4080", 15.70, "8.9"),
+    ("consumer_16", "cuda", "NVIDIA GeForce RTX 3060", 11.63, "8.6"),
+    ("consumer_16", "cuda", "NVIDIA GeForce RTX 5080", 15.47, "12.0"),
+    ("consumer_24", "cuda", "NVIDIA GeForce RTX 3090", 23.68, "8.6"),
+    ("consumer_24", "cuda", "NVIDIA GeForce RTX 5090", 31.36, "12.0"),
+    ("consumer_24", "cuda", "NVIDIA L4", 22.03, "8.9"),
+    ("workstation_48", "cuda", "NVIDIA L40S", 44.40, "8.9"),
+    ("workstation_48", "cuda", "NVIDIA RTX A6000", 47.44, "8.6"),
+    ("apple", "mps", "Apple arm", 11.2, ""),
+    ("cpu", "cpu", "CPU", 15.5, ""),
+    ("unknown", "cuda", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 9.75, "9.0"),
+    ("unknown", "cuda", "GeForce GTX 1080 Ti", 10.9, "6.1"),
+    ("unknown", "rocm", "AMD Instinct MI300X", 191.5, ""),
+]
+
+
+@pytest.mark.parametrize(("profile", "backend", "name", "gib", "capability"), RECORDED)
+def test_recorded_accelerator_gets_its_profile(
+    profile: str, backend: Backend, name: str, gib: float, capability: str
+) -> None:
+    accelerator = Accelerator(backend, name, int(gib * GIB), capability)
+    chosen, why = matching(accelerator, BUILT_IN.values())
+    assert chosen.name == profile
+    assert f"{gib:.1f} GiB" in why
+
+
+def test_every_profile_is_matched_by_a_recorded_accelerator() -> None:
+    assert {profile for profile, *_ in RECORDED} == set(BUILT_IN)
+
+
+def test_the_name_decides_nothing_by_itself() -> None:
+    renamed = Accelerator("cuda", "NVIDIA H100 80GB HBM3", int(14.6 * GIB), "7.5")
+    assert matching(renamed, BUILT_IN.values())[0].name == "t4"
+
+
+def test_the_name_chooses_among_several_that_fit() -> None:
+    fast = GpuProfile("t4_fast", "Ours", capabilities=("7.5",), name_contains=("T4",))
+    other = GpuProfile("turing", "Any Turing", capabilities=("7.5",), name_contains=("Quadro",))
+    t4 = Accelerator("cuda", "Tesla T4", int(14.6 * GIB), "7.5")
+    assert matching(t4, [*BUILT_IN.values(), fast, other])[0] is fast
+    assert matching(Accelerator("cuda", "Quadro RTX 5000", t4.memory, "7.5"), [fast, other])[0] is other
+
+
+def test_an_unknown_profile_is_refused_with_the_near_name() -> None:
+    with pytest.raises(UnknownNameError, match=r"no profile 'a10'.*Did you mean 'a100'\?"):
+        named("a10")
+
+
+def test_without_a_driver_torch_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_core.profiles.accelerator._may_have_accelerator", lambda: False)
+    assert detect().backend == "cpu"
+    assert detect("cuda:3").backend == "cpu"  # which is refused where the model is loaded
+
+
+def test_with_a_driver_torch_says_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    class Properties:
+        name, total_memory, major, minor = "NVIDIA H200", int(139.7 * GIB), 9, 0
+
+    monkeypatch.setattr("grpo_core.profiles.accelerator._may_have_accelerator", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: Properties)
+    assert detect("cuda:1") == Accelerator("cuda", "NVIDIA H200", int(139.7 * GIB), "9.0")
+    assert detect("cpu").backend == "cpu"
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert (detect().backend, detect().capability) == ("rocm", "")

@@ -1,0 +1,93 @@
+"""A model's shape is read off its files: nothing is loaded, nothing damaged is believed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from grpo_core.profiles.model_shape import KNOWN, model_shape, shape_of
+
+LLAMA = {
+    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 96, "vocab_size": 300, "max_position_embeddings": 512, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+def folder_of(path: Path, config: object, weights: dict[str, torch.Tensor] | None = None) -> str:
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(config))
+    if weights is not None:
+        save_file(weights, path / "model.safetensors")
+    return str(path)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_parameters_of_a_shape_are_those_of_the_model(tied: bool) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    model = LlamaForCausalLM(LlamaConfig(**{**LLAMA, "tie_word_embeddings": tied}))
+    shape = shape_of(model.config.to_dict(), "its config.json")
+    assert shape is not None
+    assert shape.parameters == model.num_parameters()
+
+
+def test_adapter_parameters_are_those_of_peft() -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    shape = shape_of(LLAMA, "")
+    model = get_peft_model(LlamaForCausalLM(LlamaConfig(**LLAMA)), LoraConfig(r=8, target_modules="all-linear"))
+    assert shape is not None
+    assert shape.lora_parameters(8) == model.get_nb_trainable_parameters()[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [
+        ("Qwen/Qwen2.5-0.5B-Instruct", 494.0),
+        ("Qwen/Qwen2.5-1.5B", 1543.7),
+        ("Qwen/Qwen2.5-7B-Instruct", 7615.6),
+        ("HuggingFaceTB/SmolLM2-135M-Instruct", 134.5),
+        ("Qwen/Qwen3-0.6B", 596.0),
+        ("meta-llama/Llama-3.2-1B", 1235.8),
+    ],
+)
+def test_known_models_have_the_published_number_of_parameters(name: str, millions: float) -> None:
+    shape = shape_of(KNOWN[name], "")
+    assert shape is not None
+    assert shape.parameters / 1e6 == pytest.approx(millions, rel=2e-3)  # biases of attention are left out
+
+
+def test_weights_on_disk_are_counted(tmp_path: Path) -> None:
+    shape = model_shape(folder_of(tmp_path / "m", LLAMA, {"a": torch.zeros(7, 3), "b": torch.zeros(5)}))
+    assert shape is not None
+    assert shape.parameters == 26
+
+
+@pytest.mark.parametrize(
+    "config", [[], {"hidden_size": 64}, {**LLAMA, "vocab_size": -3}, {**LLAMA, "num_hidden_layers": True}]
+)
+def test_a_config_that_describes_no_decoder_gives_no_shape(tmp_path: Path, config: object) -> None:
+    assert model_shape(folder_of(tmp_path / "m", config)) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 16, b"\x02\0\0\0\0\0\0\0{]", b'\x0a\0\0\0\0\0\0\0{"a": 1}  '])
+def test_damaged_weights_are_not_counted(tmp_path: Path, content: bytes) -> None:
+    name = folder_of(tmp_path / "m", LLAMA)
+    (tmp_path / "m" / "model.safetensors").write_bytes(content)
+    shape, expected = model_shape(name), shape_of(LLAMA, "")
+    assert shape is not None and expected is not None
+    assert shape.parameters == expected.parameters
+
+
+def test_a_part_of_the_weights_is_not_counted(tmp_path: Path) -> None:
+    name = folder_of(tmp_path / "m", LLAMA, {"a": torch.zeros(7)})
+    index = {"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}
+    (tmp_path / "m" / "model.safetensors.index.json").write_text(json.dumps(index))
+    shape = model_shape(name)
+    assert shape is not None
+    assert shape.parameters > 7

@@ -1,0 +1,31 @@
+"""Platforms are recognised by what they set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grpo_core.profiles.platforms import detect
+
+HERE = Path("/srv/work")
+
+
+@pytest.mark.parametrize(
+    ("environ", "host", "folder", "name", "why"),
+    [
+        ({"SLURM_JOB_ID": "17", "SLURM_JOB_NUM_NODES": "2"}, "node3", HERE, "SLURM", "SLURM_JOB_ID=17, 2 nodes"),
+        ({"COLAB_RELEASE_TAG": "release-colab"}, "a", HERE, "Colab", "COLAB_RELEASE_TAG"),
+        ({"KAGGLE_KERNEL_RUN_TYPE": "Interactive"}, "a", HERE, "Kaggle", "KAGGLE_KERNEL_RUN_TYPE"),
+        ({}, "lambda-hyperplane", HERE, "Lambda", "lambda-hyperplane"),
+        ({}, "a", Path("/home/ubuntu/lambda/run"), "Lambda", "/home/ubuntu/lambda/run"),
+        ({}, "a", HERE, "generic", "no sign"),
+    ],
+)
+def test_platform_is_recognised_and_explained(
+    environ: dict[str, str], host: str, folder: Path, name: str, why: str
+) -> None:
+    platform = detect(environ, host, folder)
+    assert platform.name == name
+    assert why in platform.why
+    assert platform.advice.endswith(".")
