@@ -291,14 +291,9 @@ def _sized(profile: str) -> str:
             if isinstance(values, str):
                 cells = (values.partition(":")[0].removeprefix(f"model {model} "), "", "", "")
             else:
-                size, length = "trainer.micro_batch_tokens", "trainer.max_completion_length"
-                checkpointing = "yes" if values["trainer.gradient_checkpointing"] else "no"
-                cells = (
-                    format_value(values[size]),
-                    checkpointing,
-                    format_value(values[length]),
-                    format_value(values["eval.batch_size"]),
-                )
+                keys_shown = ("trainer.micro_batch_tokens", "trainer.max_completion_length", "eval.batch_size")
+                tokens, length, batch = (format_value(values[key]) for key in keys_shown)
+                cells = (tokens, "yes" if values["trainer.gradient_checkpointing"] else "no", length, batch)
             rows.append((model.rpartition("/")[2], trained, *cells))
     return _table(
         ("model", "trained", "`micro_batch_tokens`", "checkpointing", "`max_completion_length`", "`eval.batch_size`"),
