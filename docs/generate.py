@@ -38,6 +38,9 @@ REFERENCE = Path(__file__).parent / "reference"
 ALGORITHMS = Path(__file__).parent / "templates" / "algorithms.md.in"
 """The page of the algorithms, with `{{name}}` where something is read off the code."""
 
+PROFILES = ALGORITHMS.with_name("profiles.md.in")
+"""The page of the GPU profiles and the presets, likewise."""
+
 CONTRACTS = Path(__file__).parents[1] / ".importlinter"
 
 PICTURE_WIDTH, PICTURE_ROW, PICTURE_MARGIN = 760, 38, 12
@@ -278,8 +281,7 @@ def profiles_page() -> str:
         ),
     )  # fmt: skip
     parts = {"matched": matched, "sized": sized, "presets": presets, "source": PRESET_SOURCE}
-    template = (REFERENCE.parent / "templates" / "profiles.md.in").read_text(encoding="utf-8")
-    return re.sub(r"{{(\w+)}}", lambda match: parts[match[1]].rstrip("\n"), template)
+    return re.sub(r"{{(\w+)}}", lambda match: parts[match[1]].rstrip("\n"), PROFILES.read_text(encoding="utf-8"))
 
 
 def _sized(profile: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from grpo_core.config.layers import LoadedConfig
 from grpo_core.config.models import RunConfig
+from grpo_core.config.sources import Profile
 from grpo_core.config.trainer import TrainerConfig, divisors
 from grpo_core.errors import UserError
 from grpo_core.plugins.facts import GpuProfile
@@ -59,14 +60,19 @@ def hardware_of(config: RunConfig, host: PluginHost | None = None) -> Hardware |
     return Hardware(profile, imagined, f"profile={profile.name}, for {profile.memory_gib:g} GiB; here is {found}")
 
 
-def recommended(loaded: LoadedConfig, hardware: Hardware, shape: ModelShape | None) -> dict[str, object]:
-    """What a profile says for a run: dotted key -> value, the user's own values among them.
+def hardware_profile(loaded: LoadedConfig, hardware: Hardware, shape: ModelShape | None) -> Profile:
+    """The settings that a GPU profile recommends for a run.
 
     Args:
-        loaded: Everything that stands above the profile, with defaults.
-        hardware: Accelerator and profile.
+        loaded: Everything that ranks above the profile, with defaults.
+        hardware: Accelerator and GPU profile.
         shape: The model's, where it is known; without it nothing is sized to the memory.
     """
+    why = f"{hardware.profile.description}; {hardware.why}"
+    return Profile(hardware.profile.name, _recommended(loaded, hardware, shape), why)
+
+
+def _recommended(loaded: LoadedConfig, hardware: Hardware, shape: ModelShape | None) -> dict[str, object]:
     profile, config = hardware.profile, loaded.config
     values: dict[str, object] = {}
     if profile.precision != "auto":

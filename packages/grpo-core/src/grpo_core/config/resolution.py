@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from grpo_core.callbacks import ResolvedDefault
-from grpo_core.config.hardware import check_fits, hardware_of, recommended
+from grpo_core.config.hardware import check_fits, hardware_of, hardware_profile
 from grpo_core.config.layers import (
     DEFAULT,
     Layer,
@@ -93,25 +93,15 @@ def resolve(
 
     loaded = merged()
     hardware = hardware_of(loaded.config, host)
-    shape = None if hardware is None or hardware.accelerator.backend == "cpu" else model_shape(model, host)
-    if hardware is not None:
-        values = recommended(loaded, hardware, shape)
-        why = f"{hardware.profile.description}; {hardware.why}"
-        profiles = (*profiles, Profile(hardware.profile.name, values, why))
-        if values:
-            choices.append(ResolvedDefault("profile", hardware.profile.name, hardware.why))
+    if hardware is not None and hardware.accelerator.backend != "cpu":
+        shape = model_shape(model, host)
+        profiles = (*profiles, hardware_profile(loaded, hardware, shape))
+        choices.append(ResolvedDefault("profile", hardware.profile.name, hardware.why))
         loaded = merged()
         if shape is not None:
             check_fits(loaded, hardware, shape)
     choices += [*_preset_choices(loaded), *_recipe_choices(loaded, profiles), *_alias_choices(loaded)]
-    for profile in profiles:
-        in_effect = [
-            f"{name}={format_value(value)}"
-            for name, value in profile.layer().values.items()
-            if name not in user.values and loaded.sources[name].kind == "profile"
-        ]
-        if in_effect:
-            choices.append(ResolvedDefault("settings", ", ".join(in_effect), profile.why))
+    choices += _profile_choices(loaded, profiles, user)
     for name, value, why in (*_left_out(loaded, profiles, user.values), *_dependent_defaults(loaded)):
         choose(name, value, why)
     loaded = merged()
@@ -191,6 +181,20 @@ def _user_layer(config: RunConfig, sources: Mapping[str, Source]) -> Layer:
         for key, inner in values.items():
             layer.put(key, inner, sources.get(key, source))
     return layer
+
+
+def _profile_choices(loaded: LoadedConfig, profiles: Iterable[Profile], user: Layer) -> list[ResolvedDefault]:
+    """Return what each profile sets."""
+    choices = []
+    for profile in profiles:
+        in_effect = [
+            f"{name}={format_value(value)}"
+            for name, value in profile.layer().values.items()
+            if name not in user.values and loaded.sources[name].kind == "profile"
+        ]
+        if in_effect:
+            choices.append(ResolvedDefault("settings", ", ".join(in_effect), profile.why))
+    return choices
 
 
 def _preset_choices(loaded: LoadedConfig) -> list[ResolvedDefault]:

@@ -171,48 +171,42 @@ def _in_file(path: Path) -> int:
     return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
 
 
-def _config(
-    hidden: int, layers: int, heads: int, kv_heads: int, intermediate: int, vocabulary: int, context: int,
-    *, head_dim: int | None = None, tied: bool = True,
-) -> dict[str, Any]:  # fmt: skip
-    return {
-        "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads, "intermediate_size": intermediate, "vocab_size": vocabulary,
-        "max_position_embeddings": context, "head_dim": head_dim, "tie_word_embeddings": tied,
-    }  # fmt: skip
-
+_FIELDS = (
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
+    "vocab_size", "max_position_embeddings", "tie_word_embeddings",
+)  # fmt: skip
 
 _QWEN2_5 = {
-    "0.5B": _config(896, 24, 14, 2, 4864, 151936, 32768),
-    "1.5B": _config(1536, 28, 12, 2, 8960, 151936, 32768),
-    "3B": _config(2048, 36, 16, 2, 11008, 151936, 32768),
-    "7B": _config(3584, 28, 28, 4, 18944, 152064, 32768, tied=False),
+    "0.5B": (896, 24, 14, 2, 64, 4864, 151936, 32768, True),
+    "1.5B": (1536, 28, 12, 2, 128, 8960, 151936, 32768, True),
+    "3B": (2048, 36, 16, 2, 128, 11008, 151936, 32768, True),
+    "7B": (3584, 28, 28, 4, 128, 18944, 152064, 32768, False),
 }
 _QWEN3 = {
-    "0.6B": _config(1024, 28, 16, 8, 3072, 151936, 40960, head_dim=128),
-    "1.7B": _config(2048, 28, 16, 8, 6144, 151936, 40960, head_dim=128),
-    "4B": _config(2560, 36, 32, 8, 9728, 151936, 40960, head_dim=128),
-    "8B": _config(4096, 36, 32, 8, 12288, 151936, 40960, head_dim=128, tied=False),
+    "0.6B": (1024, 28, 16, 8, 128, 3072, 151936, 40960, True),
+    "1.7B": (2048, 28, 16, 8, 128, 6144, 151936, 40960, True),
+    "4B": (2560, 36, 32, 8, 128, 9728, 151936, 40960, True),
+    "8B": (4096, 36, 32, 8, 128, 12288, 151936, 40960, False),
 }
 _SMOLLM2 = {
-    "135M": _config(576, 30, 9, 3, 1536, 49152, 8192),
-    "360M": _config(960, 32, 15, 5, 2560, 49152, 8192),
-    "1.7B": _config(2048, 24, 32, 32, 8192, 49152, 8192),
+    "135M": (576, 30, 9, 3, 64, 1536, 49152, 8192, True),
+    "360M": (960, 32, 15, 5, 64, 2560, 49152, 8192, True),
+    "1.7B": (2048, 24, 32, 32, 64, 8192, 49152, 8192, True),
 }
 _LLAMA3_2 = {
-    "1B": _config(2048, 16, 32, 8, 8192, 128256, 131072),
-    "3B": _config(3072, 28, 24, 8, 8192, 128256, 131072),
+    "1B": (2048, 16, 32, 8, 64, 8192, 128256, 131072, True),
+    "3B": (3072, 28, 24, 8, 128, 8192, 128256, 131072, True),
 }
 
 KNOWN: Mapping[str, Mapping[str, Any]] = {
-    f"{prefix}{size}{suffix}": config
-    for prefix, configs, suffixes in (
+    f"{prefix}{size}{suffix}": dict(zip(_FIELDS, values, strict=True))
+    for prefix, sizes, suffixes in (
         ("Qwen/Qwen2.5-", _QWEN2_5, ("", "-Instruct")),
         ("Qwen/Qwen3-", _QWEN3, ("", "-Base")),
         ("HuggingFaceTB/SmolLM2-", _SMOLLM2, ("", "-Instruct")),
         ("meta-llama/Llama-3.2-", _LLAMA3_2, ("", "-Instruct")),
     )
-    for size, config in configs.items()
+    for size, values in sizes.items()
     for suffix in suffixes
 }
 """Hub id -> the shape that its config.json gives, for models that are often trained: a dry run needs no network."""
