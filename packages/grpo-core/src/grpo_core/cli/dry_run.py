@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_core.config.hardware import hardware_of, memory_plan
+from grpo_core.config.hardware import hardware_of, memory_plan, needs
 from grpo_core.errors import GrpoError
 from grpo_core.hub.cache import cached_file
 from grpo_core.plugins.models import adapter_base, model_source
 from grpo_core.plugins.tasks import bind
 from grpo_core.profiles import accelerator as accelerators
-from grpo_core.profiles.estimate import MemoryEstimate, estimate, gib, tokens_in_pass
+from grpo_core.profiles.estimate import MemoryEstimate, estimate, tokens_in_pass
 from grpo_core.profiles.model_shape import ModelShape, model_shape
 from grpo_core.task.spec import parse_task_specs
 
@@ -77,11 +77,6 @@ def report(resolved: ResolvedConfig, dry: DryRun) -> list[tuple[str, str]]:
             passes += ", activations computed again in the backward pass"
         lines += [("passes", passes), ("memory", needs(dry.need, dry.accelerator))]
     return lines
-
-
-def needs(need: MemoryEstimate, accelerator: Accelerator) -> str:
-    """An estimate in words: `needs about 21.0 GiB of 24.0: weights 3.1, optimizer 12.3, …`."""
-    return f"needs about {gib(need.total)} GiB of {accelerator.memory_gib:.1f}: {need}"
 
 
 def as_data(resolved: ResolvedConfig, dry: DryRun) -> dict[str, Any]:

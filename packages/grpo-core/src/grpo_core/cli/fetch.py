@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from grpo_core.errors import ExitCode, UserError
+from grpo_core.task.spec import TaskSpec
 
 EXAMPLES = """\b
 Examples:
@@ -35,15 +36,15 @@ def fetch(names: tuple[str, ...]) -> int:
     for name in models:
         if model_source(name).kind != "hub":
             raise UserError(f"{name}: only a model of the hub is downloaded (owner/name); this one is here already.")
+    tasks = [spec for name in names if name not in models for spec in _task_specs(name)]
     if why := offline_reason():
         raise UserError(f"nothing can be downloaded: {why}.")
-    for name in names:
-        if name in models:
-            click.echo(f"{visible(name)}: {_fetch_model(name)}")
-        else:
-            with only_results_on_stdout():
-                counts = _fetch_task(name)
-            click.echo(f"{visible(name)}: {counts}")
+    for name in models:
+        click.echo(f"{visible(name)}: {_fetch_model(name)}")
+    for spec in tasks:
+        with only_results_on_stdout():
+            counts = _fetch_task(spec)
+        click.echo(f"{visible(str(spec))}: {counts}")
     return ExitCode.DONE
 
 
@@ -60,22 +61,32 @@ def _fetch_model(name: str) -> Path:
     return folder
 
 
-def _fetch_task(name: str) -> str:
-    """Load every split of a task, which downloads what it is made of."""
-    from grpo_core.errors import DataError
+def _task_specs(name: str) -> list[TaskSpec]:
+    """The tasks of an argument, all of which exist."""
+    from grpo_core.plugins.host import default_host
     from grpo_core.plugins.tasks import bind
     from grpo_core.task.spec import parse_task_specs
 
+    if name in default_host().models():
+        raise UserError(f"{name} is an embedded model, which came with its package: there is nothing to download.")
+    specs = list(parse_task_specs(name))
+    for spec in specs:
+        bind(spec)
+    return specs
+
+
+def _fetch_task(spec: TaskSpec) -> str:
+    """Load every split of a task, which downloads what it is made of."""
+    from grpo_core.errors import DataError
+    from grpo_core.plugins.tasks import bind
+
     counts = []
-    for spec in parse_task_specs(name):
-        for split in ("train", "test"):
-            chosen = spec if "split" in spec.options else spec.with_options(split=split)
-            try:
-                rows = bind(chosen).rows()
-            except DataError as error:
-                counts.append(f"{split}: {str(error).splitlines()[0]}")
-                continue
-            counts.append(f"{len(rows)} rows of {chosen.options.get('split', split)}")
-            if chosen is spec:
-                break
+    splits = [spec.options["split"]] if "split" in spec.options else ["train", "test"]
+    for split in splits:
+        try:
+            rows = bind(spec.with_options(split=split)).rows()
+        except DataError as error:
+            counts.append(f"{split}: {str(error).splitlines()[0]}")
+        else:
+            counts.append(f"{len(rows)} rows of {split}")
     return ", ".join(counts)

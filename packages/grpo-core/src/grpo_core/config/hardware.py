@@ -16,7 +16,17 @@ from grpo_core.plugins.host import PluginHost
 from grpo_core.profiles import accelerator as accelerators
 from grpo_core.profiles import gpu
 from grpo_core.profiles.accelerator import GIB, Accelerator
-from grpo_core.profiles.estimate import DOUBLE, HALF, NF4_BYTES, SINGLE, MemoryPlan, estimate, gib, tokens_that_fit
+from grpo_core.profiles.estimate import (
+    DOUBLE,
+    HALF,
+    NF4_BYTES,
+    SINGLE,
+    MemoryEstimate,
+    MemoryPlan,
+    estimate,
+    gib,
+    tokens_that_fit,
+)
 from grpo_core.profiles.model_shape import ModelShape
 
 MAX_CACHED_TOKENS = 2**21
@@ -135,6 +145,12 @@ def memory_plan(
         on_accelerator=accelerator.backend != "cpu",
         shards=int(os.environ.get("WORLD_SIZE", "1")) if trainer.sharding == "full" else 1,
     )
+
+
+def needs(need: MemoryEstimate, accelerator: Accelerator) -> str:
+    """An estimate in words: `needs about 21.0 GiB of 24.0: weights 3.1, optimizer 12.3, …`."""
+    missing = "; that is more than there is" if need.total > accelerator.memory else ""
+    return f"needs about {gib(need.total)} GiB of {accelerator.memory_gib:.1f}: {need}{missing}"
 
 
 def check_fits(loaded: LoadedConfig, hardware: Hardware, shape: ModelShape) -> None:

@@ -19,6 +19,9 @@ CHUNK_ELEMENTS, CHUNK_ELEMENTS_GPU = 3 * 2**21, 2**27
 SAMPLED_ELEMENTS = 2**25
 """Elements of logits that are held at once while sampling; a test compares it with `engines.native`."""
 
+HEAP_OVERHEAD = 1.15
+"""What the C library's heap takes for activations, whose blocks it does not give back; measured on a CPU."""
+
 LOGITS_COPIES = 3
 """Tensors of that size that are alive together: logits, their softmax and its gradient."""
 
@@ -172,15 +175,19 @@ def _activations(plan: MemoryPlan) -> float:
     chunk = CHUNK_ELEMENTS_GPU if plan.on_accelerator else CHUNK_ELEMENTS
     logits = min(chunk, tokens * shape.vocabulary) * LOGITS_COPIES * SINGLE
     head = shape.vocabulary * shape.hidden * SINGLE if plan.trained >= shape.parameters else 0  # its gradient's summand
-    return tokens * (shape.layers * kept + (layer if plan.checkpointing else 0)) + logits + head
+    kept_in_all = tokens * (shape.layers * kept + (layer if plan.checkpointing else 0)) + logits + head
+    return kept_in_all * (1.0 if plan.on_accelerator else HEAP_OVERHEAD)
 
 
 def _layer_bytes(plan: MemoryPlan) -> float:
     """What one token leaves in one decoder layer for the backward pass."""
     shape, width = plan.shape, plan.compute_bytes
-    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    queries = shape.heads * shape.head_dim
     norms = 2 * shape.hidden * (2 * SINGLE + width)  # input and normalised in float32, result as matmuls take it
-    attention = (2 * queries + 4 * keys) * width  # queries and output; keys and values, also rotated
+    attention = 4 * queries * width  # queries, output, and keys and values, repeated for each head
+    if not plan.on_accelerator:  # the mask of completions that share a prompt, in float32
+        packed = plan.prompt_tokens + plan.generations * plan.completion_tokens
+        attention += min(packed, plan.pass_tokens) * SINGLE
     mlp = 4 * shape.intermediate * width  # gate, its activation, up and their product
     return norms + attention + mlp
 

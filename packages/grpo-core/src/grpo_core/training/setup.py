@@ -11,6 +11,7 @@ from typing import Any
 
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import RunConfig, TrainerConfig, to_yaml
+from grpo_core.config.hardware import memory_plan, needs
 from grpo_core.engines.base import Engine
 from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.encode import encode_prompt
@@ -27,6 +28,9 @@ from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.reference import REFERENCE_DIR
 from grpo_core.policy.value_head import VALUE_HEAD_FILE
+from grpo_core.profiles import accelerator as accelerators
+from grpo_core.profiles.estimate import estimate, gib
+from grpo_core.profiles.model_shape import model_shape
 from grpo_core.prompts.curriculum import LadderCurriculum, PassRateCurriculum
 from grpo_core.prompts.filter import filter_rows, truncate_prompt
 from grpo_core.prompts.mixture import Mixture, RowOrder, task_labels
@@ -43,6 +47,9 @@ from grpo_core.training.catalogue import owner_of
 from grpo_core.training.learning_rate import follows_time
 from grpo_core.training.random_state import seed_everything
 from grpo_core.training.rank_shares import accumulation, check_shares
+
+MEMORY_SHOWN = 2**30
+"""Bytes from which on the estimated memory of a run is worth a line in its header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,7 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     rows = {label: encoding.rows for label, encoding in encoded.items()}
     orders, order_choices = _orders(config, tasks, rows, held)
     choices += [*(choice for encoding in encoded.values() for choice in encoding.choices), *order_choices]
+    choices += _memory_choices(config, [encoding.prompt_ids for encoding in encoded.values()])
     scoring = resources.enter_context(Scoring(tasks, config.scoring, policy))
     total_steps, schedule_steps, step_choices = _steps(config, sum(map(len, rows.values())))
     return Setup(
@@ -154,6 +162,18 @@ def _check_model(name: str | None) -> None:
     source = model_source(name)
     if source.kind == "hub":
         why_from_cache(source.location)
+
+
+def _memory_choices(config: RunConfig, prompt_ids: Sequence[Mapping[str, tuple[int, ...]]]) -> list[ResolvedDefault]:
+    """The memory that the run is estimated to need, where it is worth a line."""
+    shape, accelerator = model_shape(config.model or ""), accelerators.detect(config.device)
+    if shape is None:
+        return []
+    lengths = [len(ids) for label in prompt_ids for ids in label.values()]
+    need = estimate(memory_plan(config, shape, accelerator, round(sum(lengths) / max(1, len(lengths)))))
+    if need.total < MEMORY_SHOWN:
+        return []
+    return [ResolvedDefault("memory", f"{gib(need.total)} GiB", needs(need, accelerator))]
 
 
 def _train_rows(trainer: TrainerConfig, task: BoundTask) -> list[Row]:

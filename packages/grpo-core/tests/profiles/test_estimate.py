@@ -1,0 +1,131 @@
+"""The estimated memory: its parts by arithmetic, the whole against a run's peak."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from grpo_core.algorithms import logprobs
+from grpo_core.config import RunConfig, TrainerConfig
+from grpo_core.config.hardware import memory_plan, needs
+from grpo_core.engines import native
+from grpo_core.profiles import estimate as estimates
+from grpo_core.profiles.accelerator import GIB, Accelerator
+from grpo_core.profiles.estimate import MemoryPlan, estimate, tokens_in_pass, tokens_that_fit
+from grpo_core.profiles.model_shape import KNOWN, ModelShape, shape_of
+
+SUPPORT = Path(__file__).parents[1] / "support"
+
+
+def known(name: str) -> ModelShape:
+    shape = shape_of(KNOWN[name], "")
+    assert shape is not None
+    return shape
+
+
+QWEN = known("Qwen/Qwen2.5-0.5B-Instruct")
+
+
+def plan(**given: object) -> MemoryPlan:
+    values = {
+        "shape": QWEN, "weight_bytes": 4, "compute_bytes": 4, "trained": QWEN.parameters, "has_reference": False,
+        "prompt_tokens": 100, "completion_tokens": 200, "generations": 8, "prompts": 8, "pass_tokens": 8192,
+        "checkpointing": False, "cached_tokens": 65536, "on_accelerator": True, **given,
+    }  # fmt: skip
+    return MemoryPlan(**values)  # type: ignore[arg-type] # each test gives what it is about
+
+
+def test_the_constants_are_those_of_the_code_that_allocates() -> None:
+    assert estimates.CHUNK_ELEMENTS == logprobs.CHUNK_ELEMENTS
+    assert estimates.CHUNK_ELEMENTS_GPU == logprobs.CHUNK_ELEMENTS_GPU
+    assert estimates.SAMPLED_ELEMENTS == native.SAMPLE_ELEMENTS
+
+
+def test_weights_gradients_and_moments_are_exact() -> None:
+    need = estimate(plan(has_reference=True))
+    assert (need.weights, need.gradients, need.optimizer, need.reference) == tuple(
+        times * QWEN.parameters for times in (4, 4, 8, 4)
+    )
+    assert need.total == pytest.approx(sum(need.parts.values()))
+
+
+def test_an_adapter_leaves_gradients_and_moments_of_its_own() -> None:
+    trained = QWEN.lora_parameters(16)
+    need = estimate(plan(trained=trained))
+    assert (need.gradients, need.optimizer) == (4 * trained, 8 * trained)
+
+
+def test_autocast_holds_a_copy_and_halves_what_is_kept() -> None:
+    single, mixed = estimate(plan()), estimate(plan(compute_bytes=2))
+    assert mixed.weights == single.weights * 1.5
+    assert mixed.activations < 0.75 * single.activations
+
+
+def test_shards_share_weights_gradients_and_moments() -> None:
+    whole, shard = estimate(plan()), estimate(plan(shards=4))
+    assert shard.fixed == whole.fixed / 4
+    assert shard.activations == whole.activations
+
+
+def test_four_bits_hold_the_linear_layers_alone() -> None:
+    need = estimate(plan(weight_bytes=estimates.NF4_BYTES, compute_bytes=2, trained=1))
+    embeddings = QWEN.parameters - QWEN.linear_parameters
+    assert need.weights == pytest.approx(4 * embeddings + QWEN.linear_parameters * estimates.NF4_BYTES)
+
+
+def test_a_pass_has_no_more_tokens_than_its_step_and_no_fewer_than_one_row() -> None:
+    assert tokens_in_pass(plan()) == 8192
+    assert tokens_in_pass(plan(prompts=1)) == 100 + 8 * 199
+    assert tokens_in_pass(plan(pass_tokens=16)) == 300
+
+
+def test_more_memory_never_gives_a_smaller_pass() -> None:
+    found = [tokens_that_fit(plan(), memory * GIB, 65536) for memory in range(8, 81, 4)]
+    sizes = [(not fitting[1], fitting[0]) for fitting in found if fitting is not None]
+    assert sizes == sorted(sizes)
+    assert len(sizes) > 10
+
+
+def test_what_is_chosen_fits() -> None:
+    fitting = tokens_that_fit(plan(), 24 * GIB, 65536)
+    assert fitting is not None
+    tokens, checkpointing = fitting
+    assert estimate(plan().of_pass(tokens, checkpointing=checkpointing)).total <= 24 * GIB
+    assert tokens_that_fit(plan(), GIB, 65536) is None
+
+
+def test_an_estimate_in_words_adds_up_and_says_where_it_is_too_much() -> None:
+    config = RunConfig(trainer=TrainerConfig(micro_batch_tokens=2048))
+    small, large = Accelerator("cpu", "CPU", 4 * GIB), Accelerator("cpu", "CPU", 64 * GIB)
+    need = estimate(memory_plan(config, QWEN, large, 50))
+    assert needs(need, large).startswith(
+        f"needs about {need.total / GIB:.1f} GiB of 64.0: weights 1.8, optimizer 3.7, "
+    )
+    assert needs(need, small).endswith("; that is more than there is")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("hidden", "layers", "heads", "kv_heads", "intermediate", "vocabulary"),
+    [(768, 12, 12, 4, 2048, 4096), (512, 8, 8, 8, 1408, 49152), (576, 30, 9, 3, 1536, 49152)],
+    ids=["79M", "51M with a large vocabulary", "135M, SmolLM2's shape"],
+)
+def test_the_estimate_is_within_a_fifth_of_a_run_s_peak(
+    tmp_path: Path, hidden: int, layers: int, heads: int, kv_heads: int, intermediate: int, vocabulary: int
+) -> None:
+    arguments = json.dumps(
+        {
+            "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads, "intermediate_size": intermediate, "vocab_size": vocabulary,
+        }
+    )  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(SUPPORT / "peak_memory.py"), str(tmp_path), arguments],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    measured = json.loads(done.stdout.splitlines()[-1])
+    assert measured["estimate"] / measured["peak"] == pytest.approx(1, abs=0.2), measured
