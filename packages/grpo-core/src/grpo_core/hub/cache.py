@@ -13,9 +13,9 @@ MAX_LISTED = 8
 
 def cached_file(repository: str, name: str) -> Path | None:
     """A file of a model in the cache, of its newest revision there; None where it is not there."""
-    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub import constants, try_to_load_from_cache
 
-    found = try_to_load_from_cache(repository, name)
+    found = try_to_load_from_cache(repository, name, cache_dir=constants.HF_HUB_CACHE)
     return Path(found) if isinstance(found, str) else None
 
 
@@ -58,11 +58,11 @@ def why_from_cache(repository: str) -> str:
 
 def cached_models() -> list[str]:
     """Ids of the models that are in the cache whole, the most recently used first."""
-    from huggingface_hub import scan_cache_dir
+    from huggingface_hub import constants, scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 
     try:
-        repositories = scan_cache_dir().repos
+        repositories = scan_cache_dir(constants.HF_HUB_CACHE).repos
     except CacheNotFound:
         return []
     recent = sorted(repositories, key=lambda each: -(each.last_accessed or 0.0))

@@ -46,25 +46,25 @@ def is_reachable(url: str) -> bool:
 
 def offline_reason() -> str:
     """Why the hub is not used; empty where it is. The first call finds out, and tells the libraries."""
+    if _reasons:
+        return _reasons[-1]
     for variable in VARIABLES:
         if os.environ.get(variable, "").lower() in _TRUE:
-            go_offline()
-            return _asked() or f"{variable}={os.environ[variable]}"
+            return f"{variable}={os.environ[variable]}"
     endpoint = os.environ.get("HF_ENDPOINT") or HUB
     if _is_reachable(endpoint):
         return ""
     go_offline(f"{urllib.parse.urlsplit(endpoint).hostname} cannot be reached")
-    return _asked()
+    return _reasons[-1]
 
 
-def go_offline(why: str = "") -> None:
+def go_offline(why: str) -> None:
     """Have every library use what is in the cache, and nothing else.
 
     Args:
         why: The reason that `offline_reason` gives from now on.
     """
-    if why:
-        _reasons.append(why)
+    _reasons.append(why)
     for variable in VARIABLES:
         os.environ[variable] = "1"
     # Both have read their variable when they were imported.
@@ -77,7 +77,3 @@ def go_offline(why: str = "") -> None:
 _reasons: list[str] = []
 
 _is_reachable = cache(is_reachable)
-
-
-def _asked() -> str:
-    return _reasons[-1] if _reasons else ""
