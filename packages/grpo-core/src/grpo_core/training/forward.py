@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
@@ -16,6 +16,8 @@ from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import MicroBatch, TrainBatch, micro_batches
+from grpo_core.training.pass_budget import PassBudget
+from grpo_core.training.pass_limits import PassSize
 
 
 class ForwardPasses:
@@ -25,10 +27,17 @@ class ForwardPasses:
         policy: The model.
         algorithm: The KL estimator and the settings of the passes.
         ranks: The processes; each runs its own rows.
+        warn: Receives one warning if memory runs out.
+
+    Attributes:
+        budget: How large a pass may be.
     """
 
-    def __init__(self, policy: Policy, algorithm: Algorithm, ranks: Ranks) -> None:
+    def __init__(
+        self, policy: Policy, algorithm: Algorithm, ranks: Ranks, warn: Callable[[str], None] = lambda message: None
+    ) -> None:
         self.policy, self.config, self.ranks = policy, algorithm.config, ranks
+        self.budget = PassBudget(policy, algorithm.config, ranks, warn)
         self._pair_cost = pair_cost(policy.model) if can_pack(policy.model) else math.inf
         self._kl = algorithm.kl
 
@@ -48,14 +57,16 @@ class ForwardPasses:
         return self.config.beta > 0 and self.config.kl_placement != "reward"
 
     def passes(self, batch: TrainBatch) -> Iterator[tuple[MicroBatch, TrainBatch]]:
-        """Split a batch into forward passes that fit the configured limits: (micro-batch, its rows on the device)."""
+        """Split a batch into forward passes that fit the limits: (micro-batch, its rows on the device)."""
+        limits = self.budget.limits
         for micro in micro_batches(
             batch,
             pair_cost=self._pair_cost,
-            max_rows=self.config.rows_per_pass,
-            max_tokens=self.config.micro_batch_tokens,
-            prompts=self.config.micro_batch_prompts,
+            max_rows=limits.rows,
+            max_tokens=limits.tokens,
+            prompts=limits.prompts,
         ):
+            self.budget.running = _size(batch, micro)
             yield micro, batch.rows(micro.rows).to(self.policy.device)
 
     def own_rows(self, batch: TrainBatch) -> Tensor:
@@ -92,6 +103,11 @@ class ForwardPasses:
 
     def _run(self, batch: TrainBatch, *, entropy: bool, kl: bool) -> dict[str, Tensor]:
         """[B, T] of the policy as it sampled: logp, entropy, values and the KL against the reference."""
+        results = self.budget.until_it_fits(lambda: self._run_own(batch, entropy=entropy, kl=kl))
+        return {name: self.ranks.sum(values) for name, values in results.items()}  # 0 in the rows of others
+
+    def _run_own(self, batch: TrainBatch, *, entropy: bool, kl: bool) -> dict[str, Tensor]:
+        """The same with 0 in the rows of other ranks."""
         results: dict[str, Tensor] = {}
         policy, temperature = self.policy, self.config.temperature
 
@@ -122,9 +138,12 @@ class ForwardPasses:
                             estimate, driving = self._kl(wide, ref_wide), k3(wide, ref_wide)
                     keep("kl", micro, estimate)
                     keep("k3", micro, driving)
-        return {name: self.ranks.sum(values) for name, values in results.items()}  # 0 in the rows of others
+        return results
 
     def _reference_logprobs(self, batch: TrainBatch) -> Tensor:
+        return self.ranks.sum(self.budget.until_it_fits(lambda: self._own_reference_logprobs(batch)))
+
+    def _own_reference_logprobs(self, batch: TrainBatch) -> Tensor:
         logprobs = torch.zeros(batch.mask.shape, dtype=self.policy.wide)
         own = self.own_rows(batch)
         with self.policy.in_step(), self.policy.reference() as reference, reference.precision():
@@ -132,4 +151,12 @@ class ForwardPasses:
                 states = reference.states(rows.input_ids, rows.prompt_lens, rows.completion_lens, micro.packs)
                 logp, _ = states.logprobs(temperature=self.config.temperature)
                 logprobs[own[micro.rows], : logp.shape[1]] = logp.to(self.policy.wide).cpu()
-        return self.ranks.sum(logprobs)
+        return logprobs
+
+
+def _size(batch: TrainBatch, micro: MicroBatch) -> PassSize:
+    """Size of a forward pass over some rows of a batch."""
+    prompts, completions = batch.prompt_lens[micro.rows].tolist(), batch.completion_lens[micro.rows].tolist()
+    longest = max(prompts[pack[0]] + sum(completions[row] for row in pack) for pack in micro.packs)
+    groups = len(batch.groups[micro.rows].unique())
+    return PassSize(len(micro.rows), len(micro.packs) * longest, groups)

@@ -54,19 +54,38 @@ class LossGradient:
         statistics: UpdateStatistics,
         measuring: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> bool:
-        """Add the gradient of some weighted rows, summed over the ranks.
+        """Add the gradient of some weighted rows, summed over the ranks, to parameters that have none.
 
         Args:
             part: The rows, the same on every rank.
             coefficients: Weights of the penalties.
-            statistics: Receives what this rank measures on the way.
+            statistics: Empty; receives what this rank measures on the way.
             measuring: Context of each backward pass.
 
         Returns:
             Whether the loss of this rank's rows is finite; where it is not, the gradient has no meaning.
         """
-        policy, is_finite = self.forward.policy, True
         chosen = self._with_gradient(part, coefficients)
+
+        def undo() -> None:
+            statistics.reset()
+            self.optimizer.drop_gradients()
+
+        is_finite = self.forward.budget.until_it_fits(
+            lambda: self._add_own(chosen, coefficients, statistics, measuring), undo
+        )
+        self.forward.ranks.sum_gradients(self.optimizer.parameters)
+        return is_finite
+
+    def _add_own(
+        self,
+        chosen: TrainBatch,
+        coefficients: PenaltyCoefficients,
+        statistics: UpdateStatistics,
+        measuring: Callable[[], AbstractContextManager[None]],
+    ) -> bool:
+        """The same for the chosen rows of this rank, without the sum."""
+        policy, is_finite = self.forward.policy, True
         with policy.in_step():
             for micro, rows in self.forward.passes(chosen):
                 loss = self._objective(rows, micro.packs, coefficients, statistics)
@@ -76,7 +95,6 @@ class LossGradient:
                         break
                 with measuring():
                     self.optimizer.backward(loss)
-        self.forward.ranks.sum_gradients(self.optimizer.parameters)
         return is_finite
 
     def _with_gradient(self, part: TrainBatch, coefficients: PenaltyCoefficients) -> TrainBatch:

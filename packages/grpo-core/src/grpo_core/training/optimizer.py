@@ -71,6 +71,10 @@ class PolicyOptimizer:
         """Add a loss's gradient to the parameters', scaled where the loss is."""
         self.scaler.scale(loss).backward()
 
+    def drop_gradients(self) -> None:
+        """Remove every parameter's gradient."""
+        self.adam.zero_grad(set_to_none=True)
+
     def unscale(self) -> None:
         """Take the scale out of gradients that no optimizer step follows."""
         scale = self.scaler.get_scale()
@@ -106,7 +110,7 @@ class PolicyOptimizer:
         if not is_too_large:
             self._skipped_in_a_row = 0 if is_finite else self._skipped_in_a_row + 1
         self.skipped += not is_finite
-        self.adam.zero_grad(set_to_none=True)
+        self.drop_gradients()
         self.updates += 1
         if self._skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
             raise NonFiniteError(

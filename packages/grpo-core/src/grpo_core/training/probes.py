@@ -117,9 +117,14 @@ class Probes:
 
     def _backward_of_sums(self, part: TrainBatch, coefficients: Tensor) -> None:
         """Backward of Σ_i coefficient_i · S_i, with S_i the log-probability of completion i."""
-        policy, forward = self._policy, self._forward
         part = replace(part, advantages=coefficients)
-        part = part.rows(forward.own_rows(part))
+        part = part.rows(self._forward.own_rows(part))
+        self._forward.budget.until_it_fits(lambda: self._backward_of_own_sums(part), self._optimizer.drop_gradients)
+        self._ranks.sum_gradients(self._optimizer.parameters)
+        self._optimizer.unscale()
+
+    def _backward_of_own_sums(self, part: TrainBatch) -> None:
+        policy, forward = self._policy, self._forward
         with policy.in_step():
             for micro, rows in forward.passes(part):
                 with policy.precision():
@@ -127,8 +132,6 @@ class Probes:
                     logp, _ = states.logprobs(temperature=self._config.temperature)
                 sums = masked_sum(logp.to(policy.wide), rows.mask, dim=1)
                 self._optimizer.backward((rows.advantages * sums).sum())
-        self._ranks.sum_gradients(self._optimizer.parameters)
-        self._optimizer.unscale()
 
     def _adam_averages(self) -> list[Tensor]:
         """Adam's bias-corrected second moments v̂; ones for a parameter that never had a gradient."""

@@ -61,6 +61,12 @@ class UpdateStatistics:
     _log_ratios: list[Tensor] = field(default_factory=list)
     _row_log_ratios: list[Tensor] = field(default_factory=list)
 
+    def reset(self) -> None:
+        """Forget every micro-batch."""
+        self.tokens = 0.0
+        for collected in (self.sums, self._log_ratios, self._row_log_ratios):
+            collected.clear()
+
     def add(self, measured: MicroStatistics, micro: TrainBatch, clip: ClipRange | None) -> None:
         """Add a micro-batch; `clip` says where the loss clips its ratio."""
         mask, sums = measured.mask, self.sums

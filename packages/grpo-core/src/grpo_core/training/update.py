@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from grpo_core.training.forward import ForwardPasses
 from grpo_core.training.gradient import LossGradient
 from grpo_core.training.objective import PenaltyCoefficients
 from grpo_core.training.optimizer import PolicyOptimizer
+from grpo_core.training.pass_limits import PassLimits
 from grpo_core.training.probes import Probes
 from grpo_core.training.statistics import UpdateStatistics
 
@@ -34,6 +35,7 @@ class Updater:
         probe_dir: Folder that receives what the entropy probe saves.
         ranks: The processes that take each step together.
         max_turns: Turns that a rollout may have.
+        warn: Receives one warning if memory runs out.
 
     Attributes:
         forward: Forward passes over whole batches.
@@ -52,12 +54,13 @@ class Updater:
         probe_dir: Path | None = None,
         ranks: Ranks | None = None,
         max_turns: int = 1,
+        warn: Callable[[str], None] = lambda message: None,
     ) -> None:
         config = algorithm.config
         self.policy, self.config, self.ranks = policy, config, ranks or Ranks()
         self._steps_per_batch = config.num_iterations * config.steps_per_generation
         total_updates = None if total_steps is None else total_steps * self._steps_per_batch
-        self.forward = ForwardPasses(policy, algorithm, self.ranks)
+        self.forward = ForwardPasses(policy, algorithm, self.ranks, warn)
         self.optimizer = PolicyOptimizer(policy, algorithm, total_updates)
         self.gradient = LossGradient(algorithm, self.forward, self.optimizer, max_turns)
         self.beta = Coefficient(config.beta, algorithm.kl_controller, warmup_steps=config.kl_warmup_steps)
@@ -88,6 +91,7 @@ class Updater:
         steps = list(taken)
         while len(steps) < self._steps_per_batch:
             steps.append(self._step(batch.rows(parts[len(steps) % len(parts)])))
+        self.forward.budget.agree()
         return {
             **mean_metrics(steps),
             "update_s": time.perf_counter() - started,
@@ -139,6 +143,7 @@ class Updater:
             "beta": self.beta.state(),
             "entropy_coef": self.entropy_coef.state(),
             "probes": self.probes.state(),
+            "limits": self.forward.budget.limits.state(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -147,6 +152,8 @@ class Updater:
         self.beta.load_state(state["beta"])
         self.entropy_coef.load_state(state["entropy_coef"])
         self.probes.load_state(state["probes"])
+        if "limits" in state:  # older checkpoints have none
+            self.forward.budget.limits = PassLimits.from_state(state["limits"])
 
 
 def mean_metrics(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:

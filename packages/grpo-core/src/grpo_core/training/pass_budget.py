@@ -1,0 +1,118 @@
+"""Repeats forward and backward passes in smaller parts when memory runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
+import orjson
+import torch
+from torch import Tensor
+
+from grpo_core.config import TrainerConfig
+from grpo_core.policy.memory import OutOfMemoryError, first_line, is_out_of_memory, release
+from grpo_core.policy.policy import Policy
+from grpo_core.policy.ranks import Ranks
+from grpo_core.training.pass_limits import PassLimits, PassSize
+
+_Result = TypeVar("_Result")
+
+
+class PassBudget:
+    """How large the passes of a run may be: halved when memory runs out, and never larger again.
+
+    Args:
+        policy: The model.
+        config: The limits at the start.
+        ranks: The processes; each halves its own limits.
+        warn: Receives one warning.
+
+    Attributes:
+        limits: The limits.
+        running: Size of the pass that runs, or was the last to run.
+    """
+
+    def __init__(self, policy: Policy, config: TrainerConfig, ranks: Ranks, warn: Callable[[str], None]) -> None:
+        self.limits = PassLimits.of(config)
+        self.running: PassSize | None = None
+        self._policy, self._config, self._ranks, self._warn = policy, config, ranks, warn
+
+    def until_it_fits(self, work: Callable[[], _Result], undo: Callable[[], None] = lambda: None) -> _Result:
+        """Do some passes; if memory runs out, undo them, halve the limits and do all of them again.
+
+        Dropout draws the same numbers each time. Nothing may be exchanged with other ranks inside: they do not repeat.
+
+        Args:
+            work: Runs passes, and says the size of each by `running`.
+            undo: Removes what unfinished work left behind.
+
+        Raises:
+            OutOfMemoryError: a single completion does not fit, or passes cannot be made smaller in this run.
+        """
+        randomness = self._random_state()
+        while True:
+            self.running = None
+            try:
+                return work()
+            except Exception as error:
+                if self.running is None or not is_out_of_memory(error):
+                    raise
+                self._halve(self.running, error)
+            undo()
+            release()  # here, where the exception is gone, whose frames held the tensors of the failed pass
+            self._restore_random_state(randomness)
+
+    def agree(self) -> None:
+        """Take the smallest limits of all ranks, so that a checkpoint's are those of each; every rank takes part."""
+        if self._ranks.size == 1:
+            return
+        states = self._ranks.gather(orjson.dumps(self.limits.state()))
+        agreed = PassLimits.smallest(PassLimits.from_state(orjson.loads(state)) for state in states)
+        if agreed != self.limits:
+            self._say(agreed, "on another rank")
+        self.limits = agreed
+
+    def _halve(self, failed: PassSize, error: BaseException) -> None:
+        if failed.rows == 1:
+            self._give_up(
+                f"a forward and backward pass does not fit even for one completion ({failed.tokens} tokens)",
+                "Use trainer.gradient_checkpointing=true, a shorter trainer.max_completion_length, lora.enabled=true, "
+                "or a smaller model.",
+                error,
+            )
+        halved = self.limits.halved(failed)
+        if self._policy.shards is not None:
+            self._give_up(
+                f"a pass of {failed} of a sharded model does not fit, and it cannot be repeated, because the other "
+                "ranks have done theirs",
+                f"Use {halved}, or trainer.gradient_checkpointing=true.",
+                error,
+            )
+        if self._config.gradient_noise_scale and self.limits.prompts is not None:
+            self._give_up(
+                f"a pass of {failed} does not fit, and trainer.gradient_noise_scale=true compares passes of equally "
+                "many prompts, so that they cannot be made smaller on the way",
+                f"Use {halved}, or trainer.gradient_checkpointing=true.",
+                error,
+            )
+        self._say(halved, f"in a forward or backward pass of {failed}")
+        self.limits = halved
+
+    def _give_up(self, what: str, advice: str, error: BaseException) -> NoReturn:
+        raise OutOfMemoryError(f"out of memory in training: {what}: {first_line(error)}. {advice}") from None
+
+    def _say(self, limits: PassLimits, where: str) -> None:
+        if self.limits == PassLimits.of(self._config):  # what follows the first time is said with it
+            self._warn(
+                f"out of memory {where}: training goes on with {limits}, halved again where needed; the gradient is "
+                "the same up to rounding"
+            )
+
+    def _random_state(self) -> tuple[Tensor, Tensor | None]:
+        device = self._policy.device
+        return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+    def _restore_random_state(self, state: tuple[Tensor, Tensor | None]) -> None:
+        torch.set_rng_state(state[0])
+        if state[1] is not None:
+            torch.cuda.set_rng_state(state[1], self._policy.device)
