@@ -104,7 +104,9 @@ class Choices(Callback):
         self.choices = info.choices
 
 
-TIMING = {"tokens_per_s", "generate_s", "update_s", "step_s", "peak_memory_mib"}
+TIMING = {
+    "tokens_per_s", "generate_s", "update_s", "step_s", "peak_memory_mib", "memory/generate_mib", "memory/update_mib",
+}  # fmt: skip
 
 
 def test_a_run_leaves_everything_that_was_promised(folder: Path, tmp_path: Path) -> None:
@@ -123,6 +125,9 @@ def test_a_run_leaves_everything_that_was_promised(folder: Path, tmp_path: Path)
     assert entry["base"] == entry["initial"], "its name in version 0.1"
     assert {"delta", "delta_ci_low", "delta_ci_high"} <= entry["final"].keys()
     assert {"steps", "seconds", "tokens", "peak_memory_mib", "versions", "seed"} <= summary.keys()
+    for phase in ("memory/generate_mib", "memory/update_mib"):
+        assert summary[phase] == max(step[phase] for step in log(run))
+        assert 0 < summary[phase] <= summary["peak_memory_mib"]
     rollouts = [json.loads(line) for line in (run / "logs" / "rollouts.jsonl").read_text().splitlines()]
     assert len(rollouts) == 2 * 4 * 4
     assert rollouts[0]["score"]["parts"].keys() == {"printable"}

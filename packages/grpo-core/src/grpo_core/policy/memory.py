@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import resource
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +10,7 @@ import torch
 
 from grpo_core.algorithms.causal_lm import causal_lm
 from grpo_core.errors import GrpoError
+from grpo_core.policy.memory_meter import MIB, memory_meter
 
 MEMORY_SHARE = 0.7
 """Share of an accelerator's free memory for keys and values; the rest is for activations, logits and fragmentation."""
@@ -51,7 +50,7 @@ class Budget:
         if is_smallest:
             raise OutOfMemoryError(
                 f"out of memory: {self._what} does not fit even for one completion ({failed_tokens} tokens): "
-                f"{_first_line(error)}. Lower eval.max_completion_length, or use a smaller model or precision=bfloat16."
+                f"{first_line(error)}. Lower eval.max_completion_length, or use a smaller model or precision=bfloat16."
             )
         self.tokens = max(1, min(self.tokens, failed_tokens) // 2)
         if not self._has_warned:
@@ -105,12 +104,10 @@ def bytes_per_token(model: Any) -> int:
 
 def peak_memory_mib(device: torch.device | None) -> float:
     """Peak memory so far: the accelerator's, else the process's resident set."""
-    if device is not None and device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10  # bytes on macOS, KiB on Linux
+    return memory_meter(device).highest() / MIB
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """First line of an exception's message."""
     lines = str(error).splitlines()
     return lines[0] if lines else type(error).__name__

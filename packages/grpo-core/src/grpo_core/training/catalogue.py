@@ -259,6 +259,21 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("update_s", "seconds of the optimizer steps", "", _TIME, deterministic=False),
     Metric("step_s", "seconds of the whole step", "", _TIME, deterministic=False),
     Metric(
+        "memory/generate_mib",
+        "most memory while sampling and scoring: allocated on a CUDA device, else the process's resident set; its peak "
+        "so far on systems other than Linux, which cannot reset it",
+        "",
+        _TIME,
+        deterministic=False,
+    ),
+    Metric(
+        "memory/update_mib",
+        "most memory in the passes without gradient and the optimizer steps, measured likewise",
+        "",
+        _TIME,
+        deterministic=False,
+    ),
+    Metric(
         "peak_memory_mib", "most memory so far: of the accelerator, else of the process", "", _TIME, deterministic=False
     ),
 )

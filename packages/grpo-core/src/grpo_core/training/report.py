@@ -13,6 +13,7 @@ from grpo_core.callbacks import Callbacks, ResolvedDefault, RunInfo, Sample, Ste
 from grpo_core.config import RunConfig
 from grpo_core.engines.completion import Completion
 from grpo_core.policy.memory import peak_memory_mib
+from grpo_core.policy.memory_meter import PhaseMemory, memory_meter
 from grpo_core.prompts.curriculum import PassRateCurriculum
 from grpo_core.prompts.mixture import Draw, Mixture
 from grpo_core.rollouts.prompt_group import PromptGroup
@@ -45,10 +46,14 @@ class Report:
         setup: Its tasks and policy.
         folder: Receives the logs.
         callbacks: Notified of progress and warnings.
+
+    Attributes:
+        memory: Peak memory of the phases of a step.
     """
 
     def __init__(self, config: RunConfig, setup: Setup, folder: RunFolder, callbacks: Callbacks) -> None:
         self._config, self._setup, self._folder, self._callbacks = config, setup, folder, callbacks
+        self.memory = PhaseMemory(memory_meter(setup.policy.device))
 
     def start(self, choices: Sequence[ResolvedDefault], clock: RunClock) -> None:
         """Write the configuration, and notify callbacks of the start with every choice made for the user."""
@@ -128,6 +133,7 @@ class Report:
             **metrics,
             "tokens_per_s": n_tokens / seconds,
             "step_s": seconds,
+            **self.memory.latest,
             "peak_memory_mib": peak_memory_mib(self._setup.policy.device),
         }
         self._folder.log_step(step, metrics)
@@ -175,6 +181,7 @@ class Report:
             "seconds": round(clock.seconds, 3),
             "tokens": tokens,
             "peak_memory_mib": peak_memory_mib(setup.policy.device),
+            **self.memory.highest,
             "seed": config.seed,
             "versions": versions(tasks_of(setup).values()),
             "run_dir": str(self._folder.path),

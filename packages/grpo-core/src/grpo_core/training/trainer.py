@@ -111,8 +111,9 @@ class Trainer:
         self.clock = RunClock(ranks, trainer.max_minutes, follows_time=follows_time(trainer, setup.schedule_steps))
         self.stop = StopSwitch(trainer, ranks, self.clock, callbacks.on_warning, has_limits=not setup.is_extension)
         self.updater = Updater(
-            self.policy, setup.algorithm, setup.schedule_steps, folder.path, ranks, max_turns=setup.max_turns
-        )
+            self.policy, setup.algorithm, setup.schedule_steps, folder.path, ranks, max_turns=setup.max_turns,
+            warn=callbacks.on_warning,
+        )  # fmt: skip
         self.estimator = AdvantageEstimator(setup.algorithm, setup.mixture.tasks)
         self.collector = Collector(
             config,
@@ -194,10 +195,12 @@ class Trainer:
 
     def _train(self) -> None:
         while self.step < self.setup.total_steps and not self._is_to_stop():
-            collected = self.collect(self.step + 1)  # prompts, completions, scores
-            batch = self.advantages(collected)  # KL in reward, baseline, scaling
-            metrics = self._metrics(collected, batch)
-            metrics |= self.updater.update(batch, time_share=self.clock.time_share())  # loss, backward, optimizer
+            with self.report.memory.phase("generate"):
+                collected = self.collect(self.step + 1)  # prompts, completions, scores
+            with self.report.memory.phase("update"):
+                batch = self.advantages(collected)  # KL in reward, baseline, scaling
+                metrics = self._metrics(collected, batch)
+                metrics |= self.updater.update(batch, time_share=self.clock.time_share())  # loss, backward, optimizer
             self.state.step += 1
             self.state.tokens += batch.n_tokens
             self.report.step(self.step, collected, metrics, batch.n_tokens)
