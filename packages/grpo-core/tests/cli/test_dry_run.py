@@ -30,6 +30,15 @@ def test_a_dry_run_says_what_is_needed_and_why(capsys: pytest.CaptureFixture[str
     assert "the mean of 1000" in lines["step"]
 
 
+def test_what_is_tried_on_the_model_stays_auto(capsys: pytest.CaptureFixture[str]) -> None:
+    setting = "trainer.micro_batch_size=auto"
+    _, out, _ = run(capsys, "run", "--show-config", "--model", "tiny", setting)
+    assert any("micro_batch_size" in line and "auto" in line for line in out.splitlines())
+    _, out, _ = run(capsys, "run", "--dry-run", "--model", QWEN, "profile=a100", setting)
+    lines = dict(line.split(None, 1) for line in out.splitlines()[1:])
+    assert lines["passes"].endswith(f"{setting} tries before the first step how many completions fit 0.8 of the memory")
+
+
 def test_a_dry_run_as_json_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "run", "--dry-run", "--json", "--model", QWEN, "profile=a100", "trainer.beta=0.04")
     data = json.loads(out)

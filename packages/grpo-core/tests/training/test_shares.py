@@ -35,6 +35,11 @@ def trainer(**options: object) -> TrainerConfig:
             r"micro_batch_size=16 does not divide .*: 12 prompts x 4 generations / 4 ranks = 12, 12 / 16 = 0\.75\. Use",
         ),
         ({"sharding": "full"}, 1, r"sharding=full shares a model among processes.*--nproc N.*sharding=none"),
+        (
+            {"sharding": "full", "micro_batch_size": "auto"},
+            2,
+            r"micro_batch_size=auto with trainer.sharding=full.*number",
+        ),
     ],
 )
 def test_what_does_not_divide_is_refused_with_the_arithmetic(options: dict, ranks: int, message: str) -> None:

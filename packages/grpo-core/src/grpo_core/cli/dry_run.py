@@ -75,6 +75,9 @@ def report(resolved: ResolvedConfig, dry: DryRun) -> list[tuple[str, str]]:
         passes = f"up to {dry.pass_tokens} tokens in a forward pass"
         if trainer.gradient_checkpointing:
             passes += ", activations computed again in the backward pass"
+        if trainer.micro_batch_size == "auto":
+            share = f"{trainer.micro_batch_memory:g} of the memory"
+            passes += f"; trainer.micro_batch_size=auto tries before the first step how many completions fit {share}"
         lines += [("passes", passes), ("memory", needs(dry.need, dry.accelerator))]
     return lines
 

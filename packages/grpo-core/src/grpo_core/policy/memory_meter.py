@@ -54,9 +54,8 @@ class CudaMeter:
         return torch.cuda.max_memory_allocated(self._device)
 
     def limit(self) -> int:
-        """Bytes that this process can have: what it holds and what is free."""
-        free, _ = torch.cuda.mem_get_info(self._device)
-        return free + torch.cuda.memory_reserved(self._device)
+        """Bytes that there are."""
+        return torch.cuda.mem_get_info(self._device)[1]
 
     def highest(self) -> int:
         """Most bytes in use so far, whatever was reset."""

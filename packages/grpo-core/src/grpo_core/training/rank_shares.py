@@ -22,6 +22,11 @@ def check_shares(trainer: TrainerConfig, ranks: Ranks) -> None:
             "trainer.sharding=full shares a model among processes, and this is the only one. Start several (--nproc N, "
             "or torchrun), or use trainer.sharding=none, which holds it whole."
         )
+    if trainer.sharding == "full" and trainer.micro_batch_size == "auto":
+        raise UserError(
+            "trainer.micro_batch_size=auto with trainer.sharding=full: ranks run the passes of a sharded model "
+            "together, so that none can try alone what fits. Give a number, or leave it out to pack by tokens."
+        )
     if prompts % size:
         steps = trainer.steps_per_generation
         choices = either([number for number in divisors(prompts) if number <= size])

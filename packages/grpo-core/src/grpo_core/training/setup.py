@@ -24,6 +24,7 @@ from grpo_core.plugins import variants as registry
 from grpo_core.plugins.models import model_source
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.load import load_policy
+from grpo_core.policy.micro_batch import choose_micro_batch
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.reference import REFERENCE_DIR
@@ -57,7 +58,8 @@ class Setup:
     """Everything a run needs before its first step; the result of `prepare`.
 
     Attributes:
-        config_yaml: The resolved configuration.
+        config: The resolved configuration, with what was found on the model.
+        config_yaml: The same as text.
         algorithm: The functions that the configuration names.
         metrics: Metrics of plugins, by name.
         policy: The model.
@@ -76,6 +78,7 @@ class Setup:
         is_extension: Whether the steps were asked for in place of the planned end, so that nothing else ends the run.
     """
 
+    config: RunConfig
     config_yaml: str
     algorithm: Algorithm
     metrics: Mapping[str, Callable[..., Any]]
@@ -125,6 +128,8 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     choices = [*accumulation(trainer, ranks), *condition_choices(involved), *_probe_choices(trainer), *held_choices]
     policy = _policy(config, checkpoint, ranks)
     _check_context(config, policy)
+    config, sized = _sized(config, policy, ranks)
+    choices += sized
     for label, evaluated in held.items():
         choices += check_room(label, evaluated.task, evaluated.rows, evaluated.plan.settings, policy)
     encoded = {label: _encode_rows(config, policy, task, all_rows[label]) for label, task in tasks.items()}
@@ -135,8 +140,9 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     scoring = resources.enter_context(Scoring(tasks, config.scoring, policy))
     total_steps, schedule_steps, step_choices = _steps(config, sum(map(len, rows.values())))
     return Setup(
+        config=config,
         config_yaml=to_yaml(config, leave_out=open_settings(config, involved)),
-        algorithm=algorithm,
+        algorithm=replace(algorithm, config=config.trainer),
         metrics=metrics,
         policy=policy,
         engine=open_engine(policy.model, policy.tokenizer, max_batch_tokens=config.engine.max_batch_tokens),
@@ -230,6 +236,15 @@ def _policy(config: RunConfig, checkpoint: Path | None, ranks: Ranks) -> Policy:
     if trainer.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
     return policy
+
+
+def _sized(config: RunConfig, policy: Policy, ranks: Ranks) -> tuple[RunConfig, list[ResolvedDefault]]:
+    """The configuration with the number of completions in a pass that was found where it is `auto`."""
+    if config.trainer.micro_batch_size != "auto":
+        return config, []
+    rows, choice = choose_micro_batch(policy, config.trainer, ranks)
+    trainer = config.trainer.model_copy(update={"micro_batch_size": rows})
+    return config.model_copy(update={"trainer": trainer}), [choice, *accumulation(trainer, ranks)]
 
 
 def _check_precision(policy: Policy, ranks: Ranks) -> None:

@@ -77,7 +77,7 @@ def train(config: RunConfig | ResolvedConfig | None = None, callbacks: Sequence[
         if ranks.is_main:
             lock.enter_context(working_in(folder.path))
         choices = [*resolved.choices, *observed.choices]
-        return Trainer(resolved.config, setup, folder, observed.callbacks, choices, resources, ranks).run()
+        return Trainer(setup.config, setup, folder, observed.callbacks, choices, resources, ranks).run()
 
 
 class Trainer:

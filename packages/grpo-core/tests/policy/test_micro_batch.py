@@ -1,0 +1,251 @@
+"""`trainer.micro_batch_size=auto`: doubling and halving on the real model, and what is remembered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import resumed_runs
+import torch
+import yaml
+from small_policies import model, policy_of, saved_model, settings
+
+from grpo_core import train
+from grpo_core.callbacks import Callback, RunInfo
+from grpo_core.config import TrainerConfig
+from grpo_core.policy import micro_batch
+from grpo_core.policy.memory import OutOfMemoryError
+from grpo_core.policy.memory_meter import MIB
+from grpo_core.policy.micro_batch import MAX_ENTRIES, SizeCache, TriedSize, choose_micro_batch, largest_that_fits
+from grpo_core.policy.policy import Policy
+from grpo_core.policy.ranks import Ranks
+from grpo_core.training.resume import resume
+
+FIXED, PER_ROW, LIMIT = 100 * MIB, 10 * MIB, 1000 * MIB
+
+
+class FakeMeter:
+    """Memory of which each completion in the last pass took a part."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.rows: list[int] = []
+        self._limit, self._since = limit, 0
+
+    def reset(self) -> None:
+        self._since = len(self.rows)
+
+    def peak(self) -> int:
+        return FIXED + PER_ROW * max(self.rows[self._since :], default=0)
+
+    def limit(self) -> int:
+        return self._limit
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., FakeMeter]]:
+    """Makes a meter that sees the passes of every policy, of which those above a size run out of memory."""
+    monkeypatch.setenv("GRPO_CACHE_DIR", str(tmp_path / "cache"))
+    states = Policy.states
+    meters: list[FakeMeter] = []
+    most = [10**9]
+
+    def counted(policy: Policy, ids: torch.Tensor, *rest: Any) -> Any:
+        for meter in meters:
+            meter.rows.append(len(ids))
+        if len(ids) > most[0]:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return states(policy, ids, *rest)
+
+    monkeypatch.setattr(Policy, "states", counted)
+
+    def made(limit: int = LIMIT, out_of_memory_above: int = 10**9) -> FakeMeter:
+        most[0] = out_of_memory_above
+        meters.append(FakeMeter(limit))
+        return meters[-1]
+
+    yield made
+
+
+def config(**options: Any) -> TrainerConfig:
+    sizes = {"num_generations": 4, "prompts_per_step": 24, "max_prompt_length": 8, "micro_batch_size": "auto"}
+    return settings(**{**sizes, **options})
+
+
+def test_the_largest_divisor_below_the_share_is_found_by_doubling_and_halving(passes: Callable[..., FakeMeter]) -> None:
+    meter = passes()
+    rows, choice = choose_micro_batch(policy_of(model(0)), config(), Ranks(), meter)
+    # 96 completions: 100 + 10 · 48 MiB fit in 0.8 of 1000, and 100 + 10 · 96 are more than there are: not tried.
+    assert rows == 48
+    assert meter.rows == [1, 2, 4, 8, 16, 32, 48]
+    assert (choice.what, choice.value) == ("trainer.micro_batch_size", "48")
+
+
+@pytest.mark.parametrize(
+    ("share", "fits"), [(0.8, 64), (0.65, 48), (0.5, 32), (0.3, 16), (0.125, 2), (0.11, 1), (0.01, 1)]
+)
+def test_a_share_of_the_memory_is_kept(passes: Callable[..., FakeMeter], share: float, fits: int) -> None:
+    made = config(prompts_per_step=48, micro_batch_memory=share)  # 192 = 64 · 3
+    assert choose_micro_batch(policy_of(model(0)), made, Ranks(), passes())[0] == fits
+
+
+@pytest.mark.parametrize("fits", [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96])
+def test_running_out_of_memory_ends_the_doubling(passes: Callable[..., FakeMeter], fits: int) -> None:
+    meter = passes(limit=10**12, out_of_memory_above=fits)
+    assert choose_micro_batch(policy_of(model(0)), config(), Ranks(), meter)[0] == fits
+
+
+def test_not_even_one(passes: Callable[..., FakeMeter]) -> None:
+    with pytest.raises(OutOfMemoryError, match=r"not even one completion fits.*8 \+ 8 tokens.*gradient_checkpointing"):
+        choose_micro_batch(policy_of(model(0)), config(), Ranks(), passes(out_of_memory_above=0))
+
+
+def test_ranks_divide_the_step_and_take_the_smallest(passes: Callable[..., FakeMeter]) -> None:
+    class Four(Ranks):
+        def gather(self, data: bytes) -> list[bytes]:
+            return [data, b"6", b"12", b"24"]
+
+    rows, choice = choose_micro_batch(policy_of(model(0)), config(), Four(0, 0, 4), passes(limit=10**12))
+    assert rows == 6
+    assert choice.why.startswith("auto, tried on the model: 24 of 24 completions need")
+    assert choice.why.endswith("another rank has room for fewer")
+
+
+def test_nothing_stays_of_the_trials(passes: Callable[..., FakeMeter]) -> None:
+    policy = policy_of(model(0))
+    policy.model.eval()
+    before = [parameter.clone() for parameter in policy.parameters()]
+    randomness = torch.get_rng_state()
+    choose_micro_batch(policy, config(), Ranks(), passes(out_of_memory_above=8))
+    assert all(parameter.grad is None for parameter in policy.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
+    assert torch.equal(randomness, torch.get_rng_state())
+    assert not policy.model.training
+
+
+def test_the_moments_of_the_optimizer_are_added() -> None:
+    class Meter(FakeMeter):
+        def peak(self) -> int:
+            return FIXED
+
+    policy = policy_of(model(0))
+    trained = sum(parameter.nbytes for parameter in policy.parameters())
+    tried = micro_batch._try(policy, config(), [1], Meter())
+    assert tried == TriedSize(1, FIXED + 2 * trained)
+
+
+def test_a_real_meter_finds_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GRPO_CACHE_DIR", str(tmp_path))
+    rows, choice = choose_micro_batch(policy_of(model(0)), config(), Ranks())
+    assert rows == 96, choice
+
+
+def test_a_size_that_would_end_the_process_is_not_tried() -> None:
+    tried: list[int] = []
+
+    def measure(size: int) -> int:
+        tried.append(size)
+        return FIXED + 300 * MIB * size
+
+    sizes = [1, 2, 4, 8]
+    assert largest_that_fits(sizes, measure, fixed=FIXED, most=800 * MIB, limit=LIMIT) == TriedSize(2, 700 * MIB)
+    assert tried == [1, 2]
+
+
+# --- What is remembered
+
+
+def test_a_number_is_found_once(passes: Callable[..., FakeMeter], tmp_path: Path) -> None:
+    first = choose_micro_batch(policy_of(model(0)), config(), Ranks(), passes())
+    again = choose_micro_batch(policy_of(model(7)), config(), Ranks(), meter := passes())
+    assert (again[0], meter.rows) == (first[0], [])
+    assert again[1].why.startswith("auto, remembered from an earlier run")
+    assert list((tmp_path / "cache").iterdir()) == [tmp_path / "cache" / "micro_batch.json"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"max_prompt_length": 9},
+        {"max_completion_length": 9},
+        {"num_generations": 8},
+        {"micro_batch_memory": 0.7},
+        {"gradient_checkpointing": True},
+        {"entropy_coef": 0.1},
+        {"prompts_per_step": 12},
+    ],
+)
+def test_what_the_memory_depends_on_is_tried_again(passes: Callable[..., FakeMeter], changed: dict[str, Any]) -> None:
+    choose_micro_batch(policy_of(model(0)), config(), Ranks(), passes())
+    choose_micro_batch(policy_of(model(0)), config(**changed), Ranks(), meter := passes())
+    assert meter.rows
+
+
+def test_another_precision_or_memory_is_tried_again(passes: Callable[..., FakeMeter]) -> None:
+    choose_micro_batch(policy_of(model(0)), config(), Ranks(), passes())
+    choose_micro_batch(policy_of(model(0)), config(), Ranks(), other := passes(limit=LIMIT + 1))
+    choose_micro_batch(policy_of(model(0).float()), config(), Ranks(), narrow := passes())
+    half = replace(policy_of(model(0).float()), autocast=torch.bfloat16)
+    choose_micro_batch(half, config(), Ranks(), mixed := passes())
+    assert other.rows and narrow.rows and mixed.rows
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "[]", "{", "null", '{"format": 2, "sizes": {"k": {"rows": 4, "peak": 5}}}',
+        '{"format": 1, "sizes": []}', '{"format": 1, "sizes": {"k": 4}}', '{"format": 1, "sizes": {"k": {"rows": 5, "peak": 5}}}',
+        '{"format": 1, "sizes": {"k": {"rows": "4", "peak": 5}}}',
+        '{"format": 1, "sizes": {"k": {"rows": 4, "peak": -5}}}', " " * (2 << 20),
+    ],
+)  # fmt: skip
+def test_a_file_is_checked(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "micro_batch.json"
+    path.write_text(content)
+    cache = SizeCache(path)
+    assert cache.recall("k", [1, 2, 4]) is None
+    cache.remember("k", TriedSize(4, 5))
+    assert cache.recall("k", [1, 2, 4]) == TriedSize(4, 5, is_remembered=True)
+
+
+def test_a_file_is_bounded_and_the_newest_stay(tmp_path: Path) -> None:
+    cache = SizeCache(tmp_path / "deep" / "micro_batch.json")
+    for index in range(MAX_ENTRIES + 3):
+        cache.remember(str(index), TriedSize(1, 5))
+    names = list(json.loads((tmp_path / "deep" / "micro_batch.json").read_text())["sizes"])
+    assert names == [str(index) for index in range(3, MAX_ENTRIES + 3)]
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    cache = SizeCache(tmp_path / "file" / "micro_batch.json")
+    cache.remember("k", TriedSize(1, 5))
+    assert cache.recall("k", [1]) is None
+
+
+# --- A run
+
+
+class Choices(Callback):
+    def on_run_start(self, info: RunInfo) -> None:
+        self.choices = {choice.what: choice for choice in info.choices}
+
+
+def test_a_run_has_the_number_and_a_resume_takes_the_same(
+    passes: Callable[..., FakeMeter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved_model(tmp_path / "model")
+    (tmp_path / "tasks.py").write_text(resumed_runs.TASKS)
+    monkeypatch.setattr(micro_batch, "memory_meter", lambda device: passes(limit=10**12, out_of_memory_above=10**9))
+    made = resumed_runs.config(tmp_path, tmp_path / "auto", "plain", micro_batch_size="auto", stop_after=2)
+    run = train(made, [seen := Choices()]).run_dir
+    assert yaml.safe_load((run / "config.yaml").read_text())["trainer"]["micro_batch_size"] == 16
+    assert seen.choices["trainer.micro_batch_size"].value == "16"
+    assert seen.choices["gradient accumulation"].value == "1 micro-batches"
+    monkeypatch.setattr("grpo_core.training.setup.choose_micro_batch", None)
+    resume(run)
+    plain = train(resumed_runs.config(tmp_path, tmp_path / "plain", "plain", micro_batch_size=16)).run_dir
+    resumed_runs.assert_same(run, plain)
