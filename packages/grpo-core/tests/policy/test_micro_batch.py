@@ -197,7 +197,8 @@ def test_another_precision_or_memory_is_tried_again(passes: Callable[..., FakeMe
     "content",
     [
         "", "[]", "{", "null", '{"format": 2, "sizes": {"k": {"rows": 4, "peak": 5}}}',
-        '{"format": 1, "sizes": []}', '{"format": 1, "sizes": {"k": 4}}', '{"format": 1, "sizes": {"k": {"rows": 5, "peak": 5}}}',
+        '{"format": 1, "sizes": []}', '{"format": 1, "sizes": {"k": 4}}',
+        '{"format": 1, "sizes": {"k": {"rows": 5, "peak": 5}}}',
         '{"format": 1, "sizes": {"k": {"rows": "4", "peak": 5}}}',
         '{"format": 1, "sizes": {"k": {"rows": 4, "peak": -5}}}', " " * (2 << 20),
     ],
