@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import resumed_runs
 import torch
@@ -209,6 +210,20 @@ def test_ranks_take_the_smallest_limits() -> None:
     assert PassLimits.smallest([PassLimits(None, 100, 2), PassLimits(None, 100, 1)]) == PassLimits(None, 100, 1)
     assert PassLimits.smallest([PassLimits(None, 100, 2), PassLimits(4, 100, None)]) == PassLimits(4, 100, None)
     assert PassLimits.smallest([PassLimits(None, 50, None), PassLimits(None, 100, None)]).tokens == 50
+
+
+def test_a_rank_takes_the_limit_that_another_had_to_halve() -> None:
+    class Two(Ranks):
+        def gather(self, data: bytes) -> list[bytes]:
+            return [data, orjson.dumps(PassLimits(2, 4096, None).state())]
+
+    warnings: list[str] = []
+    budget = PassBudget(policy_of(model(0)), settings(micro_batch_size=4), Two(0, 0, 2), warnings.append)
+    for _ in range(2):
+        budget.agree()
+        assert budget.limits == PassLimits(2, 4096, None)
+    (warning,) = warnings
+    assert "out of memory on another rank: training goes on with trainer.micro_batch_size=2" in warning
 
 
 # --- Whole runs
