@@ -47,6 +47,8 @@ def test_a_cuda_peak_is_kept_over_resets(monkeypatch: pytest.MonkeyPatch) -> Non
     CudaMeter(device).reset()
     assert CudaMeter(device).peak() == 100 * MIB
     assert peak_memory_mib(device) == 500
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 7)
+    assert peak_memory_mib(torch.device("cuda")) == 500
 
 
 class FakeMeter:

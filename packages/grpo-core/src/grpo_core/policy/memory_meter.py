@@ -43,10 +43,11 @@ class CudaMeter:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._name = f"cuda:{torch.cuda.current_device() if device.index is None else device.index}"
 
     def reset(self) -> None:
         """Start anew from the memory that is in use."""
-        _keep(str(self._device), self.peak())
+        _keep(self._name, self.peak())
         torch.cuda.reset_peak_memory_stats(self._device)
 
     def peak(self) -> int:
@@ -59,7 +60,7 @@ class CudaMeter:
 
     def highest(self) -> int:
         """Most bytes in use so far, whatever was reset."""
-        return max(_highest[str(self._device)], self.peak())
+        return max(_highest[self._name], self.peak())
 
 
 class ProcessMeter:
