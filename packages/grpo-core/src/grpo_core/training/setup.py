@@ -129,9 +129,7 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     policy = _policy(config, checkpoint, ranks)
     _check_context(config, policy)
     config, sized = _sized(config, policy, ranks)
-    choices += sized
-    for label, evaluated in held.items():
-        choices += check_room(label, evaluated.task, evaluated.rows, evaluated.plan.settings, policy)
+    choices += [*sized, *_room_choices(held, policy)]
     encoded = {label: _encode_rows(config, policy, task, all_rows[label]) for label, task in tasks.items()}
     rows = {label: encoding.rows for label, encoding in encoded.items()}
     orders, order_choices = _orders(config, tasks, rows, held)
@@ -160,6 +158,12 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
         schedule_steps=schedule_steps,
         choices=[*policy.choices, *choices, *step_choices],
     )
+
+
+def _room_choices(held: Mapping[str, HeldOutTask], policy: Policy) -> list[ResolvedDefault]:
+    """Check that prompts and completions of the evaluations fit the model."""
+    rooms = (check_room(label, each.task, each.rows, each.plan.settings, policy) for label, each in held.items())
+    return [choice for choices in rooms for choice in choices]
 
 
 def _check_model(name: str | None) -> None:
