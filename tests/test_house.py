@@ -49,6 +49,10 @@ def test_modules_are_short() -> None:
     assert not long
 
 
+def test_the_training_loop_is_read_in_one_sitting() -> None:
+    assert _lines(CORE / "training" / "trainer.py") <= 250
+
+
 def test_classes_are_short_or_say_why_not() -> None:
     for module, node in nodes(ast.ClassDef):
         assert isinstance(node, ast.ClassDef)

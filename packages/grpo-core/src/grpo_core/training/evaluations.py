@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from grpo_core.callbacks import EvalPhase
+from grpo_core.callbacks import Callbacks, EvalPhase
 from grpo_core.config.models import CurriculumConfig
 from grpo_core.engines.base import StopRequested
+from grpo_core.evaluation.answers import in_process
 from grpo_core.evaluation.held_out import HeldOutEvaluator
+from grpo_core.policy.ranks import Ranks
 from grpo_core.prompts.curriculum import LadderCurriculum
+from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.training.run_folder import RunFolder
 from grpo_core.training.setup import Setup
 from grpo_core.training.stop import StopSwitch
@@ -156,3 +159,44 @@ class Evaluations:
         step, pending = int(state["step"]), state.get("pending", ())
         self._ladder_step = int(state.get("ladder_step", step - ("climb" in pending)))
         self._interval_step = int(state.get("interval_step", step - ("evaluate" in pending)))
+
+
+def held_out_evaluator(
+    setup: Setup,
+    folder: RunFolder,
+    ranks: Ranks,
+    resources: ExitStack,
+    callbacks: Callbacks,
+    *,
+    should_stop: Callable[[], bool],
+) -> HeldOutEvaluator:
+    """Make the evaluator of a run's held-out rows, with the policy and engine that are trained.
+
+    Args:
+        setup: Configuration, tasks, policy and engine.
+        folder: The run's folder.
+        ranks: The processes of the run.
+        resources: Closes the scorers.
+        callbacks: Notified of progress, results and warnings.
+        should_stop: Whether to stop; called after every completion.
+    """
+    config = setup.config
+    model = in_process(
+        setup.policy,
+        setup.engine,
+        tokens_at_once=config.engine.max_batch_tokens,
+        prompts_at_once=config.eval.batch_size,
+        warn=callbacks.on_warning,
+        ranks=ranks,
+    )
+    tasks = {label: held.task for label, held in setup.held_out.items()}
+    scoring = resources.enter_context(Scoring(tasks, config.scoring, setup.policy, shared=setup.scoring))
+    return HeldOutEvaluator(
+        setup.held_out,
+        model,
+        scoring,
+        run=folder.path,
+        callbacks=callbacks,
+        names=setup.metric_names,
+        should_stop=should_stop,
+    )

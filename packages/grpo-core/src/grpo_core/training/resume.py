@@ -88,7 +88,7 @@ def resume(
         why = end.missing or f"{anchor}same data order" + ("; inside a batch" if is_in_batch else "")
         position = f"step {state['step']}{_of(setup.total_steps)} ({checkpoint.name} complete and verified)"
         choices = [ResolvedDefault("resume", position, why), *_renamed(state), *shared, *observed.choices]
-        return Trainer(setup.config, setup, folder, observed.callbacks, choices, resources, ranks).run(checkpoint)
+        return Trainer(setup, folder, observed.callbacks, choices, resources, ranks).run(checkpoint)
 
 
 def _check_surroundings(

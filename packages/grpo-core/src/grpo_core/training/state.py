@@ -19,7 +19,9 @@ from grpo_core.checkpoints.names import checkpoint_name
 from grpo_core.config import RunConfig
 from grpo_core.errors import UserError
 from grpo_core.policy.parts import cut_like, gathered
+from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
+from grpo_core.policy.reference import REFERENCE_DIR
 from grpo_core.tracking.runs import ENDLESS
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.batch import TrainBatch
@@ -259,3 +261,13 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
 
 def _parameters(optimizer: torch.optim.Optimizer) -> Sequence[torch.nn.Parameter]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def store_reference(policy: Policy, run: Path, ranks: Ranks) -> None:
+    """Store the frozen reference with the run, unless it is there already."""
+    folder = run / REFERENCE_DIR
+    is_stored = bool(ranks.from_main(b"stored" if folder.exists() else b""))
+    if policy.has_reference and not is_stored:
+        weights = policy.reference_weights()
+        if ranks.is_main:
+            policy.save_reference(folder, weights)

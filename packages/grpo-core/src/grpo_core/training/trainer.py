@@ -11,27 +11,23 @@ from typing import Any
 from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.config import ResolvedConfig, RunConfig, resolve
 from grpo_core.engines.base import StopRequested
-from grpo_core.evaluation.answers import in_process
-from grpo_core.evaluation.held_out import HeldOutEvaluator
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.paths import check_makeable
 from grpo_core.policy.ranks import Ranks, joined
-from grpo_core.policy.reference import REFERENCE_DIR
-from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.tracking.observe import Observers, observe
 from grpo_core.tracking.presence import working_in
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.batch import TrainBatch, collate
 from grpo_core.training.clock import RunClock
 from grpo_core.training.collect import Collected, Collector
-from grpo_core.training.evaluations import Evaluations
+from grpo_core.training.evaluations import Evaluations, held_out_evaluator
 from grpo_core.training.learning_rate import follows_time
 from grpo_core.training.metrics import rollout_metrics
 from grpo_core.training.random_state import seed_everything
 from grpo_core.training.report import Report
 from grpo_core.training.run_folder import RunFolder, shared_folder
 from grpo_core.training.setup import Setup, prepare
-from grpo_core.training.state import Checkpoints, RunState, read_state, unfinished_batch
+from grpo_core.training.state import Checkpoints, RunState, read_state, store_reference, unfinished_batch
 from grpo_core.training.stop import StopSwitch
 from grpo_core.training.update import Updater
 
@@ -77,15 +73,14 @@ def train(config: RunConfig | ResolvedConfig | None = None, callbacks: Sequence[
         if ranks.is_main:
             lock.enter_context(working_in(folder.path))
         choices = [*resolved.choices, *observed.choices]
-        return Trainer(setup.config, setup, folder, observed.callbacks, choices, resources, ranks).run()
+        return Trainer(setup, folder, observed.callbacks, choices, resources, ranks).run()
 
 
 class Trainer:
     """One run, from its first evaluation to its summary.
 
     Args:
-        config: The run's configuration, resolved.
-        setup: Tasks, rows, scorers, policy and prompts.
+        setup: Configuration, tasks, rows, scorers, policy and prompts.
         folder: The run's folder.
         callbacks: Notified of progress, results and warnings; none on all ranks but the first.
         choices: Choices made before the setup's.
@@ -95,7 +90,6 @@ class Trainer:
 
     def __init__(
         self,
-        config: RunConfig,
         setup: Setup,
         folder: RunFolder,
         callbacks: Callbacks,
@@ -103,6 +97,7 @@ class Trainer:
         resources: ExitStack,
         ranks: Ranks,
     ) -> None:
+        config = setup.config
         seed_everything(config.seed + ranks.rank)  # ranks drop out other units
         self.config, self.setup, self.ranks, self.folder = config, setup, ranks, folder
         self.policy, self.choices = setup.policy, [*choices, *setup.choices]
@@ -116,29 +111,10 @@ class Trainer:
         )  # fmt: skip
         self.estimator = AdvantageEstimator(setup.algorithm, setup.mixture.tasks)
         self.collector = Collector(
-            config,
-            setup,
-            ranks,
-            greedy=self.estimator.needs_greedy,
-            should_stop=lambda: self.stop.requested,
+            config, setup, ranks, greedy=self.estimator.needs_greedy, should_stop=lambda: self.stop.requested
         )
-        evaluated = in_process(
-            self.policy,
-            setup.engine,
-            tokens_at_once=config.engine.max_batch_tokens,
-            prompts_at_once=config.eval.batch_size,
-            warn=callbacks.on_warning,
-            ranks=ranks,
-        )
-        held_out = {label: held.task for label, held in setup.held_out.items()}
-        evaluator = HeldOutEvaluator(
-            setup.held_out,
-            evaluated,
-            resources.enter_context(Scoring(held_out, config.scoring, self.policy, shared=setup.scoring)),
-            run=folder.path,
-            callbacks=callbacks,
-            names=setup.metric_names,
-            should_stop=lambda: self.stop.requested,
+        evaluator = held_out_evaluator(
+            setup, folder, ranks, resources, callbacks, should_stop=lambda: self.stop.requested
         )
         self.evaluations = Evaluations(
             config.curriculum, setup, evaluator, folder, self.stop, callbacks.on_warning,
@@ -164,7 +140,7 @@ class Trainer:
             self.state.load(checkpoint, read_state(checkpoint))
             self.checkpoints.resumed_from(checkpoint)
         self.stop.count_from(self.step)
-        self._save_reference()
+        store_reference(self.policy, self.folder.path, self.ranks)
         self.report.start(self.choices, self.clock)
         is_done = False
         with self.stop.listen():
@@ -249,14 +225,6 @@ class Trainer:
             **collected.metrics,
             "generate_s": collected.generate_s,
         }
-
-    def _save_reference(self) -> None:
-        reference = self.folder.path / REFERENCE_DIR
-        is_stored = bool(self.ranks.from_main(b"stored" if reference.exists() else b""))
-        if self.policy.has_reference and not is_stored:
-            weights = self.policy.reference_weights()
-            if self.ranks.is_main:
-                self.policy.save_reference(reference, weights)
 
     def _finish_interrupted(self, checkpoint: Path | None) -> None:
         """Finish what a stop has interrupted: the rest of a step, and what follows it."""
