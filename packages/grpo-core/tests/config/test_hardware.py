@@ -123,6 +123,14 @@ def test_what_can_not_fit_is_refused_with_the_arithmetic(monkeypatch: pytest.Mon
     assert resolved(model=LARGE, lora__enabled=True, lora__quantization="nf4").config.precision == "bfloat16"
 
 
+def test_a_model_that_is_only_evaluated_needs_no_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    here(monkeypatch, "Tesla T4", 14.6, "7.5")
+    loaded = load_config({"model": MEDIUM}, environ={}, dotenv_path=None)
+    with pytest.raises(UserError, match="before its first activation"):
+        resolve(loaded.config, loaded.sources)
+    assert resolve(loaded.config, loaded.sources, trains=False).config.precision == "float16"
+
+
 def test_shards_may_hold_what_one_process_can_not(monkeypatch: pytest.MonkeyPatch) -> None:
     here(monkeypatch, "NVIDIA GeForce RTX 4090", 23.5, "8.9")
     assert resolved(model=LARGE, trainer__sharding="full").config.trainer.sharding == "full"

@@ -97,7 +97,7 @@ def run_evaluation(
     """
     from grpo_core.config import resolve
 
-    config = loaded.config if options["endpoint"] else resolve(loaded.config, loaded.sources).config
+    config = loaded.config if options["endpoint"] else resolve(loaded.config, loaded.sources, trains=False).config
     assert config.model is not None, "given by the user, or chosen by `resolve`"
     settings = config.eval
     sampling = {name: getattr(settings, name) for name in ("size", "split", "n", "temperature", "top_p")}

@@ -53,7 +53,11 @@ class ResolvedConfig:
 
 
 def resolve(
-    config: RunConfig, sources: Mapping[str, Source] | None = None, *, host: PluginHost | None = None
+    config: RunConfig,
+    sources: Mapping[str, Source] | None = None,
+    *,
+    host: PluginHost | None = None,
+    trains: bool = True,
 ) -> ResolvedConfig:
     """Choose the model, apply its recommended values, and resolve defaults that depend on other values.
 
@@ -63,6 +67,7 @@ def resolve(
         config: Configuration from `load_config` or created in Python; the fields that were set count as the user's.
         sources: Dotted key -> source of the user's values; by default they come from Python.
         host: Plugin host in which tasks and embedded models are looked up.
+        trains: Whether the model is trained, and so needs memory for gradients and optimizer.
 
     Raises:
         UserError: the tasks' default models differ or there is none; no such model; a recommended value that is not
@@ -98,7 +103,7 @@ def resolve(
         profiles = (*profiles, hardware_profile(loaded, hardware, shape))
         choices.append(ResolvedDefault("profile", hardware.profile.name, hardware.why))
         loaded = merged()
-        if shape is not None:
+        if shape is not None and trains:
             check_fits(loaded, hardware, shape)
     choices += [*_preset_choices(loaded), *_recipe_choices(loaded, profiles), *_alias_choices(loaded)]
     choices += _profile_choices(loaded, profiles, user)
