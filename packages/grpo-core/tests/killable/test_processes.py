@@ -247,7 +247,8 @@ def test_a_process_ends_cleanly_with_its_pool_open(state: str) -> None:
 def test_a_process_that_ends_lets_idle_workers_run_their_exit_handlers(tmp_path: Path) -> None:
     script = start_script("", "make_with_exit_handler", str(tmp_path / "log"))
     assert script.communicate(timeout=30) == ("", "")
-    assert (tmp_path / "log").read_text() == "left in peace\n" * 2
+    left = (tmp_path / "log").read_text()
+    assert left in ("left in peace\n" * 2, "left in peace\n" * 3)  # the spare too, if it had started by then
 
 
 def test_workers_and_what_they_started_die_with_a_killed_trainer(tmp_path: Path) -> None:
