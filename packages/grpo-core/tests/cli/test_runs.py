@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from grpo_core.cli import main as entry
-from grpo_core.cli.plots import sparkline
+from grpo_core.display.plots import sparkline
 from grpo_core.tracking import presence
 
 Capture = pytest.CaptureFixture[str]

@@ -31,8 +31,8 @@ def doctor(as_json: bool) -> int:
     Examines Python, processor, memory and disk, torch and the device, optional packages, and every plugin, which may
     add findings of its own. The exit code is 1 if something is broken. A check that hangs is ended after a timeout.
     """
-    from grpo_core.cli.progress import Waiting
-    from grpo_core.cli.text import err, print_json
+    from grpo_core.display.progress import Waiting
+    from grpo_core.display.text import err, print_json
     from grpo_core.doctor.examination import examine, has_failed
 
     with Waiting(err(), quiet=as_json) as progress:
@@ -52,7 +52,7 @@ def _fields(finding: Finding) -> dict[str, Any]:
 def _print(findings: Sequence[Finding]) -> None:
     from rich.text import Text
 
-    from grpo_core.cli.text import print_out, table, visible
+    from grpo_core.display.text import print_out, table, visible
 
     listing = table("what", "", "found", "says")
     for finding in findings:

@@ -175,7 +175,7 @@ def run_run_evaluation(
 
 def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
     """Print an evaluation as a table on stdout, one task per row; a control precedes the model compared with it."""
-    from grpo_core.cli.text import print_out
+    from grpo_core.display.text import print_out
 
     rows = []
     for name, result in results.items():
@@ -186,8 +186,8 @@ def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _evaluate_model(loaded: LoadedConfig, options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> int:
-    from grpo_core.cli.progress import Waiting
-    from grpo_core.cli.text import err, print_json
+    from grpo_core.display.progress import Waiting
+    from grpo_core.display.text import err, print_json
 
     with Waiting(err(), quiet=quiet) as progress:
         results = run_evaluation(loaded, options, (progress,))
@@ -216,7 +216,7 @@ def _run_settings(
 
 
 def _evaluate_run(loaded: LoadedConfig, options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> int:
-    from grpo_core.cli.text import err, print_json
+    from grpo_core.display.text import err, print_json
 
     with _checkpoint_progress()(err(), quiet=quiet) as progress:
         evaluation = run_run_evaluation(loaded, options, (progress,))
@@ -237,8 +237,8 @@ def _short(folder: Path) -> str:
 
 def _checkpoint_progress() -> Any:
     """Return the progress display of a run's evaluation; defined here because its base class imports rich."""
-    from grpo_core.cli import lines
-    from grpo_core.cli.progress import Waiting
+    from grpo_core.display import lines
+    from grpo_core.display.progress import Waiting
 
     class CheckpointProgress(Waiting):
         def on_evaluation(self, task: str, phase: str, result: Mapping[str, Any]) -> None:
@@ -248,7 +248,7 @@ def _checkpoint_progress() -> Any:
 
 
 def _print_run(evaluation: RunEvaluation) -> None:
-    from grpo_core.cli.text import print_out
+    from grpo_core.display.text import print_out
 
     rows = [
         (step.removeprefix("step_"), task, result)
@@ -261,8 +261,8 @@ def _print_run(evaluation: RunEvaluation) -> None:
 
 def _table(first: str, rows: Iterable[tuple[str, Mapping[str, Any]]], tasks: list[str] | None = None) -> Any:
     """Return a table of evaluations, one per row, without columns that are empty in all rows."""
-    from grpo_core.cli.lines import interval, number
-    from grpo_core.cli.text import table, visible
+    from grpo_core.display.lines import interval, number
+    from grpo_core.display.text import table, visible
 
     rows = list(rows)
     ks = sorted(
@@ -299,7 +299,7 @@ def _how(result: Mapping[str, Any]) -> str:
 
 
 def _speed(result: Mapping[str, Any]) -> list[str]:
-    from grpo_core.cli.lines import rate
+    from grpo_core.display.lines import rate
 
     timing = result.get("timing")
     if not timing:

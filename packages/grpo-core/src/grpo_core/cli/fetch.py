@@ -28,7 +28,7 @@ def fetch(names: tuple[str, ...]) -> int:
     A run on a machine that shares the cache needs no network then. Nothing is downloaded twice.
     """
     from grpo_core.cli.settings import only_results_on_stdout
-    from grpo_core.cli.text import visible
+    from grpo_core.display.text import visible
     from grpo_core.hub.network import offline_reason
     from grpo_core.plugins.models import model_source
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from grpo_core.cli.text import visible
+from grpo_core.display.text import visible
 from grpo_core.errors import PluginError, UnknownNameError, unknown_name
 from grpo_core.plugins import host
 

@@ -108,7 +108,7 @@ def load_dotenv(path: Path) -> None:
 def _fail(message: str, code: int, *, label: str = "error") -> int:
     from rich.text import Text
 
-    from grpo_core.cli.text import err, visible
+    from grpo_core.display.text import err, visible
 
     if os.environ.get("GRPO_DEBUG") == "1" and sys.exc_info()[0] is not None:
         traceback.print_exc()

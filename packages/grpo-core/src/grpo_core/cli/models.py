@@ -11,8 +11,8 @@ from grpo_core.cli.options import HELP, JSON
 @JSON
 def models(as_json: bool) -> None:
     """List the embedded models: names that --model takes without a download."""
-    from grpo_core.cli.text import print_json, print_out, table, visible
     from grpo_core.config.layers import format_value
+    from grpo_core.display.text import print_json, print_out, table, visible
     from grpo_core.plugins.host import default_host
 
     embedded = default_host().models()

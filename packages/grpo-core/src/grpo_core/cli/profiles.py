@@ -37,7 +37,7 @@ def profiles(name: str | None, model: str | None, as_json: bool) -> int:
     A profile stands below everything that is given: command line, environment, files, preset, recipe and what is
     recommended for an embedded model. `profile=NAME` takes another, `profile=null` none.
     """
-    from grpo_core.cli.text import print_json, print_out, table, visible
+    from grpo_core.display.text import print_json, print_out, table, visible
     from grpo_core.profiles import accelerator as accelerators
     from grpo_core.profiles import gpu, platforms
 

@@ -46,7 +46,7 @@ def publish(run: str, target: str, step: str, private: bool, as_json: bool, **op
 
     DIR begins with . or / or is one word; owner/name is a hub id. Needs a hub login: hf auth login, or HF_TOKEN.
     """
-    from grpo_core.cli.text import print_json
+    from grpo_core.display.text import print_json
 
     if private and _is_folder(target, run):
         raise UserError(f"--private is for the hub, and {target} is a folder.")
@@ -81,8 +81,8 @@ def _print(published: Published) -> None:
     from pathlib import Path
 
     from grpo_core.checkpoints.files import human_size
-    from grpo_core.cli.lines import fold
-    from grpo_core.cli.text import visible
+    from grpo_core.display.lines import fold
+    from grpo_core.display.text import visible
     from grpo_core.publish.card import evaluation_command
 
     forms = {"full": "full model", "merged": "adapter merged into its base", "adapter": "adapter alone"}

@@ -64,9 +64,9 @@ def resume(
 
 def _resume(run: str, *, quiet: bool, **options: Any) -> RunResult:
     """Call `grpo_core.training.resume.resume`, which is imported here because it imports torch."""
-    from grpo_core.cli.progress import ProgressDisplay
-    from grpo_core.cli.text import err
     from grpo_core.config import load_config
+    from grpo_core.display.progress import ProgressDisplay
+    from grpo_core.display.text import err
 
     config = load_config(config_file=user_path(run, "RUN") / "config.yaml", environ={}, dotenv_path=None).config
     with ProgressDisplay(err(), config, quiet=quiet) as progress, only_results_on_stdout((progress,)):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
-from grpo_core.cli.lines import number
 from grpo_core.cli.rollout_selection import Judgement, each_group, judgement
-from grpo_core.cli.text import print_out, rendered, table, visible
+from grpo_core.display.lines import number
+from grpo_core.display.text import print_out, rendered, table, visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

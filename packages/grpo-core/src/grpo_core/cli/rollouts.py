@@ -54,7 +54,7 @@ def rollouts(
     """
     from grpo_core.cli.rollout_selection import Selection, select, survey
     from grpo_core.cli.rollout_text import print_lines, print_pages
-    from grpo_core.cli.text import err, print_json, visible
+    from grpo_core.display.text import err, print_json, visible
 
     if worst and best:
         raise UserError("--worst and --best exclude one another.")

@@ -106,7 +106,7 @@ def show_result(result: RunResult, *, as_json: bool, quiet: bool) -> None:
     if is_silent_rank():
         return
     if as_json:
-        from grpo_core.cli.text import print_json
+        from grpo_core.display.text import print_json
 
         print_json(result.summary)
     elif quiet:
@@ -122,8 +122,8 @@ def train(config: ResolvedConfig, callbacks: Sequence[Callback]) -> RunResult:
 
 
 def _train(resolved: ResolvedConfig, *, quiet: bool) -> RunResult:
-    from grpo_core.cli.progress import ProgressDisplay
-    from grpo_core.cli.text import err
+    from grpo_core.display.progress import ProgressDisplay
+    from grpo_core.display.text import err
 
     with ProgressDisplay(err(), resolved.config, quiet=quiet) as progress:
         return train(resolved, (progress,))
@@ -131,7 +131,7 @@ def _train(resolved: ResolvedConfig, *, quiet: bool) -> RunResult:
 
 def _show_dry_run(resolved: ResolvedConfig, *, as_json: bool) -> None:
     from grpo_core.cli.dry_run import as_data, dry_run, report
-    from grpo_core.cli.text import print_json, print_out, table, visible
+    from grpo_core.display.text import print_json, print_out, table, visible
 
     dry = dry_run(resolved)
     if as_json:
@@ -144,9 +144,9 @@ def _show_dry_run(resolved: ResolvedConfig, *, as_json: bool) -> None:
 
 
 def _show(resolved: ResolvedConfig, *, as_json: bool) -> None:
-    from grpo_core.cli.text import print_json, print_out, table, visible
     from grpo_core.config import flatten
     from grpo_core.config.layers import format_value
+    from grpo_core.display.text import print_json, print_out, table, visible
 
     values: dict[str, Any] = flatten(resolved.config)
     sources = {key: str(source) for key, source in resolved.sources.items()}

@@ -55,7 +55,7 @@ def runs() -> None:
 @JSON
 def list_runs(folder: str | None, as_json: bool) -> None:
     """List runs with state, progress and results, the newest last; DIR is by default the folder of new runs."""
-    from grpo_core.cli.text import print_json, print_out, quoted, table, visible
+    from grpo_core.display.text import print_json, print_out, quoted, table, visible
     from grpo_core.tracking.runs import find_runs, list_run
 
     directory = _folder(folder)
@@ -89,7 +89,7 @@ def list_runs(folder: str | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, with the metrics of every step that are drawn.")
 def show(run: str, metrics: tuple[str, ...], aliases: bool, as_json: bool) -> None:
     """Show one run: chosen values with reasons, results, metrics over the steps, the last metrics, warnings."""
-    from grpo_core.cli.text import print_json
+    from grpo_core.display.text import print_json
     from grpo_core.tracking.runs import metric_named, read_run, series
 
     view = read_run(user_path(run, "RUN"))
@@ -106,8 +106,8 @@ def show(run: str, metrics: tuple[str, ...], aliases: bool, as_json: bool) -> No
 @JSON
 def compare(paths: tuple[str, ...], as_json: bool) -> None:
     """Compare runs: the settings in which they differ, and their results with 95% intervals."""
-    from grpo_core.cli.text import print_json, print_out, table, visible
     from grpo_core.config.layers import format_value
+    from grpo_core.display.text import print_json, print_out, table, visible
     from grpo_core.tracking.runs import TaskResult, differences, read_run
 
     if len(paths) < MIN_COMPARED:
@@ -158,9 +158,9 @@ def facts_of(run: RunView) -> dict[str, Any]:
 
 
 def _print_run(run: RunView, history: Mapping[str, Sequence[tuple[int, float | None]]], *, aliases: bool) -> None:
-    from grpo_core.cli import lines
-    from grpo_core.cli.plots import sparkline
-    from grpo_core.cli.text import print_out, table, visible
+    from grpo_core.display import lines
+    from grpo_core.display.plots import sparkline
+    from grpo_core.display.text import print_out, table, visible
 
     report = [lines.fold("run", [visible(str(run.path)), run.state, f"step {_progress(run)}", _ago(run.updated)], None)]
     report += [visible(f"{'failed':<{lines.LABEL_WIDTH}}{run.problem}")] if run.problem else []
@@ -231,7 +231,7 @@ def _solved(run: RunView) -> str:
 
 
 def _rate(result: Mapping[str, Any] | None) -> str:
-    from grpo_core.cli.lines import interval, number
+    from grpo_core.display.lines import interval, number
 
     if not result:
         return "-"
@@ -245,7 +245,7 @@ def _evaluated(result: TaskResult) -> list[str]:
 
 
 def _measured(result: Mapping[str, Any] | None, name: str) -> str:
-    from grpo_core.cli.lines import interval
+    from grpo_core.display.lines import interval
 
     metrics = (result or {}).get("metrics", {})
     if metrics.get(name) is None:
@@ -255,7 +255,7 @@ def _measured(result: Mapping[str, Any] | None, name: str) -> str:
 
 
 def _delta(result: TaskResult) -> str:
-    from grpo_core.cli.lines import interval, number
+    from grpo_core.display.lines import interval, number
 
     latest = result.latest or {}
     if latest.get("delta") is None:

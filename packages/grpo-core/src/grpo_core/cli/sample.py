@@ -26,8 +26,8 @@ Examples:
 @JSON
 def sample(task: str, count: int, as_json: bool) -> None:
     """Show rows of a task with prompt, gold and the score of the gold."""
-    from grpo_core.cli.progress import Waiting
-    from grpo_core.cli.text import err, print_json, print_out
+    from grpo_core.display.progress import Waiting
+    from grpo_core.display.text import err, print_json, print_out
     from grpo_core.evaluation.overlap import own_choices
     from grpo_core.plugins.tasks import bind
     from grpo_core.prompts.mixture import task_labels
@@ -79,7 +79,7 @@ def _entry(entry: dict[str, Any]) -> Any:
     import orjson
 
     from grpo_core.cli.tasks import readable
-    from grpo_core.cli.text import table, visible
+    from grpo_core.display.text import table, visible
 
     listing = table("", "")
     listing.show_header = False
@@ -91,7 +91,7 @@ def _entry(entry: dict[str, Any]) -> Any:
 
 
 def _score(score: dict[str, Any] | None) -> str:
-    from grpo_core.cli.text import visible
+    from grpo_core.display.text import visible
 
     if score is None:
         return "-"

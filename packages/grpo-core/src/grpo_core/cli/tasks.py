@@ -23,7 +23,7 @@ def tasks(ctx: click.Context, as_json: bool) -> None:
     """List the installed tasks; a plugin that does not load is listed with its error."""
     if ctx.invoked_subcommand is not None:
         return
-    from grpo_core.cli.text import print_json, print_out, table, visible
+    from grpo_core.display.text import print_json, print_out, table, visible
     from grpo_core.plugins.host import default_host
 
     reports = default_host().reports()
@@ -69,7 +69,7 @@ def tasks(ctx: click.Context, as_json: bool) -> None:
 @JSON
 def show(name: str, as_json: bool) -> None:
     """Show one task: options, rewards, stop strings, identity, a row with its prompt."""
-    from grpo_core.cli.text import print_json
+    from grpo_core.display.text import print_json
     from grpo_core.plugins.tasks import load_task
 
     facts = facts_of(load_task(name))
@@ -135,8 +135,8 @@ def _print_facts(facts: dict[str, Any]) -> None:
     import orjson
     from rich.text import Text
 
-    from grpo_core.cli.text import print_out, table, visible
     from grpo_core.config.layers import format_value
+    from grpo_core.display.text import print_out, table, visible
 
     options = table("option", "value", "default", "type")
     for name, option in facts["options"].items():
@@ -175,7 +175,7 @@ def readable(prompt: Any) -> str:
 
     Unprintable characters are escaped; the quotes show leading and trailing spaces.
     """
-    from grpo_core.cli.text import quoted, visible
+    from grpo_core.display.text import quoted, visible
 
     if not isinstance(prompt, str):
         return "\n".join(f"{visible(message['role'])}: {readable(message['content'])}" for message in prompt)

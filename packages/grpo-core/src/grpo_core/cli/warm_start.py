@@ -60,8 +60,8 @@ Examples:
 def warm_start(folder: str, as_json: bool, quiet: bool, **options: Any) -> None:
     """Fine-tune a model on a task's gold completions (through TRL), to give GRPO a model that sometimes succeeds."""
     from grpo_core.cli.evaluate import print_results
-    from grpo_core.cli.progress import Waiting
-    from grpo_core.cli.text import err, print_json
+    from grpo_core.display.progress import Waiting
+    from grpo_core.display.text import err, print_json
 
     folder = user_path_text(folder, "--out")
     with Waiting(err(), quiet=quiet) as progress:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.text import Text
 
 from grpo_core.callbacks import Callback, EvalPhase, ResolvedDefault, RunInfo, StepRecord
-from grpo_core.cli import lines
-from grpo_core.cli.text import visible
+from grpo_core.display import lines
+from grpo_core.display.text import visible
 from grpo_core.tracking.runs import ENDLESS
 
 if TYPE_CHECKING:

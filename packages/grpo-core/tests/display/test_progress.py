@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 from grpo_core.callbacks import ResolvedDefault, RunInfo, Sample, StepRecord
-from grpo_core.cli import lines
-from grpo_core.cli.progress import REPORT_EVERY_S, SAMPLE_EVERY_S, ProgressDisplay, Waiting
-from grpo_core.cli.text import quoted, visible
 from grpo_core.config import RunConfig
+from grpo_core.display import lines
+from grpo_core.display.progress import REPORT_EVERY_S, SAMPLE_EVERY_S, ProgressDisplay, Waiting
+from grpo_core.display.text import quoted, visible
 from grpo_core.task.score import Score
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from grpo_core.callbacks import ResolvedDefault, Sample
-from grpo_core.cli.text import quoted, visible
+from grpo_core.display.text import quoted, visible
 
 LABEL_WIDTH = 10
 """Columns before the text: the longest label and two spaces."""

@@ -1,0 +1,1 @@
+"""What a person sees of work in progress and of its results: in a terminal, a pipe and a notebook."""
