@@ -44,6 +44,7 @@ def test_a_dry_run_as_json_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
     data = json.loads(out)
     memory = data["memory"]
     assert code == 0
+    assert data["choices"][0]["what"] == "platform" and "GPU profile a100" in data["choices"][0]["value"]
     assert memory["reference"] == 4 * data["parameters"]
     assert memory["total"] == pytest.approx(sum(size for name, size in memory.items() if name != "total"), abs=8)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from grpo_core.config import ResolvedConfig, flatten, load_config, resolve
+from grpo_core.config.hardware import machine_choice
 from grpo_core.errors import UnknownNameError, UserError
 from grpo_core.profiles.accelerator import GIB, Accelerator, Backend
 from grpo_core.profiles.presets import PRESETS
@@ -84,6 +85,19 @@ def test_without_the_shape_only_the_precision_is_set(monkeypatch: pytest.MonkeyP
     here(monkeypatch, "Tesla T4", 14.6, "7.5")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "mamba"}))
     assert of_profile(resolved(model=str(tmp_path))) == {"precision": "float16"}
+
+
+def test_the_machine_is_named_with_the_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
+    here(monkeypatch, "Tesla T4", 14.6, "7.5")
+    monkeypatch.setattr("grpo_core.profiles.platforms.socket.gethostname", lambda: "a")
+    monkeypatch.setenv("COLAB_RELEASE_TAG", "release-colab")
+    choice = machine_choice(resolved(model=SMALL).config)
+    assert (choice.what, choice.value) == ("platform", "Colab, GPU profile t4")
+    assert choice.why.startswith(
+        "COLAB_RELEASE_TAG is set; Tesla T4, 14.6 GiB, compute capability 7.5. The disk is lost with the session"
+    )
+    without = machine_choice(resolved(model=SMALL, profile=None).config)
+    assert without.value == "Colab, no GPU profile" and "; profile=null. " in without.why
 
 
 def test_the_completion_leaves_room_in_the_context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -88,8 +88,12 @@ def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examination, "TORCH_TIMEOUT_S", 0.01)
 
 
-def test_a_plugins_findings_stand_beside_ours(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plugins_findings_stand_beside_ours(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     site("one", plugin("level"))
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.delenv("SLURM_JOB_NUM_NODES", raising=False)
     assert main(["doctor", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert not found["failed"]
@@ -97,6 +101,8 @@ def test_a_plugins_findings_stand_beside_ours(site: Site, capsys: pytest.Capture
     assert list(by_name)[:5] == ["python", "system", "cores", "memory", "disk"]
     assert {"torch", "device", "precision", "extra wandb"} <= set(by_name)
     assert by_name["device"]["text"].startswith("cpu: no accelerator found")
+    assert by_name["platform"]["text"].startswith("SLURM: SLURM_JOB_ID=17, 1 node. ")
+    assert by_name["GPU profile"]["text"].startswith("cpu: CPU, ")
     assert by_name["plugin core"]["text"] == "1 model"
     assert by_name["plugin one"]["text"] == "no tasks"
     assert by_name["sandbox"] == {"source": "doctor_one 1.0", "name": "sandbox", "status": "ok", "text": "L3"}
@@ -143,6 +149,17 @@ def test_a_wrong_setting_is_a_finding(site: Site, monkeypatch: pytest.MonkeyPatc
     found = {each.diagnosis.name: each.diagnosis for each in examine()}
     assert found["configuration"].status == "fail"
     assert "Did you mean 'GRPO_DEVICE'?" in found["configuration"].text
+
+
+@pytest.mark.usefixtures("no_torch")
+def test_a_profile_that_is_not_there_is_a_finding(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site("one", plugin())
+    monkeypatch.setattr(examination, "TORCH_TIMEOUT_S", 20.0)
+    monkeypatch.setattr(examination, "torch_and_device", lambda *_: [])
+    monkeypatch.setenv("GRPO_PROFILE", "h10")
+    found = {each.diagnosis.name: each.diagnosis for each in examine()}
+    assert found["GPU profile"].status == "fail"
+    assert "Did you mean 'h100'?" in found["GPU profile"].text
 
 
 def test_a_device_that_is_not_there() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_core.config.hardware import hardware_of, memory_plan, needs
+from grpo_core.config.hardware import hardware_of, machine_choice, memory_plan, needs
 from grpo_core.errors import GrpoError
 from grpo_core.hub.cache import cached_file
 from grpo_core.plugins.models import adapter_base, model_source
@@ -26,8 +26,6 @@ MAX_PROMPTS = 1000
 
 CHARACTERS_PER_TOKEN = 3
 """Where the model's tokenizer is not on this machine; English prose has 4 to 5, numbers and code fewer."""
-
-RECOMMENDED = ("preset", "recipe", "profile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ def report(resolved: ResolvedConfig, dry: DryRun) -> list[tuple[str, str]]:
     config = resolved.config
     trainer = config.trainer
     lines = [("task", config.task), ("model", f"{config.model}, {_size(dry.shape)}"), ("device", str(dry.accelerator))]
-    lines += [(choice.what, f"{choice.value}: {choice.why}") for choice in resolved.choices]
+    lines += [(choice.what, f"{choice.value}: {choice.why}") for choice in (machine_choice(config), *resolved.choices)]
     step = f"{trainer.prompts_per_step} prompts x {trainer.num_generations} completions of up to "
     step += f"{trainer.max_completion_length} tokens; prompts of {dry.prompt_tokens[0]} tokens ({dry.prompt_tokens[1]})"
     lines.append(("step", step))
@@ -84,7 +82,7 @@ def report(resolved: ResolvedConfig, dry: DryRun) -> list[tuple[str, str]]:
 
 def as_data(resolved: ResolvedConfig, dry: DryRun) -> dict[str, Any]:
     """The same for `--json`, memory in bytes."""
-    shape, need = dry.shape, dry.need
+    shape, need, choices = dry.shape, dry.need, (machine_choice(resolved.config), *resolved.choices)
     return {
         "task": resolved.config.task,
         "model": resolved.config.model,
@@ -98,7 +96,7 @@ def as_data(resolved: ResolvedConfig, dry: DryRun) -> dict[str, Any]:
         "prompt_tokens": dry.prompt_tokens[0],
         "pass_tokens": dry.pass_tokens or None,
         "memory": None if need is None else {"total": int(need.total), **_whole(need.parts)},
-        "choices": [{"what": each.what, "value": each.value, "why": each.why} for each in resolved.choices],
+        "choices": [{"what": each.what, "value": each.value, "why": each.why} for each in choices],
     }
 
 

@@ -65,7 +65,7 @@ def profiles(name: str | None, model: str | None, as_json: bool) -> int:
             memory_range(profile), profile.precision, visible(profile.description),
         )  # fmt: skip
     print_out(listing, "", f"this machine: {visible(fitting.name)}, {visible(why)}")
-    print_out(f"platform: {platform.name} ({visible(platform.why)}). {platform.advice}")
+    print_out(f"platform: {platform.name}, {visible(str(platform))}")
     for profile in shown:
         sized = table(f"with {profile.name}", "sets")
         for each, values in settings[profile.name].items():

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config.layers import LoadedConfig
 from grpo_core.config.models import RunConfig
 from grpo_core.config.sources import Profile
@@ -14,7 +15,7 @@ from grpo_core.errors import UserError
 from grpo_core.plugins.facts import GpuProfile
 from grpo_core.plugins.host import PluginHost
 from grpo_core.profiles import accelerator as accelerators
-from grpo_core.profiles import gpu
+from grpo_core.profiles import gpu, platforms
 from grpo_core.profiles.accelerator import GIB, Accelerator
 from grpo_core.profiles.estimate import (
     DOUBLE,
@@ -50,15 +51,22 @@ class Hardware:
     why: str
 
 
-def hardware_of(config: RunConfig, host: PluginHost | None = None) -> Hardware | None:
+def hardware_of(
+    config: RunConfig, host: PluginHost | None = None, accelerator: Accelerator | None = None
+) -> Hardware | None:
     """The GPU profile of a run; None where `profile` is null.
+
+    Args:
+        config: The run.
+        host: Plugin host in which profiles are looked up.
+        accelerator: What `device` means here; by default it is detected.
 
     Raises:
         UnknownNameError: there is no such profile.
     """
     if config.profile is None:
         return None
-    found = accelerators.detect(config.device)
+    found = accelerator or accelerators.detect(config.device)
     if config.profile == "auto":
         profile, why = gpu.matching(found, gpu.profiles(host).values())
         return Hardware(profile, found, why)
@@ -68,6 +76,16 @@ def hardware_of(config: RunConfig, host: PluginHost | None = None) -> Hardware |
     capability = profile.capabilities[0] if profile.capabilities else ""
     imagined = Accelerator(profile.backend, profile.name, int(profile.memory_gib * GIB), capability)  # type: ignore[arg-type] # checked when the profile was read
     return Hardware(profile, imagined, f"profile={profile.name}, for {profile.memory_gib:g} GiB; here is {found}")
+
+
+def machine_choice(config: RunConfig, host: PluginHost | None = None) -> ResolvedDefault:
+    """The platform and the GPU profile of a run, with how they were recognised."""
+    platform, hardware = platforms.detect(), hardware_of(config, host)
+    profile = "no GPU profile" if hardware is None else f"GPU profile {hardware.profile.name}"
+    why = f"{platform.why}; {'profile=null' if hardware is None else hardware.why}"
+    if platform.advice:
+        why += f". {platform.advice}"
+    return ResolvedDefault("platform", f"{platform.name}, {profile}", why)
 
 
 def hardware_profile(loaded: LoadedConfig, hardware: Hardware, shape: ModelShape | None) -> Profile:

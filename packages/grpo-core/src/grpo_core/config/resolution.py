@@ -101,7 +101,6 @@ def resolve(
     if hardware is not None and hardware.accelerator.backend != "cpu":
         shape = model_shape(model, host)
         profiles = (*profiles, hardware_profile(loaded, hardware, shape))
-        choices.append(ResolvedDefault("profile", hardware.profile.name, hardware.why))
         loaded = merged()
         if shape is not None and trains:
             check_fits(loaded, hardware, shape)

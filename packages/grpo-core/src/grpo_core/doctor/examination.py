@@ -11,13 +11,17 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from grpo_core.config import load_config
+from grpo_core.config import RunConfig, load_config
+from grpo_core.config.hardware import hardware_of
 from grpo_core.doctor import machine
 from grpo_core.errors import GrpoError, UserError
 from grpo_core.killable import KillablePool, Outcome
 from grpo_core.plugins.facts import Diagnosis, PluginFacts
 from grpo_core.plugins.host import PluginHost, default_host
 from grpo_core.plugins.loading import resolve
+from grpo_core.profiles import accelerator as accelerators
+from grpo_core.profiles import platforms
+from grpo_core.profiles.accelerator import Accelerator
 from grpo_core.task.calling import where_raised
 
 PLUGIN_TIMEOUT_S = 20.0
@@ -69,24 +73,25 @@ def examine(
     plugin_timeout_s = plugin_timeout_s or PLUGIN_TIMEOUT_S
     torch_timeout_s = torch_timeout_s or TORCH_TIMEOUT_S
     diagnoses = [machine.python(), machine.system(), machine.processor(), machine.memory()]
-    settings = {"device": "auto", "precision": "auto", "output_dir": "training_runs"}
+    config = RunConfig()
     try:
         config = load_config().config
-        settings = {name: getattr(config, name) for name in settings}
     except GrpoError as error:  # a run would report the same; the rest can still be examined
         diagnoses.append(Diagnosis("configuration", "fail", str(error)))
-    diagnoses.append(machine.disk(Path(settings["output_dir"])))
+    diagnoses.append(machine.disk(Path(config.output_dir)))
     # No memory limit: torch maps more address space than any worker may use.
     with KillablePool("grpo_core.doctor.examination:make", workers=AT_ONCE, memory_mib=None, name="doctor") as pool:
 
         def ask(timeout_s: float, **request: str) -> Future[Outcome]:
             return pool.submit(json.dumps(request).encode(), timeout_s)
 
-        torch = ask(torch_timeout_s, ask="torch", device=settings["device"], precision=settings["precision"])
+        torch = ask(torch_timeout_s, ask="torch", device=config.device, precision=config.precision)
+        accelerator = ask(torch_timeout_s, ask="accelerator", device=config.device)
         progress("looking at plugins", 0, 0)
         plugins = host.facts(anew=True, timeout_s=plugin_timeout_s)
         progress("looking at torch", 0, 0)
         diagnoses += _torch(torch.result(), torch_timeout_s)
+        diagnoses += [_platform(), _profile(config, host, accelerator.result(), torch_timeout_s)]
         diagnoses += machine.extras()
         findings = [Finding(OURS, diagnosis) for diagnosis in diagnoses]
         requests: list[tuple[str, str, Future[Outcome]]] = []
@@ -112,6 +117,25 @@ def _torch(outcome: Outcome, timeout_s: float) -> list[Diagnosis]:
         return [Diagnosis(**each) for each in json.loads(outcome.value)]
     why = "is a driver in order?" if outcome.status == "timeout" else outcome.why
     return [Diagnosis("torch", "fail", f"{_failure(outcome, 'importing it', timeout_s)}: {why}")]
+
+
+def _platform() -> Diagnosis:
+    platform = platforms.detect()
+    return Diagnosis("platform", "ok", f"{platform.name}: {platform}")
+
+
+def _profile(config: RunConfig, host: PluginHost, outcome: Outcome, timeout_s: float) -> Diagnosis:
+    """The GPU profile of a run, by the accelerator that a worker has detected."""
+    name = "GPU profile"
+    if outcome.status != "ok":
+        return Diagnosis(name, "fail", f"{_failure(outcome, 'asking the driver', timeout_s)}: {outcome.why}")
+    try:
+        hardware = hardware_of(config, host, Accelerator(**json.loads(outcome.value)))
+    except UserError as error:
+        return Diagnosis(name, "fail", str(error))
+    if hardware is None:
+        return Diagnosis(name, "ok", "none: profile=null")
+    return Diagnosis(name, "ok", f"{hardware.profile.name}: {hardware.why}. {hardware.profile.description}")
 
 
 def _plugin(name: str, facts: PluginFacts) -> Diagnosis:
@@ -142,12 +166,14 @@ def _failure(outcome: Outcome, what: str, timeout_s: float) -> str:
 
 
 def make() -> Callable[[bytes], bytes]:
-    """Return the handler of a worker, which takes a request as JSON and returns the diagnoses as JSON."""
+    """Return the handler of a worker, which takes a request as JSON and returns the result as JSON."""
     return _answer
 
 
 def _answer(payload: bytes) -> bytes:
     request: Mapping[str, str] = json.loads(payload)
+    if request["ask"] == "accelerator":
+        return json.dumps(asdict(accelerators.detect(request["device"]))).encode()
     if request["ask"] == "torch":
         diagnoses = torch_and_device(request["device"], request["precision"])
     else:

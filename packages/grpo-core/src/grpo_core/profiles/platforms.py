@@ -16,12 +16,15 @@ class Platform:
     Attributes:
         name: `SLURM`, `Colab`, `Kaggle`, `Lambda` or `generic`.
         why: How it was recognised.
-        advice: What it means for a run.
+        advice: What it means for a run; may be empty.
     """
 
     name: str
     why: str
-    advice: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.why}. {self.advice}" if self.advice else self.why
 
 
 def detect(environ: Mapping[str, str] | None = None, hostname: str | None = None, cwd: Path | None = None) -> Platform:
@@ -46,7 +49,7 @@ def detect(environ: Mapping[str, str] | None = None, hostname: str | None = None
     if "COLAB_RELEASE_TAG" in environ or "COLAB_GPU" in environ:
         return Platform(
             "Colab",
-            "COLAB_RELEASE_TAG is set",
+            f"{'COLAB_RELEASE_TAG' if 'COLAB_RELEASE_TAG' in environ else 'COLAB_GPU'} is set",
             "The disk is lost with the session: put output_dir on a mounted Drive, and set trainer.save_every.",
         )
     if "KAGGLE_KERNEL_RUN_TYPE" in environ:
@@ -62,4 +65,4 @@ def detect(environ: Mapping[str, str] | None = None, hostname: str | None = None
             f"the host is {hostname}" if "lambda" in hostname.lower() else f"the folder is {cwd}",
             "Only the mounted filesystem outlives the instance: put output_dir there.",
         )
-    return Platform("generic", "no sign of SLURM, Colab, Kaggle or Lambda", "Nothing to take into account.")
+    return Platform("generic", "no sign of SLURM, Colab, Kaggle or Lambda")

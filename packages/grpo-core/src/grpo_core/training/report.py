@@ -58,8 +58,9 @@ class Report:
     def start(self, choices: Sequence[ResolvedDefault], clock: RunClock) -> None:
         """Write the configuration, and notify callbacks of the start with every choice made for the user."""
         setup = self._setup
-        sources = [choice for choice in choices if choice.what in ("preset", "recipe", "profile", "settings")]
-        comments = "".join(f"# {choice.what} {choice.value}: {choice.why}\n" for choice in sources)
+        sources = [choice for choice in choices if choice.what in ("preset", "recipe", "platform", "settings")]
+        texts = (f"{choice.what} {choice.value}: {choice.why}" for choice in sources)
+        comments = "".join(f"# {' '.join(text.split())}\n" for text in texts)
         self._folder.write_config(comments + setup.config_yaml)
         held = setup.held_out
         counts = {

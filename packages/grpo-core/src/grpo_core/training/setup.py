@@ -11,7 +11,7 @@ from typing import Any
 
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import RunConfig, TrainerConfig, to_yaml
-from grpo_core.config.hardware import memory_plan, needs
+from grpo_core.config.hardware import machine_choice, memory_plan, needs
 from grpo_core.engines.base import Engine
 from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.encode import encode_prompt
@@ -125,7 +125,13 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     ladders = [label for label, task in tasks.items() if task.task.order == "ladder"]
     held, held_choices = held_out_tasks(config, tasks, ladders)
     involved = {**tasks, **{label: evaluated.task for label, evaluated in held.items() if label not in tasks}}
-    choices = [*accumulation(trainer, ranks), *condition_choices(involved), *_probe_choices(trainer), *held_choices]
+    choices = [
+        machine_choice(config),
+        *accumulation(trainer, ranks),
+        *condition_choices(involved),
+        *_probe_choices(trainer),
+        *held_choices,
+    ]
     policy = _policy(config, checkpoint, ranks)
     _check_context(config, policy)
     config, sized = _sized(config, policy, ranks)
