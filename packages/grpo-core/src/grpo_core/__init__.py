@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from grpo_core.evaluation.evaluate import evaluate
     from grpo_core.killable import KillablePool, Outcome, inside_worker, refuse_at_import
     from grpo_core.plugins.facts import Diagnosis, EmbeddedModel
+    from grpo_core.plugins.gpu_profile import GpuProfile
     from grpo_core.plugins.hooks import hookimpl
     from grpo_core.plugins.tasks import load_task
     from grpo_core.scoring import Scorer
@@ -63,6 +64,7 @@ _MODULE_OF = {
     "EvaluationReport": "task.evaluation",
     "Game": "task.game.rules",
     "GameConfig": "task.game.rules",
+    "GpuProfile": "plugins.gpu_profile",
     "GrpoError": "errors",
     "InfrastructureError": "errors",
     "Invalid": "task.score",
@@ -101,6 +103,7 @@ __all__ = [
     "EvaluationReport",
     "Game",
     "GameConfig",
+    "GpuProfile",
     "GrpoError",
     "InfrastructureError",
     "Invalid",

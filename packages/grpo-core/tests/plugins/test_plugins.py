@@ -16,13 +16,16 @@ from hypothesis import strategies as st
 from grpo_core import Row, Scorer, Variant, load_task
 from grpo_core.errors import PluginError, UnknownNameError
 from grpo_core.plugins.facts import EmbeddedModel, PluginFacts
+from grpo_core.plugins.gpu_profile import GpuProfile
 from grpo_core.plugins.host import PluginHost, default_host
 from grpo_core.plugins.loading import resolve
 from grpo_core.plugins.probe import probe
+from grpo_core.profiles.accelerator import Accelerator
+from grpo_core.profiles.gpu import matching, named, profiles
 
 HEAD = """
 from collections.abc import Iterable
-from grpo_core import EmbeddedModel, Row, Task, hookimpl, reward
+from grpo_core import EmbeddedModel, GpuProfile, Row, Task, hookimpl, reward
 
 def load(config) -> Iterable[Row]:
     return [Row(id="1", gold="yes")]
@@ -294,6 +297,14 @@ def test_one_name_from_two_plugins_names_both_and_harms_no_other_name(site: Path
         ("grpo_variants", "None", "grpo_variants() gave None"),
         ("grpo_variants", "{'kl': 3}", "grpo_variants() raised TypeError"),
         ("grpo_commands", "'rhyme'", "grpo_commands() raised ValueError"),
+        ("grpo_profiles", "['slice']", "grpo_profiles() gave a str, it must give GpuProfile objects"),
+        (
+            "grpo_profiles",
+            "[GpuProfile('slice', 'A slice', backend='cudaa')]",
+            "plugin 'bad' (grpo-bad 1.0): grpo_profiles() raised UserError: GpuProfile('slice', backend='cudaa'): "
+            "must be cuda, rocm, mps, cpu. Did you mean 'cuda'?",
+        ),
+        ("grpo_profiles", "2 * [GpuProfile('slice', 'A slice')]", "gives GPU profile 'slice' twice"),
         ("grpo_diagnostics", "['level']", "grpo_diagnostics() raised ValueError"),
     ],
 )
@@ -309,6 +320,21 @@ def test_a_hook_that_fails_is_reported_and_harms_no_other_plugin(
     )
     assert host.task("bad.couplet")
     assert message in host.reports()[0].error and list(host.reports()[0].tasks) == ["bad.couplet", "bad.haiku"]
+
+
+def test_a_profile_of_a_plugin_is_found_without_importing_it(site: Path) -> None:
+    give = "{TASKS}\n@hookimpl\ndef grpo_profiles():\n    return [{profiles}]"
+    ours = "GpuProfile('slice', 'A slice', capabilities=('9.0',), completion_lengths=((0.0, 256),))"
+    install(site, "rhyme", give.format(TASKS=TASKS, profiles=ours))
+    install(site, "bad", give.format(TASKS=TASKS, profiles="GpuProfile('slices', 'A slice', memory_share=80)"))
+    host = host_of(site)
+
+    profile = GpuProfile("slice", "A slice", capabilities=("9.0",), completion_lengths=((0.0, 256),))
+    assert named("slice", host) == profile
+    assert matching(Accelerator("cuda", "a slice", 10, "9.0"), profiles(host).values())[0] == profile
+    assert not {"grpo_rhyme", "grpo_bad"} & set(sys.modules)
+    with pytest.raises(UnknownNameError, match=r"no profile 'slices'.*Did you mean 'slice'.*\n.*memory_share=80"):
+        named("slices", host)
 
 
 # What must not be imported here

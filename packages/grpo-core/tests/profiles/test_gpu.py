@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, get_args
+
 import pytest
 
-from grpo_core.errors import UnknownNameError
-from grpo_core.plugins.facts import GpuProfile
+from grpo_core.config import RunConfig
+from grpo_core.errors import UnknownNameError, UserError
+from grpo_core.plugins.gpu_profile import GpuProfile, Precision
 from grpo_core.profiles.accelerator import GIB, Accelerator, Backend, detect
 from grpo_core.profiles.gpu import BUILT_IN, matching, named
 
@@ -35,7 +38,14 @@ RECORDED: list[tuple[str, Backend, str, float, str]] = [
     ("cpu", "cpu", "CPU", 15.5, ""),
     ("unknown", "cuda", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 9.75, "9.0"),
     ("unknown", "cuda", "GeForce GTX 1080 Ti", 10.9, "6.1"),
-    ("unknown", "rocm", "AMD Instinct MI300X", 191.5, ""),
+    ("mi200", "rocm", "AMD Instinct MI250X/MI250", 63.98, "gfx90a"),
+    ("mi200", "rocm", "AMD Instinct MI210", 63.98, "gfx90a"),
+    ("mi300", "rocm", "AMD Instinct MI300X", 191.98, "gfx942"),
+    ("mi300", "rocm", "AMD Instinct MI300A", 125.7, "gfx942"),
+    ("mi300", "rocm", "AMD Radeon Graphics", 287.98, "gfx950"),  # MI355X without the driver's table of names
+    ("unknown", "rocm", "AMD Instinct MI300X", 23.99, "gfx942"),  # one of 8 partitions
+    ("unknown", "rocm", "AMD Radeon RX 7900 XTX", 23.98, "gfx1100"),
+    ("unknown", "cuda", "AMD Instinct MI210", 63.98, "gfx90a"),
 ]
 
 
@@ -89,5 +99,63 @@ def test_with_a_driver_torch_says_what_there_is(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: Properties)
     assert detect("cuda:1") == Accelerator("cuda", "NVIDIA H200", int(139.7 * GIB), "9.0")
     assert detect("cpu").backend == "cpu"
+
+
+def test_an_amd_gpu_is_recognised_by_its_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    class Properties:  # as `torch.cuda.get_device_properties` gives them, with ROCm
+        name, total_memory, major, minor = "AMD Instinct MI300X", 196592 * 2**20, 9, 4
+        gcnArchName = "gfx942:sramecc+:xnack-"  # torch's name
+
+    monkeypatch.setattr("grpo_core.profiles.accelerator._may_have_accelerator", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: Properties)
     monkeypatch.setattr(torch.version, "hip", "6.4")
-    assert (detect().backend, detect().capability) == ("rocm", "")
+    accelerator = detect()
+    assert str(accelerator) == "AMD Instinct MI300X, 192.0 GiB, architecture gfx942"
+    assert matching(accelerator, BUILT_IN.values())[0].name == "mi300"
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"name": "a b"}, "a name has letters"),
+    ({"name": "auto"}, "is none of auto, null, none"),
+    ({"name": 3}, "a name has letters"),
+    ({"description": ""}, "must be a text of at most 200"),
+    ({"backend": "cudaa"}, "must be cuda, rocm, mps, cpu. Did you mean 'cuda'?"),
+    ({"backend": ["cuda"]}, "must be cuda, rocm, mps, cpu"),
+    ({"precision": "bf16"}, "must be auto, float32, bfloat16"),
+    ({"precision": "float61"}, "float64. Did you mean 'float64'?"),
+    ({"capabilities": "9.0"}, "must be a tuple of texts"),
+    ({"capabilities": (9.0,)}, "must be a tuple of texts"),
+    ({"capabilities": ("sm_90",)}, "on cuda one is written as '9.0'"),
+    ({"capabilities": ("9.4",), "backend": "rocm"}, "on rocm one is written as 'gfx942'"),
+    ({"capabilities": ("9.0",), "backend": "mps"}, "backend='mps' has none"),
+    ({"name_contains": "T4"}, "must be a tuple of texts"),
+    ({"min_memory_gib": -1}, "must be a number of GiB"),
+    ({"min_memory_gib": float("nan")}, "must be a number of GiB"),
+    ({"memory_gib": float("inf")}, "must be a number of GiB"),
+    ({"min_memory_gib": 10, "max_memory_gib": 10}, "above min_memory_gib=10"),
+    ({"max_memory_gib": "12"}, "above min_memory_gib=0"),
+    ({"max_memory_gib": 12, "memory_gib": 12}, "below max_memory_gib"),
+    ({"memory_share": 0}, "must be above 0 and at most 1"),
+    ({"memory_share": True}, "must be above 0 and at most 1"),
+    ({"memory_share": 80}, "must be above 0 and at most 1"),
+    ({"max_micro_batch_tokens": 1.5}, "must be a whole number of tokens"),
+    ({"completion_lengths": ((0, 256), (0, 512))}, "ascending in GiB"),
+    ({"completion_lengths": (256, 512)}, "pairs of"),
+    ({"completion_lengths": ((0.0, 0),)}, "pairs of"),
+]
+
+
+@pytest.mark.parametrize(("values", "rule"), WRONG)
+def test_a_profile_that_makes_no_sense_is_refused_in_one_line(values: dict[str, Any], rule: str) -> None:
+    with pytest.raises(UserError) as refused:
+        GpuProfile(**{"name": "slice", "description": "A slice", **values})
+    assert rule in str(refused.value)
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 300
+
+
+def test_precisions_of_profiles_are_those_of_the_setting() -> None:
+    assert get_args(Precision) == get_args(RunConfig.model_fields["precision"].annotation)

@@ -9,7 +9,7 @@ import click
 from grpo_core.errors import ExitCode
 
 if TYPE_CHECKING:
-    from grpo_core.plugins.facts import GpuProfile
+    from grpo_core.plugins.gpu_profile import GpuProfile
 
 EXAMPLE_MODELS = (
     "Qwen/Qwen2.5-0.5B-Instruct",
@@ -37,10 +37,14 @@ def profiles(name: str | None, model: str | None, as_json: bool) -> int:
     A profile stands below everything that is given: command line, environment, files, preset, recipe and what is
     recommended for an embedded model. `profile=NAME` takes another, `profile=null` none.
     """
-    from grpo_core.display.text import print_json, print_out, table, visible
+    from grpo_core.display.text import err, print_json, print_out, table, visible
+    from grpo_core.plugins.host import default_host
     from grpo_core.profiles import accelerator as accelerators
     from grpo_core.profiles import gpu, platforms
 
+    for report in default_host().reports():
+        if report.error:
+            err().print(f"not loaded: {visible(report.error)}", style="yellow", soft_wrap=True, markup=False)
     every, found = gpu.profiles(), accelerators.detect()
     fitting, why = gpu.matching(found, every.values())
     shown = [gpu.named(name)] if name else [fitting]

@@ -12,7 +12,7 @@ from grpo_core.config.models import RunConfig
 from grpo_core.config.sources import Profile
 from grpo_core.config.trainer import TrainerConfig, divisors
 from grpo_core.errors import UserError
-from grpo_core.plugins.facts import GpuProfile
+from grpo_core.plugins.gpu_profile import GpuProfile
 from grpo_core.plugins.host import PluginHost
 from grpo_core.profiles import accelerator as accelerators
 from grpo_core.profiles import gpu, platforms
@@ -34,6 +34,9 @@ MAX_CACHED_TOKENS = 2**21
 """Tokens of keys and values at most, however large the memory: decoding has long stopped to get faster."""
 
 HALF_PRECISIONS = ("bfloat16", "float16")
+
+MIXES = ("cuda", "rocm")
+"""Backends on which precision=auto is a mixed one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ def hardware_of(
     if gpu.fits(profile, found) or not profile.memory_gib:
         return Hardware(profile, found, f"profile={profile.name}, on {found}")
     capability = profile.capabilities[0] if profile.capabilities else ""
-    imagined = Accelerator(profile.backend, profile.name, int(profile.memory_gib * GIB), capability)  # type: ignore[arg-type] # checked when the profile was read
+    imagined = Accelerator(profile.backend, profile.name, int(profile.memory_gib * GIB), capability)
     return Hardware(profile, imagined, f"profile={profile.name}, for {profile.memory_gib:g} GiB; here is {found}")
 
 
@@ -143,7 +146,7 @@ def memory_plan(
     prompt = trainer.max_prompt_length if prompt_tokens is None else prompt_tokens
     is_adapter = lora.enabled or config.adapter is not None
     weight = NF4_BYTES if lora.quantization else DOUBLE if config.precision == "float64" else SINGLE
-    is_half = config.precision in HALF_PRECISIONS or (config.precision == "auto" and accelerator.backend == "cuda")
+    is_half = config.precision in HALF_PRECISIONS or (config.precision == "auto" and accelerator.backend in MIXES)
     rows = trainer.rows_per_pass
     if trainer.micro_batch_prompts is not None:
         rows = trainer.micro_batch_prompts * trainer.num_generations

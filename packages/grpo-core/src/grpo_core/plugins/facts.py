@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from grpo_core.algorithms.variant import Variant
 from grpo_core.errors import UserError
+from grpo_core.plugins.gpu_profile import GpuProfile
 
 Value = TypeVar("Value")
 
@@ -63,43 +64,6 @@ class EmbeddedModel:
     description: str
     defaults: Mapping[str, object] = field(default_factory=dict)
     task_options: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class GpuProfile:
-    """Settings for a kind of accelerator, below everything that the user, a recipe or a model says.
-
-    It applies where backend, compute capability and memory fit; among several that do, the name decides.
-
-    Attributes:
-        name: What `profile=` calls it.
-        description: One line for `grpo profiles`.
-        backend: `cuda`, `rocm`, `mps` or `cpu`.
-        capabilities: CUDA compute capabilities, such as `8.6`; empty for any.
-        min_memory_gib: Least memory, as the driver reports it.
-        max_memory_gib: Memory that is already too much; None is no bound.
-        memory_gib: Memory that is counted with where the profile is named on another machine.
-        name_contains: Parts of the driver's name that make it this one where several fit, such as `T4`.
-        precision: The setting `precision`.
-        completion_lengths: (GiB of memory per 10^9 parameters, `trainer.max_completion_length`), ascending: the last
-            one that is reached applies.
-        memory_share: Share of the memory that a run may need by its estimate.
-        max_micro_batch_tokens: Largest `trainer.micro_batch_tokens`, from which on a pass gets no faster; 0 where
-            nothing is sized to the memory.
-    """
-
-    name: str
-    description: str
-    backend: str = "cuda"
-    capabilities: tuple[str, ...] = ()
-    min_memory_gib: float = 0.0
-    max_memory_gib: float | None = None
-    memory_gib: float = 0.0
-    name_contains: tuple[str, ...] = ()
-    precision: str = "auto"
-    completion_lengths: tuple[tuple[float, int], ...] = ()
-    memory_share: float = 0.8
-    max_micro_batch_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +132,7 @@ class PluginFacts:
             variants=_mapping(data["variants"], lambda names: _mapping(names, _variant)),
             commands=_mapping(data["commands"], _text),
             diagnostics=_mapping(data["diagnostics"], _text),
-            profiles=tuple(map(_profile, _list(data["profiles"]))),
+            profiles=tuple(map(GpuProfile.from_json, _list(data["profiles"]))),
             error=_text(data["error"]),
             is_dangerous=data["is_dangerous"] is True,
         )
@@ -187,30 +151,6 @@ def _model(data: Any) -> EmbeddedModel:
     name, path, description = (_text(fields.get(key)) for key in ("name", "path", "description"))
     options = _mapping(fields.get("task_options"), _text)
     return EmbeddedModel(name, path, description, _mapping(fields.get("defaults"), _any), options)
-
-
-def _profile(data: Any) -> GpuProfile:
-    given = _mapping(data, _any)
-    if set(given) != set(GpuProfile.__dataclass_fields__):
-        raise ValueError("no facts of a GPU profile")
-    highest = given["max_memory_gib"]
-    fields: dict[str, Any] = {
-        **{name: _text(given[name]) for name in ("name", "description", "backend", "precision")},
-        **{name: tuple(map(_text, _list(given[name]))) for name in ("capabilities", "name_contains")},
-        **{name: _number(given[name]) for name in ("min_memory_gib", "memory_gib", "memory_share")},
-        "max_memory_gib": None if highest is None else _number(highest),
-        "completion_lengths": tuple(
-            (_number(least), int(_number(tokens))) for least, tokens in _list(given["completion_lengths"])
-        ),
-        "max_micro_batch_tokens": int(_number(given["max_micro_batch_tokens"])),
-    }
-    return GpuProfile(**fields)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**40:
-        raise ValueError(f"{value!r:.40} is no number of a GPU profile")
-    return value
 
 
 def _variant(data: Any) -> Variant:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_core.algorithms.variant import Variant
 from grpo_core.errors import PluginError, UnknownNameError, near_match
-from grpo_core.plugins.facts import COMMAND, MODEL, PROFILE, EmbeddedModel, GpuProfile, PluginFacts, TaskFacts
+from grpo_core.plugins.facts import COMMAND, MODEL, PROFILE, EmbeddedModel, PluginFacts, TaskFacts
 from grpo_core.plugins.finder import PluginFinder
+from grpo_core.plugins.gpu_profile import GpuProfile
 
 if TYPE_CHECKING:  # pydantic, which `grpo --help` does without
     from grpo_core.task.task import Task
@@ -112,6 +113,15 @@ class PluginHost:
     def profiles(self) -> dict[str, GpuProfile]:
         """Every GPU profile that one plugin alone gives, by name; no plugin is imported."""
         return {name: profile for name, (_, profile) in self._unambiguous(PROFILE).items()}
+
+    def profile(self, name: str) -> GpuProfile | None:
+        """A GPU profile; None where no plugin gives one of that name.
+
+        Raises:
+            PluginError: two plugins give it.
+        """
+        plugin = self._giver(PROFILE, name)
+        return None if plugin is None else self.facts()[plugin].contributions(PROFILE)[name]
 
     def commands(self) -> dict[str, str]:
         """Every command that one plugin alone gives: name -> its help line; no plugin is imported."""

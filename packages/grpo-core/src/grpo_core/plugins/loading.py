@@ -15,7 +15,8 @@ import pluggy
 from grpo_core.algorithms.variant import Variant
 from grpo_core.errors import PluginError, near_match
 from grpo_core.plugins.built_in import as_variant
-from grpo_core.plugins.facts import GROUP, EmbeddedModel, GpuProfile, PluginFacts, TaskFacts
+from grpo_core.plugins.facts import GROUP, EmbeddedModel, PluginFacts, TaskFacts
+from grpo_core.plugins.gpu_profile import GpuProfile
 from grpo_core.plugins.hooks import HOOK_NAMES, Hooks
 from grpo_core.task.calling import prints_to_stderr
 from grpo_core.task.game import Game, game_task
@@ -102,8 +103,13 @@ class LoadedPlugin:
         return self._given("grpo_variants", _variants)
 
     def profiles(self) -> tuple[GpuProfile, ...]:
-        """Its GPU profiles."""
-        return tuple(self._given_as("grpo_profiles", GpuProfile))
+        """GPU profiles of the plugin."""
+        profiles = tuple(self._given_as("grpo_profiles", GpuProfile))
+        names = [profile.name for profile in profiles]
+        for name in names:
+            if names.count(name) > 1:
+                raise PluginError(f"{self._who} gives GPU profile {name!r} twice.")
+        return profiles
 
     def commands(self) -> dict[str, str]:
         """Commands of the plugin: name -> "module:click command"."""
@@ -241,6 +247,6 @@ def _texts(given: Any) -> dict[str, str]:
 
 def _near_function(module: ModuleType) -> str:
     for name, value in vars(module).items():
-        if callable(value) and (hint := near_match(name, HOOK_NAMES)):
+        if inspect.isfunction(value) and (hint := near_match(name, HOOK_NAMES)):
             return f" {name}() is not marked, or misspelt.{hint}"
     return ""

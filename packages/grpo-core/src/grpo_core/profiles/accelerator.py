@@ -5,9 +5,8 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-Backend = Literal["cuda", "rocm", "mps", "cpu"]
+from grpo_core.plugins.gpu_profile import Backend
 
 GIB = 2**30
 
@@ -26,7 +25,7 @@ class Accelerator:
         backend: Torch's backend; `cpu` where there is no accelerator.
         name: As the driver reports it, such as `NVIDIA A100-SXM4-80GB`.
         memory: Memory in bytes; a MIG slice's own.
-        capability: CUDA compute capability, such as `8.0`; empty on other backends.
+        capability: CUDA compute capability, such as `8.0`, or ROCm's architecture, such as `gfx942`; else empty.
     """
 
     backend: Backend
@@ -40,7 +39,8 @@ class Accelerator:
         return self.memory / GIB
 
     def __str__(self) -> str:
-        capability = f", compute capability {self.capability}" if self.capability else ""
+        what = "architecture" if self.backend == "rocm" else "compute capability"
+        capability = f", {what} {self.capability}" if self.capability else ""
         return f"{self.name}, {self.memory_gib:.1f} GiB{capability}"
 
 
@@ -62,11 +62,11 @@ def detect(device: str = "auto") -> Accelerator:
             index = int(device.partition(":")[2] or 0)
             if index < torch.cuda.device_count():
                 properties = torch.cuda.get_device_properties(index)
-                is_rocm = torch.version.hip is not None
-                capability = "" if is_rocm else f"{properties.major}.{properties.minor}"
-                return Accelerator(
-                    "rocm" if is_rocm else "cuda", properties.name, int(properties.total_memory), capability
-                )
+                backend: Backend = "cuda"
+                capability = f"{properties.major}.{properties.minor}"
+                if torch.version.hip is not None:  # whose major and minor number other things
+                    backend, capability = "rocm", properties.gcnArchName.partition(":")[0]  # gfx942:sramecc+:xnack-
+                return Accelerator(backend, properties.name, int(properties.total_memory), capability)
         if not device.startswith("cuda") and torch.backends.mps.is_available():
             memory = int(METAL_SHARE * psutil.virtual_memory().total)
             return Accelerator("mps", f"Apple {platform.processor() or 'GPU'}", memory)

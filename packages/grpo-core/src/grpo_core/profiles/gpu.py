@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from grpo_core.errors import unknown_name
-from grpo_core.plugins.facts import GpuProfile
+from grpo_core.errors import UnknownNameError, unknown_name
+from grpo_core.plugins.gpu_profile import GpuProfile
 from grpo_core.plugins.host import PluginHost, default_host
 from grpo_core.profiles.accelerator import Accelerator
 
@@ -62,6 +62,16 @@ _ALL = (
         completion_lengths=LENGTHS, max_micro_batch_tokens=131072,
     ),
     GpuProfile(
+        "mi200", "AMD MI210, MI250 and MI250X: 64 GB for each device",
+        backend="rocm", capabilities=("gfx90a",), min_memory_gib=50, max_memory_gib=100, memory_gib=63.9,
+        precision="bfloat16", completion_lengths=LENGTHS, max_micro_batch_tokens=65536,
+    ),
+    GpuProfile(
+        "mi300", "AMD MI300A, MI300X, MI325X, MI350X and MI355X, 128 to 288 GB",
+        backend="rocm", capabilities=("gfx942", "gfx950"), min_memory_gib=100, memory_gib=191.9,
+        precision="bfloat16", completion_lengths=LENGTHS, max_micro_batch_tokens=131072,
+    ),
+    GpuProfile(
         "apple", "Apple silicon, unified memory",
         backend="mps", memory_gib=11.2, precision="float32", completion_lengths=LENGTHS, max_micro_batch_tokens=8192,
     ),
@@ -83,12 +93,13 @@ def named(name: str, host: PluginHost | None = None) -> GpuProfile:
     """A profile by name.
 
     Raises:
-        UnknownNameError: there is none; says the near match.
+        UnknownNameError: there is none; says the near match, and which plugins are broken.
+        PluginError: two plugins give it.
     """
-    every = profiles(host)
-    if name not in every:
-        raise unknown_name("profile", name, every)
-    return every[name]
+    host = host or default_host()
+    if (profile := host.profile(name) or BUILT_IN.get(name)) is None:
+        raise UnknownNameError(f"{unknown_name('profile', name, profiles(host))}{host.not_loaded()}")
+    return profile
 
 
 def matching(accelerator: Accelerator, candidates: Iterable[GpuProfile]) -> tuple[GpuProfile, str]:
