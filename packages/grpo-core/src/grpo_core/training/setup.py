@@ -125,13 +125,7 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     ladders = [label for label, task in tasks.items() if task.task.order == "ladder"]
     held, held_choices = held_out_tasks(config, tasks, ladders)
     involved = {**tasks, **{label: evaluated.task for label, evaluated in held.items() if label not in tasks}}
-    choices = [
-        machine_choice(config),
-        *accumulation(trainer, ranks),
-        *condition_choices(involved),
-        *_probe_choices(trainer),
-        *held_choices,
-    ]
+    choices = [*accumulation(trainer, ranks), *condition_choices(involved), *_probe_choices(trainer), *held_choices]
     policy = _policy(config, checkpoint, ranks)
     _check_context(config, policy)
     config, sized = _sized(config, policy, ranks)
@@ -162,7 +156,7 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
         total_steps=total_steps,
         max_turns=max(task.task.max_turns if task.has_turns else 1 for task in bound),
         schedule_steps=schedule_steps,
-        choices=[*policy.choices, *choices, *step_choices],
+        choices=[*policy.choices, machine_choice(config), *choices, *step_choices],
     )
 
 
