@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from grpo_core.algorithms.variant import Variant
-    from grpo_core.plugins.facts import EmbeddedModel, GpuProfile
+    from grpo_core.plugins.facts import EmbeddedModel
+    from grpo_core.plugins.gpu_profile import GpuProfile
     from grpo_core.task.game import Game
     from grpo_core.task.task import Task
 
