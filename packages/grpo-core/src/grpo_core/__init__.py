@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from grpo_core.plugins.gpu_profile import GpuProfile
     from grpo_core.plugins.hooks import hookimpl
     from grpo_core.plugins.tasks import load_task
-    from grpo_core.scoring import Scorer
+    from grpo_core.scoring import Scorer, score
     from grpo_core.task.bound import BoundTask
     from grpo_core.task.composition import graduated, ladder, reward, weighted_sum
     from grpo_core.task.evaluation import EvaluationDefaults, EvaluationRecord, EvaluationReport
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from grpo_core.task.row import Message, Prompt, Row, TaskConfig
     from grpo_core.task.score import Invalid, Score
     from grpo_core.task.task import Task
+    from grpo_core.training.resume import resume
     from grpo_core.training.trainer import train
 
 __version__ = "0.1.0"
@@ -87,7 +88,9 @@ _MODULE_OF = {
     "ladder": "task.composition",
     "load_task": "plugins.tasks",
     "refuse_at_import": "killable",
+    "resume": "training.resume",
     "reward": "task.composition",
+    "score": "scoring",
     "task_for_model": "config.resolution",
     "train": "training.trainer",
     "weighted_sum": "task.composition",
@@ -126,7 +129,9 @@ __all__ = [
     "ladder",
     "load_task",
     "refuse_at_import",
+    "resume",
     "reward",
+    "score",
     "task_for_model",
     "train",
     "weighted_sum",

@@ -19,6 +19,7 @@ from grpo_core import BoundTask, Row, Score, Scorer, load_task
 from grpo_core.errors import AbstentionLimitError, DataError, InfrastructureError, UnknownNameError, UserError
 from grpo_core.scoring import MAX_TEXT_CHARS, check_abstentions, reason_head, shared_scorer
 from grpo_core.scoring.abstention import MAX_REASONS, OTHER_REASONS, count_reasons
+from grpo_core.scoring.scorer import _shared_scorer
 from grpo_core.scoring.wire import decode_request, encode_request
 
 FILE = Path(scoring_tasks.__file__)
@@ -286,7 +287,7 @@ def test_the_shared_scorer_is_one_per_spec() -> None:
     assert shared_scorer(SPEC) is not shared_scorer(f"{SPEC}?scale=2")
     assert shared_scorer(SPEC).score(["4"], [ROWS[2]])[0].value == 2.0
     shared_scorer(SPEC).close()
-    shared_scorer.cache_clear()
+    _shared_scorer.cache_clear()
 
 
 def _score_in_child(scorer: Scorer, answers: multiprocessing.Queue[object]) -> None:

@@ -28,6 +28,7 @@ from grpo_core.hub.network import go_offline, offline_reason
 from grpo_core.plugins import variants as registry
 from grpo_core.plugins.host import PluginHost, default_host
 from grpo_core.plugins.models import model_source
+from grpo_core.plugins.task_objects import Tasks, name_tasks
 from grpo_core.plugins.tasks import bind
 from grpo_core.profiles.model_shape import model_shape
 from grpo_core.profiles.presets import SOURCE
@@ -112,7 +113,7 @@ def resolve(
     return ResolvedConfig(loaded.config, loaded.sources, tuple(choices))
 
 
-def choose_model(task: str, host: PluginHost | None = None) -> tuple[str, str]:
+def choose_model(task: Tasks, host: PluginHost | None = None) -> tuple[str, str]:
     """Return the default model of a task or mixture.
 
     Returns:
@@ -121,7 +122,9 @@ def choose_model(task: str, host: PluginHost | None = None) -> tuple[str, str]:
     Raises:
         UserError: the tasks have different default models, or none.
     """
-    defaults = {spec.name: bind(spec, host).task.default_model for spec in parse_task_specs(task)}
+    named = name_tasks(task, host)
+    bound = [bind(spec, host) for spec in parse_task_specs(named.spec)]
+    defaults = {each.name: each.task.default_model for each in bound}
     models = sorted({model for model in defaults.values() if model is not None})
     tasks = ", ".join(defaults)
     if not models:
@@ -136,8 +139,8 @@ def choose_model(task: str, host: PluginHost | None = None) -> tuple[str, str]:
     return models[0], f"no --model given: the default of {tasks}; for a real one: --model {EXAMPLE_MODEL}"
 
 
-def task_for_model(task: str, model: str, host: PluginHost | None = None) -> tuple[str, str]:
-    """Add to a task spec the options that an embedded model was trained with, unless they are given.
+def task_for_model(task: Tasks, model: str, host: PluginHost | None = None) -> tuple[str, str]:
+    """Add to the spec of tasks the options that an embedded model was trained with, unless they are given.
 
     Returns:
         (spec, reason); the reason is empty if nothing was added.
@@ -146,19 +149,20 @@ def task_for_model(task: str, model: str, host: PluginHost | None = None) -> tup
         UserError: no such model or task.
     """
     host = host or default_host()
+    named = name_tasks(task, host)
     embedded = host.model(model) if model_source(model, host).kind == "embedded" else None
     if embedded is None:
-        return task, ""
+        return named.spec, ""
     options = embedded.task_options
     specs: list[str] = []
     added: dict[str, str] = {}
-    for spec in parse_task_specs(task):
+    for spec in parse_task_specs(named.spec):
         fields = bind(spec, host).task.config.model_fields
         new = {name: value for name, value in options.items() if name in fields and name not in spec.options}
         added |= new
         specs.append(spec.with_options(**new).weighted)
     if not added:
-        return task, ""
+        return named.spec, ""
     listed = ", ".join(f"{name}={value}" for name, value in added.items())
     return ",".join(specs), f"the embedded model {model} was made with {listed}"
 

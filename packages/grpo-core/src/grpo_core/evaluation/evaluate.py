@@ -23,6 +23,7 @@ from grpo_core.evaluation.settings import OPEN, EvaluationSettings, Open
 from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, evaluate_model, evaluate_tasks, prepare_tasks
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.plugins.models import model_source
+from grpo_core.plugins.task_objects import Tasks, name_tasks
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Split
 
@@ -33,7 +34,7 @@ __all__ = ["Evaluation", "RowRates", "evaluate", "evaluate_rows", "held_out"]
 
 
 def evaluate(
-    task: str,
+    task: Tasks,
     model: str,
     *,
     adapter: str | None = None,
@@ -63,7 +64,8 @@ def evaluate(
     Settings that are not given come from the task (`EvaluationDefaults`), else they are as below.
 
     Args:
-        task: A task spec; a mixture is evaluated task by task, its weights do not matter.
+        task: A task spec, a `Task` object, or a list of these; a mixture is evaluated task by task, its weights do not
+            matter.
         model: Embedded name, local folder, GGUF file or hub id; with an endpoint, its name there.
         adapter: A PEFT adapter to put on it.
         base: Another model, the control: evaluated on the same rows, and every result says the difference over it.
@@ -94,8 +96,9 @@ def evaluate(
         "size": size, "split": split, "n": n, "temperature": temperature, "top_p": top_p,
         "max_completion_length": max_completion_length,
     }  # fmt: skip
+    named = name_tasks(task)  # keeps objects until the end
     return evaluate_as(
-        task,
+        named.spec,
         Candidate(model=model, adapter=adapter, base=base, endpoint=endpoint, concurrency=concurrency),
         {name: value for name, value in settings.items() if value is not OPEN},
         EvaluationSettings(subset_frac=subset_frac, seed=seed, batch_size=batch_size, surprisal=surprisal),

@@ -21,6 +21,7 @@ from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, prepare_tasks
 from grpo_core.evaluation.worker import Job
 from grpo_core.killable.importing import refuse_in_worker
+from grpo_core.plugins.task_objects import Tasks, name_tasks, send
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.load import DTYPES
 from grpo_core.prompts.mixture import task_labels
@@ -57,7 +58,7 @@ def evaluate_run(
     run_dir: Path | str,
     *,
     steps: str = "all",
-    task: str | None = None,
+    task: Tasks | None = None,
     config: RunConfig | None = None,
     settings: EvaluationSettings | None = None,
     loading: ModelOptions | None = None,
@@ -74,7 +75,7 @@ def evaluate_run(
     Args:
         run_dir: Folder of the run.
         steps: `all`, or some of them: `1,5,final`, `latest`.
-        task: Spec of the tasks; by default those that the run evaluates.
+        task: Spec of the tasks, a `Task` object, or a list; by default those that the run evaluates.
         config: Configuration of the run, which says the rows and the sampling; by default its config.yaml.
         settings: Settings of every task, in place of those of the configuration.
         loading: How models and scorers are set up; by default as for the run.
@@ -98,7 +99,8 @@ def evaluate_run(
     checkpoints, failures = checkpoints_of(run_dir, config, steps)
     options = loading or _model_options(config, CheckpointStore(run_dir))
     control = control_of(config, base) if with_base else None
-    tasks, choices = _tasks(config, task, settings)
+    named = None if task is None else name_tasks(task)
+    tasks, choices = _tasks(config, None if named is None else named.spec, settings)
     callback.on_choices(choices)
     output_dir = evaluation_dir(run_dir) if output_dir is None else Path(output_dir)
     plan = _Plan(run_dir, start_of(config), checkpoints, control, tasks, options, output_dir)
@@ -254,7 +256,7 @@ class _Plan:
             model=checkpoint.model,
             adapter=checkpoint.adapter,
             start=self.start,
-            tasks={label: self.tasks[label].task.spec for label in folders},
+            tasks={label: send(self.tasks[label].task, with_rows=True) for label in folders},
             folders={label: str(folder) for label, folder in folders.items()},
             settings={label: asdict(self.tasks[label].settings) for label in folders},
             options=_as_json(options),

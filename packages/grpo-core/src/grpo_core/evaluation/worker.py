@@ -32,7 +32,7 @@ class Job:
         model: Model to load.
         adapter: Adapter to put on the model.
         start: Model and adapter that the run started from: the opponent `base`.
-        tasks: Label -> spec.
+        tasks: Label -> what `received_task` makes the task of.
         folders: Label -> results folder to write.
         settings: Label -> fields of `EvaluationSettings`.
         options: Fields of `ModelOptions`, sections of the configuration as mappings.
@@ -44,7 +44,7 @@ class Job:
     model: str
     adapter: str | None
     start: tuple[str, str | None]
-    tasks: Mapping[str, str]
+    tasks: Mapping[str, Sequence[str]]
     folders: Mapping[str, str]
     settings: Mapping[str, Mapping[str, Any]]
     options: Mapping[str, Any]
@@ -80,7 +80,7 @@ def evaluate_job(job: Job, callbacks: Callbacks) -> None:
     from grpo_core.evaluation.output import phase_of, write_results
     from grpo_core.evaluation.settings import EvaluationSettings
     from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, evaluate_model
-    from grpo_core.plugins.tasks import load_task
+    from grpo_core.plugins.tasks import received_task
 
     lora = job.options["lora"]
     options = ModelOptions(
@@ -91,8 +91,8 @@ def evaluate_job(job: Job, callbacks: Callbacks) -> None:
         }
     )
     tasks = {
-        label: EvaluationTask(load_task(spec), EvaluationSettings.from_json(job.settings[label]))
-        for label, spec in job.tasks.items()
+        label: EvaluationTask(received_task(*sent), EvaluationSettings.from_json(job.settings[label]))
+        for label, sent in job.tasks.items()
     }
     model, adapter = job.start  # a list by now
     evaluations = evaluate_model(job.model, job.adapter, tasks, options, callbacks, start=(model, adapter))

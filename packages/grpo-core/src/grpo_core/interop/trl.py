@@ -15,7 +15,8 @@ from grpo_core.engines.base import SampleKey
 from grpo_core.engines.openai import OpenAIEngine
 from grpo_core.engines.stop_strings import cut_at_stop
 from grpo_core.errors import UserError
-from grpo_core.plugins.tasks import bind, load_task
+from grpo_core.plugins.task_objects import AnyTask, Tasks, name_tasks, send
+from grpo_core.plugins.tasks import bind, load_task, received_task
 from grpo_core.prompts.mixture import Mixture, task_labels
 from grpo_core.rollouts.opponents import EndpointOpponent, play_opponents
 from grpo_core.scoring import Scorer, check_abstentions
@@ -46,7 +47,7 @@ def __getattr__(name: str) -> Any:
 
 
 def reward_funcs(
-    task_spec: str,
+    task: Tasks,
     *,
     workers: int | None = None,
     opponent_url: str | None = None,
@@ -55,7 +56,7 @@ def reward_funcs(
     """Return the reward function of a task, or one for each task of a mixture.
 
     Args:
-        task_spec: Spec of a task, as `math.gsm8k?template=r1`, or several separated by commas.
+        task: Spec of a task, as `math.gsm8k?template=r1`, or several separated by commas; a `Task` object, or a list.
         workers: Scoring processes per task; by default one per usable core.
         opponent_url: Endpoint that plays the opponent of tasks that have one: `http://host:port/v1#model`.
         max_abstain_share: Largest share of a task's completions in a batch that may go unscored.
@@ -63,24 +64,24 @@ def reward_funcs(
     Raises:
         UserError: TRL cannot train the task; gives the reason.
     """
-    specs = parse_task_specs(task_spec)
-    tasks = [bind(spec) for spec in specs]
-    for task in tasks:
-        _check_single_turn(task)
+    named = name_tasks(task)
+    tasks = [bind(spec) for spec in parse_task_specs(named.spec)]
+    for each in tasks:
+        _check_single_turn(each)
     return [
-        TaskReward(task.spec, label, workers, _endpoint_of(task, opponent_url), max_abstain_share)
-        for task, label in zip(tasks, task_labels(tasks), strict=True)
+        TaskReward(each, label, workers, _endpoint_of(each, opponent_url), max_abstain_share)
+        for each, label in zip(tasks, task_labels(tasks), strict=True)
     ]
 
 
-def dataset(task_spec: str, *, seed: int = 0) -> Any:
+def dataset(task: Tasks, *, seed: int = 0) -> Any:
     """Return the rows of a task or mixture as a `datasets.Dataset` with the columns `prompt`, `row` and `task`.
 
     A mixture has as many rows as its tasks together, in exact proportion to the weights: a task whose share exceeds its
     rows repeats them. With `shuffle_dataset=False` in TRL's config, every batch has these proportions, too.
 
     Args:
-        task_spec: Spec, as for `reward_funcs`.
+        task: Task or tasks, as for `reward_funcs`.
         seed: Seed of the mixture's shuffling.
 
     Raises:
@@ -88,17 +89,18 @@ def dataset(task_spec: str, *, seed: int = 0) -> Any:
     """
     import datasets
 
-    specs = parse_task_specs(task_spec)
+    named = name_tasks(task)
+    specs = parse_task_specs(named.spec)
     tasks = [bind(spec) for spec in specs]
     labels = task_labels(tasks)
-    rows = {label: task.rows() for label, task in zip(labels, tasks, strict=True)}
+    rows = {label: each.rows() for label, each in zip(labels, tasks, strict=True)}
     if len(tasks) == 1:
         drawn = [(tasks[0], labels[0], row) for row in rows[labels[0]]]
     else:
-        weighted = [(task, spec.weight) for task, spec in zip(tasks, specs, strict=True)]
+        weighted = [(each, spec.weight) for each, spec in zip(tasks, specs, strict=True)]
         mixture = Mixture(weighted, rows, seed)
         drawn = [(draw.task, draw.label, draw.row) for draw in mixture.draw(mixture.prompts_per_epoch)]
-    prompts = [_prompt(task, row) for task, _, row in drawn]
+    prompts = [_prompt(each, row) for each, _, row in drawn]
     kinds = {label: type(prompt) for (_, label, _), prompt in zip(drawn, prompts, strict=True)}
     if len(set(kinds.values())) > 1:
         listed = ", ".join(f"{label} ({'text' if kind is str else 'messages'})" for label, kind in kinds.items())
@@ -122,7 +124,7 @@ class TaskReward:
     Each batch logs the columns `NAME/solved`, `NAME/valid`, `NAME/why` and one per part, and their means as metrics.
 
     Args:
-        spec: Task spec.
+        task: Task or its spec.
         label: Task label in logs; rows with another label in the column `task` are not scored.
         workers: Scoring processes.
         opponent_url: Endpoint of the task's opponent.
@@ -131,21 +133,21 @@ class TaskReward:
 
     def __init__(
         self,
-        spec: str,
+        task: AnyTask,
         label: str,
         workers: int | None = None,
         opponent_url: str | None = None,
         max_abstain_share: float = MAX_ABSTAIN_SHARE,
     ) -> None:
-        self._arguments = (spec, label, workers, opponent_url, max_abstain_share)
         self.__name__ = label  # TRL's name of the reward in its logs
-        self.task = load_task(spec)
+        self.task = load_task(task)
+        self._arguments = (send(self.task), label, workers, opponent_url, max_abstain_share)
         self._max_abstain_share = max_abstain_share
         self._opponent = EndpointOpponent(OpenAIEngine.from_url(opponent_url)) if opponent_url else None
         self._scorer = Scorer(self.task, workers=workers)
 
     def __reduce__(self) -> tuple[Callable[..., TaskReward], tuple[object, ...]]:
-        return TaskReward, self._arguments
+        return _remade, self._arguments
 
     def __repr__(self) -> str:
         return f"TaskReward({self.task.spec!r})"
@@ -219,6 +221,10 @@ class TaskReward:
             for spec in self.task.rewards:
                 metrics[spec.name] = sum(score.parts[spec.name] for score in scored) / len(scored)
         return {f"{self.__name__}/{name}": mean for name, mean in metrics.items()}
+
+
+def _remade(sent: tuple[str, ...], label: str, *arguments: Any) -> TaskReward:
+    return TaskReward(received_task(*sent), label, *arguments)
 
 
 def _part(name: str) -> Callable[[Score], float | None]:

@@ -24,6 +24,7 @@ from grpo_core.evaluation.plan import EvaluationPlan, settled
 from grpo_core.evaluation.settings import OPEN, EvaluationSettings, Open
 from grpo_core.evaluation.setup import ModelOptions, prepare_tasks
 from grpo_core.plugins.models import ModelSource
+from grpo_core.plugins.task_objects import Tasks, name_tasks
 from grpo_core.policy.memory import tokens_that_fit
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
@@ -42,7 +43,7 @@ class EvaluationCallback(TrainerCallback):
     are not supported. Arguments that are left open have the defaults of the task (`EvaluationDefaults`), else ours.
 
     Args:
-        task: Spec of one task or several, which need not be those that are trained.
+        task: Spec of one task or several, a `Task` object, or a list; they need not be those that are trained.
         interval_steps: Steps between evaluations during training; None, our default: only at the start and the end.
         at_start: Evaluate before the first step, as the control of the differences; our default.
         at_end: Evaluate after the last step; our default.
@@ -60,7 +61,7 @@ class EvaluationCallback(TrainerCallback):
 
     def __init__(
         self,
-        task: str,
+        task: Tasks,
         *,
         interval_steps: int | Open | None = OPEN,
         at_start: bool | Open = OPEN,
@@ -73,7 +74,8 @@ class EvaluationCallback(TrainerCallback):
             raise UserError(f"interval_steps={interval_steps} must be at least 1, or None.")
         self._options, self._trainer = loading or ModelOptions(), trainer
         overrides = {} if settings is None else asdict(settings)
-        self._tasks, self.choices = prepare_tasks(task, overrides, settings or EvaluationSettings())
+        named = name_tasks(task)
+        self._tasks, self.choices = prepare_tasks(named.spec, overrides, settings or EvaluationSettings())
         moments = {"interval_steps": interval_steps, "at_start": at_start, "at_end": at_end}
         arguments = {name: value for name, value in moments.items() if value is not OPEN}
         defaults = {"interval_steps": None, "at_start": True, "at_end": True}

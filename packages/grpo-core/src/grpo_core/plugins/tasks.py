@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from grpo_core.errors import UserError
 from grpo_core.plugins.host import PluginHost, default_host
 from grpo_core.plugins.task_files import task_from_file
+from grpo_core.plugins.task_objects import AnyTask, bind_object, name_tasks, receive
 from grpo_core.task.bound import BoundTask, bind_config
 from grpo_core.task.spec import TaskSpec, parse_task_specs
 
 
-def load_task(spec: str, host: PluginHost | None = None) -> BoundTask:
+def load_task(task: AnyTask, host: PluginHost | None = None, **options: Any) -> BoundTask:
     """Load one task with its options.
 
     Args:
-        spec: `math.gsm8k?template=r1&split=test`, or a file and a name in it: `./rhyme.py:couplet?size=100`.
+        task: `math.gsm8k?template=r1&split=test`, or a file and a name in it: `./rhyme.py:couplet?size=100`; or a
+            `Task` or `Game` object.
         host: Host that looks plugins up; by default that of the installed ones.
+        options: Options of the task by name, beside those of the spec; None returns one to its default.
 
     Raises:
         UnknownNameError: no such task; lists what exists.
-        UserError: an option that does not exist, or a value that does not fit; several tasks in the spec.
+        UserError: an option that does not exist, or a value that does not fit; several tasks in the spec; an object
+            that other processes cannot get.
     """
-    specs = parse_task_specs(spec)
+    named = name_tasks(task, host)
+    specs = parse_task_specs(named.spec)
     if len(specs) != 1:
-        raise UserError(f"{spec!r} names {len(specs)} tasks; one is wanted here.")
-    return bind(specs[0], host)
+        raise UserError(f"{named.spec!r} names {len(specs)} tasks; one is wanted here.")
+    return bind(specs[0].with_options(**options), host)
 
 
 def bind(spec: TaskSpec, host: PluginHost | None = None) -> BoundTask:
     """Like `load_task`, from a parsed spec."""
+    if (bound := bind_object(spec)) is not None:
+        return bound
     if ".py:" in spec.name:
         task, name = task_from_file(spec.name)
     else:
         task, name = (host or default_host()).task(spec.name), spec.name
     return BoundTask(task, name, bind_config(task, name, spec), spec)
+
+
+def received_task(spec: str, pickled: str | None = None) -> BoundTask:
+    """Make a task again in a child of the process that called `send` with it."""
+    return load_task(spec) if pickled is None else receive(spec, pickled)

@@ -4,9 +4,9 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Self
+from typing import Any, Self
 
 from pydantic_core import PydanticSerializationError
 
@@ -14,7 +14,8 @@ from grpo_core.errors import DataError, UserError
 from grpo_core.killable import KillablePool, Outcome
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.killable.pool import gather_all, resolved, wait_all
-from grpo_core.plugins.tasks import load_task
+from grpo_core.plugins.task_objects import AnyTask, send
+from grpo_core.plugins.tasks import load_task, received_task
 from grpo_core.scoring.abstention import ScoreCounts, ScorerStats, check_abstentions
 from grpo_core.scoring.wire import (
     NEXT_TURN,
@@ -51,7 +52,7 @@ class Scorer:
     load the task by its spec when they are first needed; `warm` starts them ahead.
 
     Args:
-        task: A task or its spec.
+        task: A task, or its spec.
         workers: Processes; by default one per usable core, at most 16.
         timeout_s: Limit per completion, from when its worker begins and without what it waits for a processor (Linux);
             by default the task's own.
@@ -64,7 +65,7 @@ class Scorer:
 
     def __init__(
         self,
-        task: BoundTask | str,
+        task: AnyTask,
         *,
         workers: int | None = None,
         timeout_s: float | None = None,
@@ -72,16 +73,17 @@ class Scorer:
         max_abstain_share: float | None = None,
     ) -> None:
         refuse_in_worker("Scorer()")
-        self.task = load_task(task) if isinstance(task, str) else task
+        self.task = task if isinstance(task, BoundTask) else load_task(task)
         self.timeout_s = self.task.task.timeout_s if timeout_s is None else timeout_s
         if not 0 < self.timeout_s < float("inf"):
             raise UserError(f"timeout_s={timeout_s!r} must be a number of seconds above 0.")
         self.max_abstain_share = max_abstain_share
         if max_abstain_share is not None:
             check_abstentions((), self.task.name, max_abstain_share)
+        sent = send(self.task)
         self._remake = partial(
-            Scorer,
-            self.task.spec,
+            _remade,
+            sent,
             workers=workers,
             timeout_s=timeout_s,
             memory_mib=memory_mib,
@@ -89,7 +91,7 @@ class Scorer:
         )
         self._pool = KillablePool(
             "grpo_core.scoring.wire:make_handler",
-            args=(self.task.spec,),
+            args=sent,
             workers=workers,
             memory_mib=memory_mib,
             name=f"score-{self.task.name}",
@@ -240,14 +242,50 @@ class Scorer:
         return scores
 
 
-@lru_cache(maxsize=32)
-def shared_scorer(spec: str) -> Scorer:
-    """The process's scorer of a task, for adapters that get one completion at a time; closed at exit.
+def _remade(sent: tuple[str, ...], **options: Any) -> Scorer:
+    return Scorer(received_task(*sent), **options)
+
+
+def score(task: AnyTask, text: str, row: Row, predictions: Sequence[str] | None = None, **options: Any) -> Score:
+    """Score one completion in a killable worker, which stays for the next one.
+
+    Args:
+        task: A task, or its spec.
+        text: The completion, without the prompt and without special tokens.
+        row: Row of the completion.
+        predictions: Opponent's answers, for a task that has an opponent.
+        options: Options of the task by name.
+
+    Raises:
+        UserError: no such task or option, or an object that the worker cannot get.
+        DataError: the row is no plain JSON.
+    """
+    scorer = shared_scorer(load_task(task, **options))
+    return scorer.score([text], [row], None if predictions is None else [predictions])[0]
+
+
+def shared_scorer(task: AnyTask) -> Scorer:
+    """The process's scorer of a task, for what gets one completion at a time; closed at exit."""
+    bound = load_task(task)
+    return _shared_scorer(_Shared(send(bound), bound))
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """A task by what workers get: a notebook's cell that has run again may have changed a function that it calls."""
+
+    sent: tuple[str, ...]
+    task: BoundTask = field(compare=False)
+
+
+@lru_cache(maxsize=8)
+def _shared_scorer(shared: _Shared) -> Scorer:
+    """One scorer of a task.
 
     The cache is also the lock-free kind of singleton that survives a fork. A scorer that falls out of it ends when its
     last user drops it.
     """
-    return Scorer(spec)
+    return Scorer(shared.task)
 
 
 def _check_lengths(

@@ -29,7 +29,7 @@ from typing import Any, cast
 
 from grpo_core.errors import DataError
 from grpo_core.killable.outcome import Outcome, Status
-from grpo_core.plugins.tasks import load_task
+from grpo_core.plugins.tasks import received_task
 from grpo_core.task.game import Move
 from grpo_core.task.row import Message, Prompt
 from grpo_core.task.score import MAX_WHY_CHARS, Fault, Score
@@ -152,9 +152,9 @@ def _prompt(content: Any) -> Prompt | None:
     return tuple(Message(role=message["role"], content=message["content"]) for message in content)
 
 
-def make_handler(spec: str) -> Callable[[bytes], bytes]:
-    """Load the task and return the function that answers each request; a worker calls it once."""
-    task = load_task(spec)
+def make_handler(*sent: str) -> Callable[[bytes], bytes]:
+    """Load the task that was sent and return the function that answers each request; a worker calls it once."""
+    task = received_task(*sent)
 
     def handle(payload: bytes) -> bytes:
         kind = payload[:4] if payload[:4] in (OPPONENT_PROMPT, NEXT_TURN, OUT_OF_TIME, REFUSED) else b""

@@ -36,10 +36,11 @@ class BoundTask:
         name: `plugin.task`.
         config: Validated options.
         spec: Spec with which `load_task` makes the same task in another process.
+        is_object: Whether the spec names a `Task` object of this process, which others do not have.
     """
 
-    def __init__(self, task: Task, name: str, config: TaskConfig, spec: TaskSpec) -> None:
-        self.task, self.name, self.config = task, name, config
+    def __init__(self, task: Task, name: str, config: TaskConfig, spec: TaskSpec, *, is_object: bool = False) -> None:
+        self.task, self.name, self.config, self.is_object = task, name, config, is_object
         self._spec = spec
         self._reward_specs = task.specs()
         self._loader = RowLoader(task, name, config)
@@ -55,8 +56,8 @@ class BoundTask:
 
     @property
     def plugin(self) -> str | None:
-        """The plugin that it comes from; None for a task of a file."""
-        return None if ".py:" in self._spec.name else self.name.partition(".")[0]
+        """The plugin that it comes from; None for a task of a file and for an object."""
+        return None if self.is_object or ".py:" in self._spec.name else self.name.partition(".")[0]
 
     @property
     def rewards(self) -> tuple[RewardSpec, ...]:
@@ -66,7 +67,8 @@ class BoundTask:
     def with_options(self, **options: object) -> BoundTask:
         """The same task with some options changed; None returns an option to its default."""
         spec = self._spec.with_options(**options)
-        return BoundTask(self.task, self.name, bind_config(self.task, self.name, spec), spec)
+        config = bind_config(self.task, self.name, spec)
+        return BoundTask(self.task, self.name, config, spec, is_object=self.is_object)
 
     def rows(self) -> list[Row]:
         """Every row of the configured split and size, loaded once.

@@ -39,7 +39,7 @@ Order = Literal["shuffled", "ladder"]
 OnTimeout = Literal["abstain", "fail"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Task:
     """A verifiable task: a name and four contributions; everything else has a default.
 

@@ -19,6 +19,7 @@ from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import prepare_tasks
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.plugins.models import model_source
+from grpo_core.plugins.task_objects import Tasks, name_tasks
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.fresh import fresh_model, learned_tokenizer, tokenizer_of
 from grpo_core.policy.load import choose_device, load_policy
@@ -70,7 +71,7 @@ class FineTuning:
 
 
 def warm_start(
-    task: str,
+    task: Tasks,
     out: str | Path,
     *,
     model: str | None = None,
@@ -93,7 +94,7 @@ def warm_start(
     """Fine-tune a model on the demos of one task or a mixture, evaluate it, and write it to a folder.
 
     Args:
-        task: A task spec; the weights of a mixture are the shares of examples.
+        task: A task spec, a `Task` object, or a list of these; the weights of a mixture are the shares of examples.
         out: Folder that receives the model; it must not exist, or be empty.
         model: Model to start from; not with `preset`.
         preset: Start from a new model of this shape (see `policy.fresh.PRESETS`).
@@ -123,8 +124,9 @@ def warm_start(
     _check_start(model, preset, vocab_size, tokenizer)
     folder = _checked_folder(out)
     # A task that cannot be evaluated is refused before it is trained on for an hour.
-    prepare_tasks(task, {}, EvaluationSettings(size=eval_size, seed=seed))
-    examples = _examples(task, max_steps * batch_size)
+    named = name_tasks(task)
+    prepare_tasks(named.spec, {}, EvaluationSettings(size=eval_size, seed=seed))
+    examples = _examples(named.spec, max_steps * batch_size)
     where, _ = choose_device(device)
     if preset is not None:
         network, processing = fresh_model(preset, seed, _new_tokenizer(examples, vocab_size, tokenizer))
@@ -145,13 +147,13 @@ def warm_start(
     processing.save_pretrained(folder)
     record = {
         "command": command,
-        "task": task,
+        "task": named.spec,
         "start": _start_record(model) if model is not None else f"new:{preset}",
         **settings.as_json(),
         "save_dtype": save_dtype,
         "loss": losses,
         "evaluation": evaluate(
-            task, str(folder.resolve()), size=eval_size, seed=seed, device=device, callbacks=callbacks
+            named.spec, str(folder.resolve()), size=eval_size, seed=seed, device=device, callbacks=callbacks
         ),
         "versions": versions(),
     }
