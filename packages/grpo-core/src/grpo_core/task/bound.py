@@ -67,8 +67,7 @@ class BoundTask:
     def with_options(self, **options: object) -> BoundTask:
         """The same task with some options changed; None returns an option to its default."""
         spec = self._spec.with_options(**options)
-        config = bind_config(self.task, self.name, spec)
-        return BoundTask(self.task, self.name, config, spec, is_object=self.is_object)
+        return BoundTask(self.task, self.name, bind_config(self.task, self.name, spec), spec, is_object=self.is_object)
 
     def rows(self) -> list[Row]:
         """Every row of the configured split and size, loaded once.
