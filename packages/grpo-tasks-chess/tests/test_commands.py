@@ -70,6 +70,7 @@ def completer(monkeypatch: pytest.MonkeyPatch) -> type[FakeCompleter]:
         pass
 
     monkeypatch.setattr(grpo_core, "Completer", Fresh, raising=False)
+    monkeypatch.setattr(grpo_core, "check_model", lambda name, adapter: None, raising=False)
     return Fresh
 
 

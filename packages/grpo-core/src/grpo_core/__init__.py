@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from grpo_core.plugins.facts import Diagnosis, EmbeddedModel
     from grpo_core.plugins.gpu_profile import GpuProfile
     from grpo_core.plugins.hooks import hookimpl
+    from grpo_core.plugins.models import check_model
     from grpo_core.plugins.tasks import load_task
     from grpo_core.scoring import Scorer, score
     from grpo_core.task.bound import BoundTask
@@ -81,6 +82,7 @@ _MODULE_OF = {
     "TaskConfig": "task.row",
     "UserError": "errors",
     "Variant": "algorithms.variant",
+    "check_model": "plugins.models",
     "evaluate": "evaluation.evaluate",
     "graduated": "task.composition",
     "hookimpl": "plugins.hooks",
@@ -122,6 +124,7 @@ __all__ = [
     "TaskConfig",
     "UserError",
     "Variant",
+    "check_model",
     "evaluate",
     "graduated",
     "hookimpl",

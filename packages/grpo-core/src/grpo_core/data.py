@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
@@ -18,6 +19,7 @@ import orjson
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from grpo_core.errors import DataError, ExhaustedError, near_match
+from grpo_core.hub.cache import has_datasets_of
 from grpo_core.hub.network import offline_reason
 from grpo_core.paths import kind_of, user_path
 from grpo_core.task.row import Row, Split, TaskConfig, first_problem
@@ -384,17 +386,24 @@ def _parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _hub_records(name: str, split: Split) -> Iterator[tuple[str, dict[str, Any]]]:
+    owner_and_name, config = "/".join(name.split("/")[:2]), "/".join(name.split("/")[2:]) or None
+
+    def unavailable(reason: str) -> DataError:
+        return DataError(
+            f"dataset {owner_and_name!r}{f' (config {config!r})' if config else ''}, split {split!r}, "
+            f"could not be loaded: {reason}. "
+            "Without a network, give a local file: ?path=rows.jsonl (.csv, .parquet; {split} names one per split)."
+        )
+
+    offline = offline_reason()  # which also tells `datasets`: it would try five times
+    if offline and "datasets" not in sys.modules and not has_datasets_of(name.split("/")[0]):
+        raise unavailable(f"it is not in the cache, and the hub is not used: {offline}")
     import datasets
 
-    owner_and_name, config = "/".join(name.split("/")[:2]), "/".join(name.split("/")[2:]) or None
     try:
-        offline_reason()  # which tells `datasets`: it would try five times
         loaded = datasets.load_dataset(owner_and_name, config, split=split)
     except Exception as error:  # datasets raises a different class for each kind of network, name and split trouble
-        raise DataError(
-            f"dataset {owner_and_name!r}{f' (config {config!r})' if config else ''}, split {split!r}, "
-            f"could not be loaded: {type(error).__name__}: {(str(error) or 'no reason given').splitlines()[0]}. "
-            "Without a network, give a local file: ?path=rows.jsonl (.csv, .parquet; {split} names one per split)."
-        ) from None
+        text = (str(error) or "no reason given").splitlines()[0]
+        raise unavailable(f"{type(error).__name__}: {text}") from None
     for number, record in enumerate(loaded):
         yield f"{owner_and_name} row {number}", dict(record)

@@ -92,12 +92,12 @@ def test_what_nobody_says_is_left_to_the_task(fake: Fake, capsys: pytest.Capture
 
 def test_everything_is_passed_on(fake: Fake) -> None:
     options = (
-        "--model ./m --adapter ./a --base owner/base --size 20 --subset-frac 0.5 --split validation --n 4 "
+        "--model ./m --adapter ./a --base tiny --size 20 --subset-frac 0.5 --split validation --n 4 "
         "--temperature 0.5 --top-p 0.9 --batch-size 3 --seed 2 --eval-dir out --overwrite --quiet "
         "trainer.max_completion_length=32 eval.surprisal=false"
     )
     assert _with_a_model(["eval", *LETTERS, *options.split()]) == 0
-    wanted = {"model": "./m", "adapter": "./a", "base": "owner/base", "output_dir": "out", "overwrite": True}
+    wanted = {"model": "./m", "adapter": "./a", "base": "tiny", "output_dir": "out", "overwrite": True}
     assert {name: fake.asked[name] for name in wanted} == wanted
     assert fake.asked["given"] == {"size": 20, "split": "validation", "n": 4, "temperature": 0.5, "top_p": 0.9}
     defaults = fake.asked["defaults"]
@@ -108,6 +108,8 @@ def test_everything_is_passed_on(fake: Fake) -> None:
 def _with_a_model(arguments: list[str]) -> int:
     Path("m").mkdir()
     Path("m/config.json").write_text("{}")
+    Path("a").mkdir()
+    Path("a/adapter_config.json").write_text("{}")
     return entry.main(arguments)
 
 

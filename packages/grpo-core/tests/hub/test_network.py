@@ -8,7 +8,9 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -17,6 +19,7 @@ from grpo_core.errors import UserError
 from grpo_core.hub import network
 from grpo_core.hub.cache import cached_models, is_cached, why_from_cache
 from grpo_core.hub.network import VARIABLES, go_offline, is_reachable, offline_reason
+from grpo_core.plugins.models import check_model
 from grpo_core.tracking.wandb import choose_mode
 
 TASK = """
@@ -153,3 +156,40 @@ def test_a_run_that_names_no_model_takes_one_from_the_cache(
 def test_offline_is_said_where_a_model_comes_from_the_cache(closed_port: str, cache: Path) -> None:
     go_offline("the test says so")
     assert why_from_cache("some/whole") == "the test says so"
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "message"),
+    [
+        (404, {"X-Error-Code": "RepoNotFound"}, "the hub has no such repository, or it is private"),
+        (403, {"X-Error-Code": "GatedRepo"}, "is gated: accept its terms on the hub"),
+        (404, {"X-Error-Code": "EntryNotFound"}, "the repository has no config.json"),
+    ],
+)
+def test_a_model_that_the_hub_does_not_have_is_refused_by_its_config_alone(
+    status: int, headers: dict[str, str], message: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hub(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(status)
+            for name, value in {**headers, "X-Repo-Commit": "0" * 40}.items():
+                self.send_header(name, value)
+            self.end_headers()
+
+        def log_message(self, *arguments: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        monkeypatch.setenv("HF_ENDPOINT", url)
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", url)
+        monkeypatch.setattr(
+            "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", url + "/{repo_id}/{revision}/{filename}"
+        )
+        try:
+            with pytest.raises(UserError, match=message):
+                check_model("some/other")
+            check_model("some/whole")  # from the cache: the hub is not asked
+        finally:
+            server.shutdown()

@@ -139,10 +139,12 @@ def play(as_json: bool, quiet: bool, **options: Any) -> None:
     """Let a model play a game against an engine or random moves: it reads `P: FEN`, and its move follows `B:`."""
     import chess as rules_of_chess
 
+    from grpo_core import check_model
     from grpo_tasks_chess.match import draw_text, play_match, write_pgn
     from grpo_tasks_chess.movers import RandomMover
     from grpo_tasks_chess.rules import position
 
+    check_model(options["model"], options["adapter"])  # before torch is imported, which takes seconds
     colour = rules_of_chess.WHITE if options["colour"] == "white" else rules_of_chess.BLACK
     start = None if options["start"] is None else position(options["start"])
 

@@ -45,9 +45,6 @@ def elo(
     PLAYERS are models, as for --model (the checkpoints of a run are ./RUN/training_state/step_*/model), and scripted
     players of the game, such as random and perfect, which do not play each other.
     """
-    from grpo_tasks_games.elo import ratings
-    from grpo_tasks_games.matches import meet, pairs_of
-
     if episodes % 2:
         raise UserError(f"--episodes {episodes}: an even number, half for each seat.")
     anchor = anchor or players[-1]
@@ -56,6 +53,10 @@ def elo(
     spec, why = _task_for(task, players)
     if why and not quiet:
         click.echo(f"task      {spec}: {why}", err=True)
+    # Here, because it imports torch, which takes seconds: a wrong name is refused before.
+    from grpo_tasks_games.elo import ratings
+    from grpo_tasks_games.matches import meet, pairs_of
+
     pairs = pairs_of(spec, players)
     results = {}
     with click.progressbar(pairs, label="pairs", file=sys.stderr, hidden=quiet or not sys.stderr.isatty()) as bar:
@@ -97,11 +98,11 @@ def exploitability(models: tuple[str, ...], task: str, device: str, as_json: boo
     The value is exact: it is computed from the log-probabilities of both moves in all twelve information sets, given
     that the move is legal; the probability of an illegal move is shown beside it. Random play has 0.458.
     """
-    from grpo_tasks_games.kuhn.model import play_of
-
     spec, why = _task_for(task, models)
     if why and not as_json:
         click.echo(f"task      {spec}: {why}", err=True)
+    from grpo_tasks_games.kuhn.model import play_of  # here, because it imports torch
+
     plays = {model: play_of(spec, model, device=device) for model in models}
     if as_json:
         _print_json({"task": spec, "models": {model: play.as_json() for model, play in plays.items()}})
@@ -116,15 +117,21 @@ def exploitability(models: tuple[str, ...], task: str, device: str, as_json: boo
 
 
 def _task_for(task: str, models: tuple[str, ...]) -> tuple[str, str]:
-    """Return the task with the options of an embedded model among the players, and the reason."""
-    from grpo_core import load_task, task_for_model
+    """Return the task with the options of an embedded model among the players, and the reason.
+
+    Raises:
+        UserError: a player is neither a model nor a scripted player of the game.
+    """
+    from grpo_core import check_model, load_task, task_for_model
 
     game = load_task(task).task.game
-    for model in models:
-        if game is None or model not in game.scripted:
-            spec, why = task_for_model(task, model)
-            if why:
-                return spec, why
+    players = [model for model in models if game is None or model not in game.scripted]
+    for model in players:
+        check_model(model)
+    for model in players:
+        spec, why = task_for_model(task, model)
+        if why:
+            return spec, why
     return task, ""
 
 

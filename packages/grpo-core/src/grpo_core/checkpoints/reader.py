@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -59,15 +59,19 @@ class CheckpointReader:
             raise CheckpointError(f"{error} {self._instead()}") from None
         return folders[step]
 
-    def verify(self, path: Path) -> None:
-        """Check every file of the checkpoint at `path` against its checksum.
+    def verify(self, path: Path, *, only: Collection[str] | None = None) -> None:
+        """Check the files of the checkpoint at `path` against their checksums.
+
+        Args:
+            path: Folder of the checkpoint.
+            only: Names of the files whose content is read; None reads all.
 
         Raises:
             CheckpointError: a file is missing, changed, a link, or was added; or the checkpoint is of a newer
                 version. The message names it, and the last good checkpoint to use instead.
         """
         try:
-            check_content(path)
+            check_content(path, only=only)
         except CheckpointError as error:
             raise CheckpointError(f"{error} {self._instead()}") from None
 

@@ -15,7 +15,7 @@ from grpo_core.paths import user_path
 
 if TYPE_CHECKING:
     from grpo_core.callbacks import Callback
-    from grpo_core.config import LoadedConfig
+    from grpo_core.config import LoadedConfig, RunConfig
     from grpo_core.evaluation.runs import RunEvaluation
 
 EXAMPLES = """\b
@@ -96,6 +96,8 @@ def run_evaluation(
         callbacks: Callbacks notified of progress and results.
     """
     from grpo_core.config import resolve
+    from grpo_core.evaluation.checks import check_evaluation
+    from grpo_core.evaluation.settings import EvaluationSettings
 
     config = loaded.config if options["endpoint"] else resolve(loaded.config, loaded.sources, trains=False).config
     assert config.model is not None, "given by the user, or chosen by `resolve`"
@@ -104,9 +106,18 @@ def run_evaluation(
     overrides = {name: value for name, value in sampling.items() if loaded.sources[f"eval.{name}"].kind != "default"}
     if settings.max_completion_length is not None:
         overrides["max_completion_length"] = settings.max_completion_length
+    defaults = EvaluationSettings(
+        max_completion_length=config.trainer.max_completion_length,
+        subset_frac=settings.subset_frac,
+        seed=config.seed,
+        batch_size=settings.batch_size,
+        surprisal=settings.surprisal,
+    )
+    if options["endpoint"] is None:
+        _check_models(config, options["base"])
+    check_evaluation(config.task, overrides, defaults)
     with only_results_on_stdout(callbacks):
         from grpo_core.evaluation import evaluate as evaluation
-        from grpo_core.evaluation.settings import EvaluationSettings
         from grpo_core.evaluation.setup import ModelOptions
 
         return evaluation.evaluate_as(
@@ -119,13 +130,7 @@ def run_evaluation(
                 concurrency=options["concurrency"] or 8,
             ),
             overrides,
-            EvaluationSettings(
-                max_completion_length=config.trainer.max_completion_length,
-                subset_frac=settings.subset_frac,
-                seed=config.seed,
-                batch_size=settings.batch_size,
-                surprisal=settings.surprisal,
-            ),
+            defaults,
             ModelOptions(
                 device=config.device,
                 precision=config.precision,
@@ -137,6 +142,18 @@ def run_evaluation(
             overwrite=options["overwrite"],
             callbacks=callbacks,
         )
+
+
+def _check_models(config: RunConfig, base: str | None) -> None:
+    """Report a mistake before torch is imported, which takes seconds."""
+    from grpo_core.plugins.models import check_model
+    from grpo_core.profiles.accelerator import check_device
+
+    assert config.model is not None, "the configuration is resolved"
+    check_model(config.model, config.adapter)
+    if base is not None:
+        check_model(base)
+    check_device(config.device)
 
 
 def run_run_evaluation(

@@ -126,12 +126,13 @@ def _usage(error: click.ClickException) -> str:
 
 def _no_such_option(error: click.exceptions.NoSuchOption) -> str:
     """Return click's message, or a hint at the setting that was meant, since settings are not options."""
+    if error.ctx is None or error.ctx.command.name not in ("run", "eval"):
+        return _usage(error)
     from grpo_core.config.keys import known_as, near
 
-    takes_settings = error.ctx is not None and error.ctx.command.name in ("run", "eval")
     name = error.option_name.lstrip("-").replace("-", "_")
     meant = known_as(name) or (() if error.possibilities else near(name))
-    if not (takes_settings and meant):
+    if not meant:
         return _usage(error)
     written = " or ".join(f"{key}=VALUE" for key in meant)
     return f"no option {error.option_name}. Settings are written without dashes: {written}"

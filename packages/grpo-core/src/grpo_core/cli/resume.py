@@ -50,14 +50,14 @@ def resume(
     checkpoint, so that the resumed run ends exactly as the uninterrupted one; a run that was killed before it wrote
     its summary writes it now. A changed setting or dataset is refused, unless --allow names it.
     """
-    from grpo_core.checkpoints import check_run
+    from grpo_core.training.stored_run import check_resume
 
     step = read_checkpoint(from_step, "--from-step")
-    check_run(user_path(run, "RUN"))
+    options: dict[str, Any] = {"from_step": step, "additional_steps": additional_steps, "stop_after": stop_after}
+    check_resume(run, allow=allow, **options)  # before torch is imported, which takes seconds
     if nproc is not None and not is_rank():
         return launch(nproc, ["resume", *words_of(click.get_current_context())])
-    limits = {"additional_steps": additional_steps, "stop_after": stop_after}
-    result = _resume(run, quiet=quiet or is_silent_rank(), from_step=step, allow=allow, **limits)
+    result = _resume(run, quiet=quiet or is_silent_rank(), allow=allow, **options)
     show_result(result, as_json=as_json, quiet=quiet)
     return ExitCode.INTERRUPTED if result.interrupted else ExitCode.DONE
 

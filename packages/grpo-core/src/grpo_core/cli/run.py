@@ -93,6 +93,7 @@ def run(
         _show_dry_run(resolved, as_json=as_json)
         return ExitCode.DONE
     if nproc is not None and not is_rank():
+        _check(resolved)
         return launch(nproc, ["run", *words_of(click.get_current_context())])
     output_dir, source = resolved.config.output_dir, resolved.sources["output_dir"]
     check_makeable(Path(output_dir), f"output_dir={output_dir} ({source})")
@@ -113,8 +114,16 @@ def show_result(result: RunResult, *, as_json: bool, quiet: bool) -> None:
         click.echo(str(result.run_dir))
 
 
+def _check(resolved: ResolvedConfig) -> None:
+    """Report a mistake before torch is imported, which takes seconds."""
+    from grpo_core.training.checks import check_training
+
+    check_training(resolved.config)
+
+
 def train(config: ResolvedConfig, callbacks: Sequence[Callback]) -> RunResult:
     """Call `grpo_core.train`, which is imported here because it imports torch."""
+    _check(config)
     with only_results_on_stdout(callbacks):
         from grpo_core.training import trainer
 

@@ -12,7 +12,8 @@ import click
 from grpo_core.cli.options import COUNT, HELP, RATE, SEED
 from grpo_core.cli.settings import only_results_on_stdout
 from grpo_core.paths import user_path_text
-from grpo_core.plugins.models import model_source
+from grpo_core.profiles.accelerator import check_device
+from grpo_core.training.checks import check_warm_start
 
 if TYPE_CHECKING:
     from grpo_core.callbacks import Callback
@@ -77,8 +78,9 @@ def fine_tune(folder: str, callbacks: tuple[Callback, ...], **options: Any) -> M
     """Call `grpo_core.training.warm_start`, which is imported here because it imports torch."""
     task = options.pop("task")
     command = shlex.join(["grpo", *sys.argv[1:]])
-    if options.get("model") is not None:
-        model_source(options["model"])  # refuses a wrong name before torch is imported
+    start = {name: options[name] for name in ("model", "preset", "vocab_size", "tokenizer", "eval_size")}
+    check_warm_start(task, folder, **start)  # before torch is imported, which takes seconds
+    check_device(options["device"])
     with only_results_on_stdout(callbacks):
         from grpo_core.training import warm_start as training
 

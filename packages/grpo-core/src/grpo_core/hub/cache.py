@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from grpo_core.errors import UserError
@@ -40,6 +41,16 @@ def is_cached(repository: str) -> bool:
     return any(config.parent.glob("*.safetensors"))
 
 
+def has_datasets_of(owner: str) -> bool:
+    """Whether a cache holds any dataset of an owner; `datasets`, whose import takes seconds, knows which."""
+    from huggingface_hub import constants
+
+    prepared = Path(os.environ.get("HF_DATASETS_CACHE") or Path(constants.HF_HOME) / "datasets")
+    folders = [*prepared.glob("*___*"), *Path(constants.HF_HUB_CACHE).glob("datasets--*")]
+    begins = (f"{owner}___".lower(), f"datasets--{owner}--".lower())
+    return any(folder.name.lower().startswith(begins) for folder in folders)
+
+
 def why_from_cache(repository: str) -> str:
     """Why a model comes from the cache alone; empty where the hub is used.
 
@@ -54,6 +65,33 @@ def why_from_cache(repository: str) -> str:
         f"--model {repository} is not in the hub's cache, and the hub is not used: {reason}. The cache has {cached}. "
         f"Where there is a network: grpo fetch {repository}; or give a local folder: --model ./folder."
     )
+
+
+def check_repository(repository: str) -> None:
+    """Check that a model can be loaded from the hub or its cache, by its config.json alone.
+
+    Raises:
+        UserError: it is not in the cache and the hub is not used, or the hub does not have it for this user.
+    """
+    if why_from_cache(repository) or cached_file(repository, "config.json") is not None:
+        return
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, RepositoryNotFoundError
+
+    try:
+        hf_hub_download(repository, "config.json", etag_timeout=TIMEOUT_S)
+    except GatedRepoError:
+        raise UserError(
+            f"--model {repository} is gated: accept its terms on the hub, then hf auth login, or set HF_TOKEN."
+        ) from None
+    except RepositoryNotFoundError:
+        raise UserError(
+            f"--model {repository}: the hub has no such repository, or it is private (hf auth login, or HF_TOKEN)."
+        ) from None
+    except EntryNotFoundError:
+        raise UserError(f"--model {repository}: the repository has no config.json, so it is not a model.") from None
+    except (OSError, ValueError):  # a network that fails meanwhile: loading the model reports it
+        return
 
 
 def cached_models() -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import orjson
 
 from grpo_core.errors import UserError, near_match
+from grpo_core.hub.cache import check_repository
 from grpo_core.plugins.host import PluginHost, default_host
 
 ADAPTER_FILE = "adapter_config.json"
@@ -65,6 +66,26 @@ def model_source(name: str, host: PluginHost | None = None) -> ModelSource:
         "A hub id has an owner (Qwen/Qwen2.5-0.5B-Instruct), a local folder begins with ./ or /, "
         f"a GGUF file ends in .gguf.{host.not_loaded()}"
     )
+
+
+def check_model(name: str, adapter: str | None = None, host: PluginHost | None = None) -> None:
+    """Check that a model can be found: embedded, on this machine, or on the hub. No torch is imported.
+
+    Args:
+        name: Embedded name, local folder, GGUF file or hub id.
+        adapter: Folder or hub id of a PEFT adapter to put on it.
+        host: Plugin host in which embedded models are looked up.
+
+    Raises:
+        UserError: as for `model_source`; without a network, a hub id that is not in the cache; with one, a hub id that
+            the hub does not have; or a folder without an adapter.
+    """
+    source = model_source(base_model(name, host), host)
+    if source.kind == "hub":
+        check_repository(source.location)
+    is_local = adapter is not None and adapter.startswith((".", "/", "~"))
+    if adapter is not None and is_local and not (Path(adapter).expanduser() / ADAPTER_FILE).is_file():
+        raise UserError(f"--adapter {adapter}: a PEFT adapter is a folder with {ADAPTER_FILE}; none is there.")
 
 
 def adapter_base(folder: Path | str) -> str:

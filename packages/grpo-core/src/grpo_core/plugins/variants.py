@@ -6,10 +6,13 @@ rows of `built_in.py`, plugins add theirs through the hook `grpo_variants`, a sc
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict, ValidationError, create_model
@@ -184,13 +187,7 @@ def validate_arguments(kind: str, name: str, given: Mapping[str, Any], section: 
         UserError: an argument that does not exist, is missing, or has a wrong type.
     """
     own = arguments(kind, name)
-    for argument in given:
-        if argument not in own:
-            listed = ", ".join(sorted(own)) or "(none)"
-            raise UserError(
-                f"{section}.{argument}: the {kind} {name} has no argument {argument!r}."
-                f"{near_match(argument, own)} Its arguments: {listed}"
-            )
+    _refuse_unknown(kind, name, given, own, section)
     fields: dict[str, Any] = {
         key: (
             Any if each.annotation is each.empty else each.annotation,
@@ -213,6 +210,45 @@ def validate_arguments(kind: str, name: str, given: Mapping[str, Any], section: 
         if isinstance(value, int | float) and abs(value) > MAX_ARGUMENT:
             raise UserError(f"{section}.{key}: a number is at most {MAX_ARGUMENT:g} in size, by the {kind} {name}.")
     return {key: getattr(checked, key) for key in own}
+
+
+def check_argument_names(kind: str, name: str, given: Iterable[str], section: str) -> None:
+    """Check the names of a variant's arguments by its source, so that neither it nor torch is imported.
+
+    A function that the source does not show as a plain `def` is left to `bind`, which imports it.
+
+    Args:
+        kind: The variant's kind.
+        name: Its name.
+        given: Names of the arguments.
+        section: Dotted key of the arguments, for messages.
+
+    Raises:
+        UserError: an argument that does not exist.
+    """
+    given = list(given)
+    if not given:
+        return
+    module, _, function = _find(kind, name).target.partition(":")
+    try:
+        spec = importlib.util.find_spec(module)
+        tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8")) if spec and spec.origin else ast.Module([], [])
+    except (ImportError, OSError, SyntaxError, ValueError):  # `bind` says what is wrong with it
+        return
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            own = {each.arg for each in node.args.kwonlyargs} - _PROVIDED.get(kind, frozenset())
+            _refuse_unknown(kind, name, given, own, section)
+
+
+def _refuse_unknown(kind: str, name: str, given: Iterable[str], own: Collection[str], section: str) -> None:
+    for argument in given:
+        if argument not in own:
+            listed = ", ".join(sorted(own)) or "(none)"
+            raise UserError(
+                f"{section}.{argument}: the {kind} {name} has no argument {argument!r}."
+                f"{near_match(argument, own)} Its arguments: {listed}"
+            )
 
 
 def bind(

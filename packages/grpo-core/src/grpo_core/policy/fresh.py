@@ -61,6 +61,17 @@ def byte_tokenizer() -> Any:
     return _over_bytes(tokenizer)
 
 
+def check_vocab_size(vocab_size: int) -> None:
+    """Check that a vocabulary has room for the bytes and the two special tokens.
+
+    Raises:
+        UserError: it has not.
+    """
+    least = BYTES + len((PAD_TOKEN, EOS_TOKEN))
+    if vocab_size < least:
+        raise UserError(f"a vocabulary of {vocab_size}: the least is {least}, all bytes and two others.")
+
+
 def learned_tokenizer(texts: Iterable[str], vocab_size: int) -> Any:
     """A byte-level BPE tokenizer learned from texts: fewer tokens than bytes, and any text can be written.
 
@@ -73,9 +84,7 @@ def learned_tokenizer(texts: Iterable[str], vocab_size: int) -> Any:
     """
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
-    special = [PAD_TOKEN, EOS_TOKEN]
-    if vocab_size < BYTES + len(special):
-        raise UserError(f"a vocabulary of {vocab_size}: the least is {BYTES + len(special)}, all bytes and two others.")
+    check_vocab_size(vocab_size)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -85,7 +94,7 @@ def learned_tokenizer(texts: Iterable[str], vocab_size: int) -> Any:
     )
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=special,
+        special_tokens=[PAD_TOKEN, EOS_TOKEN],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -101,6 +110,16 @@ def _over_bytes(tokenizer: Any) -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD_TOKEN, eos_token=EOS_TOKEN)
 
 
+def tokenizer_location(name: str) -> str:
+    """The folder or hub id that a tokenizer is loaded from: a folder with a tokenizer alone, or that of a model.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    folder = Path(name).expanduser()
+    return str(folder) if (folder / "tokenizer.json").is_file() else model_source(name).location
+
+
 def tokenizer_of(name: str) -> Any:
     """The tokenizer of an embedded model, of a model's folder, or of a folder with a tokenizer alone.
 
@@ -109,9 +128,7 @@ def tokenizer_of(name: str) -> Any:
     """
     from grpo_core.policy.pretrained import load_tokenizer
 
-    alone = (Path(name).expanduser() / "tokenizer.json").is_file()
-    location = str(Path(name).expanduser()) if alone else model_source(name).location
-    tokenizer = load_tokenizer(location, f"--tokenizer {name}")
+    tokenizer = load_tokenizer(tokenizer_location(name), f"--tokenizer {name}")
     if tokenizer.eos_token_id is None or tokenizer.pad_token_id is None:
         raise UserError(f"--tokenizer {name}: a new model needs one with an end token and a padding token.")
     return tokenizer

@@ -6,6 +6,7 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpo_core.errors import UserError
 from grpo_core.plugins.gpu_profile import Backend
 
 GIB = 2**30
@@ -71,6 +72,16 @@ def detect(device: str = "auto") -> Accelerator:
             memory = int(METAL_SHARE * psutil.virtual_memory().total)
             return Accelerator("mps", f"Apple {platform.processor() or 'GPU'}", memory)
     return Accelerator("cpu", "CPU", psutil.virtual_memory().total)
+
+
+def check_device(device: str) -> None:
+    """Refuse an accelerator where there is no driver, which is known without torch.
+
+    Raises:
+        UserError: names what the machine has.
+    """
+    if device.startswith(("cuda", "mps")) and not _may_have_accelerator():
+        raise UserError(f"device={device}: this machine has no driver of an accelerator; it has cpu. Use device=auto.")
 
 
 def _may_have_accelerator() -> bool:

@@ -83,17 +83,28 @@ def kl_target(trainer: TrainerConfig) -> float:
     return float(arguments["target"])
 
 
-def _trackers(config: RunConfig, warn: Callable[[str], None]) -> tuple[list[TrackerCallback], list[ResolvedDefault]]:
-    tracking = config.tracking
-    trackers: list[TrackerCallback] = []
-    choices: list[ResolvedDefault] = []
-    for name in tracking.trackers:
+def check_trackers(names: Sequence[str]) -> None:
+    """Check that trackers exist and that their packages are installed.
+
+    Raises:
+        UserError: a tracker's package is not installed.
+        UnknownNameError: no such tracker.
+    """
+    for name in names:
         registry.check("tracker", name)
         if name in EXTRAS and importlib.util.find_spec(name) is None:
             raise UserError(
                 f"tracking.trackers: {name} needs the package {name}, which is not installed: "
                 f"pip install 'grpo-core[{name}]'"
             )
+
+
+def _trackers(config: RunConfig, warn: Callable[[str], None]) -> tuple[list[TrackerCallback], list[ResolvedDefault]]:
+    tracking = config.tracking
+    trackers: list[TrackerCallback] = []
+    choices: list[ResolvedDefault] = []
+    check_trackers(tracking.trackers)
+    for name in tracking.trackers:
         mode: Mode = "online"
         if name == "wandb":
             mode, why = choose_mode(tracking.wandb_mode, offline=bool(config.offline))

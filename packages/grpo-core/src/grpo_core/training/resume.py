@@ -5,28 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-import orjson
-
 from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
-from grpo_core.checkpoints import CheckpointStore, check_run, read_json
-from grpo_core.config import RunConfig, flatten, load_config, resolve
-from grpo_core.config.layers import format_value
+from grpo_core.checkpoints import CheckpointStore, check_run
+from grpo_core.config import RunConfig
 from grpo_core.errors import UserError
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.paths import user_path
 from grpo_core.policy.ranks import Ranks, joined
 from grpo_core.tracking.observe import Observers, observe
 from grpo_core.tracking.presence import working_in
-from grpo_core.tracking.runs import ENDLESS, has_ended
-from grpo_core.training.provenance import conditions_of, data_hash, is_free, tasks_of, versions
+from grpo_core.tracking.runs import ENDLESS
+from grpo_core.training.provenance import conditions_of, data_hash, tasks_of, versions
 from grpo_core.training.run_folder import RunFolder, SilentFolder
 from grpo_core.training.setup import Setup, prepare
-from grpo_core.training.state import INFO_FILE, hardware, read_state
-from grpo_core.training.stop import reason_to_end
+from grpo_core.training.state import hardware
+from grpo_core.training.stored_run import RunEnd, StoredRun, of_planned, stored_config
 from grpo_core.training.trainer import RunResult, Trainer
 
 
@@ -60,18 +57,14 @@ def resume(
     refuse_in_worker("resume()")
     path = user_path(os.fspath(run_dir), "RUN")
     check_run(path)
-    config = _config(path, stop_after)
+    config = stored_config(path, stop_after)
     with ExitStack() as lock, ExitStack() as resources:  # unlocked when everything else is closed
         ranks = resources.enter_context(joined(config.device))
         if ranks.is_main and (warning := lock.enter_context(working_in(path))):
             Callbacks(callbacks).on_warning(warning)
         ranks.from_main(b"")  # what the others read is what the first one has locked
-        store = CheckpointStore(path)
-        checkpoint = store.path(from_step)
-        store.verify(checkpoint)
-        state, info = read_state(checkpoint), read_json(checkpoint / INFO_FILE, "training info")
-        _check_config(path, config, info, allow)
-        end = _end(path, config, state, additional_steps)
+        stored = StoredRun.read(path, config, from_step, additional_steps=additional_steps, allow=allow)
+        checkpoint, state, info, end = stored.checkpoint, stored.state, stored.info, stored.end
         observed = observe(config, callbacks, resources) if ranks.is_main else Observers(Callbacks(), ())
         setup = prepare(config, resources, ranks, checkpoint=checkpoint)
         shared = _other_ranks(config, ranks, info["distributed_info"])
@@ -80,13 +73,13 @@ def resume(
         is_in_batch = state.get("buffer") is not None  # version 0.1 saved between the optimizer steps of a batch
         folder: RunFolder = SilentFolder(path)
         if ranks.is_main:
-            store.clean()
+            CheckpointStore(path).clean()
             steps = state["step"]
             folder = RunFolder.reopen(path, steps, steps + is_in_batch, evaluates_end=bool(end.missing))
         resources.enter_context(closing(folder))
         anchor = "same KL anchor, " if setup.policy.has_reference else ""
         why = end.missing or f"{anchor}same data order" + ("; inside a batch" if is_in_batch else "")
-        position = f"step {state['step']}{_of(setup.total_steps)} ({checkpoint.name} complete and verified)"
+        position = f"step {state['step']}{of_planned(setup.total_steps)} ({checkpoint.name} complete and verified)"
         choices = [ResolvedDefault("resume", position, why), *_renamed(state), *shared, *observed.choices]
         return Trainer(setup, folder, observed.callbacks, choices, resources, ranks).run(checkpoint)
 
@@ -112,7 +105,7 @@ def _check_surroundings(
     _check_same(allow, "conditions", conditions_of(setup), info["conditions"], "the scores may differ here")
 
 
-def _with_end(setup: Setup, end: _End, planned: int) -> Setup:
+def _with_end(setup: Setup, end: RunEnd, planned: int) -> Setup:
     """The setup with the end of this call, and the schedule of the steps that were planned."""
     return replace(
         setup,
@@ -151,78 +144,6 @@ def _other_ranks(config: RunConfig, ranks: Ranks, then: Mapping[str, Any]) -> li
 
 def _ranks(size: int, sharding: str) -> str:
     return f"{size}, sharded" if sharding == "full" else str(size)
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    """The end of a resumed run.
-
-    Attributes:
-        step: Its last step.
-        is_extension: Whether these steps were asked for, so that neither time nor patience ends the run.
-        missing: Work that is left where every step is done; otherwise empty.
-    """
-
-    step: int
-    is_extension: bool
-    missing: str = ""
-
-
-def _end(path: Path, config: RunConfig, state: Mapping[str, Any], additional_steps: int | None) -> _End:
-    """Find where the run ends: as planned, or after additional steps.
-
-    Raises:
-        UserError: its end was reached, with evaluation and summary.
-    """
-    done, planned = int(state["step"]), int(state["planned_steps"])
-    if additional_steps is not None:
-        if not 1 <= additional_steps < ENDLESS:
-            raise UserError(
-                f"--additional-steps {format_value(additional_steps)} must be 1 or more, and below {ENDLESS}."
-            )
-        return _End(done + additional_steps, True)
-    # A checkpoint of an earlier version knows one end.
-    end, is_extension = int(state.get("end_step", planned)), bool(state.get("is_extension", False))
-    why = "" if done < end else "its last step"
-    if not why and not is_extension:
-        why = reason_to_end(config.trainer, seconds=state["seconds"], waited=state["best"]["waited"])
-    if why and has_ended(path, done):
-        because = "" if done >= end else f" ({why})"
-        raise UserError(
-            f"the checkpoint is at step {done}{_of(end)}: nothing is left to do{because}. Train on with "
-            "--additional-steps N."
-        )
-    return _End(
-        end, is_extension, "every step is done; the evaluation of the end and the summary follow" if why else ""
-    )
-
-
-def _of(total: int) -> str:
-    return "" if total >= ENDLESS else f" of {total}"
-
-
-def _config(path: Path, stop_after: int | None) -> RunConfig:
-    """The run's configuration, as its folder says it now."""
-    if stop_after is not None and stop_after < 1:
-        raise UserError(f"--stop-after {stop_after} must be 1 or more.")
-    loaded = load_config(config_file=path / "config.yaml", environ={}, dotenv_path=None)
-    config = resolve(loaded.config, loaded.sources).config
-    trainer = config.trainer.model_copy(update={"stop_after": stop_after})
-    return config.model_copy(update={"trainer": trainer})
-
-
-def _check_config(path: Path, config: RunConfig, info: Mapping[str, Any], allow: Collection[str]) -> None:
-    """Check that the configuration is still the one that the checkpoint was trained with."""
-    trained = RunConfig.model_validate_json(orjson.dumps(info["training_config"]))
-    now, then = flatten(config), flatten(trained)
-    changed = [key for key in now if now[key] != then[key] and not is_free(key) and key not in allow]
-    if changed:
-        key = changed[0]
-        more = f" (and {len(changed) - 1} more: {', '.join(changed[1:])})" if len(changed) > 1 else ""
-        raise UserError(
-            f"{path / 'config.yaml'}: {key} is {now[key]} now, and the checkpoint was trained with {then[key]}{more}. "
-            f"Put it back, or allow it by name: --allow {' --allow '.join(changed)}."
-        )
 
 
 def _check_same(allow: Collection[str], name: str, now: Mapping[str, Any], then: Mapping[str, Any], what: str) -> None:

@@ -19,9 +19,8 @@ from grpo_core.errors import DataError, UserError
 from grpo_core.evaluation.held_out import HeldOutTask, held_out_tasks
 from grpo_core.evaluation.plan import open_settings
 from grpo_core.evaluation.room import check_room
-from grpo_core.hub.cache import why_from_cache
 from grpo_core.plugins import variants as registry
-from grpo_core.plugins.models import model_source
+from grpo_core.plugins.models import check_model
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.micro_batch import choose_micro_batch
@@ -35,7 +34,6 @@ from grpo_core.profiles.model_shape import model_shape
 from grpo_core.prompts.curriculum import LadderCurriculum, PassRateCurriculum
 from grpo_core.prompts.filter import filter_rows, truncate_prompt
 from grpo_core.prompts.mixture import Mixture, RowOrder, task_labels
-from grpo_core.rollouts.episodes import learning_roles
 from grpo_core.rollouts.task_scoring import Scoring
 from grpo_core.scoring.conditions import condition_choices
 from grpo_core.scoring.metrics import MetricNames, known_names
@@ -45,6 +43,7 @@ from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.runs import ENDLESS
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.catalogue import owner_of
+from grpo_core.training.checks import check_turns, train_rows
 from grpo_core.training.learning_rate import follows_time
 from grpo_core.training.random_state import seed_everything
 from grpo_core.training.rank_shares import accumulation, check_shares
@@ -117,10 +116,10 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     check_shares(trainer, ranks)
     specs = parse_task_specs(config.task)
     bound = [bind(spec) for spec in specs]
-    _check_model(config.model)
-    _check_turns(trainer, bound)
+    check_model(config.model or "")
+    check_turns(trainer, bound)
     tasks = dict(zip(task_labels(bound), bound, strict=True))
-    all_rows = {label: _train_rows(trainer, task) for label, task in tasks.items()}
+    all_rows = {label: train_rows(trainer, task) for label, task in tasks.items()}
     metric_names = known_names(bound, owner_of)
     ladders = [label for label, task in tasks.items() if task.task.order == "ladder"]
     held, held_choices = held_out_tasks(config, tasks, ladders)
@@ -166,14 +165,6 @@ def _room_choices(held: Mapping[str, HeldOutTask], policy: Policy) -> list[Resol
     return [choice for choices in rooms for choice in choices]
 
 
-def _check_model(name: str | None) -> None:
-    """Check that there is such a model, and without a network that the cache has it."""
-    assert name is not None, "the configuration is resolved"
-    source = model_source(name)
-    if source.kind == "hub":
-        why_from_cache(source.location)
-
-
 def _memory_choices(config: RunConfig, prompt_ids: Sequence[Mapping[str, tuple[int, ...]]]) -> list[ResolvedDefault]:
     """The memory that the run is estimated to need, where it is worth a line."""
     shape, accelerator = model_shape(config.model or ""), accelerators.detect(config.device)
@@ -184,17 +175,6 @@ def _memory_choices(config: RunConfig, prompt_ids: Sequence[Mapping[str, tuple[i
     if need.total < MEMORY_SHOWN:
         return []
     return [ResolvedDefault("memory", f"{gib(need.total)} GiB", needs(need, accelerator))]
-
-
-def _train_rows(trainer: TrainerConfig, task: BoundTask) -> list[Row]:
-    """The rows that are trained on: all, or as many as the configuration says."""
-    rows, size = task.rows(), trainer.train_size
-    if size is not None and size > len(rows):
-        raise UserError(
-            f"trainer.train_size={size}: task {task.name} has {len(rows)} training rows, {size - len(rows)} fewer. Use "
-            f"trainer.train_size={len(rows)}, or null for all."
-        )
-    return rows[:size]
 
 
 def _policy(config: RunConfig, checkpoint: Path | None, ranks: Ranks) -> Policy:
@@ -260,19 +240,6 @@ def _check_precision(policy: Policy, ranks: Ranks) -> None:
         raise UserError(
             f"precision=auto is another one on each kind of device: {listed}. Set one for all: precision={common}."
         )
-
-
-def _check_turns(trainer: TrainerConfig, tasks: Sequence[BoundTask]) -> None:
-    """Check that a game is trained with what fits it: its groups are sides of episodes and not answers to a prompt."""
-    sides = {len(learning_roles(task, task.rows()[0])) for task in tasks}
-    games = [task.name for task in tasks if task.task.game is not None]
-    if len(sides) > 1:
-        raise UserError(
-            f"{games[0]}: a game that the policy plays alone gives a group for each role, and other tasks give one: "
-            "train it by itself, or against an opponent (?opponent=random)."
-        )
-    if games and trainer.dynamic_sampling:
-        raise UserError(f"{games[0]}: trainer.dynamic_sampling draws useless prompts again, and an episode is none.")
 
 
 def _steps(config: RunConfig, n_rows: int) -> tuple[int, int | None, list[ResolvedDefault]]:

@@ -14,10 +14,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from grpo_core.checkpoints import CheckpointStore, read_json, write_json
+from grpo_core.checkpoints import CheckpointStore, write_json
 from grpo_core.checkpoints.names import checkpoint_name
 from grpo_core.config import RunConfig
-from grpo_core.errors import UserError
 from grpo_core.policy.parts import cut_like, gathered
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
@@ -32,13 +31,10 @@ from grpo_core.training.random_state import gathered_random_state, restore_rank
 from grpo_core.training.report import Report
 from grpo_core.training.run_folder import RUN_FORMAT_VERSION
 from grpo_core.training.setup import Setup
+from grpo_core.training.stored_run import INFO_FILE, STATE_FILE
 from grpo_core.training.update import Updater
 
-INFO_FILE = "training_info.json"
-"""File that describes a checkpoint, for people and for the checks of a resume."""
-
 OPTIMIZER_FILE, RNG_FILE, BUFFER_FILE = "optimizer.safetensors", "rng.safetensors", "buffer.safetensors"
-STATE_FILE = "trainer_state.json"
 
 
 @dataclass(slots=True)
@@ -183,18 +179,6 @@ class Checkpoints:
             write_json(folder / INFO_FILE, run.info())
         best = run.evaluations.best.step
         self._store.prune(keep_last=run.config.trainer.keep_last, keep=[] if best is None else [best])
-
-
-def read_state(folder: Path) -> dict[str, Any]:
-    """The JSON part of a checkpoint.
-
-    Raises:
-        UserError: it is missing or is no JSON object.
-    """
-    document = read_json(folder / STATE_FILE, "checkpoint state")
-    if not isinstance(document, dict):
-        raise UserError(f"{folder / STATE_FILE}: not a checkpoint state.")
-    return document
 
 
 @dataclass(frozen=True, slots=True)

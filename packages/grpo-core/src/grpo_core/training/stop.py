@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from queue import SimpleQueue
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from grpo_core.config import TrainerConfig
-from grpo_core.policy.ranks import Ranks
-from grpo_core.training.clock import RunClock
+
+if TYPE_CHECKING:  # both bring torch, and `reason_to_end` is asked before torch is imported
+    from grpo_core.policy.ranks import Ranks
+    from grpo_core.training.clock import RunClock
 
 HANGUP = getattr(signal, "SIGHUP", None)
 """A lost terminal; None on Windows, which has no such signal."""

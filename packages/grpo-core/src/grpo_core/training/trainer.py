@@ -27,8 +27,9 @@ from grpo_core.training.random_state import seed_everything
 from grpo_core.training.report import Report
 from grpo_core.training.run_folder import RunFolder, shared_folder
 from grpo_core.training.setup import Setup, prepare
-from grpo_core.training.state import Checkpoints, RunState, read_state, store_reference, unfinished_batch
+from grpo_core.training.state import Checkpoints, RunState, store_reference, unfinished_batch
 from grpo_core.training.stop import StopSwitch
+from grpo_core.training.stored_run import read_state
 from grpo_core.training.update import Updater
 
 

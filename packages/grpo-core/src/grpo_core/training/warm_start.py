@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +12,10 @@ import orjson
 import torch
 
 from grpo_core.callbacks import Callback, Callbacks
-from grpo_core.errors import UserError
 from grpo_core.evaluation.evaluate import evaluate
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import prepare_tasks
 from grpo_core.killable.importing import refuse_in_worker
-from grpo_core.plugins.models import model_source
 from grpo_core.plugins.task_objects import Tasks, name_tasks
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.fresh import fresh_model, learned_tokenizer, tokenizer_of
@@ -26,6 +23,7 @@ from grpo_core.policy.load import choose_device, load_policy
 from grpo_core.prompts.quotas import Quotas
 from grpo_core.task.row import Prompt
 from grpo_core.task.spec import parse_task_specs
+from grpo_core.training.checks import check_warm_start
 from grpo_core.training.provenance import versions
 
 SaveDtype = Literal["float32", "float16", "bfloat16"]
@@ -121,10 +119,12 @@ def warm_start(
             is taken, or rows have no gold.
     """
     refuse_in_worker("warm_start()")
-    _check_start(model, preset, vocab_size, tokenizer)
-    folder = _checked_folder(out)
-    # A task that cannot be evaluated is refused before it is trained on for an hour.
     named = name_tasks(task)
+    check_warm_start(
+        named.spec, out, model=model, preset=preset, vocab_size=vocab_size, tokenizer=tokenizer, eval_size=eval_size
+    )
+    folder = Path(out)
+    # A task that cannot be evaluated is refused before it is trained on for an hour.
     prepare_tasks(named.spec, {}, EvaluationSettings(size=eval_size, seed=seed))
     examples = _examples(named.spec, max_steps * batch_size)
     where, _ = choose_device(device)
@@ -159,28 +159,6 @@ def warm_start(
     }
     (folder / RECORD).write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     return record
-
-
-def _check_start(model: str | None, preset: str | None, vocab_size: int | None, tokenizer: str | None) -> None:
-    if (model is None) == (preset is None):
-        raise UserError("give what to start from: --model NAME, or --preset tiny for a new model; not both.")
-    if model is not None and (vocab_size, tokenizer) != (None, None):
-        raise UserError(f"--model {model} has its tokenizer: --vocab-size and --tokenizer are for a --preset.")
-    if vocab_size is not None and tokenizer is not None:
-        raise UserError("give --vocab-size, to learn a tokenizer, or --tokenizer, to take one; not both.")
-    if model is not None:
-        model_source(model)
-    if importlib.util.find_spec("trl") is None:
-        raise UserError("grpo warm-start needs TRL: pip install 'grpo-core[trl]'.")
-
-
-def _checked_folder(out: str | Path) -> Path:
-    folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"--out {out}: it is no folder; choose another name.")
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"--out {out}: the folder is not empty; choose another.")
-    return folder
 
 
 def _fine_tuned(

@@ -1,0 +1,29 @@
+"""Checks of an evaluation's tasks and rows that need no torch, whose import takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from grpo_core.evaluation.plan import settings_of
+from grpo_core.evaluation.rows import held_out, subset
+from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.plugins.tasks import bind
+from grpo_core.task.spec import parse_task_specs
+
+
+def check_evaluation(task: str, given: Mapping[str, Any], defaults: EvaluationSettings) -> None:
+    """Check that tasks exist, that their held-out rows can be read, and that the settings fit them.
+
+    Args:
+        task: Spec of the tasks.
+        given: Settings of the user, by the names of `EvaluationSettings`.
+        defaults: Settings where neither the user nor the task gives one.
+
+    Raises:
+        UserError: the first thing that is wrong.
+    """
+    for spec in parse_task_specs(task):
+        bound = bind(spec)
+        settings, _ = settings_of(bound, given, defaults)
+        subset(held_out(bound, size=settings.size, split=settings.split).rows(), settings.subset_frac)

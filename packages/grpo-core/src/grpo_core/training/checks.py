@@ -1,0 +1,119 @@
+"""Checks of a run's names, options and rows that need no torch, whose import takes seconds."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+from grpo_core.config import RunConfig, TrainerConfig
+from grpo_core.errors import UserError, unknown_name
+from grpo_core.evaluation.checks import check_evaluation
+from grpo_core.evaluation.plan import plan_of
+from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.plugins import variants as registry
+from grpo_core.plugins.models import check_model
+from grpo_core.plugins.tasks import bind
+from grpo_core.policy.fresh import PRESETS, check_vocab_size, tokenizer_location
+from grpo_core.profiles.accelerator import check_device
+from grpo_core.rollouts.episodes import learning_roles
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.row import Row
+from grpo_core.task.spec import parse_task_specs
+from grpo_core.tracking.observe import check_trackers
+
+
+def check_training(config: RunConfig) -> None:
+    """Check the models, tasks and rows of a resolved configuration.
+
+    Raises:
+        UserError: the first thing that is wrong.
+    """
+    assert config.model is not None, "the configuration is resolved"
+    check_model(config.model, config.adapter)
+    check_device(config.device)
+    check_trackers(config.tracking.trackers)
+    for variant in config.trainer.variants:
+        registry.check_argument_names(variant.kind, variant.name, variant.arguments, variant.section)
+    tasks = [bind(spec) for spec in parse_task_specs(config.task)]
+    held_out = tasks if config.eval.task is None else [bind(spec) for spec in parse_task_specs(config.eval.task)]
+    for task in held_out:
+        plan_of(config, task)
+    for task in tasks:
+        train_rows(config.trainer, task)
+    check_turns(config.trainer, tasks)
+
+
+def check_turns(trainer: TrainerConfig, tasks: Sequence[BoundTask]) -> None:
+    """Check that a game is trained with what fits it: its groups are sides of episodes and not answers to a prompt."""
+    sides = {len(learning_roles(task, task.rows()[0])) for task in tasks}
+    games = [task.name for task in tasks if task.task.game is not None]
+    if len(sides) > 1:
+        raise UserError(
+            f"{games[0]}: a game that the policy plays alone gives a group for each role, and other tasks give one: "
+            "train it by itself, or against an opponent (?opponent=random)."
+        )
+    if games and trainer.dynamic_sampling:
+        raise UserError(f"{games[0]}: trainer.dynamic_sampling draws useless prompts again, and an episode is none.")
+
+
+def train_rows(trainer: TrainerConfig, task: BoundTask) -> list[Row]:
+    """The rows that are trained on: all, or as many as the configuration says."""
+    rows, size = task.rows(), trainer.train_size
+    if size is not None and size > len(rows):
+        raise UserError(
+            f"trainer.train_size={size}: task {task.name} has {len(rows)} training rows, {size - len(rows)} fewer. Use "
+            f"trainer.train_size={len(rows)}, or null for all."
+        )
+    return rows[:size]
+
+
+def check_warm_start(
+    task: str,
+    out: str | Path,
+    *,
+    model: str | None,
+    preset: str | None,
+    vocab_size: int | None,
+    tokenizer: str | None,
+    eval_size: int = 512,
+) -> None:
+    """Check the start, the folder and the tasks of a warm start.
+
+    Args:
+        task: A task spec.
+        out: Folder that receives the model.
+        model: Model to start from.
+        preset: Shape of a new model.
+        vocab_size: Tokens of a new model's tokenizer.
+        tokenizer: Model whose tokenizer a new model gets.
+        eval_size: Held-out rows per task.
+
+    Raises:
+        UserError: no start or two, no such model, preset, tokenizer or task, a folder that is taken, rows without
+            gold, or TRL is missing.
+    """
+    if (model is None) == (preset is None):
+        raise UserError("give what to start from: --model NAME, or --preset tiny for a new model; not both.")
+    if model is not None and (vocab_size, tokenizer) != (None, None):
+        raise UserError(f"--model {model} has its tokenizer: --vocab-size and --tokenizer are for a --preset.")
+    if vocab_size is not None and tokenizer is not None:
+        raise UserError("give --vocab-size, to learn a tokenizer, or --tokenizer, to take one; not both.")
+    if preset is not None and preset not in PRESETS:
+        raise unknown_name("preset", preset, PRESETS)
+    if vocab_size is not None:
+        check_vocab_size(vocab_size)
+    if importlib.util.find_spec("trl") is None:
+        raise UserError("grpo warm-start needs TRL: pip install 'grpo-core[trl]'.")
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--out {out}: it is no folder; choose another name.")
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"--out {out}: the folder is not empty; choose another.")
+    if model is not None:
+        check_model(model)
+    if tokenizer is not None:
+        tokenizer_location(tokenizer)
+    check_evaluation(task, {}, EvaluationSettings(size=eval_size))
+    for spec in parse_task_specs(task):
+        next(bind(spec).demos(), None)

@@ -1,0 +1,182 @@
+"""The state of a stored run, read and checked without torch, so that a mistake is reported before it is imported."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from grpo_core.checkpoints import Step, check_run, read_json
+from grpo_core.checkpoints.reader import CheckpointReader
+from grpo_core.config import RunConfig, flatten, load_config, resolve
+from grpo_core.config.layers import format_value
+from grpo_core.errors import UserError
+from grpo_core.paths import user_path
+from grpo_core.tracking.runs import ENDLESS, has_ended
+from grpo_core.training.provenance import is_free
+from grpo_core.training.stop import reason_to_end
+
+INFO_FILE = "training_info.json"
+"""File that describes a checkpoint, for people and for the checks of a resume."""
+
+STATE_FILE = "trainer_state.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """The end of a resumed run.
+
+    Attributes:
+        step: Its last step.
+        is_extension: Whether these steps were asked for, so that neither time nor patience ends the run.
+        missing: Work that is left where every step is done; otherwise empty.
+    """
+
+    step: int
+    is_extension: bool
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A run as its folder holds it, at one checkpoint.
+
+    Attributes:
+        checkpoint: Folder of the checkpoint.
+        state: JSON part of the checkpoint.
+        info: What the checkpoint was made with: configuration, identities, versions, hardware.
+        end: End of the resumed run.
+    """
+
+    checkpoint: Path
+    state: Mapping[str, Any]
+    info: Mapping[str, Any]
+    end: RunEnd
+
+    @classmethod
+    def read(
+        cls,
+        path: Path,
+        config: RunConfig,
+        from_step: Step | Literal["latest"],
+        *,
+        additional_steps: int | None = None,
+        allow: Collection[str] = (),
+        verifies_weights: bool = True,
+    ) -> StoredRun:
+        """Read a checkpoint and check that the run can go on from it.
+
+        Args:
+            path: Folder of the run.
+            config: Configuration of the run, of `stored_config`.
+            from_step: Which checkpoint.
+            additional_steps: Steps from there, in place of the planned end.
+            allow: Settings that may differ from the checkpoint's.
+            verifies_weights: Check every file against its checksum, which reads all of them; otherwise only the JSON.
+
+        Raises:
+            UserError: no such or a damaged checkpoint, nothing left to do, or a changed setting.
+        """
+        reader = CheckpointReader(path)
+        checkpoint = reader.path(from_step)
+        reader.verify(checkpoint, only=None if verifies_weights else (STATE_FILE, INFO_FILE))
+        state, info = read_state(checkpoint), read_json(checkpoint / INFO_FILE, "training info")
+        _check_config(path, config, info, allow)
+        return cls(checkpoint, state, info, _end(path, config, state, additional_steps))
+
+
+def check_resume(
+    run_dir: Path | str,
+    *,
+    from_step: Step | Literal["latest"] = "latest",
+    additional_steps: int | None = None,
+    stop_after: int | None = None,
+    allow: Collection[str] = (),
+) -> None:
+    """Check what `resume` checks of the run's folder, except the content of the weights.
+
+    Raises:
+        UserError: as for `resume`.
+    """
+    path = user_path(os.fspath(run_dir), "RUN")
+    check_run(path)
+    config = stored_config(path, stop_after)
+    StoredRun.read(path, config, from_step, additional_steps=additional_steps, allow=allow, verifies_weights=False)
+
+
+def stored_config(path: Path, stop_after: int | None) -> RunConfig:
+    """The run's configuration, as its folder says it now.
+
+    Raises:
+        UserError: it cannot be read, or `stop_after` is not a number of steps.
+    """
+    if stop_after is not None and stop_after < 1:
+        raise UserError(f"--stop-after {stop_after} must be 1 or more.")
+    loaded = load_config(config_file=path / "config.yaml", environ={}, dotenv_path=None)
+    config = resolve(loaded.config, loaded.sources).config
+    trainer = config.trainer.model_copy(update={"stop_after": stop_after})
+    return config.model_copy(update={"trainer": trainer})
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """The JSON part of a checkpoint.
+
+    Raises:
+        UserError: it is missing or is no JSON object.
+    """
+    document = read_json(folder / STATE_FILE, "checkpoint state")
+    if not isinstance(document, dict):
+        raise UserError(f"{folder / STATE_FILE}: not a checkpoint state.")
+    return document
+
+
+def of_planned(total: int) -> str:
+    """The words ` of N` after a step; empty where only a time limit ends the run."""
+    return "" if total >= ENDLESS else f" of {total}"
+
+
+def _end(path: Path, config: RunConfig, state: Mapping[str, Any], additional_steps: int | None) -> RunEnd:
+    """Find where the run ends: as planned, or after additional steps.
+
+    Raises:
+        UserError: its end was reached, with evaluation and summary.
+    """
+    done, planned = int(state["step"]), int(state["planned_steps"])
+    if additional_steps is not None:
+        if not 1 <= additional_steps < ENDLESS:
+            raise UserError(
+                f"--additional-steps {format_value(additional_steps)} must be 1 or more, and below {ENDLESS}."
+            )
+        return RunEnd(done + additional_steps, True)
+    # A checkpoint of an earlier version knows one end.
+    end, is_extension = int(state.get("end_step", planned)), bool(state.get("is_extension", False))
+    why = "" if done < end else "its last step"
+    if not why and not is_extension:
+        why = reason_to_end(config.trainer, seconds=state["seconds"], waited=state["best"]["waited"])
+    if why and has_ended(path, done):
+        because = "" if done >= end else f" ({why})"
+        raise UserError(
+            f"the checkpoint is at step {done}{of_planned(end)}: nothing is left to do{because}. Train on with "
+            "--additional-steps N."
+        )
+    return RunEnd(
+        end, is_extension, "every step is done; the evaluation of the end and the summary follow" if why else ""
+    )
+
+
+def _check_config(path: Path, config: RunConfig, info: Mapping[str, Any], allow: Collection[str]) -> None:
+    """Check that the configuration is still the one that the checkpoint was trained with."""
+    trained = RunConfig.model_validate_json(orjson.dumps(info["training_config"]))
+    now, then = flatten(config), flatten(trained)
+    changed = [key for key in now if now[key] != then[key] and not is_free(key) and key not in allow]
+    if changed:
+        key = changed[0]
+        more = f" (and {len(changed) - 1} more: {', '.join(changed[1:])})" if len(changed) > 1 else ""
+        raise UserError(
+            f"{path / 'config.yaml'}: {key} is {now[key]} now, and the checkpoint was trained with {then[key]}{more}. "
+            f"Put it back, or allow it by name: --allow {' --allow '.join(changed)}."
+        )
