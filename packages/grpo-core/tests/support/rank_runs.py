@@ -3,7 +3,8 @@
 Importing torch takes longer than most jobs. FOLDER has `model` and `tasks.py`; JOBS is a JSON list of
 
     {"out": FOLDER, "variant": NAME, "settings": {…}}    train; stopped after "stop_at_update", failing after "fail_at",
-                                                         its memory after each step going to the file "memory"
+                                                         its memory after each step going to the file "memory",
+                                                         "gpus" in place of each rank's own: [GiB, capability]
     {"resume": FOLDER}                                   go on with the run in it
     {"updates": FILE}                                    the cases of `sharded_updates`
 """
@@ -23,7 +24,7 @@ import psutil
 from resumed_runs import config
 
 from grpo_core.callbacks import Callback, StepRecord
-from grpo_core.config import EngineConfig
+from grpo_core.config import EngineConfig, RunConfig
 
 
 @contextmanager
@@ -56,6 +57,22 @@ class Memory(Callback):
         self.after.append(psutil.Process().memory_info().rss / 2**20)
 
 
+@contextmanager
+def with_gpus(gpus: list[tuple[float, str]]) -> Iterator[None]:
+    """Each rank resolves its configuration as on its own GPU of these; without any, as it is."""
+    from grpo_core.profiles import accelerator as accelerators
+
+    detect = accelerators.detect
+    if gpus:
+        memory, capability = gpus[int(os.environ["RANK"])]
+        gpu = accelerators.Accelerator("cuda", "a GPU", int(memory * accelerators.GIB), capability)
+        accelerators.detect = lambda device="auto": gpu
+    try:
+        yield
+    finally:
+        accelerators.detect = detect
+
+
 def fail() -> None:
     if os.environ["RANK"] == "1":
         raise RuntimeError("this rank's accelerator fell off")
@@ -76,9 +93,11 @@ def run(folder: Path, job: dict[str, Any]) -> None:
         made = config(folder, Path(job["out"]), job["variant"], **job.get("settings", {}))
         engine = EngineConfig(gather_weights=job.get("gather_weights", False))
         made = made.model_copy(update={"engine": engine})
+        if "gpus" in job:  # which recommend a precision where none is set
+            made = RunConfig(**{name: getattr(made, name) for name in made.model_fields_set - {"precision"}})
         stop = after_updates(job.get("stop_at_update"), lambda: signal.raise_signal(signal.SIGTERM))
         memory = Memory()
-        with stop, after_updates(job.get("fail_at"), fail):
+        with with_gpus(job.get("gpus", [])), stop, after_updates(job.get("fail_at"), fail):
             train(made, callbacks=[memory])
         if "memory" in job and memory.after:  # on the rank that speaks
             Path(job["memory"]).write_text(json.dumps(memory.after))

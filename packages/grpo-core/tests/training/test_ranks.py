@@ -142,6 +142,24 @@ def assert_one(alone: Path, together: Path, *, exact_steps: int = 1) -> None:
         assert torch.allclose(tensor, theirs[name], atol=5e-4), name
 
 
+@pytest.mark.slow  # a launch of its own, whose second run fails
+def test_ranks_with_different_gpus_agree_before_the_first_step(folder: Path, tmp_path: Path) -> None:
+    a100, rtx, t4 = (79.3, "8.0"), (15.7, "8.9"), (14.6, "7.5")
+    process = jobs(
+        folder,
+        {"out": str(tmp_path / "sizes"), "variant": "plain", "gpus": [a100, rtx], "settings": {"max_steps": 1}},
+        {"out": str(tmp_path / "precisions"), "variant": "plain", "gpus": [a100, t4]},
+    )
+    _, stderr = process.communicate(timeout=120)
+    text = (run_in(tmp_path / "sizes") / "config.yaml").read_text()
+    assert "micro_batch_tokens: 16384" in text
+    assert "# settings trainer.micro_batch_tokens=16384" in text
+    assert "the smallest that fits every rank: a GPU, 79.3 GiB" in text
+    assert process.returncode != 0
+    assert "precision is another one on each kind of rank: bfloat16 (a GPU, 79.3 GiB" in stderr
+    assert not (tmp_path / "precisions").exists()
+
+
 @pytest.mark.parametrize("how", ["whole", "sharded"])
 def test_two_ranks_are_one(alone: Path, together: Path, how: str) -> None:
     assert_one(alone, run_in(together / how))

@@ -114,7 +114,7 @@ def _recommended(loaded: LoadedConfig, hardware: Hardware, shape: ModelShape | N
     if length := _completion_length(config, hardware, shape):
         values["trainer.max_completion_length"] = length
     kept = {name: value for name, value in values.items() if loaded.sources[name].kind == "default"}
-    plan = memory_plan(_with(config, kept), shape, hardware.accelerator)
+    plan = memory_plan(with_values(config, kept), shape, hardware.accelerator)
     memory = profile.memory_share * hardware.accelerator.memory
     trainer = config.trainer
     is_open = loaded.sources["trainer.gradient_checkpointing"].kind == "default"
@@ -226,7 +226,7 @@ def _completion_length(config: RunConfig, hardware: Hardware, shape: ModelShape)
     return lengths[-1] if room is None or lengths[-1] <= room else None
 
 
-def _with(config: RunConfig, values: Mapping[str, object]) -> RunConfig:
+def with_values(config: RunConfig, values: Mapping[str, object]) -> RunConfig:
     """The configuration with some values in place of others; they were checked when they were made."""
     sections: dict[str, dict[str, object]] = {}
     for name, value in values.items():
@@ -250,7 +250,7 @@ def _alternatives(config: RunConfig, shape: ModelShape, accelerator: Accelerator
         "lora.enabled=true lora.quantization=nf4": {"lora.enabled": True, "lora.quantization": "nf4"},
     }
     for words, values in tried.items():
-        need = estimate(memory_plan(_with(config, values), shape, accelerator))
+        need = estimate(memory_plan(with_values(config, values), shape, accelerator))
         if need.fixed + need.gradients < accelerator.memory:
             return f"Use {words}, which needs {gib(need.fixed + need.gradients)}, or a smaller model."
     return "Use a smaller model, or trainer.sharding=full in several processes."

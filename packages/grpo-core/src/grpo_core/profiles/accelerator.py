@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,7 @@ def detect(device: str = "auto") -> Accelerator:
         import torch
 
         if device != "mps" and torch.cuda.is_available():
-            index = int(device.partition(":")[2] or 0)
+            index = _index(device)
             if index < torch.cuda.device_count():
                 properties = torch.cuda.get_device_properties(index)
                 backend: Backend = "cuda"
@@ -82,6 +83,14 @@ def check_device(device: str) -> None:
     """
     if device.startswith(("cuda", "mps")) and not _may_have_accelerator():
         raise UserError(f"device={device}: this machine has no driver of an accelerator; it has cpu. Use device=auto.")
+
+
+def _index(device: str) -> int:
+    """Index of the CUDA device; each of several processes on a machine has its own, as `policy.ranks` assigns them."""
+    rank = os.environ.get("LOCAL_RANK", os.environ.get("RANK", ""))
+    if os.environ.get("WORLD_SIZE", "1") != "1" and rank.isdigit():
+        return int(rank)
+    return int(device.partition(":")[2] or 0)
 
 
 def _may_have_accelerator() -> bool:

@@ -24,6 +24,7 @@ from grpo_core.training.evaluations import Evaluations, held_out_evaluator
 from grpo_core.training.learning_rate import follows_time
 from grpo_core.training.metrics import rollout_metrics
 from grpo_core.training.random_state import seed_everything
+from grpo_core.training.rank_config import agreed
 from grpo_core.training.report import Report
 from grpo_core.training.run_folder import RunFolder, shared_folder
 from grpo_core.training.setup import Setup, prepare
@@ -65,6 +66,7 @@ def train(config: RunConfig | ResolvedConfig | None = None, callbacks: Sequence[
     resolved = config if isinstance(config, ResolvedConfig) else resolve(config or RunConfig())
     with ExitStack() as lock, ExitStack() as resources:  # unlocked when everything else is closed
         ranks = resources.enter_context(joined(resolved.config.device))
+        resolved = agreed(resolved, ranks)
         if ranks.is_main:
             output_dir = resolved.config.output_dir
             check_makeable(Path(output_dir), f"output_dir={output_dir} ({resolved.sources['output_dir']})")
