@@ -11,7 +11,8 @@ import pytest
 
 from grpo_core.cli.main import main
 from grpo_core.doctor import examination, machine
-from grpo_core.doctor.examination import Finding, diagnosed, examine, torch_and_device
+from grpo_core.doctor.examination import Finding, examine
+from grpo_core.doctor.worker import diagnosed, torch_and_device
 from grpo_core.plugins.facts import Diagnosis
 from grpo_core.plugins.host import PluginHost, default_host
 
@@ -155,7 +156,6 @@ def test_a_wrong_setting_is_a_finding(site: Site, monkeypatch: pytest.MonkeyPatc
 def test_a_profile_that_is_not_there_is_a_finding(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site("one", plugin())
     monkeypatch.setattr(examination, "TORCH_TIMEOUT_S", 20.0)
-    monkeypatch.setattr(examination, "torch_and_device", lambda *_: [])
     monkeypatch.setenv("GRPO_PROFILE", "h10")
     found = {each.diagnosis.name: each.diagnosis for each in examine()}
     assert found["GPU profile"].status == "fail"
@@ -235,7 +235,7 @@ def test_extras_say_how_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_long_findings_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "grpo_core.doctor.examination.resolve", lambda target: lambda: [Diagnosis("a", "ok", "x" * 9999)] * 99
+        "grpo_core.plugins.loading.resolve", lambda target: lambda: [Diagnosis("a", "ok", "x" * 9999)] * 99
     )
     found = list(diagnosed("a:b"))
     assert (len(found), len(found[0].text)) == (50, 500)
@@ -245,3 +245,15 @@ def test_a_plugin_says_what_it_diagnoses(site: Site) -> None:
     site("one", plugin("level", "words"))
     diagnostics = PluginHost(only=["one"]).facts()["one"].diagnostics
     assert diagnostics == {"level": "doctor_one:level", "words": "doctor_one:words"}
+
+
+@pytest.mark.usefixtures("no_torch")
+def test_a_plugin_that_has_not_changed_is_not_imported_again_and_one_that_failed_is(site: Site) -> None:
+    site("one", plugin("level"))
+    site("broken", "import nothing_of_this_name\n")
+    examine()
+    default_host.cache_clear()
+    texts = {each.diagnosis.name: each.diagnosis.text for each in examine()}
+    assert texts["plugin one"] == "no tasks; remembered, its files have not changed since"
+    assert texts["sandbox"] == "L3"
+    assert "ModuleNotFoundError" in texts["plugin broken"] and "remembered" not in texts["plugin broken"]

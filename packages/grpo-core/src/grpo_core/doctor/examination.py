@@ -6,9 +6,9 @@ Torch, whose import may hang on a driver, and plugins' diagnoses run in worker p
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_core.config import RunConfig, load_config
@@ -18,11 +18,8 @@ from grpo_core.errors import GrpoError, UserError
 from grpo_core.killable import KillablePool, Outcome
 from grpo_core.plugins.facts import Diagnosis, PluginFacts
 from grpo_core.plugins.host import PluginHost, default_host
-from grpo_core.plugins.loading import resolve
-from grpo_core.profiles import accelerator as accelerators
 from grpo_core.profiles import platforms
 from grpo_core.profiles.accelerator import Accelerator
-from grpo_core.task.calling import where_raised
 
 PLUGIN_TIMEOUT_S = 20.0
 """Time limit for loading a plugin and for each of its diagnoses; whatever takes longer counts as hanging."""
@@ -34,11 +31,6 @@ AT_ONCE = 4
 """Worker processes; each request is mostly an import."""
 
 OURS = machine.DISTRIBUTION
-
-MAX_ROWS = 50
-"""Longest diagnosis of a plugin, in rows: one screen."""
-
-MAX_TEXT_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +72,7 @@ def examine(
         diagnoses.append(Diagnosis("configuration", "fail", str(error)))
     diagnoses.append(machine.disk(Path(config.output_dir)))
     # No memory limit: torch maps more address space than any worker may use.
-    with KillablePool("grpo_core.doctor.examination:make", workers=AT_ONCE, memory_mib=None, name="doctor") as pool:
+    with KillablePool("grpo_core.doctor.worker:make", workers=AT_ONCE, memory_mib=None, name="doctor") as pool:
 
         def ask(timeout_s: float, **request: str) -> Future[Outcome]:
             return pool.submit(json.dumps(request).encode(), timeout_s)
@@ -88,23 +80,37 @@ def examine(
         torch = ask(torch_timeout_s, ask="torch", device=config.device, precision=config.precision)
         accelerator = ask(torch_timeout_s, ask="accelerator", device=config.device)
         progress("looking at plugins", 0, 0)
-        plugins = host.facts(anew=True, timeout_s=plugin_timeout_s)
+        plugins = host.facts(timeout_s=plugin_timeout_s)
+        failed = [name for name, facts in plugins.items() if facts.error]
+        plugins |= host.facts(failed, anew=True, timeout_s=plugin_timeout_s)
+        reports = host.reports()
+        found = {report.name: plugins.get(report.name, PluginFacts(error=report.error)) for report in reports}
+        # Asked at once: they run while torch is imported.
+        requests = [(name, target, ask(plugin_timeout_s, ask="", target=target)) for name, target in _targets(found)]
         progress("looking at torch", 0, 0)
         diagnoses += _torch(torch.result(), torch_timeout_s)
         diagnoses += [_platform(), _profile(config, host, accelerator.result(), torch_timeout_s)]
         diagnoses += machine.extras()
         findings = [Finding(OURS, diagnosis) for diagnosis in diagnoses]
-        requests: list[tuple[str, str, Future[Outcome]]] = []
-        for report in host.reports():
-            facts = plugins.get(report.name, PluginFacts(error=report.error))
-            findings.append(Finding(report.distribution, _plugin(report.name, facts)))
-            targets = () if facts.error else facts.diagnostics.values()
-            requests += [(report.name, target, ask(plugin_timeout_s, ask="", target=target)) for target in targets]
+        findings += [
+            Finding(
+                report.distribution,
+                _plugin(report.name, found[report.name], is_remembered=host.is_remembered(report.name)),
+            )
+            for report in reports
+        ]
         for done, (name, target, future) in enumerate(requests):
             progress("asking plugins", done, len(requests))
             for diagnosis in _diagnoses(target, future.result(), plugin_timeout_s):
                 findings.append(Finding(host.distribution(name), diagnosis))
     return findings
+
+
+def _targets(plugins: Mapping[str, PluginFacts]) -> list[tuple[str, str]]:
+    """(plugin, "module:function") of every diagnosis of a plugin that works."""
+    return [
+        (name, target) for name, facts in plugins.items() if not facts.error for target in facts.diagnostics.values()
+    ]
 
 
 def has_failed(findings: Sequence[Finding]) -> bool:
@@ -138,12 +144,13 @@ def _profile(config: RunConfig, host: PluginHost, outcome: Outcome, timeout_s: f
     return Diagnosis(name, "ok", f"{hardware.profile.name}: {hardware.why}. {hardware.profile.description}")
 
 
-def _plugin(name: str, facts: PluginFacts) -> Diagnosis:
+def _plugin(name: str, facts: PluginFacts, *, is_remembered: bool) -> Diagnosis:
     if facts.error:
         return Diagnosis(f"plugin {name}", "fail", facts.error)
     counts = {"task": len(facts.tasks), "model": len(facts.models)}
     contents = [f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if count]
-    return Diagnosis(f"plugin {name}", "ok", ", ".join(contents) or "no tasks")
+    since = "; remembered, its files have not changed since" if is_remembered else ""
+    return Diagnosis(f"plugin {name}", "ok", f"{', '.join(contents) or 'no tasks'}{since}")
 
 
 def _diagnoses(target: str, outcome: Outcome, timeout_s: float) -> Iterator[Diagnosis]:
@@ -163,66 +170,3 @@ def _failure(outcome: Outcome, what: str, timeout_s: float) -> str:
             return f"{what} crashed the process"
         case _:
             return f"{what} failed"
-
-
-def make() -> Callable[[bytes], bytes]:
-    """Return the handler of a worker, which takes a request as JSON and returns the result as JSON."""
-    return _answer
-
-
-def _answer(payload: bytes) -> bytes:
-    request: Mapping[str, str] = json.loads(payload)
-    if request["ask"] == "accelerator":
-        return json.dumps(asdict(accelerators.detect(request["device"]))).encode()
-    if request["ask"] == "torch":
-        diagnoses = torch_and_device(request["device"], request["precision"])
-    else:
-        diagnoses = diagnosed(request["target"])
-    return json.dumps([asdict(each) for each in diagnoses]).encode()
-
-
-def torch_and_device(device: str, precision: str) -> Iterable[Diagnosis]:
-    """Diagnose torch, and the device and precision that a run would compute with.
-
-    Args:
-        device: The setting `device`.
-        precision: The setting `precision`.
-    """
-    import torch
-
-    from grpo_core.policy.load import choose_device, choose_precision
-
-    build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
-    yield Diagnosis("torch", "ok", f"{torch.__version__}, {build}")
-    try:
-        chosen, why = choose_device(device)
-    except UserError as error:
-        yield Diagnosis("device", "fail", str(error))
-        return
-    where = str(chosen)
-    if chosen.type == "cuda":
-        facts = torch.cuda.get_device_properties(chosen)
-        where += f" ({facts.name}, {facts.total_memory / 2**30:.1f} GiB; {torch.cuda.device_count()} of them)"
-    is_idle = chosen.type == "cpu" and torch.version.cuda is not None and device == "auto"
-    hint = "; this torch is made for CUDA: is a driver installed (nvidia-smi)?" if is_idle else ""
-    yield Diagnosis("device", "ok", f"{where}: {why}{hint}")
-    yield Diagnosis("precision", "ok", choose_precision(precision, chosen)[2])
-
-
-def diagnosed(target: str) -> Iterable[Diagnosis]:
-    """Call a plugin's diagnostic function; its errors become diagnoses, too.
-
-    Args:
-        target: "module:function".
-    """
-    try:
-        diagnoses = list(resolve(target)())
-    except (Exception, SystemExit) as error:  # the plugin's own code may raise anything
-        text = " ".join(f"{target} raised {type(error).__name__} ({where_raised(error)}): {error}".split())
-        return [Diagnosis("diagnosis", "fail", text[:MAX_TEXT_CHARS])]
-    wrong = next((each for each in diagnoses if not isinstance(each, Diagnosis)), None)
-    if wrong is not None:
-        return [
-            Diagnosis("diagnosis", "fail", f"{target} gave a {type(wrong).__name__}, it must give Diagnosis objects")
-        ]
-    return [Diagnosis(each.name, each.status, each.text[:MAX_TEXT_CHARS]) for each in diagnoses[:MAX_ROWS]]

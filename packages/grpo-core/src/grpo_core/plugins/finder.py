@@ -78,6 +78,10 @@ class PluginFinder:
             self._look(unknown, anew, timeout_s or PROBE_TIMEOUT_S)
         return {name: self._facts[name] for name in chosen}
 
+    def is_remembered(self, plugin: str) -> bool:
+        """Whether the facts of a plugin are those of an earlier process, since when its files have not changed."""
+        return plugin in self._facts and plugin not in self._fresh and plugin not in self._loaded
+
     def retry(self, plugins: Iterable[str]) -> None:
         """Probe the plugins that failed once more: what they missed may be installed by now."""
         self.facts([name for name, facts in self.facts(plugins).items() if facts.error], anew=True)

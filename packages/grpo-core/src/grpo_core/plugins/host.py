@@ -63,6 +63,10 @@ class PluginHost:
         """Contributions of plugins, or their errors; see `PluginFinder.facts`."""
         return self._finder.facts(plugins, anew=anew, timeout_s=timeout_s)
 
+    def is_remembered(self, plugin: str) -> bool:
+        """Whether the facts of a plugin are remembered; see `PluginFinder.is_remembered`."""
+        return self._finder.is_remembered(plugin)
+
     def task(self, full_name: str) -> Task:
         """Return the task `plugin.task`, importing only that plugin.
 

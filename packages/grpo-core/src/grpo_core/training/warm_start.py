@@ -18,8 +18,9 @@ from grpo_core.evaluation.setup import prepare_tasks
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.plugins.task_objects import Tasks, name_tasks
 from grpo_core.plugins.tasks import bind
+from grpo_core.policy.device import choose_device
 from grpo_core.policy.fresh import fresh_model, learned_tokenizer, tokenizer_of
-from grpo_core.policy.load import choose_device, load_policy
+from grpo_core.policy.load import load_policy
 from grpo_core.prompts.quotas import Quotas
 from grpo_core.task.row import Prompt
 from grpo_core.task.spec import parse_task_specs
