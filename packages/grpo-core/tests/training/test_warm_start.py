@@ -5,9 +5,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import LlamaModel
 
+from grpo_core.callbacks import Callback
 from grpo_core.errors import UserError
 from grpo_core.policy.load import load_policy
+from grpo_core.policy.memory import OutOfMemoryError
 from grpo_core.training.warm_start import RECORD, warm_start
 
 TASK = """
@@ -125,3 +128,53 @@ def test_rows_that_cannot_be_held_out_are_told_before_the_training(tmp_path: Pat
     with pytest.raises(UserError, match="no rows for split 'test'"):
         warm_start(f"{tmp_path / 't.py'}:t", tmp_path / "out", preset="tiny", max_steps=1)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def fits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of examples above which a pass runs out of memory, and the sizes of the passes that were tried."""
+    tried = [10**9]
+    compute = LlamaModel.forward
+
+    def forward(model: Any, *args: Any, **kwargs: Any) -> Any:
+        if model.training:
+            tried.append(len(kwargs["input_ids"]))
+            if tried[-1] > tried[0]:
+                torch.rand(3)  # the failed pass has drawn numbers
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nmore")
+        return compute(model, *args, **kwargs)
+
+    monkeypatch.setattr(LlamaModel, "forward", forward)
+    return tried
+
+
+class Warnings(Callback):
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def on_warning(self, message: str) -> None:
+        self.messages.append(message)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
+def test_it_goes_on_in_smaller_passes_when_memory_runs_out(tasks: Path, tmp_path: Path, fits: list[int]) -> None:
+    options: Any = {"preset": "tiny", "max_steps": 3, "batch_size": 8, "eval_size": 2, "device": "cpu"}
+    whole = warm_start(f"{tasks}:letters", tmp_path / "whole", callbacks=[said := Warnings()], **options)
+    assert fits[1:] == 3 * [8] and said.messages == []
+    fits[:] = [2]
+    parted = warm_start(f"{tasks}:letters", tmp_path / "parted", callbacks=[said], **options)
+    assert fits[1:] == [8, 4, *12 * [2]], "halved to 4 and to 2, and never larger again"
+    (warning,) = said.messages
+    assert warning.startswith("out of memory in a forward or backward pass of 8 completions (")
+    assert "supervised fine-tuning goes on with at most 4 completions in a pass, halved again" in warning
+    assert parted["loss"]["3"] == pytest.approx(whole["loss"]["3"], rel=1e-4)
+    ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parted"))
+    for name, tensor in ours.items():
+        assert torch.allclose(tensor, theirs[name], atol=1e-5), name
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
+def test_an_example_that_does_not_fit_ends_it_with_advice(tasks: Path, tmp_path: Path, fits: list[int]) -> None:
+    fits[:] = [0]
+    with pytest.raises(OutOfMemoryError, match=r"supervised fine-tuning.*one completion.*--precision bfloat16"):
+        warm_start(f"{tasks}:letters", tmp_path / "out", preset="tiny", max_steps=1, batch_size=4, device="cpu")

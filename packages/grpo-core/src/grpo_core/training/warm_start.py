@@ -173,7 +173,9 @@ def _fine_tuned(
     """Return the trained model, and the logged losses by step."""
     import datasets
     from transformers import PrinterCallback, TrainerCallback
-    from trl import SFTConfig, SFTTrainer
+    from trl import SFTConfig
+
+    from grpo_core.training.supervised import ExamplePasses, RepeatingTrainer
 
     losses: dict[str, float] = {}
 
@@ -189,7 +191,8 @@ def _fine_tuned(
             callbacks.on_progress(f"supervised fine-tuning{loss}", state.global_step, state.max_steps)
 
     with tempfile.TemporaryDirectory() as scratch:
-        trainer = SFTTrainer(
+        trainer = RepeatingTrainer(
+            passes=ExamplePasses(settings.batch_size, network.device, callbacks.on_warning),
             model=network,
             processing_class=processing,
             train_dataset=datasets.Dataset.from_list(list(examples)),

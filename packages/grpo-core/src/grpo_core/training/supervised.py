@@ -1,0 +1,71 @@
+"""TRL's supervised trainer, which repeats a step in smaller passes when memory runs out. Importing it imports TRL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from trl import SFTTrainer
+
+from grpo_core.training.pass_budget import HalvedPasses
+from grpo_core.training.pass_limits import PassLimits, PassSize
+
+IGNORED = -100
+"""Label of a token that teaches nothing, torch's own."""
+
+
+class ExamplePasses(HalvedPasses):
+    """How many examples a pass of supervised fine-tuning may have.
+
+    Args:
+        batch_size: Examples of a step, which are one pass at the start.
+        device: Device of the model.
+        warn: Receives one warning.
+    """
+
+    advice = "Use --precision bfloat16, a smaller model, or shorter prompts and completions."
+
+    def __init__(self, batch_size: int, device: torch.device, warn: Callable[[str], None]) -> None:
+        super().__init__(PassLimits(batch_size, 0, None), device, warn, "supervised fine-tuning")
+
+    def parts(self, inputs: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Split a batch into passes that fit."""
+        rows, width = inputs["labels"].shape
+        most = self.limits.rows or rows
+        for start in range(0, rows, most):
+            part = {
+                name: value[start : start + most] if isinstance(value, Tensor) else value
+                for name, value in inputs.items()
+            }
+            size = len(part["labels"])
+            self.running = PassSize(size, size * width, size)
+            yield part
+
+
+class RepeatingTrainer(SFTTrainer):  # type: ignore[misc] # TRL has no types
+    """A trainer whose step is one pass, or several that sum the same gradient.
+
+    Args:
+        passes: How large a pass may be.
+        **options: Arguments of TRL's trainer; a batch is an optimizer step.
+    """
+
+    def __init__(self, *, passes: ExamplePasses, **options: Any) -> None:
+        super().__init__(**options)
+        self._passes = passes
+
+    def training_step(self, model: Any, inputs: Mapping[str, Any], num_items_in_batch: Any = None) -> Tensor:
+        """Add the gradient of a batch: the mean over its tokens, however many passes it takes."""
+        if num_items_in_batch is None:
+            num_items_in_batch = (inputs["labels"][:, 1:] != IGNORED).sum()
+
+        def work() -> Tensor:
+            losses = [super(RepeatingTrainer, self).training_step(model, part, num_items_in_batch) for part in parts()]
+            return torch.stack(losses).sum()
+
+        def parts() -> Iterator[dict[str, Any]]:
+            return self._passes.parts(inputs)
+
+        return self._passes.until_it_fits(work, lambda: model.zero_grad(set_to_none=True))
