@@ -40,6 +40,7 @@ class RunInfo:
         choices: Defaults that were resolved, each with its reason.
         total_steps: Steps planned; None when only a time limit ends the run.
         seconds_left: Time until `trainer.max_minutes` ends the run; None where it does not.
+        settings: Dotted key -> value of every setting, with what was found on the model.
     """
 
     run_dir: Path
@@ -47,6 +48,7 @@ class RunInfo:
     choices: Sequence[ResolvedDefault]
     total_steps: int | None
     seconds_left: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import yaml
 from small_policies import model, policy_of, saved_model, settings
 
 from grpo_core import train
+from grpo_core.algorithms.hidden_states import CompletionStates
 from grpo_core.callbacks import Callback, RunInfo
 from grpo_core.config import TrainerConfig
 from grpo_core.policy import micro_batch
@@ -137,6 +138,32 @@ def test_the_moments_of_the_optimizer_are_added() -> None:
     assert tried == TriedSize(1, FIXED + 2 * trained)
 
 
+@pytest.mark.parametrize(
+    ("options", "held"),
+    [
+        ({"beta": 0.1, "kl": "full"}, True),
+        ({"beta": 0.1, "kl": "full", "kl_placement": "reward"}, False),
+        ({"beta": 0.1, "kl": "k3"}, False),
+        ({"beta": 0.0, "kl": "full"}, False),
+    ],
+)
+def test_states_of_the_reference_are_held_as_in_the_loss(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], held: bool
+) -> None:
+    compared: list[tuple[bool, bool]] = []
+    full_kl = CompletionStates.full_kl
+
+    def seen(states: CompletionStates, reference: CompletionStates, **rest: Any) -> torch.Tensor:
+        compared.append((states.states.requires_grad, reference.states.requires_grad))
+        return full_kl(states, reference, **rest)
+
+    monkeypatch.setattr(CompletionStates, "full_kl", seen)
+    policy = policy_of(model(0))
+    policy.freeze_reference()
+    micro_batch._pass(policy, config(**options), 2)
+    assert compared == [(True, False)] * held
+
+
 def test_a_real_meter_finds_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GRPO_CACHE_DIR", str(tmp_path))
     rows, choice = choose_micro_batch(policy_of(model(0)), config(), Ranks())
@@ -176,11 +203,14 @@ def test_a_number_is_found_once(passes: Callable[..., FakeMeter], tmp_path: Path
         {"gradient_checkpointing": True},
         {"entropy_coef": 0.1},
         {"prompts_per_step": 12},
+        {"beta": 0.1, "kl": "full"},
     ],
 )
 def test_what_the_memory_depends_on_is_tried_again(passes: Callable[..., FakeMeter], changed: dict[str, Any]) -> None:
-    choose_micro_batch(policy_of(model(0)), config(), Ranks(), passes())
-    choose_micro_batch(policy_of(model(0)), config(**changed), Ranks(), meter := passes())
+    policy = policy_of(model(0))
+    policy.freeze_reference()
+    choose_micro_batch(policy, config(), Ranks(), passes())
+    choose_micro_batch(policy, config(**changed), Ranks(), meter := passes())
     assert meter.rows
 
 
@@ -233,6 +263,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
 class Choices(Callback):
     def on_run_start(self, info: RunInfo) -> None:
         self.choices = {choice.what: choice for choice in info.choices}
+        self.settings = info.settings
 
 
 def test_a_run_has_the_number_and_a_resume_takes_the_same(
@@ -246,7 +277,12 @@ def test_a_run_has_the_number_and_a_resume_takes_the_same(
     assert yaml.safe_load((run / "config.yaml").read_text())["trainer"]["micro_batch_size"] == 16
     assert seen.choices["trainer.micro_batch_size"].value == "16"
     assert seen.choices["gradient accumulation"].value == "1 micro-batches"
+    note = f"trainer.micro_batch_size 16: {seen.choices['trainer.micro_batch_size'].why}"
+    assert f"# {note}" in (run / "config.yaml").read_text().splitlines()
+    assert seen.settings["trainer.micro_batch_size"] == 16, "which trackers get"
     monkeypatch.setattr("grpo_core.training.setup.choose_micro_batch", None)
     resume(run)
+    assert f"# {note}" in (run / "config.yaml").read_text().splitlines(), "a resume keeps it"
+    assert note in json.loads((run / "summary.json").read_text())["chosen"]
     plain = train(resumed_runs.config(tmp_path, tmp_path / "plain", "plain", micro_batch_size=16)).run_dir
     resumed_runs.assert_same(run, plain)

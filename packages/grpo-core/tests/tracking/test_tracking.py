@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from grpo_core.callbacks import Callback, ResolvedDefault, RunInfo, Sample, StepRecord
-from grpo_core.config import RunConfig, TrackingConfig, load_config
+from grpo_core.config import RunConfig, TrackingConfig, TrainerConfig, load_config
 from grpo_core.errors import UnknownNameError, UserError
 from grpo_core.plugins import variants as registry
 from grpo_core.task.score import Score
@@ -117,6 +117,17 @@ def test_a_tracker_is_told_of_a_run(tmp_path: Path, recorded: list[Recorder]) ->
     ((step, warning),) = tracker.notes
     assert step == 2 and "2 completions could not be scored" in warning, "the monitor's warning"
     assert tracker.failed is False
+
+
+def test_a_tracker_gets_what_was_found_in_place_of_auto(tmp_path: Path, recorded: list[Recorder]) -> None:
+    config = RunConfig(tracking=TrackingConfig(trackers=("recorder",)), trainer=TrainerConfig(micro_batch_size="auto"))
+    (tmp_path / "logs").mkdir()
+    with ExitStack() as resources:
+        observed = observe(config, [], resources)
+        observed.callbacks.on_run_start(RunInfo(tmp_path, {}, (), 9, settings={"trainer.micro_batch_size": 16}))
+    (tracker,) = recorded
+    assert tracker.run.config["trainer.micro_batch_size"] == 16
+    assert tracker.run.config["trainer.num_generations"] == 8
 
 
 def test_a_tracker_that_breaks_is_left_out_and_the_run_goes_on(

@@ -184,15 +184,29 @@ def _pass(policy: Policy, config: TrainerConfig, rows: int) -> None:
     ids = torch.zeros(rows, prompt + completion, dtype=torch.int64, device=policy.device)
     lens = (ids, torch.tensor(prompts, device=policy.device), torch.tensor(completions, device=policy.device))
     with policy.precision():
+        ref_states = None
+        if _holds_reference_states(config):
+            with policy.reference() as reference:
+                ref_states = reference.states(*lens, packs)
         states = policy.states(*lens, packs)
         logp, entropy = states.logprobs(temperature=config.temperature, with_entropy=True)
+        kl = None
+        if ref_states is not None:  # the direction changes no size
+            kl = states.full_kl(ref_states, temperature=config.temperature, direction="reverse")
         values = None if policy.value_head is None else states.read(policy.value_head)
     loss = logp.to(policy.wide).sum()
     if config.entropy_coef and entropy is not None:
         loss = loss + entropy.to(policy.wide).sum()
+    if kl is not None:
+        loss = loss + kl.to(policy.wide).sum()
     if values is not None:
         loss = loss + values.to(policy.wide).sum()
     (0 * loss).backward()
+
+
+def _holds_reference_states(config: TrainerConfig) -> bool:
+    """Whether a pass holds the reference's states beside its own: the loss compares whole distributions."""
+    return config.kl == "full" and config.beta > 0 and config.kl_placement != "reward"
 
 
 def _lengths(policy: Policy, config: TrainerConfig) -> tuple[int, int]:
@@ -261,6 +275,7 @@ def _key(policy: Policy, config: TrainerConfig, sizes: Sequence[int], meter: Mem
         "precision": [policy.precision_name, str(policy.model.dtype), policy.quantization is not None],
         "trained": [[list(parameter.shape), str(parameter.dtype)] for parameter in _trained(policy)],
         "reference": policy.has_reference,
+        "reference states": _holds_reference_states(config),
         "checkpointing": config.gradient_checkpointing,
         "entropy": bool(config.entropy_coef),
         "lengths": _lengths(policy, config),

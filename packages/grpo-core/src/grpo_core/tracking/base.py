@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -116,7 +116,8 @@ class TrackerCallback(Callback):
         self._step = last_logged(info.run_dir).get("step", 0)
 
         def start() -> None:
-            self._tracker = self._open(self._describe(info.run_dir, self._step > 0))
+            described = self._describe(info.run_dir, self._step > 0)
+            self._tracker = self._open(replace(described, config={**described.config, **info.settings}))
 
         self._guarded(start)
 

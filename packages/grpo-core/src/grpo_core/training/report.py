@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from grpo_core.callbacks import Callbacks, ResolvedDefault, RunInfo, Sample, StepRecord
-from grpo_core.config import RunConfig
+from grpo_core.config import RunConfig, flatten
 from grpo_core.engines.completion import Completion
 from grpo_core.policy.memory import peak_memory_mib
 from grpo_core.policy.memory_meter import PhaseMemory, memory_meter
@@ -34,6 +34,9 @@ from grpo_core.training.setup import Setup
 THINK_END = "</think>"
 """Ends what a reasoning model thinks, in every format of the reference systems."""
 
+RECORDED = ("preset", "recipe", "platform", "settings", "trainer.micro_batch_size")
+"""Choices that set sizes of the run: they are recorded with their reasons, as comments of config.yaml."""
+
 BETWEEN_TURNS = " · "
 """Between the answers of an episode, which are shown without what they were given to."""
 
@@ -54,21 +57,22 @@ class Report:
     def __init__(self, config: RunConfig, setup: Setup, folder: RunFolder, callbacks: Callbacks) -> None:
         self._config, self._setup, self._folder, self._callbacks = config, setup, folder, callbacks
         self.memory = PhaseMemory(memory_meter(setup.policy.device))
+        self._chosen: Sequence[str] = ()
 
     def start(self, choices: Sequence[ResolvedDefault], clock: RunClock) -> None:
         """Write the configuration, and notify callbacks of the start with every choice made for the user."""
         setup = self._setup
-        sources = [choice for choice in choices if choice.what in ("preset", "recipe", "platform", "settings")]
-        texts = (f"{choice.what} {choice.value}: {choice.why}" for choice in sources)
-        comments = "".join(f"# {' '.join(text.split())}\n" for text in texts)
-        self._folder.write_config(comments + setup.config_yaml)
+        texts = [f"{choice.what} {choice.value}: {choice.why}" for choice in choices if choice.what in RECORDED]
+        self._chosen = self._folder.write_config(setup.config_yaml, texts)
         held = setup.held_out
         counts = {
             label: (len(setup.rows[label]), len(held[label].task.rows()) if label in held else 0)
             for label in setup.mixture.tasks
         }
         left = None if setup.is_extension else clock.seconds_left
-        self._callbacks.on_run_start(RunInfo(self._folder.path, counts, choices, setup.total_steps, left))
+        self._callbacks.on_run_start(
+            RunInfo(self._folder.path, counts, choices, setup.total_steps, left, flatten(self._config))
+        )
 
     def rollouts(self, step: int, collected: Collected) -> None:
         """Log a step's completions, and warn of those that could not be scored.
@@ -184,6 +188,7 @@ class Report:
             "peak_memory_mib": peak_memory_mib(setup.policy.device),
             **self.memory.highest,
             "seed": config.seed,
+            "chosen": self._chosen,
             "versions": versions(tasks_of(setup).values()),
             "run_dir": str(self._folder.path),
         }

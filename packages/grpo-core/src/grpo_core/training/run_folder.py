@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,22 @@ class RunFolder:
         self._rollouts = (self.logs / "rollouts.jsonl").open("ab")
         self._evaluations = (self.logs / "evaluations.jsonl").open("ab", buffering=0)
 
-    def write_config(self, text: str) -> None:
-        """Save the resolved configuration."""
-        (self.path / "config.yaml").write_text(text, encoding="utf-8")
+    def write_config(self, text: str, notes: Iterable[str] = ()) -> list[str]:
+        """Save the resolved configuration.
+
+        Args:
+            text: The configuration as YAML.
+            notes: Comments above it; a resumed run keeps those of its earlier starts.
+
+        Returns:
+            All the comments.
+        """
+        path = self.path / "config.yaml"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        kept = [line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("# "), lines)]
+        every = list(dict.fromkeys([*kept, *(" ".join(note.split()) for note in notes)]))
+        path.write_text("".join(f"# {note}\n" for note in every) + text, encoding="utf-8")
+        return every
 
     def log_step(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append one step to `train_log.jsonl` and one greppable line to `train.log`."""
