@@ -63,7 +63,7 @@ class Report:
         """Write the configuration, and notify callbacks of the start with every choice made for the user."""
         setup = self._setup
         texts = [f"{choice.what} {choice.value}: {choice.why}" for choice in choices if choice.what in RECORDED]
-        self._chosen = self._folder.write_config(setup.config_yaml, texts)
+        self._chosen = self._folder.write_config(setup.config_yaml, texts) or ()
         held = setup.held_out
         counts = {
             label: (len(setup.rows[label]), len(held[label].task.rows()) if label in held else 0)

@@ -134,7 +134,7 @@ class SilentFolder(RunFolder):
     def __init__(self, path: Path) -> None:
         self.path, self.logs, self.checkpoints = path, path / "logs", CheckpointStore(path)
 
-    def _ignore(self, *args: Any, **kwargs: Any) -> None:
+    def _ignore(self, *args: Any, **kwargs: Any) -> Any:
         """Do nothing: the first rank writes."""
 
     write_config = log_step = log_rollouts = log_evaluation = write_summary = close = _ignore
