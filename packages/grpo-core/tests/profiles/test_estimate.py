@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from grpo_core.algorithms import logprobs
@@ -12,6 +17,8 @@ from grpo_core.profiles import estimate as estimates
 from grpo_core.profiles.accelerator import GIB, Accelerator
 from grpo_core.profiles.estimate import MemoryPlan, estimate, tokens_in_pass, tokens_that_fit
 from grpo_core.profiles.model_shape import KNOWN, ModelShape, shape_of
+
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 def known(name: str) -> ModelShape:
@@ -99,3 +106,26 @@ def test_an_estimate_in_words_adds_up_and_says_where_it_is_too_much() -> None:
         f"needs about {need.total / GIB:.1f} GiB of 64.0: weights 1.8, optimizer 3.7, "
     )
     assert needs(need, small).endswith("; that is more than there is")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("hidden", "layers", "heads", "kv_heads", "intermediate", "vocabulary"),
+    [(768, 12, 12, 4, 2048, 4096), (512, 8, 8, 8, 1408, 49152), (576, 30, 9, 3, 1536, 49152)],
+    ids=["79M", "51M with a large vocabulary", "135M, SmolLM2's shape"],
+)
+def test_the_estimate_is_within_a_fifth_of_a_run_s_peak(
+    tmp_path: Path, hidden: int, layers: int, heads: int, kv_heads: int, intermediate: int, vocabulary: int
+) -> None:
+    shape = json.dumps(
+        {
+            "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads, "intermediate_size": intermediate, "vocab_size": vocabulary,
+        }
+    )  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(SUPPORT / "peak_memory.py"), str(tmp_path), shape],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    measured = json.loads(done.stdout.splitlines()[-1])
+    assert measured["estimate"] / measured["peak"] == pytest.approx(1, abs=0.2), measured
