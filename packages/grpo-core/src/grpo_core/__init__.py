@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from grpo_core.task.row import Message, Prompt, Row, TaskConfig
     from grpo_core.task.score import Invalid, Score
     from grpo_core.task.task import Task
-    from grpo_core.training.resume import resume
-    from grpo_core.training.trainer import train
+    from grpo_core.training.python import resume, train
 
 __version__ = "0.1.0"
 
@@ -90,11 +89,11 @@ _MODULE_OF = {
     "ladder": "task.composition",
     "load_task": "plugins.tasks",
     "refuse_at_import": "killable",
-    "resume": "training.resume",
+    "resume": "training.python",
     "reward": "task.composition",
     "score": "scoring",
     "task_for_model": "config.resolution",
-    "train": "training.trainer",
+    "train": "training.python",
     "weighted_sum": "task.composition",
 }
 

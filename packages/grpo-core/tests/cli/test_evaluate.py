@@ -20,7 +20,7 @@ import grpo_core.evaluation
 from grpo_core import evaluate
 from grpo_core.cli import evaluate as command
 from grpo_core.cli import main as entry
-from grpo_core.cli.settings import BAR_SWITCHES
+from grpo_core.display.libraries import BAR_SWITCHES
 from grpo_core.errors import InfrastructureError
 from grpo_core.evaluation.evaluate import Candidate
 from grpo_core.evaluation.evaluate import evaluate_as as real_evaluate

@@ -13,9 +13,9 @@ import grpo_core.training
 from grpo_core.callbacks import Callback, ResolvedDefault, RunInfo, StepRecord
 from grpo_core.cli import main as entry
 from grpo_core.cli import run
-from grpo_core.cli.settings import BAR_SWITCHES
 from grpo_core.config import ResolvedConfig, RunConfig
 from grpo_core.config.keys import keys
+from grpo_core.display.libraries import BAR_SWITCHES
 
 TASK = """
 from grpo_core import Row, Task, reward

@@ -38,7 +38,7 @@ def meet(task: str, player: str, other: str, *, episodes: int, seed: int = 0, de
     """
     spec = load_task(task).with_options(opponent=other, seat=None, split="test", seed=seed, size=None).spec
     (result,) = evaluate(
-        spec, player, size=episodes, temperature=1.0, seed=seed, surprisal=False, device=device
+        spec, player, size=episodes, temperature=1.0, seed=seed, surprisal=False, device=device, progress=False
     ).values()
     return Result(*(round(result["parts"][part]["mean"] * result["n"]) for part in ("win", "draw", "loss", "illegal")))
 

@@ -192,6 +192,7 @@ def run_run_evaluation(
 
 def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
     """Print an evaluation as a table on stdout, one task per row; a control precedes the model compared with it."""
+    from grpo_core.display.results import evaluation_table
     from grpo_core.display.text import print_out
 
     rows = []
@@ -199,7 +200,7 @@ def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
         if "base" in result:
             rows.append((f"{name} (base)", result["base"]))
         rows.append((name, result))
-    print_out(_table("task", rows))
+    print_out(evaluation_table("task", rows))
 
 
 def _evaluate_model(loaded: LoadedConfig, options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> int:
@@ -265,6 +266,7 @@ def _checkpoint_progress() -> Any:
 
 
 def _print_run(evaluation: RunEvaluation) -> None:
+    from grpo_core.display.results import evaluation_table
     from grpo_core.display.text import print_out
 
     rows = [
@@ -273,46 +275,9 @@ def _print_run(evaluation: RunEvaluation) -> None:
         for step, result in results.items()
     ]
     if rows:
-        print_out(_table("checkpoint", [(step, result) for step, _, result in rows], [task for _, task, _ in rows]))
-
-
-def _table(first: str, rows: Iterable[tuple[str, Mapping[str, Any]]], tasks: list[str] | None = None) -> Any:
-    """Return a table of evaluations, one per row, without columns that are empty in all rows."""
-    from grpo_core.display.lines import interval, number
-    from grpo_core.display.text import table, visible
-
-    rows = list(rows)
-    ks = sorted(
-        {int(name[5:]) for _, result in rows for name in result if name.startswith("pass@") and "_" not in name}
-    )
-    has_delta = any(result.get("delta") is not None for _, result in rows)
-    columns = [first, *(["task"] if tasks else []), "solved", "95% interval"]
-    columns += [*(["over base", "95% interval"] if has_delta else []), *(f"pass@{k}" for k in ks if k > 1)]
-    listing = table(*columns, "mean reward", "valid", "length", "truncated", "rows", "split")
-    for index, (name, result) in enumerate(rows):
-        cells = [visible(name), *([visible(tasks[index])] if tasks else [])]
-        cells += [number(result.get("solved_rate")), interval(result.get("ci_low"), result.get("ci_high"))]
-        if has_delta:
-            over = interval(result.get("delta_ci_low"), result.get("delta_ci_high"))
-            cells += [number(result.get("delta"), "+.2f"), over]
-        cells += [number(result.get(f"pass@{k}")) for k in ks if k > 1]
-        listing.add_row(
-            *cells,
-            number(result.get("mean_reward")),
-            number(result.get("valid_rate")),
-            number(result.get("mean_length"), ".1f"),
-            number(result.get("truncated_frac")),
-            str(result.get("n", "-")) + (f" ({result['abstained']} not scored)" if result.get("abstained") else ""),
-            _how(result),
+        print_out(
+            evaluation_table("checkpoint", [(step, result) for step, _, result in rows], [task for _, task, _ in rows])
         )
-    return listing
-
-
-def _how(result: Mapping[str, Any]) -> str:
-    temperature, several = result.get("temperature"), result.get("completions_per_row", 1)
-    how = str(result.get("split", "-"))
-    how += f", {several} completions a row" if several > 1 else ""
-    return how + (f" at temperature {temperature:g}" if temperature else "")
 
 
 def _speed(result: Mapping[str, Any]) -> list[str]:

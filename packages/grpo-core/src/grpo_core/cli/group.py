@@ -106,7 +106,7 @@ def load_command(name: str) -> click.Command:
 
 def _load_of_plugin(target: str) -> click.Command:
     if not sys.stderr.isatty():
-        from grpo_core.cli.settings import hide_bars  # imports pydantic, which `grpo --help` does without
+        from grpo_core.display.libraries import hide_bars
 
         hide_bars()
     try:

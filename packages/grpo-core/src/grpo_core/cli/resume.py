@@ -14,7 +14,7 @@ from grpo_core.errors import ExitCode
 from grpo_core.paths import user_path
 
 if TYPE_CHECKING:
-    from grpo_core.training.trainer import RunResult
+    from grpo_core.training.result import RunResult
 
 EXAMPLES = """\b
 Examples:

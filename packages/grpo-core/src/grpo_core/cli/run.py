@@ -20,7 +20,7 @@ from grpo_core.profiles.presets import PRESETS
 if TYPE_CHECKING:
     from grpo_core.callbacks import Callback
     from grpo_core.config import ResolvedConfig
-    from grpo_core.training.trainer import RunResult
+    from grpo_core.training.result import RunResult
 
 EXAMPLES = """\b
 Examples:

@@ -159,7 +159,7 @@ def facts_of(run: RunView) -> dict[str, Any]:
 
 def _print_run(run: RunView, history: Mapping[str, Sequence[tuple[int, float | None]]], *, aliases: bool) -> None:
     from grpo_core.display import lines
-    from grpo_core.display.plots import sparkline
+    from grpo_core.display.results import history_table
     from grpo_core.display.text import print_out, table, visible
 
     report = [lines.fold("run", [visible(str(run.path)), run.state, f"step {_progress(run)}", _ago(run.updated)], None)]
@@ -184,13 +184,7 @@ def _print_run(run: RunView, history: Mapping[str, Sequence[tuple[int, float | N
                 measured.add_row(visible(name), *(_measured(each, name) for each in (result.initial, result.latest)))
             print_out("", visible(task), measured)  # the name stands above, since with options it is long
     if history:
-        plots = table("metric", "over the steps", "first", "last", "lowest", "highest")
-        for name, points in history.items():
-            values = [value for _, value in points]
-            known = [value for value in values if value is not None]
-            ends = (known[0], known[-1], min(known), max(known)) if known else (None,) * 4
-            plots.add_row(visible(name), sparkline(values), *map(_number, ends))
-        print_out("", plots)
+        print_out("", history_table(history))
     if run.metrics:
         last = table("last step", "value", *(("also called",) if aliases else ()))
         others = _aliases(run) if aliases else {}

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from grpo_core.callbacks import Callback, Callbacks
 from grpo_core.config import LoadedConfig, load_config
+from grpo_core.display.libraries import hide_bars
 from grpo_core.errors import UserError
-
-BAR_SWITCHES = ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS")
-"""Variables read by huggingface_hub (and through it by transformers) and datasets when they are imported."""
 
 
 def read_settings(options: Mapping[str, str | None], overrides: Iterable[str], config_file: str | None) -> LoadedConfig:
@@ -38,12 +35,6 @@ def read_settings(options: Mapping[str, str | None], overrides: Iterable[str], c
             raise UserError(f"{key} is given twice on the command line: {settings[key]!r} and {value!r}.")
         settings[key] = value
     return load_config(settings, config_file=None if config_file is None else Path(config_file))
-
-
-def hide_bars() -> None:
-    """Disable the libraries' progress bars; to be called before torch and transformers are imported."""
-    for name in BAR_SWITCHES:
-        os.environ.setdefault(name, "1")
 
 
 @contextlib.contextmanager

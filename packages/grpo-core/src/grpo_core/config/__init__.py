@@ -13,7 +13,7 @@ from grpo_core.config.models import (
     TrackingConfig,
 )
 from grpo_core.config.resolution import ResolvedConfig, choose_model, resolve
-from grpo_core.config.sources import Profile, load_config, read_dotenv, to_yaml
+from grpo_core.config.sources import Profile, load_config, read_dotenv, to_yaml, with_settings
 from grpo_core.config.trainer import TrainerConfig
 
 __all__ = [
@@ -35,4 +35,5 @@ __all__ = [
     "read_dotenv",
     "resolve",
     "to_yaml",
+    "with_settings",
 ]

@@ -16,8 +16,9 @@ import yaml
 from grpo_core.config import yaml_text
 from grpo_core.config.aliases import Alias, alias_of
 from grpo_core.config.keys import Key, choices, environment_name, find, keys, members, near, sections
-from grpo_core.config.layers import Layer, LoadedConfig, Source, build, format_value, with_recipe
+from grpo_core.config.layers import Layer, LoadedConfig, Source, build, explicit_values, format_value, with_recipe
 from grpo_core.config.models import RunConfig
+from grpo_core.config.section import Section
 from grpo_core.errors import UnknownNameError, UserError, near_match
 from grpo_core.paths import kind_of, user_path
 
@@ -94,6 +95,63 @@ def load_config(
     loaded = build([*with_recipe(layers), *below])
     _check_aliases(loaded)
     return loaded
+
+
+def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
+    """Set settings by the names of Python's keyword arguments.
+
+    Args:
+        config: Configuration to change; settings that it leaves at their defaults stay open.
+        settings: Name -> value. A name is a setting (`model`), one of `trainer` (`max_steps`), one that a single other
+            section has (`interval_steps`), an alias, a dotted key, or a section with a mapping (`eval={"size": 64}`).
+
+    Raises:
+        UnknownNameError: no such setting; names the closest match.
+        UserError: several sections have it, it is given twice, or a value is not allowed.
+    """
+    layer, below = Layer(), Layer()
+    for name, value in settings.items():
+        if name in sections():
+            if isinstance(value, Section):
+                value = value.model_dump(exclude_unset=True)
+            if not isinstance(value, Mapping):
+                raise UserError(
+                    f"{name}= is a section of settings: give a mapping, as in {name}={{'{_first(name)}': …}}."
+                )
+            for key, inner in value.items():
+                _put(layer, f"{name}.{key}", _plain(inner), Source("python"))
+        else:
+            _put(layer, _key_of(name), _plain(value), Source("python"))
+    for name, value in explicit_values(config).items():
+        below.put(name, value, Source("python"))
+    loaded = build([layer, below])
+    _check_aliases(loaded)
+    return loaded.config
+
+
+def _key_of(name: str) -> str:
+    """The dotted key of a keyword argument."""
+    trainer = f"trainer.{name}"
+    if name in keys() or trainer in keys() or "." in name or alias_of(name) is not None:
+        return trainer if name not in keys() and trainer in keys() else name
+    named_so = [key for key in keys() if key.rpartition(".")[2] == name]
+    if len(named_so) > 1:
+        listed = " or ".join(f"{key.partition('.')[0]}={{'{name}': …}}" for key in named_so)
+        raise UserError(f"{name}= is a setting of several sections: write {listed}.")
+    return named_so[0] if named_so else name
+
+
+def _first(section: str) -> str:
+    """The name of a section's first setting."""
+    return next(key for key in keys() if key.startswith(f"{section}.")).rpartition(".")[2]
+
+
+def _plain(value: Any) -> Any:
+    """A value with paths as text, which a bare name does not look like."""
+    if not isinstance(value, os.PathLike):
+        return value
+    path = os.fspath(value)
+    return path if os.path.isabs(path) else os.path.join(".", path)
 
 
 def to_yaml(config: RunConfig, *, leave_out: Collection[str] = ()) -> str:

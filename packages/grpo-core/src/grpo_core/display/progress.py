@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -13,7 +14,11 @@ from rich.text import Text
 
 from grpo_core.callbacks import Callback, EvalPhase, ResolvedDefault, RunInfo, StepRecord
 from grpo_core.display import lines
+from grpo_core.display.libraries import without_bars
+from grpo_core.display.notebook import NotebookConsole
 from grpo_core.display.text import visible
+from grpo_core.plugins.task_objects import is_object
+from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.runs import ENDLESS
 
 if TYPE_CHECKING:
@@ -44,15 +49,21 @@ class Waiting(Callback):
     A context manager that removes the live line however the work ends.
 
     Args:
-        console: Console to print to: stderr, since stdout is for results.
+        console: Console to print to: stderr, since stdout is for results; or the output of a notebook's cell.
         quiet: Show warnings only.
         clock: Monotonic clock, in seconds.
     """
 
-    def __init__(self, console: Console, *, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        console: Console | NotebookConsole,
+        *,
+        quiet: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.console, self.quiet, self._clock = console, quiet, clock
         self._is_live = console.is_terminal and not console.is_dumb_terminal and not quiet
-        self._live: Live | None = None
+        self._live: Live | NotebookConsole | None = None
         self._drawn = float("-inf")
         self._reported: float | None = None
 
@@ -106,18 +117,34 @@ class Waiting(Callback):
             filled = round(width * min(1.0, share))
             text.append(lines.STEP_GAP).append("━" * filled, "green").append("━" * (width - filled), "bright_black")
         if self._live is None:
-            from rich.live import Live
-
-            # stdout is not redirected: code that redirects it meanwhile could not restore it in order.
-            self._live = Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=False)
+            self._live = self._new_live()
             self._live.start()
         self._live.update(text, refresh=True)
+
+    def _new_live(self) -> Live | NotebookConsole:
+        if isinstance(self.console, NotebookConsole):
+            return self.console
+        from rich.live import Live
+
+        # stdout is not redirected: code that redirects it meanwhile could not restore it in order.
+        return Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=False)
 
     def clear(self) -> None:
         """Remove the live line."""
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+
+@contextmanager
+def watched(callbacks: Sequence[Callback], display: Waiting | None) -> Iterator[Sequence[Callback]]:
+    """The callbacks of a call from Python: with the display before them, if there is one, and no bars of libraries."""
+    with without_bars():
+        if display is None:
+            yield callbacks
+            return
+        with display:
+            yield (display, *callbacks)
 
 
 class ProgressDisplay(Waiting):
@@ -132,7 +159,7 @@ class ProgressDisplay(Waiting):
 
     def __init__(
         self,
-        console: Console,
+        console: Console | NotebookConsole,
         config: RunConfig,
         *,
         quiet: bool = False,
@@ -188,9 +215,13 @@ class ProgressDisplay(Waiting):
         if summary.get("interrupted"):
             self.say("stopped", [f"after step {steps}, as asked"], "bold yellow")
             next_command = visible(shlex.join(["grpo", "resume", str(run_dir)]))
+            if self._is_object:
+                next_command = visible(f"grpo_core.resume({str(run_dir)!r}, task=…)")
         self.say("saved", [visible(str(run_dir)), f"next: {next_command}"])
 
     def _next_command(self, run_dir: Path) -> str:
+        if self._is_object:
+            return "result.evaluate()"
         path = str(run_dir / "training_state" / "step_final" / "model")
         path = path if path.startswith(("/", ".")) else f"./{path}"
         words = ["grpo", "eval", "--task", self.config.task]
@@ -199,6 +230,11 @@ class ProgressDisplay(Waiting):
         else:
             words += ["--model", path]
         return visible(shlex.join(words))
+
+    @property
+    def _is_object(self) -> bool:
+        """Whether a task is an object of this process, which a command may not find."""
+        return any(map(is_object, parse_task_specs(self.config.task)))
 
     def _keep_last_step(self) -> None:
         self.clear()

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.config import ScoringConfig
 from grpo_core.config.resolution import task_for_model
+from grpo_core.display.notebook import progress_console
+from grpo_core.display.progress import Waiting, watched
+from grpo_core.display.results import as_html, as_text, evaluation_table
 from grpo_core.engines.native import MAX_BATCH_TOKENS
 from grpo_core.engines.openai import OpenAIEngine
 from grpo_core.errors import UserError
@@ -27,10 +30,13 @@ from grpo_core.plugins.task_objects import Tasks, name_tasks
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Split
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 ALONE = "model"
 """Name of the results folder of a model that belongs to no run."""
 
-__all__ = ["Evaluation", "RowRates", "evaluate", "evaluate_rows", "held_out"]
+__all__ = ["Evaluation", "EvaluationResults", "RowRates", "evaluate", "evaluate_rows", "held_out"]
 
 
 def evaluate(
@@ -58,7 +64,8 @@ def evaluate(
     output_dir: Path | str | None = None,
     overwrite: bool = False,
     callbacks: Sequence[Callback] = (),
-) -> dict[str, dict[str, Any]]:
+    progress: bool = True,
+) -> EvaluationResults:
     """Evaluate a model on held-out rows of one task or several.
 
     Settings that are not given come from the task (`EvaluationDefaults`), else they are as below.
@@ -88,30 +95,47 @@ def evaluate(
         output_dir: Receives `MODEL_TASK/` with every completion and the tables; None writes nothing.
         overwrite: Replace what is there of an earlier evaluation.
         callbacks: Notified of what was chosen, of progress and of each result.
+        progress: Show progress: in a terminal, a notebook's cell, or as lines on stderr.
 
     Returns:
-        Task name -> the numbers of `summary.json`; with a base, the base's own under `base`.
+        Task name -> the numbers of `summary.json`; with a base, the base's own under `base`. Its `repr` is a table.
     """
+    refuse_in_worker("evaluate()")
     settings = {
         "size": size, "split": split, "n": n, "temperature": temperature, "top_p": top_p,
         "max_completion_length": max_completion_length,
     }  # fmt: skip
     named = name_tasks(task)  # keeps objects until the end
-    return evaluate_as(
-        named.spec,
-        Candidate(model=model, adapter=adapter, base=base, endpoint=endpoint, concurrency=concurrency),
-        {name: value for name, value in settings.items() if value is not OPEN},
-        EvaluationSettings(subset_frac=subset_frac, seed=seed, batch_size=batch_size, surprisal=surprisal),
-        ModelOptions(
-            device=device,
-            precision=precision,
-            max_batch_tokens=max_batch_tokens,
-            scoring=scoring or ScoringConfig(),
-        ),
-        output_dir=output_dir,
-        overwrite=overwrite,
-        callbacks=callbacks,
-    )
+    with watched(callbacks, Waiting(progress_console()) if progress else None) as watching:
+        results = evaluate_as(
+            named.spec,
+            Candidate(model=model, adapter=adapter, base=base, endpoint=endpoint, concurrency=concurrency),
+            {name: value for name, value in settings.items() if value is not OPEN},
+            EvaluationSettings(subset_frac=subset_frac, seed=seed, batch_size=batch_size, surprisal=surprisal),
+            ModelOptions(
+                device=device,
+                precision=precision,
+                max_batch_tokens=max_batch_tokens,
+                scoring=scoring or ScoringConfig(),
+            ),
+            output_dir=output_dir,
+            overwrite=overwrite,
+            callbacks=watching,
+        )
+    return EvaluationResults(results)
+
+
+class EvaluationResults(dict[str, dict[str, Any]]):
+    """Task name -> the numbers of `summary.json`, shown as a table."""
+
+    def __repr__(self) -> str:
+        return as_text(self._table())
+
+    def _repr_html_(self) -> str:
+        return as_html(self._table())
+
+    def _table(self) -> Table:
+        return evaluation_table("task", self.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

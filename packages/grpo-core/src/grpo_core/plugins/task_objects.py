@@ -23,14 +23,14 @@ from grpo_core.task.game import Game, game_task
 from grpo_core.task.spec import TaskSpec, parse_task_specs
 from grpo_core.task.task import Task
 
-PREFIX = "python."
-"""Begins the spec of an object that no file has."""
-
 AnyTask = str | Task | Game | BoundTask
 """A task: its spec, or the object."""
 
 Tasks = AnyTask | Sequence[AnyTask | tuple[AnyTask, float]]
 """One task or a mixture of several, each with its weight or 1."""
+
+PREFIX = "python."
+"""Begins the spec of an object that no file holds."""
 
 _objects: WeakValueDictionary[str, Task] = WeakValueDictionary()
 _lock = threading.Lock()
@@ -94,6 +94,11 @@ def bind_object(spec: TaskSpec) -> BoundTask | None:
             f"evaluates one; for commands, put it into a file and name that: ./file.py:{name}."
         )
     return None
+
+
+def is_object(spec: TaskSpec) -> bool:
+    """Whether a spec names an object of this process."""
+    return spec.name in _objects
 
 
 def take_names(tasks: Tasks, spec: str) -> NamedTasks:

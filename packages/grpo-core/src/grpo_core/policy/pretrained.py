@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +30,10 @@ _LAYER_COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
 
 _ATTENTION = ("attn_implementation", "_attn_implementation")
 """Keys under which a config.json may name a kernel of the hub, `owner/repository`, which is compiled code."""
+
+
+_loading = threading.Lock()
+"""Transformers changes torch for the whole process while it builds a model: two threads must not do it at once."""
 
 
 class _Unusable(Exception):
@@ -57,7 +62,7 @@ def load_pretrained(source: ModelSource, dtype: torch.dtype, options: Mapping[st
             _check_config(location, gguf)
         with _reading("tokenizer", location):
             tokenizer = _tokenizer(location, gguf)
-        with _reading("weights", location):
+        with _loading, _reading("weights", location):
             model = _model(location, dtype, {**gguf, **options})
         _check_vocabulary(model, tokenizer)
     except _Unusable as error:

@@ -20,11 +20,12 @@ from grpo_core.tracking.observe import Observers, observe
 from grpo_core.tracking.presence import working_in
 from grpo_core.tracking.runs import ENDLESS
 from grpo_core.training.provenance import conditions_of, data_hash, tasks_of, versions
+from grpo_core.training.result import RunResult
 from grpo_core.training.run_folder import RunFolder, SilentFolder
 from grpo_core.training.setup import Setup, prepare
 from grpo_core.training.state import hardware
 from grpo_core.training.stored_run import RunEnd, StoredRun, of_planned, stored_config
-from grpo_core.training.trainer import RunResult, Trainer
+from grpo_core.training.trainer import Trainer
 
 
 def resume(

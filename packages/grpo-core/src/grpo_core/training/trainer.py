@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.config import ResolvedConfig, RunConfig, resolve
@@ -26,6 +24,7 @@ from grpo_core.training.metrics import rollout_metrics
 from grpo_core.training.random_state import seed_everything
 from grpo_core.training.rank_config import agreed
 from grpo_core.training.report import Report
+from grpo_core.training.result import RunResult
 from grpo_core.training.run_folder import RunFolder, shared_folder
 from grpo_core.training.setup import Setup, prepare
 from grpo_core.training.state import Checkpoints, RunState, store_reference, unfinished_batch
@@ -34,23 +33,8 @@ from grpo_core.training.stored_run import read_state
 from grpo_core.training.update import Updater
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """The result of a run.
-
-    Attributes:
-        run_dir: Folder of the run.
-        summary: Content of `summary.json`.
-        interrupted: Whether the user stopped it; everything up to then is saved.
-    """
-
-    run_dir: Path
-    summary: dict[str, Any]
-    interrupted: bool
-
-
 def train(config: RunConfig | ResolvedConfig | None = None, callbacks: Sequence[Callback] = ()) -> RunResult:
-    """Train a model on verifiable tasks.
+    """Train a model on verifiable tasks; see `grpo_core.train`, which takes tasks and settings by themselves.
 
     Args:
         config: The run's configuration, which is resolved unless it is already; by default math.arithmetic on the

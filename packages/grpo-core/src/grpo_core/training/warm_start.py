@@ -154,7 +154,13 @@ def warm_start(
         "save_dtype": save_dtype,
         "loss": losses,
         "evaluation": evaluate(
-            named.spec, str(folder.resolve()), size=eval_size, seed=seed, device=device, callbacks=callbacks
+            named.spec,
+            str(folder.resolve()),
+            size=eval_size,
+            seed=seed,
+            device=device,
+            callbacks=callbacks,
+            progress=False,  # the callbacks show it
         ),
         "versions": versions(),
     }

@@ -1,0 +1,33 @@
+"""What libraries show by themselves: none of it while grpo shows its own progress."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+BAR_SWITCHES = ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS")
+"""Variables read by huggingface_hub (and through it by transformers) and datasets when they are imported."""
+
+
+def hide_bars() -> None:
+    """Disable the libraries' progress bars; to be called before torch and transformers are imported."""
+    for name in BAR_SWITCHES:
+        os.environ.setdefault(name, "1")
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Hide the bars of transformers and datasets, which come on every load; those of downloads stay."""
+    from datasets.utils import logging as datasets_logging
+    from transformers.utils import logging as transformers_logging
+
+    libraries = (transformers_logging, datasets_logging)
+    switched = [library for library in libraries if library.is_progress_bar_enabled()]
+    for library in switched:
+        library.disable_progress_bar()
+    try:
+        yield
+    finally:
+        for library in switched:
+            library.enable_progress_bar()
