@@ -17,6 +17,11 @@ def test_a_misspelt_name_gets_the_near_one_and_everything_that_exists() -> None:
     assert str(error) == "no task 'chess.polcy'. Did you mean 'chess.policy'? Available: chess.policy, math.gsm8k"
 
 
+def test_a_name_in_other_letters_is_near() -> None:
+    assert near_match("H100", ["v100", "h100"]) == " Did you mean 'h100'?"
+    assert near_match("grpo_device", ["GRPO_DEVICE"]) == " Did you mean 'GRPO_DEVICE'?"
+
+
 def test_a_name_like_no_other_gets_no_guess() -> None:
     assert near_match("zzz", ["policy", "gsm8k"]) == ""
     assert str(unknown_name("loss", "zzz", [])) == "no loss 'zzz'. Available: (none)"

@@ -76,8 +76,9 @@ class NonFiniteError(GrpoError, ArithmeticError):
 
 def near_match(name: str, choices: Iterable[str]) -> str:
     """Return ` Did you mean 'x'?` for the closest of `choices`, or an empty string."""
-    close = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.6)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    by_case = {choice.casefold(): choice for choice in choices}
+    close = difflib.get_close_matches(name.casefold(), by_case, n=1, cutoff=0.6)
+    return f" Did you mean {by_case[close[0]]!r}?" if close else ""
 
 
 def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UnknownNameError:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from grpo_core.cli.main import main
@@ -49,6 +50,16 @@ def test_a_dry_run_as_json_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert memory["total"] == pytest.approx(sum(size for name, size in memory.items() if name != "total"), abs=8)
 
 
+def test_sizes_that_no_model_has_are_not_believed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    huge = 2**31 - 1
+    config = {"hidden_size": huge, "num_hidden_layers": huge, "num_attention_heads": 4, "vocab_size": huge}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    code, out, _ = run(capsys, "run", "--dry-run", "--json", "--model", str(tmp_path))
+    assert code == 0 and json.loads(out)["memory"] is None
+    code, out, _ = run(capsys, "run", "--dry-run", "--model", str(tmp_path))
+    assert "of unknown size: its config.json names none, or none that can be" in out
+
+
 def test_a_dry_run_loads_no_torch() -> None:
     script = (
         "import sys; from grpo_core.cli.main import main\n"
@@ -80,6 +91,8 @@ def test_profiles_shows_which_one_is_here_and_what_one_sets(capsys: pytest.Captu
     data = json.loads(out)
     assert set(data) == {"profile", "why", "platform", "profiles", "settings"}
     assert "before its first activation" in data["settings"]["a100"]["Qwen/Qwen2.5-7B-Instruct"]
+    code, _, err = run(capsys, "profiles", "a100", "--model", "./missing")
+    assert code == 2 and "no such folder" in err
     code, _, err = run(capsys, "profiles", "a1000")
     assert code == 2 and "Did you mean 'a100'" in err
 
@@ -92,6 +105,29 @@ def test_fetch_refuses_what_is_here_and_says_when_there_is_no_network(
     monkeypatch.setattr("grpo_core.hub.network.offline_reason", lambda: "huggingface.co cannot be reached")
     code, _, err = run(capsys, "fetch", "some/model")
     assert code == 2 and "nothing can be downloaded: huggingface.co cannot be reached" in err
+
+
+@pytest.mark.parametrize(
+    "name", ["a b/c", "own/-bad", "own/a--b", "own/model?revision=1", "own/a\nb", f"{'x' * 300}/y"]
+)
+def test_a_name_that_the_hub_cannot_have_is_refused_in_one_line(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    for arguments in (["fetch", name], ["run", "--dry-run", "--model", name]):
+        code, out, err = run(capsys, *arguments)
+        assert code == 2 and out == "" and err.count("\n") == 1
+        assert "is no hub id: " in err and len(err) < 400
+
+
+@pytest.mark.parametrize("error", [ValueError("no JSON"), httpx2.ReadTimeout("too slow"), OSError("disk full")])
+def test_a_download_that_fails_says_why(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(name: str, allow_patterns: list[str]) -> str:
+        raise error
+
+    monkeypatch.setattr("grpo_core.hub.network.offline_reason", lambda: "")
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fails)
+    code, _, err = run(capsys, "fetch", "some/model")
+    assert code == 2 and err == f"error: some/model cannot be downloaded: {error}\n"
 
 
 def test_fetch_loads_both_splits_of_a_task_and_the_files_of_a_model(

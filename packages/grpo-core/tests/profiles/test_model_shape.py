@@ -69,13 +69,32 @@ def test_weights_on_disk_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "config", [[], {"hidden_size": 64}, {**LLAMA, "vocab_size": -3}, {**LLAMA, "num_hidden_layers": True}]
-)
+    "config",
+    [
+        [], {"hidden_size": 64}, {**LLAMA, "vocab_size": -3}, {**LLAMA, "num_hidden_layers": True},
+        {**LLAMA, "hidden_size": "64"}, {**LLAMA, "hidden_size": 64.0}, {**LLAMA, "hidden_size": float("nan")},
+        {**LLAMA, "num_hidden_layers": 2**31 - 1}, {**LLAMA, "num_attention_heads": 2**26, "head_dim": 2**26},
+        {**LLAMA, "text_config": {"hidden_size": -3}},
+    ],
+)  # fmt: skip
 def test_a_config_that_describes_no_decoder_gives_no_shape(tmp_path: Path, config: object) -> None:
     assert model_shape(folder_of(tmp_path / "m", config)) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 16, b"\x02\0\0\0\0\0\0\0{]", b'\x0a\0\0\0\0\0\0\0{"a": 1}  '])
+def header(value: object) -> bytes:
+    content = json.dumps(value).encode()
+    return len(content).to_bytes(8, "little") + content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"\xff" * 16, b"\x02\0\0\0\0\0\0\0{]", header({"a": 1}), header([1]), header({"a": {}}),
+        header({"a": {"shape": [-5, 3]}}), header({"a": {"shape": [1.5]}}), header({"a": {"shape": "ab"}}),
+        header({"a": {"shape": [10**15, 10**15]}}), header({"a": {"shape": [2] * 10**5}}),
+        header({"a": {"shape": [True]}}),
+    ],
+)  # fmt: skip
 def test_damaged_weights_are_not_counted(tmp_path: Path, content: bytes) -> None:
     name = folder_of(tmp_path / "m", LLAMA)
     (tmp_path / "m" / "model.safetensors").write_bytes(content)

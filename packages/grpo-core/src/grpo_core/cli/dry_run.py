@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 MAX_PROMPTS = 1000
 """Prompts whose tokens are counted."""
 
+MAX_BYTES = 2**53
+"""Largest number of bytes in JSON: what every reader of JSON takes for a whole number."""
+
 CHARACTERS_PER_TOKEN = 3
 """Where the model's tokenizer is not on this machine; English prose has 4 to 5, numbers and code fewer."""
 
@@ -64,7 +67,11 @@ def report(resolved: ResolvedConfig, dry: DryRun) -> list[tuple[str, str]]:
     """What a run would do and need: (label, text) a line."""
     config = resolved.config
     trainer = config.trainer
-    lines = [("task", config.task), ("model", f"{config.model}, {_size(dry.shape)}"), ("device", str(dry.accelerator))]
+    lines = [
+        ("task", config.task),
+        ("model", f"{config.model}, {_size(config.model or '', dry.shape)}"),
+        ("device", str(dry.accelerator)),
+    ]
     lines += [(choice.what, f"{choice.value}: {choice.why}") for choice in (machine_choice(config), *resolved.choices)]
     step = f"{trainer.prompts_per_step} prompts x {trainer.num_generations} completions of up to "
     step += f"{trainer.max_completion_length} tokens; prompts of {dry.prompt_tokens[0]} tokens ({dry.prompt_tokens[1]})"
@@ -95,18 +102,20 @@ def as_data(resolved: ResolvedConfig, dry: DryRun) -> dict[str, Any]:
         },
         "prompt_tokens": dry.prompt_tokens[0],
         "pass_tokens": dry.pass_tokens or None,
-        "memory": None if need is None else {"total": int(need.total), **_whole(need.parts)},
+        "memory": None if need is None else _whole({"total": need.total, **need.parts}),
         "choices": [{"what": each.what, "value": each.value, "why": each.why} for each in choices],
     }
 
 
 def _whole(parts: Mapping[str, float]) -> dict[str, int]:
-    return {name: int(size) for name, size in parts.items()}
+    return {name: int(min(size, MAX_BYTES)) for name, size in parts.items()}
 
 
-def _size(shape: ModelShape | None) -> str:
+def _size(model: str, shape: ModelShape | None) -> str:
+    if shape is None and model_source(model).kind == "hub":
+        return "of unknown size: its config.json is neither in the cache nor can be fetched, or names no sizes"
     if shape is None:
-        return "of unknown size: its config.json is neither in the cache nor can be fetched"
+        return "of unknown size: its config.json names none, or none that can be"
     return f"{shape.parameters / 1e6:,.1f} M parameters ({shape.source})"
 
 

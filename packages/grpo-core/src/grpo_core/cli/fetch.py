@@ -49,12 +49,12 @@ def fetch(names: tuple[str, ...]) -> int:
 
 
 def _fetch_model(name: str) -> Path:
+    from httpx2 import HTTPError
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError
 
     try:
         folder = Path(snapshot_download(name, allow_patterns=list(NEEDED)))
-    except (HfHubHTTPError, OSError) as error:
+    except (HTTPError, OSError, ValueError) as error:  # ValueError: an answer that is none of the hub's
         raise UserError(f"{name} cannot be downloaded: {' '.join(str(error).split())[:300]}") from error
     if not any(folder.glob("*.safetensors")):
         raise UserError(f"{name} has no safetensors weights, and others are never read.")

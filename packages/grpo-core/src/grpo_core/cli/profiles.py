@@ -39,9 +39,13 @@ def profiles(name: str | None, model: str | None, as_json: bool) -> int:
     """
     from grpo_core.display.text import err, print_json, print_out, table, visible
     from grpo_core.plugins.host import default_host
+    from grpo_core.plugins.models import model_source
     from grpo_core.profiles import accelerator as accelerators
     from grpo_core.profiles import gpu, platforms
+    from grpo_core.profiles.model_shape import model_shape
 
+    if model is not None:
+        model_source(model)  # refuses what is no model, which is no property of a profile
     for report in default_host().reports():
         if report.error:
             err().print(f"not loaded: {visible(report.error)}", style="yellow", soft_wrap=True, markup=False)
@@ -73,7 +77,8 @@ def profiles(name: str | None, model: str | None, as_json: bool) -> int:
     for profile in shown:
         sized = table(f"with {profile.name}", "sets")
         for each, values in settings[profile.name].items():
-            sized.add_row(visible(each), visible(values if isinstance(values, str) else _listed(values) or "nothing"))
+            text = values if isinstance(values, str) else _listed(values) or "nothing"
+            sized.add_row(visible(each), visible(text if model_shape(each) else f"{text}  (its size is not known)"))
         print_out("", sized)
     return ExitCode.DONE
 

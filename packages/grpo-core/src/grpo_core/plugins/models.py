@@ -57,6 +57,7 @@ def model_source(name: str, host: PluginHost | None = None) -> ModelSource:
     if "/" not in name and (model := host.model(name)) is not None:
         return ModelSource("embedded", name, model.path, model.description)
     if name.count("/") == 1 and all(name.split("/")):
+        _check_hub_id(name)
         return ModelSource("hub", name, name, "a hub id")
     if path.is_dir():
         raise UserError(f"no model {name!r}, but there is a folder of that name: write ./{name}.")
@@ -66,6 +67,16 @@ def model_source(name: str, host: PluginHost | None = None) -> ModelSource:
         "A hub id has an owner (Qwen/Qwen2.5-0.5B-Instruct), a local folder begins with ./ or /, "
         f"a GGUF file ends in .gguf.{host.not_loaded()}"
     )
+
+
+def _check_hub_id(name: str) -> None:
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        reason = str(error).partition(": '")[0].rstrip(".")  # which ends with the name again
+        raise UserError(f"--model {name[:100]!r} is no hub id: {reason}.") from None
 
 
 def check_model(name: str, adapter: str | None = None, host: PluginHost | None = None) -> None:

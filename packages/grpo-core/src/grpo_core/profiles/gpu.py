@@ -98,7 +98,7 @@ def named(name: str, host: PluginHost | None = None) -> GpuProfile:
     """
     host = host or default_host()
     if (profile := host.profile(name) or BUILT_IN.get(name)) is None:
-        raise UnknownNameError(f"{unknown_name('profile', name, profiles(host))}{host.not_loaded()}")
+        raise UnknownNameError(f"{unknown_name('profile', name, ['auto', *profiles(host)])}{host.not_loaded()}")
     return profile
 
 

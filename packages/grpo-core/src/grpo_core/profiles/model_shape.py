@@ -19,6 +19,11 @@ MAX_HEADER_BYTES = 100 << 20
 
 MAX_CONFIG_BYTES = 4 << 20
 
+MAX_SIZE, MAX_PARAMETERS = 2**26, 10**15
+"""Beyond any model there is: what a file says above them is not believed."""
+
+MAX_DIMENSIONS = 16
+
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
@@ -90,7 +95,7 @@ def model_shape(name: str, host: PluginHost | None = None) -> ModelShape | None:
 
 
 def shape_of(config: Mapping[str, Any], source: str, parameters: int | None = None) -> ModelShape | None:
-    """The shape that a config.json describes; None where it lacks what every decoder has.
+    """The shape that a config.json describes; None where it lacks what every decoder has, or none can be so large.
 
     Args:
         config: Content of config.json, not trusted.
@@ -103,7 +108,7 @@ def shape_of(config: Mapping[str, Any], source: str, parameters: int | None = No
     def whole(*names: str) -> int | None:
         for name in names:
             value = facts.get(name)
-            if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**31:
+            if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_SIZE:
                 return value
         return None
 
@@ -119,6 +124,8 @@ def shape_of(config: Mapping[str, Any], source: str, parameters: int | None = No
     )  # fmt: skip
     embeddings = vocabulary * hidden * (1 if facts.get("tie_word_embeddings", True) else 2)
     counted = shape.linear_parameters + (2 * layers + 1) * hidden + embeddings if parameters is None else parameters
+    if counted > MAX_PARAMETERS:
+        return None
     return ModelShape(
         counted, layers, hidden, intermediate, vocabulary, heads, kv_heads, head_dim, context, source
     )  # fmt: skip
@@ -157,9 +164,10 @@ def _counted(folder: Path) -> int | None:
         if listed - {file.name for file in files}:
             return None  # a part of the weights
     try:
-        return sum(map(_in_file, files)) or None
-    except (OSError, ValueError, TypeError):
+        total = sum(map(_in_file, files))
+    except (OSError, ValueError):
         return None
+    return total if 0 < total <= MAX_PARAMETERS else None
 
 
 def _in_file(path: Path) -> int:
@@ -168,7 +176,21 @@ def _in_file(path: Path) -> int:
         if size > MAX_HEADER_BYTES:
             raise ValueError(f"{path}: no header of safetensors")
         header = orjson.loads(file.read(size))
-    return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+    if not isinstance(header, dict):
+        raise ValueError(f"{path}: no header of safetensors")
+    return sum(_elements(entry) for name, entry in header.items() if name != "__metadata__")
+
+
+def _elements(entry: Any) -> int:
+    """Elements of a tensor, by its entry in a header, which is not trusted."""
+    shape = entry.get("shape") if isinstance(entry, dict) else None
+    if (
+        not isinstance(shape, list)
+        or len(shape) > MAX_DIMENSIONS
+        or not all(type(size) is int and 0 <= size <= MAX_PARAMETERS for size in shape)
+    ):
+        raise ValueError(f"{shape!r:.60} is no shape of a tensor")
+    return math.prod(shape)
 
 
 _FIELDS = (
