@@ -107,9 +107,7 @@ def test_fetch_refuses_what_is_here_and_says_when_there_is_no_network(
     assert code == 2 and "nothing can be downloaded: huggingface.co cannot be reached" in err
 
 
-@pytest.mark.parametrize(
-    "name", ["a b/c", "own/-bad", "own/a--b", "own/model?revision=1", "own/a\nb", f"{'x' * 300}/y"]
-)
+@pytest.mark.parametrize("name", ["a b/c", "own/-bad", "own/a--b", "own/x?revision=1", "own/a\nb", "x" * 300 + "/y"])
 def test_a_name_that_the_hub_cannot_have_is_refused_in_one_line(capsys: pytest.CaptureFixture[str], name: str) -> None:
     for arguments in (["fetch", name], ["run", "--dry-run", "--model", name]):
         code, out, err = run(capsys, *arguments)
