@@ -70,7 +70,8 @@ def model_source(name: str, host: PluginHost | None = None) -> ModelSource:
 
 
 def _check_hub_id(name: str) -> None:
-    from huggingface_hub.utils import HFValidationError, validate_repo_id
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined] # public, by a re-export of theirs
 
     try:
         validate_repo_id(name)
