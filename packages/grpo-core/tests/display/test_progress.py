@@ -280,7 +280,28 @@ def test_a_long_wait_in_a_pipe_says_so_now_and_then() -> None:
             clock.now += 0.5
             waiting.on_progress("base evaluation", done, 100)
     assert REPORT_EVERY_S == 15
-    assert stream.getvalue().splitlines() == [f"working   base evaluation   {done}/100" for done in (31, 61, 91)]
+    assert stream.getvalue().splitlines() == [
+        f"working   base evaluation   {done}/100   ETA 0:{left:02}" for done, left in ((31, 34), (61, 20), (91, 4))
+    ]
+
+
+def test_the_bar_of_a_step_is_shown_at_80_columns() -> None:
+    run = Watched(width=80)
+    with run.progress:
+        run.start()
+        run.step(3)
+        assert len(run.shown[-1]) <= 80 and "━" * 8 in run.shown[-1]
+        assert "reward 0.63" in run.shown[-1] and "ETA" in run.shown[-1]
+
+
+def test_a_line_of_every_n_steps() -> None:
+    run = Watched()
+    run.progress.every = 2
+    run.start()
+    for step in range(1, 8):
+        run.step(step)
+    steps = [line.split()[1] for line in run.stream.getvalue().splitlines() if line.startswith("step")]
+    assert [step.partition("/")[0] for step in steps] == ["1", "2", "4", "6"]
 
 
 def test_what_has_no_known_end_is_shown_without_numbers() -> None:

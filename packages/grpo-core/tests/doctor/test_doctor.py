@@ -133,7 +133,10 @@ def test_what_breaks_or_hangs_is_a_line_and_harms_nothing_else(site: Site) -> No
 
 
 @pytest.mark.usefixtures("no_torch")
-def test_a_broken_plugin_makes_the_exit_code_1(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_plugin_makes_the_exit_code_1(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
     site("broken", "from grpo_core import hookimpl\n\n@hookimpl\ndef grpo_diagnostic():\n    return {}\n")
     site("one", plugin("level"))
     assert main(["doctor"]) == 1

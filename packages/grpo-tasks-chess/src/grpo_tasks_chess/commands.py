@@ -23,9 +23,12 @@ MAX_COMPLETION_LENGTH = 176
 """Longest answer to a position, in tokens: the longest line of labels at one token per character."""
 
 
-@click.group(context_settings=HELP)
-def chess() -> None:
+@click.group(invoke_without_command=True, context_settings=HELP)
+@click.pass_context
+def chess(ctx: click.Context) -> None:
     """Chess: data for chess.policy and chess.environment, and games of a model."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def _making(command: Callable[..., None]) -> Callable[..., None]:

@@ -16,9 +16,12 @@ DEVICE = click.option("--device", default="auto", metavar="DEVICE", help="auto, 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, alone on stdout.")
 
 
-@click.group(context_settings=HELP)
-def games() -> None:
+@click.group(invoke_without_command=True, context_settings=HELP)
+@click.pass_context
+def games(ctx: click.Context) -> None:
     """Games: ratings and exact exploitability of models."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 @games.command(short_help="Rate models by games between them.", context_settings=HELP)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core.cli.options import COUNT, HELP, SECONDS
+from grpo_core.cli.options import COUNT, HELP, SECONDS, SettingsCommand
 from grpo_core.cli.settings import only_results_on_stdout, read_settings
 from grpo_core.errors import ExitCode, UserError
 from grpo_core.paths import user_path
@@ -30,7 +30,7 @@ _EXPLICIT = ("command line", "environment", ".env")
 """Sources that the user sets for this evaluation, unlike the run's config.yaml, which was set for the run."""
 
 
-@click.command("eval", epilog=EXAMPLES, context_settings=HELP)
+@click.command("eval", cls=SettingsCommand, epilog=EXAMPLES, context_settings=HELP)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--task", metavar="TASK", help="Task, or several separated by commas.")
 @click.option("--model", metavar="MODEL", help="Embedded name (tiny), hub id, folder (./model) or .gguf file.")
@@ -46,14 +46,14 @@ _EXPLICIT = ("command line", "environment", ".env")
 @click.option("--batch-size", metavar="N", help="Rows per batch; by default as many as fit into memory.")
 @click.option("--seed", metavar="N", help="Seed of sampling above temperature 0.")
 @click.option("--run", "run_dir", metavar="FOLDER", help="Evaluate the checkpoints of this run.")
-@click.option("--steps", metavar="STEPS", help="With --run: checkpoints, all (default) or some: 1,5,final.")
+@click.option("--steps", metavar="STEPS", help="With --run: checkpoints, all or some: 1,5,final.  [default: all]")
 @click.option("--eval-task", "eval_tasks", metavar="TASK", multiple=True, help="With --run: other task; repeatable.")
 @click.option("--no-base", is_flag=True, help="With --run: leave out the model that the run started from.")
-@click.option("--timeout-s", metavar="S", type=SECONDS, help="With --run: seconds for one checkpoint (600).")
+@click.option("--timeout-s", metavar="S", type=SECONDS, help="With --run: seconds for one checkpoint.  [default: 600]")
 @click.option("--overwrite", is_flag=True, help="Repeat evaluations that have results; by default they are kept.")
 @click.option("--eval-dir", metavar="FOLDER", help="Write completions and tables here; with --run: its eval_runs.")
 @click.option("--endpoint", metavar="URL", help="Evaluate an OpenAI-compatible endpoint: http://host:8000/v1.")
-@click.option("--concurrency", metavar="N", type=COUNT, help="Concurrent requests to the endpoint (8).")
+@click.option("--concurrency", metavar="N", type=COUNT, help="Concurrent requests to the endpoint.  [default: 8]")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON, alone on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 def evaluate(overrides: tuple[str, ...], config_file: str | None, as_json: bool, quiet: bool, **options: Any) -> int:

@@ -17,13 +17,16 @@ from grpo_core.cli.streams import standard_streams
 from grpo_core.errors import ExitCode, GrpoError, UserError
 
 
-@click.group(cls=LazyGroup, context_settings=HELP)
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings=HELP)
 @click.version_option(__version__, package_name="grpo-core", message="%(package)s %(version)s")
-def grpo() -> None:
+@click.pass_context
+def grpo(ctx: click.Context) -> None:
     """Reinforcement learning of language models on verifiable tasks.
 
     Try: grpo run, which trains the embedded model on math.arithmetic.
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -39,6 +39,23 @@ SECONDS = _Number(0, 10**7, min_open=True)
 """Time limit, up to months."""
 
 
+class SettingsCommand(click.Command):
+    """A command whose options are settings; its help shows the settings' defaults, which only the help imports."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options with the defaults of their settings."""
+        from grpo_core.config import RunConfig, flatten
+        from grpo_core.config.layers import format_value
+
+        sections = ("", "eval.") if self.name == "eval" else ("", "trainer.")
+        defaults = flatten(RunConfig())
+        for option in self.params:
+            values = [defaults[key] for section in sections if (key := f"{section}{option.name}") in defaults]
+            if isinstance(option, click.Option) and values and values[0] is not None:
+                option.help = f"{(option.help or '').partition('  [default')[0]}  [default: {format_value(values[0])}]"
+        super().format_options(ctx, formatter)
+
+
 def read_number(text: str) -> int | None:
     """Read the number of a step; None if the text is not one."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_STEP_DIGITS else None

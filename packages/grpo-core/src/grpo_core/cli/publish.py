@@ -81,6 +81,7 @@ def _print(published: Published) -> None:
     from pathlib import Path
 
     from grpo_core.checkpoints.files import human_size
+    from grpo_core.display.invocation import program
     from grpo_core.display.lines import fold
     from grpo_core.display.text import visible
     from grpo_core.publish.card import evaluation_command
@@ -91,4 +92,5 @@ def _print(published: Published) -> None:
         place = f"./{published.folder.relative_to(Path.cwd())}"
     facts = [published.url or place, f"step {published.step}", forms[published.form], human_size(published.bytes)]
     click.echo(visible(fold("published", facts, None)))
-    click.echo(visible(fold("next", [evaluation_command(published.source, place)], None)))
+    next_command = evaluation_command(published.source, place).removeprefix("grpo")
+    click.echo(visible(fold("next", [f"{program()}{next_command}"], None)))

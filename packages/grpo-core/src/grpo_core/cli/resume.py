@@ -25,13 +25,14 @@ Examples:
 
 @click.command(epilog=EXAMPLES, context_settings=HELP)
 @click.argument("run", metavar="RUN")
-@click.option("--from-step", default="latest", metavar="STEP", help="latest, final or a number; latest by default.")
+@click.option("--from-step", default="latest", metavar="STEP", help="latest, final or a number.  [default: latest]")
 @click.option("--additional-steps", type=COUNT, metavar="N", help="Exactly N more steps, not to the planned end.")
 @click.option("--stop-after", type=COUNT, metavar="N", help="Stop after N steps of this call, saved, as by a signal.")
 @click.option(
     "--allow", multiple=True, metavar="NAME", help="Allow to differ: a setting, data, hardware, versions or conditions."
 )
 @click.option("--nproc", metavar="N", help="Continue in N processes of this machine.")
+@click.option("--every", type=COUNT, metavar="N", help="Print a line of every N steps; in a pipe, of each by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, alone on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress; prints the run's folder.")
 def resume(
@@ -41,6 +42,7 @@ def resume(
     stop_after: int | None,
     allow: tuple[str, ...],
     nproc: str | None,
+    every: int | None,
     as_json: bool,
     quiet: bool,
 ) -> int:
@@ -57,19 +59,19 @@ def resume(
     check_resume(run, allow=allow, **options)  # before torch is imported, which takes seconds
     if nproc is not None and not is_rank():
         return launch(nproc, ["resume", *words_of(click.get_current_context())])
-    result = _resume(run, quiet=quiet or is_silent_rank(), allow=allow, **options)
+    result = _resume(run, quiet=quiet or is_silent_rank(), every=every, allow=allow, **options)
     show_result(result, as_json=as_json, quiet=quiet)
     return ExitCode.INTERRUPTED if result.interrupted else ExitCode.DONE
 
 
-def _resume(run: str, *, quiet: bool, **options: Any) -> RunResult:
+def _resume(run: str, *, quiet: bool, every: int | None, **options: Any) -> RunResult:
     """Call `grpo_core.training.resume.resume`, which is imported here because it imports torch."""
     from grpo_core.config import load_config
     from grpo_core.display.progress import ProgressDisplay
     from grpo_core.display.text import err
 
     config = load_config(config_file=user_path(run, "RUN") / "config.yaml", environ={}, dotenv_path=None).config
-    with ProgressDisplay(err(), config, quiet=quiet) as progress, only_results_on_stdout((progress,)):
+    with ProgressDisplay(err(), config, quiet=quiet, every=every) as progress, only_results_on_stdout((progress,)):
         from grpo_core.training import resume as resuming
 
         return resuming.resume(run, callbacks=(progress,), **options)

@@ -10,7 +10,7 @@ import click
 
 from grpo_core import __version__
 from grpo_core.cli.launch import is_rank, is_silent_rank, launch, words_of
-from grpo_core.cli.options import HELP
+from grpo_core.cli.options import COUNT, HELP, SettingsCommand
 from grpo_core.cli.settings import only_results_on_stdout, read_settings
 from grpo_core.config.recipes import RECIPES
 from grpo_core.errors import ExitCode
@@ -31,7 +31,7 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES, context_settings=HELP)
+@click.command(cls=SettingsCommand, epilog=EXAMPLES, context_settings=HELP)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--task", metavar="TASK", help="Task or mixture: math.gsm8k?size=100, or math.echo:2,math.arithmetic:1.")
 @click.option("--model", metavar="MODEL", help="Embedded name (tiny), hub id, folder (./model) or .gguf file.")
@@ -48,6 +48,7 @@ Examples:
 @click.option("--output-dir", metavar="FOLDER", help="Folder that receives run_… folders.")
 @click.option("--track", metavar="NAMES", help="Trackers, separated by commas: tensorboard, wandb, trackio.")
 @click.option("--nproc", metavar="N", help="Train in N processes of this machine; with torchrun, on several.")
+@click.option("--every", type=COUNT, metavar="N", help="Print a line of every N steps; in a pipe, of each by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, alone on stdout.")
 @click.option("--show-config", is_flag=True, help="Print every setting with where it comes from, and stop.")
 @click.option("--dry-run", is_flag=True, help="Print what the run would do and how much memory it needs, and stop.")
@@ -63,6 +64,7 @@ def run(
     track: str | None,
     nproc: str | None,
     eval_tasks: tuple[str, ...],
+    every: int | None,
     as_json: bool,
     show_config: bool,
     dry_run: bool,
@@ -97,7 +99,7 @@ def run(
         return launch(nproc, ["run", *words_of(click.get_current_context())])
     output_dir, source = resolved.config.output_dir, resolved.sources["output_dir"]
     check_makeable(Path(output_dir), f"output_dir={output_dir} ({source})")
-    result = _train(resolved, quiet=quiet or is_silent_rank())
+    result = _train(resolved, quiet=quiet or is_silent_rank(), every=every)
     show_result(result, as_json=as_json, quiet=quiet)
     return ExitCode.INTERRUPTED if result.interrupted else ExitCode.DONE
 
@@ -130,11 +132,11 @@ def train(config: ResolvedConfig, callbacks: Sequence[Callback]) -> RunResult:
         return trainer.train(config, callbacks=callbacks)
 
 
-def _train(resolved: ResolvedConfig, *, quiet: bool) -> RunResult:
+def _train(resolved: ResolvedConfig, *, quiet: bool, every: int | None) -> RunResult:
     from grpo_core.display.progress import ProgressDisplay
     from grpo_core.display.text import err
 
-    with ProgressDisplay(err(), resolved.config, quiet=quiet) as progress:
+    with ProgressDisplay(err(), resolved.config, quiet=quiet, every=every) as progress:
         return train(resolved, (progress,))
 
 

@@ -61,12 +61,16 @@ Examples:
 def warm_start(folder: str, as_json: bool, quiet: bool, **options: Any) -> None:
     """Fine-tune a model on a task's gold completions (through TRL), to give GRPO a model that sometimes succeeds."""
     from grpo_core.cli.evaluate import print_results
+    from grpo_core.display.invocation import command
     from grpo_core.display.progress import Waiting
-    from grpo_core.display.text import err, print_json
+    from grpo_core.display.text import err, print_json, visible
 
     folder = user_path_text(folder, "--out")
     with Waiting(err(), quiet=quiet) as progress:
+        task = options["task"]
         record = fine_tune(folder, (progress,), **options)
+        model = folder if folder.startswith(("/", ".")) else f"./{folder}"
+        progress.say("saved", [visible(folder), f"next: {visible(command('run', '--task', task, '--model', model))}"])
     if as_json:
         print_json(record)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from rich.text import Text
 
 from grpo_core.callbacks import Callback, EvalPhase, ResolvedDefault, RunInfo, StepRecord
 from grpo_core.display import lines
+from grpo_core.display.invocation import command
 from grpo_core.display.libraries import without_bars
 from grpo_core.display.notebook import NotebookConsole
 from grpo_core.display.text import visible
@@ -66,6 +66,7 @@ class Waiting(Callback):
         self._live: Live | NotebookConsole | None = None
         self._drawn = float("-inf")
         self._reported: float | None = None
+        self._activity = ("", 0, 0.0)
 
     def __enter__(self) -> Self:
         return self
@@ -77,7 +78,7 @@ class Waiting(Callback):
 
     def on_progress(self, what: str, done: int, total: int) -> None:
         """Draw the progress (a total of 0 is unknown); in a pipe, print it every `REPORT_EVERY_S`."""
-        segments = [visible(what), f"{done}/{total}" if total else "…"]
+        segments = [visible(what), f"{done}/{total}" if total else "…", self._time_left(what, done, total)]
         if self._is_live:
             self.draw("working", segments, done / total if total else None, last=done >= total)
         elif self._reported is None:  # work that ends within the first interval gets no line
@@ -85,6 +86,16 @@ class Waiting(Callback):
         elif self._clock() - self._reported >= REPORT_EVERY_S and done < total:
             self._reported = self._clock()
             self.say("working", segments)
+
+    def _time_left(self, what: str, done: int, total: int) -> str:
+        """The remaining time by the work done since an activity was first reported; empty where it is unknown."""
+        activity = what.partition(",")[0]
+        if activity != self._activity[0] or done < self._activity[1]:
+            self._activity = (activity, done, self._clock())
+        _, begin, since = self._activity
+        if not begin < done < total:
+            return ""
+        return f"ETA {lines.duration((self._clock() - since) / (done - begin) * (total - done))}"
 
     def on_choices(self, choices: Sequence[ResolvedDefault]) -> None:
         """Print the chosen values with their reasons."""
@@ -109,7 +120,9 @@ class Waiting(Callback):
         if now - self._drawn < REDRAW_S and not last:
             return
         self._drawn = now
-        text = Text(lines.crop(label, segments, self.console.width, lines.STEP_GAP), no_wrap=True, overflow="ellipsis")
+        bar = 0 if share is None else len(lines.STEP_GAP) + MIN_BAR_WIDTH
+        line = lines.crop(label, segments, self.console.width - bar, lines.STEP_GAP)
+        text = Text(line, no_wrap=True, overflow="ellipsis")
         text.stylize("bold cyan", 0, len(label))
         room = self.console.width - len(text) - len(lines.STEP_GAP)
         if share is not None and room >= MIN_BAR_WIDTH:
@@ -154,6 +167,8 @@ class ProgressDisplay(Waiting):
         console: Console to print to.
         config: Configuration of the run.
         quiet: Show warnings only.
+        every: Print a line of every so many steps, and of the first and the last; by default one of each in a pipe, and
+            none in a terminal, whose live line shows the newest.
         clock: Monotonic clock, in seconds.
     """
 
@@ -163,10 +178,11 @@ class ProgressDisplay(Waiting):
         config: RunConfig,
         *,
         quiet: bool = False,
+        every: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(console, quiet=quiet, clock=clock)
-        self.config = config
+        self.config, self.every = config, every
         self._tasks: tuple[str, ...] = ()
         self._total: int | None = None
         self._time_limit: float | None = None
@@ -203,7 +219,8 @@ class ProgressDisplay(Waiting):
             self.say("sample", lines.samples(record.samples), "bold magenta")
         if self._is_live:
             self.draw("step", segments, self._share(record.step, now), last=is_first or record.step == self._total)
-        else:
+        is_due = self.every is not None and (is_first or record.step % self.every == 0 or record.step == self._total)
+        if is_due or (self.every is None and not self._is_live):
             self.say("step", segments, gap=lines.STEP_GAP)
         self._last_step = segments
 
@@ -214,7 +231,7 @@ class ProgressDisplay(Waiting):
         next_command = self._next_command(run_dir)
         if summary.get("interrupted"):
             self.say("stopped", [f"after step {steps}, as asked"], "bold yellow")
-            next_command = visible(shlex.join(["grpo", "resume", str(run_dir)]))
+            next_command = visible(command("resume", str(run_dir)))
             if self._is_object:
                 next_command = visible(f"grpo_core.resume({str(run_dir)!r}, task=…)")
         self.say("saved", [visible(str(run_dir)), f"next: {next_command}"])
@@ -224,12 +241,12 @@ class ProgressDisplay(Waiting):
             return "result.evaluate()"
         path = str(run_dir / "training_state" / "step_final" / "model")
         path = path if path.startswith(("/", ".")) else f"./{path}"
-        words = ["grpo", "eval", "--task", self.config.task]
+        words = ["eval", "--task", self.config.task]
         if self.config.lora.enabled or self.config.adapter is not None:
             words += ["--model", str(self.config.model), "--adapter", path]
         else:
             words += ["--model", path]
-        return visible(shlex.join(words))
+        return visible(command(*words))
 
     @property
     def _is_object(self) -> bool:

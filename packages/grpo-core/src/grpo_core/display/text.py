@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PIPE_WIDTH = 10_000
-"""Columns of output to a pipe or file: each row stays on one line, to be searched with grep."""
+"""Columns of text in a pipe or file: a line stays one, to be searched with grep."""
+
+TABLE_WIDTH = 120
+"""Columns of a table in a pipe or file, unless the variable COLUMNS says another number; --json has whole values."""
 
 
 def visible(text: str) -> str:
@@ -32,7 +36,7 @@ def err() -> Console:
 
 
 def print_out(*renderables: RenderableType) -> None:
-    """Print results on stdout; in a pipe, each row is one line without trailing spaces or control codes."""
+    """Print results on stdout; in a pipe, tables have `TABLE_WIDTH` columns, and no line ends in spaces."""
     if sys.stdout.isatty():
         _console(stderr=False).print(*renderables, sep="\n")
         return
@@ -41,9 +45,15 @@ def print_out(*renderables: RenderableType) -> None:
 
 def rendered(*renderables: RenderableType) -> str:
     """Return what `print_out` would print to a terminal, for a pager."""
+    from rich.table import Table
+
     console = _console(stderr=False)
+    columns = os.environ.get("COLUMNS", "")
+    table_width = int(columns) if columns.isdigit() and 0 < len(columns) < 6 else TABLE_WIDTH
     with console.capture() as captured:
-        console.print(*renderables, sep="\n")
+        for each in renderables:
+            is_limited = isinstance(each, Table) and not sys.stdout.isatty()
+            console.print(each, width=table_width if is_limited else None)
     return captured.get()
 
 
