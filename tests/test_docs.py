@@ -110,7 +110,7 @@ def shell(script: str, home: Path) -> str:
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "COLUMNS": "120",
+        "COLUMNS": "1000",  # the pages leave out the middle of long rows; a terminal and a pipe fold them
         "NO_COLOR": "1",
         "HF_HUB_OFFLINE": "1",
     }

@@ -104,7 +104,7 @@ def test_a_plugins_findings_stand_beside_ours(
     assert by_name["device"]["text"].startswith("cpu: no accelerator found")
     assert by_name["platform"]["text"].startswith("SLURM: SLURM_JOB_ID=17, 1 node. ")
     assert by_name["GPU profile"]["text"].startswith("cpu: CPU, ")
-    assert by_name["plugin core"]["text"] == "1 model"
+    assert by_name["plugin core"]["text"].startswith("1 task, 1 model")
     assert by_name["plugin one"]["text"] == "no tasks"
     assert by_name["sandbox"] == {"source": "doctor_one 1.0", "name": "sandbox", "status": "ok", "text": "L3"}
     assert by_name["engine"]["status"] == "warn"

@@ -1,0 +1,177 @@
+"""`core.qa`: questions and golds from a file of one's own, scored by one of several verifiers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import field_validator
+
+from grpo_core.data import DatasetConfig, read_rows, stable_id
+from grpo_core.plugins.loading import resolve
+from grpo_core.task.composition import reward
+from grpo_core.task.row import Row
+from grpo_core.task.score import Invalid
+from grpo_core.task.task import Task
+from grpo_core.tasks.verifiers import LETTERS, VERIFIERS
+
+VerifierName = Literal["exact", "number", "math", "choice", "regex", "json", "code"]
+
+QUESTION = "{question}"
+
+TEMPLATES: Mapping[str, str] = {
+    "qa": "Question: {question}\nAnswer:",
+    "plain": "{question}\n",
+    "steps": (
+        "Solve the problem step by step. End with a line that holds #### and the answer.\n\n"
+        "Question: {question}\nAnswer:"
+    ),
+    "tags": (
+        "Answer the question. Reason first, then give the final answer inside <answer> </answer> tags.\n\n"
+        "Question: {question}\nAnswer:"
+    ),
+}
+"""Templates by name; another text is a template itself, if `{question}` is in it."""
+
+ANSWERS: Mapping[str, str] = {"plain": "{answer}", "steps": "\n#### {answer}", "tags": " <answer>{answer}</answer>"}
+"""Gold completions for a warm start, by template; otherwise a space and the answer."""
+
+STOP = ("</answer>", "\nQuestion:")
+
+
+class QaConfig(DatasetConfig):
+    """Options of `core.qa`.
+
+    Attributes:
+        verifier: How completions are scored: exact, number, math, choice, regex, json or code.
+        template: Prompt: qa, plain, steps, tags, or a text with {question} in it.
+        chat: Whether the prompt is a message of the user, for models with a chat template.
+    """
+
+    verifier: VerifierName = "exact"
+    template: str = "qa"
+    chat: bool = False
+
+    @field_validator("template")
+    @classmethod
+    def _known_template(cls, value: str) -> str:
+        if value not in TEMPLATES and QUESTION not in value:
+            raise ValueError(f"template must be {', '.join(TEMPLATES)}, or a text with {QUESTION} in it")
+        return value
+
+
+class QaRow(Row):
+    """One question.
+
+    Attributes:
+        question: The question.
+        answer: What the verifier compares with: an answer, a pattern, a schema or tests.
+        choices: Texts of the choices, which the prompt lists with letters.
+    """
+
+    question: str
+    answer: str
+    choices: tuple[str, ...] = ()
+
+
+def load(config: QaConfig) -> Iterator[QaRow]:
+    """Questions and golds of a file of your own (.jsonl, .csv, .parquet), by the verifier of your choice."""
+    verifier = VERIFIERS[config.verifier]
+    verifier.require(config.verifier)
+
+    def row(record: Mapping[str, Any]) -> QaRow:
+        question, answer = _text(record["question"], "question"), _text(record["answer"], "answer")
+        choices = _choices(record.get("choices"))
+        if not question:
+            raise ValueError("the question is empty")
+        verifier.check(answer, choices)
+        demo = record.get("completion")
+        gold = answer if demo is None and verifier.is_answer else demo
+        return QaRow(
+            id=stable_id(f"{question}\n{answer}"),
+            question=question,
+            answer=answer,
+            choices=choices,
+            gold=None if gold is None else _completion(_text(gold, "completion"), config, is_whole=demo is not None),
+        )
+
+    return read_rows(config, row, needs=("question", "answer"), content=lambda row: row.question)
+
+
+def _text(value: Any, field: str) -> str:
+    """A value of a file as text: numbers as they are written, lists and objects as JSON."""
+    if isinstance(value, str):
+        return value.strip()
+    if value is None:
+        raise ValueError(f"{field} is null")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _choices(value: Any) -> tuple[str, ...]:
+    if value is None or value == "":
+        return ()
+    if isinstance(value, str):
+        value = value.split("|")
+    if not isinstance(value, list):
+        raise ValueError("choices must be a list of texts, or one text with | between them")
+    return tuple(_text(choice, "choices") for choice in value)
+
+
+def _completion(gold: str, config: QaConfig, *, is_whole: bool) -> str:
+    if is_whole:
+        return gold
+    return ANSWERS.get(config.template, " {answer}").replace("{answer}", gold)
+
+
+def prompt(row: QaRow, config: QaConfig) -> Any:
+    """The question in the template, with its choices below it."""
+    listed = [f"{letter}) {choice}" for letter, choice in zip(LETTERS, row.choices, strict=False)]
+    question = "\n".join([row.question, *listed])
+    text = TEMPLATES.get(config.template, config.template).replace(QUESTION, question)
+    return ({"role": "user", "content": text},) if config.chat else text
+
+
+def validate(text: str, row: QaRow, config: QaConfig) -> float:
+    """The verifier's value of the completion.
+
+    Raises:
+        Invalid: the completion has no answer of the wanted kind.
+        TimeoutError: the check takes too long.
+    """
+    completion = text.partition("\nQuestion:")[0]
+    if not completion.strip():
+        raise Invalid("no answer")
+    return VERIFIERS[config.verifier].score(completion, row.answer, row.choices)
+
+
+@reward(1.0)
+def correct(answer: float) -> float:
+    """1 for a right answer; with verifier=code, the share of the tests that pass."""
+    return answer
+
+
+def conditions(config: QaConfig) -> Mapping[str, str]:
+    """With verifier=code, the level of the sandbox."""
+    if config.verifier != "code":
+        return {}
+    VERIFIERS["code"].require("code")
+    return dict(resolve("grpo_tasks_code.sandboxed:conditions")())
+
+
+TASK = Task(
+    "qa",
+    load,
+    prompt,
+    validate,
+    (correct,),
+    config=QaConfig,
+    row=QaRow,
+    stop=STOP,
+    timeout_s=15.0,  # tests of a program may take 10 s; the other verifiers take milliseconds
+    on_timeout="fail",
+    default_model="tiny",
+    conditions=conditions,
+)

@@ -1,0 +1,246 @@
+"""`core.qa`: a file of one's own and a verifier are a task."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from grpo_core import Scorer, load_task
+from grpo_core.cli import main as entry
+from grpo_core.errors import DataError, GrpoError, UserError
+from grpo_core.task.score import Score
+from grpo_core.tasks import verifiers
+from grpo_core.tasks.verifiers import REGEX_TIMEOUT_S, answer_of, read_number
+
+Write = Callable[..., str]
+
+MAPPED = "&fields=question:prompt,answer:gold"
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes records to a JSONL file and returns the task's spec; every row is of the split that is read."""
+
+    def make(records: Sequence[dict[str, Any]], options: str = "") -> str:
+        for split in ("train", "validation", "test"):
+            text = "".join(json.dumps(record) + "\n" for record in records)
+            (tmp_path / f"{split}.jsonl").write_text(text)
+        return f"core.qa?path={tmp_path}/{{split}}.jsonl{options}"
+
+    return make
+
+
+def scored(spec: str, text: str) -> Score:
+    task = load_task(spec)
+    return task.score(text, task.rows()[0])
+
+
+@pytest.mark.parametrize(
+    ("verifier", "gold", "right", "wrong", "invalid"),
+    [
+        ("exact", "New York", [" new  york\n", "It is <answer>New York</answer>."], ["York", "New York City"], [" "]),
+        ("number", "1,250.5", [" 1250.5", "so #### 1,250.50", r"\boxed{1250.5}"], ["1250", "1250.5 + 1"], ["many"]),
+        ("number", 0.75, ["3/4", "75%", ".75", "7.5e-1"], ["0.7500001", "-0.75"], ["three"]),
+        ("number", -3, ["-3", "\u22123", "5 - 8 = -3"], ["3"], []),
+        ("math", r"\frac{1}{2}", ["The answer is 1/2.", r"\boxed{0.5}"], ["The answer is 2."], []),
+        ("choice", "B", ["B", "(B)", "A is wrong, so B", "Answer: B."], ["A", "B or C"], ["both", "b"]),
+        ("regex", r"\d{4}-\d\d", ["2024-05", "the date: #### 2024-05"], ["2024-05-01"], []),
+        ("json", {"type": "object", "required": ["a"]}, ['{"a": 1}', '```json\n{"a": 2}\n```'], ["{}", "3"], ["{a}"]),
+        ("code", "assert f(2) == 4", ["def f(n): return 2 * n"], ["def f(n): return n"], []),
+    ],
+)
+def test_verifiers(
+    write: Write, verifier: str, gold: Any, right: list[str], wrong: list[str], invalid: list[str]
+) -> None:
+    spec = write([{"prompt": "a question", "gold": gold}], f"{MAPPED}&verifier={verifier}")
+    task = load_task(spec)
+    row = task.rows()[0]
+    for text in right:
+        assert task.score(text, row).solved, text
+    for text in wrong:
+        score = task.score(text, row)
+        assert (score.value, score.solved, score.valid) == (0.0, False, True), text
+    for text in invalid:
+        assert not task.score(text, row).valid, text
+
+
+def test_choices_are_listed_and_may_be_answered_by_text(write: Write) -> None:
+    records = [{"question": "Which is even?", "answer": "four", "choices": ["three", "four"]}]
+    task = load_task(write(records, "&verifier=choice"))
+    row = task.rows()[0]
+    assert task.prompt(row) == "Question: Which is even?\nA) three\nB) four\nAnswer:"
+    assert task.score(" B", row).solved and task.score("Four", row).solved
+    assert not task.score("three", row).solved
+
+
+def test_code_is_worth_the_share_of_tests_that_pass(write: Write) -> None:
+    spec = write([{"question": "Double it.", "answer": ["assert f(0) == 0", "assert f(1) == 2"]}], "&verifier=code")
+    score = scored(spec, "def f(n): return n")
+    assert score.value == 0.5 and not score.solved
+    assert "sandbox" in load_task(spec).conditions
+
+
+def test_a_hostile_pattern_and_answer_cost_a_second_and_fail_the_completion(write: Write) -> None:
+    spec = write([{"question": "a question", "answer": "(a|aa)+b"}], "&verifier=regex")
+    task = load_task(spec)
+    began = time.perf_counter()
+    with Scorer(task, workers=1) as scorer:
+        hostile, fine = scorer.score(["a" * 5000 + "c", "aab"], [task.rows()[0]] * 2)
+    assert (hostile.solved, fine.solved) == (False, True)
+    assert hostile.value == 0.0 and time.perf_counter() - began < 10 * REGEX_TIMEOUT_S
+
+
+def test_a_reference_of_a_schema_is_never_fetched(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **named: object) -> None:
+        raise AssertionError("a network is used")
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    spec = write([{"question": "q", "answer": {"$ref": "http://127.0.0.1:1/schema.json"}}], "&verifier=json")
+    assert scored(spec, "{}").value is None, "a schema that cannot be resolved says nothing about the completion"
+
+
+@pytest.mark.parametrize(
+    ("verifier", "gold", "message"),
+    [
+        ("number", "many", "the gold 'many' holds no number"),
+        ("number", None, "answer is null"),
+        ("choice", "Z", "must be a letter from A to J"),
+        ("regex", "(", "is not a regular expression"),
+        ("json", "{", "is not JSON"),
+        ("json", {"type": "objekt"}, "is not a JSON schema"),
+        ("code", "assert", "the gold is not Python"),
+        ("code", "print(1)", "asserts nothing"),
+        ("exact", "", "the gold is empty"),
+    ],
+)
+def test_a_gold_that_does_not_parse_is_named_with_its_line(
+    write: Write, verifier: str, gold: Any, message: str
+) -> None:
+    good = {"number": 1, "choice": "A", "regex": "a", "json": {}, "code": "assert f(1) == 1", "exact": "a"}[verifier]
+    records = [{"question": "one", "answer": good}, {"question": "two", "answer": gold}]
+    with pytest.raises(DataError) as caught:
+        load_task(write(records, f"&verifier={verifier}")).rows()
+    assert "train.jsonl:2: " in str(caught.value) and message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("&verifier=numbers", "Input should be 'exact', 'number'"),
+        ("&template=mine", "or a text with {question} in it"),
+        ("&fields=question:nothing", "no field 'nothing'. It has: question, answer"),
+        ("&fields=question:question,answers:answer", "this task reads no field 'answers'. Did you mean 'answer'?"),
+    ],
+)
+def test_a_wrong_option_is_refused(write: Write, options: str, message: str) -> None:
+    spec = write([{"question": "one", "answer": "a"}], options)
+    with pytest.raises(GrpoError) as caught:
+        load_task(spec).rows()
+    assert message in str(caught.value)
+
+
+def test_an_empty_file_is_refused(write: Write) -> None:
+    with pytest.raises(DataError, match="has no rows for split 'train'"):
+        load_task(write([])).rows()
+
+
+@pytest.mark.parametrize(("verifier", "package"), [("math", "grpo-tasks-math"), ("code", "grpo-tasks-code")])
+def test_a_verifier_whose_package_is_missing_is_refused_by_name(
+    write: Write, verifier: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifiers.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=f"verifier={verifier} needs {package}, which is not installed: pip install"):
+        load_task(write([{"question": "one", "answer": "1"}], f"&verifier={verifier}")).rows()
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_other_files(tmp_path: Path, form: str) -> None:
+    records = [{"question": f"{n} + 1 =", "answer": n + 1} for n in range(50)]
+    path = tmp_path / f"rows.{form}"
+    if form == "csv":
+        path.write_text("question,answer\n" + "".join(f"{r['question']},{r['answer']}\n" for r in records))
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), path)
+    splits = {
+        split: load_task(f"core.qa?path={path}&verifier=number&split={split}").rows()
+        for split in ("train", "validation", "test")
+    }
+    assert sum(map(len, splits.values())) == 50 and all(splits.values())
+    task = load_task(f"core.qa?path={path}&verifier=number")
+    assert task.score(str(task.rows()[0].gold), task.rows()[0]).solved
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt", "completion"),
+    [
+        ("qa", "Question: 1 + 1 =\nAnswer:", " 2"),
+        ("plain", "1 + 1 =\n", "2"),
+        ("steps", "Solve the problem step by step.", "\n#### 2"),
+        ("tags", "Answer the question.", " <answer>2</answer>"),
+        ("Q: {question} A:", "Q: 1 + 1 = A:", " 2"),
+    ],
+)
+def test_templates_and_their_gold_completions(write: Write, template: str, prompt: str, completion: str) -> None:
+    task = load_task(write([{"question": "1 + 1 =", "answer": 2}], f"&verifier=number&template={template}"))
+    ((shown, demo),) = task.demos()
+    assert str(shown).startswith(prompt) and demo == completion
+    assert task.score(demo, task.rows()[0]).solved
+
+
+def test_a_chat_and_a_completion_of_ones_own(write: Write) -> None:
+    records = [{"question": "a year", "answer": r"\d{4}", "completion": "In 1999: #### 1999"}]
+    task = load_task(write(records, "&verifier=regex&chat=true&template=plain"))
+    ((prompt, demo),) = task.demos()
+    assert prompt == ({"role": "user", "content": "a year\n"},)
+    assert demo == "In 1999: #### 1999" and task.score(demo, task.rows()[0]).solved
+
+
+def test_what_follows_another_question_is_not_read(write: Write) -> None:
+    assert scored(
+        write([{"question": "q", "answer": "4"}], "&verifier=number"), " 4\nQuestion: 2 + 3\nAnswer: 5"
+    ).solved
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("", None), ("v1.2", None), ("1,2", 2), ("12,345,678", 12345678), ("1/0", None), ("9" * 500, None), ("-.5", -0.5)],
+)
+def test_numbers(text: str, value: float | None) -> None:
+    assert read_number(text) == (None if value is None else Fraction(value))
+
+
+def test_hostile_numbers_take_no_time() -> None:
+    began = time.perf_counter()
+    for text in (
+        "1," * 100_000,
+        "1/" * 100_000,
+        "-" * 200_000,
+        "<answer>" * 50_000,
+        r"\boxed{" * 50_000,
+        "```" * 50_000,
+        "1e999",
+    ):
+        read_number(answer_of(text))
+    assert time.perf_counter() - began < 5
+
+
+def test_it_is_listed_and_needs_no_torch(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(["tasks", "--json"]) == 0
+    listed = {task["name"]: task for task in json.loads(capsys.readouterr().out)["tasks"]}
+    assert listed["core.qa"]["distribution"].startswith("grpo-core")
+    spec = write([{"question": "q", "answer": {"type": "integer"}}], "&verifier=json")
+    code = (
+        "import sys; from grpo_core import load_task; task = load_task(sys.argv[1]);"
+        "assert task.score('4', task.rows()[0]).solved; assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, spec], check=True)
