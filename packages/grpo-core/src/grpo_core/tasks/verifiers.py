@@ -182,7 +182,8 @@ def _score_choice(text: str, gold: str, choices: tuple[str, ...]) -> float:
 
 @lru_cache(1024)
 def _pattern(gold: str) -> Any:
-    import regex  # of transformers; its matches take a time limit, unlike those of re
+    # Its matches take a time limit, unlike those of re.
+    import regex  # type: ignore[import-untyped]  # it ships no types
 
     if len(gold) > MAX_PATTERN_CHARS:
         raise ValueError(f"the gold is a pattern of more than {MAX_PATTERN_CHARS} characters")
@@ -206,7 +207,7 @@ def _score_regex(text: str, gold: str, choices: tuple[str, ...]) -> float:
 
 @lru_cache(1024)
 def _schema(gold: str) -> Any:
-    from jsonschema import exceptions, validators
+    from jsonschema import exceptions, validators  # type: ignore[import-untyped]  # it ships no types
     from referencing import Registry
 
     try:
