@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+import traceback
 from collections.abc import Iterable
 from enum import IntEnum
 
@@ -21,6 +23,12 @@ class GrpoError(Exception):
     """Base of every error of ours; `str(error)` is one line for a person."""
 
     exit_code = ExitCode.FAILED
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in a notebook: the line alone; with GRPO_DEBUG=1 the traceback."""
+        if os.environ.get("GRPO_DEBUG"):
+            return "".join(traceback.format_exception(self)).splitlines()
+        return [f"{type(self).__name__}: {self}"]
 
 
 class UserError(GrpoError, ValueError):

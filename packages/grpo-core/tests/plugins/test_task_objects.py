@@ -22,6 +22,7 @@ import torch
 import grpo_core
 from grpo_core import BoundTask, Row, Score, Scorer, Task, TaskConfig, UserError, load_task, reward
 from grpo_core.errors import UnknownNameError
+from grpo_core.interop.trl import dataset, reward_funcs
 from grpo_core.plugins.task_objects import name_tasks, take_names
 
 
@@ -284,6 +285,17 @@ def test_a_scorer_of_an_object_pickles() -> None:
     with copy:
         assert isinstance(copy.task, BoundTask)
         assert copy.score(["2"], [Sum(id="1", a=1, b=1, gold="2")])[0].value == 1.0
+
+
+def test_an_object_in_another_trainer() -> None:
+    (function,) = reward_funcs([made(right)])
+    row = Sum(id="1", a=1, b=1, gold="2").model_dump_json()
+    assert function(completions=["2", "3"], row=[row, row]) == [1.0, 0.0]
+    copy = pickle.loads(pickle.dumps(function))
+    assert copy(completions=["2"], row=[row]) == [1.0]
+    for each in (function, copy):
+        each.close()
+    assert dataset(made(right))[0]["prompt"] == "0+0="
 
 
 def test_objects_take_the_names_of_another_process() -> None:

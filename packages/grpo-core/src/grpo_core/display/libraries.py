@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +16,14 @@ def hide_bars() -> None:
     """Disable the libraries' progress bars; to be called before torch and transformers are imported."""
     for name in BAR_SWITCHES:
         os.environ.setdefault(name, "1")
+
+
+def import_bars_quietly() -> None:
+    """In a notebook, import tqdm, which warns of missing widgets as soon as a library imports it."""
+    if "ipykernel" in sys.modules:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import tqdm.auto  # noqa: F401 - it warns once, when it is imported
 
 
 @contextmanager

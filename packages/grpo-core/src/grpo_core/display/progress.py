@@ -149,6 +149,15 @@ class Waiting(Callback):
             self._live = None
 
 
+class EvaluationDisplay(Waiting):
+    """Shows the progress of an evaluation by itself, and leaves a line for each result."""
+
+    def on_evaluation(self, task: str, phase: EvalPhase, result: Mapping[str, Any]) -> None:
+        """Print the result of a task."""
+        self.clear()
+        self.say("result", lines.evaluation(result, visible(task)))
+
+
 @contextmanager
 def watched(callbacks: Sequence[Callback], display: Waiting | None) -> Iterator[Sequence[Callback]]:
     """The callbacks of a call from Python: with the display before them, if there is one, and no bars of libraries."""

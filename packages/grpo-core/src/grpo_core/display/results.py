@@ -75,10 +75,13 @@ def as_text(table: Table) -> str:
     """A table as text, without trailing spaces."""
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=WIDTH, color_system=None, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(table)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+    file = io.StringIO()
+    # In a notebook a console would display the table by itself.
+    console = Console(
+        file=file, width=WIDTH, color_system=None, highlight=False, markup=False, emoji=False, force_jupyter=False
+    )
+    console.print(table)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 
 def as_html(table: Table) -> str:

@@ -11,7 +11,7 @@ from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.config import ScoringConfig
 from grpo_core.config.resolution import task_for_model
 from grpo_core.display.notebook import progress_console
-from grpo_core.display.progress import Waiting, watched
+from grpo_core.display.progress import EvaluationDisplay, watched
 from grpo_core.display.results import as_html, as_text, evaluation_table
 from grpo_core.engines.native import MAX_BATCH_TOKENS
 from grpo_core.engines.openai import OpenAIEngine
@@ -106,7 +106,7 @@ def evaluate(
         "max_completion_length": max_completion_length,
     }  # fmt: skip
     named = name_tasks(task)  # keeps objects until the end
-    with watched(callbacks, Waiting(progress_console()) if progress else None) as watching:
+    with watched(callbacks, EvaluationDisplay(progress_console()) if progress else None) as watching:
         results = evaluate_as(
             named.spec,
             Candidate(model=model, adapter=adapter, base=base, endpoint=endpoint, concurrency=concurrency),
