@@ -193,3 +193,17 @@ def test_a_model_that_the_hub_does_not_have_is_refused_by_its_config_alone(
             check_model("some/whole")  # from the cache: the hub is not asked
         finally:
             server.shutdown()
+
+
+@pytest.mark.parametrize("endpoint", ["not a url", "http://[::1", "http://", "[" * 1000])
+def test_an_endpoint_that_is_no_address_is_said(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    reason = offline_reason()
+    assert reason.startswith("HF_ENDPOINT='") and "is no address of a server, cannot be reached" in reason
+    assert len(reason) < 200
+
+
+def test_a_proxy_that_is_no_address_is_none_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("urllib.request.getproxies", lambda: {"http": "http://["})
+    monkeypatch.setattr("urllib.request.proxy_bypass", lambda host: False)
+    assert not is_reachable("http://127.0.0.1:1")

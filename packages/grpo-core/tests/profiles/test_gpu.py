@@ -9,7 +9,7 @@ import pytest
 from grpo_core.config import RunConfig
 from grpo_core.errors import UnknownNameError, UserError
 from grpo_core.plugins.gpu_profile import GpuProfile, Precision
-from grpo_core.profiles.accelerator import GIB, Accelerator, Backend, detect
+from grpo_core.profiles.accelerator import GIB, Accelerator, Backend, detect, process_count
 from grpo_core.profiles.gpu import BUILT_IN, matching, named
 
 RECORDED: list[tuple[str, Backend, str, float, str]] = [
@@ -116,6 +116,13 @@ def test_an_amd_gpu_is_recognised_by_its_architecture(monkeypatch: pytest.Monkey
     accelerator = detect()
     assert str(accelerator) == "AMD Instinct MI300X, 192.0 GiB, architecture gfx942"
     assert matching(accelerator, BUILT_IN.values())[0].name == "mi300"
+
+
+@pytest.mark.parametrize("size", ["abc", "", "0", "-3", "1.5", "²"])
+def test_a_number_of_processes_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, size: str) -> None:
+    monkeypatch.setenv("WORLD_SIZE", size)
+    with pytest.raises(UserError, match="is no number of processes: unset it"):
+        process_count()
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

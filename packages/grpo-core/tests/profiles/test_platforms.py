@@ -11,6 +11,10 @@ from grpo_core.profiles.platforms import detect
 HERE = Path("/srv/work")
 
 
+def test_a_long_value_is_cut() -> None:
+    assert len(detect({"SLURM_JOB_ID": "x" * 5000}, "a", HERE).why) < 200
+
+
 @pytest.mark.parametrize(
     ("environ", "host", "folder", "name", "why"),
     [

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import click
 
 from grpo_core.errors import ExitCode, UserError
+from grpo_core.profiles.accelerator import process_count
 
 
 def is_rank() -> bool:
     """Whether this process already is one of several ranks."""
-    return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return "RANK" in os.environ and process_count() > 1
 
 
 def is_silent_rank() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -164,7 +163,7 @@ def memory_plan(
         checkpointing=trainer.gradient_checkpointing,
         cached_tokens=config.engine.max_batch_tokens,
         on_accelerator=accelerator.backend != "cpu",
-        shards=int(os.environ.get("WORLD_SIZE", "1")) if trainer.sharding == "full" else 1,
+        shards=accelerators.process_count() if trainer.sharding == "full" else 1,
     )
 
 

@@ -23,18 +23,18 @@ _TRUE = {"1", "on", "yes", "true"}
 
 def is_reachable(url: str) -> bool:
     """Whether a connection to a server, or to the proxy before it, can be opened within `TIMEOUT_S`."""
-    target = urllib.parse.urlsplit(url)
-    proxies = urllib.request.getproxies()
-    if target.scheme in proxies and not urllib.request.proxy_bypass(target.hostname or ""):
-        target = urllib.parse.urlsplit(proxies[target.scheme])
     answers: list[bool] = []
 
     def connect() -> None:
         try:
+            target = urllib.parse.urlsplit(url)
+            proxies = urllib.request.getproxies()
+            if target.scheme in proxies and not urllib.request.proxy_bypass(target.hostname or ""):
+                target = urllib.parse.urlsplit(proxies[target.scheme])
             port = target.port or (80 if target.scheme == "http" else 443)
             with socket.create_connection((target.hostname or "", port), TIMEOUT_S):
                 answers.append(True)
-        except (OSError, ValueError):  # ValueError: a port that is none
+        except (OSError, ValueError):  # ValueError: no address, or a port that is none
             answers.append(False)
 
     # A thread, because no timeout bounds the look-up of a name.
@@ -54,8 +54,17 @@ def offline_reason() -> str:
     endpoint = os.environ.get("HF_ENDPOINT") or HUB
     if _is_reachable(endpoint):
         return ""
-    go_offline(f"{urllib.parse.urlsplit(endpoint).hostname} cannot be reached")
+    go_offline(f"{_host(endpoint)} cannot be reached")
     return _reasons[-1]
+
+
+def _host(endpoint: str) -> str:
+    """The server of an address; where there is none, the address, which the user has set."""
+    try:
+        host = urllib.parse.urlsplit(endpoint).hostname
+    except ValueError:
+        host = None
+    return host or f"HF_ENDPOINT={endpoint[:80]!r}, which is no address of a server,"
 
 
 def go_offline(why: str) -> None:

@@ -27,6 +27,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 
 from grpo_core.errors import UserError
+from grpo_core.profiles.accelerator import process_count
 
 PATIENCE = timedelta(hours=12)
 """Time that a rank waits for the others: they score at their own pace, and the first saves. If one fails, all end."""
@@ -139,7 +140,7 @@ def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 def is_launched() -> bool:
     """Whether torchrun (or `--nproc`) started this process as one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return process_count() > 1
 
 
 @contextmanager

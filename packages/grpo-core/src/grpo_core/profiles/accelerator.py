@@ -85,10 +85,24 @@ def check_device(device: str) -> None:
         raise UserError(f"device={device}: this machine has no driver of an accelerator; it has cpu. Use device=auto.")
 
 
+def process_count() -> int:
+    """Processes of this run, as torchrun's variable `WORLD_SIZE` says; 1 without it.
+
+    Raises:
+        UserError: it is no such number.
+    """
+    text = os.environ.get("WORLD_SIZE", "1")
+    if not (text.isascii() and text.isdigit() and int(text[:9]) >= 1):
+        raise UserError(
+            f"WORLD_SIZE={text[:40]!r} is no number of processes: unset it, or start several with --nproc or torchrun."
+        )
+    return int(text)
+
+
 def _index(device: str) -> int:
     """Index of the CUDA device; each of several processes on a machine has its own, as `policy.ranks` assigns them."""
     rank = os.environ.get("LOCAL_RANK", os.environ.get("RANK", ""))
-    if os.environ.get("WORLD_SIZE", "1") != "1" and rank.isdigit():
+    if process_count() > 1 and rank.isdigit():
         return int(rank)
     return int(device.partition(":")[2] or 0)
 

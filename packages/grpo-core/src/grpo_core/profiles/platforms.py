@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+MAX_CHARS = 80
+"""Of a variable's value that is shown."""
+
 
 @dataclass(frozen=True, slots=True)
 class Platform:
@@ -35,7 +38,7 @@ def detect(environ: Mapping[str, str] | None = None, hostname: str | None = None
         hostname: By default the machine's.
         cwd: By default the current folder.
     """
-    environ = os.environ if environ is None else environ
+    environ = {name: value[:MAX_CHARS] for name, value in (os.environ if environ is None else environ).items()}
     hostname = socket.gethostname() if hostname is None else hostname
     cwd = Path.cwd() if cwd is None else cwd
     if job := environ.get("SLURM_JOB_ID"):
