@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from grpo_core.config import ResolvedConfig, flatten, load_config, resolve
-from grpo_core.config.hardware import machine_choice
+from grpo_core.config.hardware import machine_choice, memory_plan
 from grpo_core.errors import UnknownNameError, UserError
 from grpo_core.profiles.accelerator import GIB, Accelerator, Backend
+from grpo_core.profiles.estimate import estimate
+from grpo_core.profiles.model_shape import model_shape
 from grpo_core.profiles.presets import PRESETS
 
 SMALL, MEDIUM, LARGE = (f"Qwen/Qwen2.5-{size}-Instruct" for size in ("0.5B", "1.5B", "7B"))
@@ -79,6 +81,29 @@ def test_without_an_accelerator_no_value_changes() -> None:
     plain, without = resolved(model=SMALL), resolved(model=SMALL, profile=None)
     assert flatten(plain.config) | {"profile": None} == flatten(without.config)
     assert of_profile(plain) == {}
+
+
+def test_what_fits_no_profile_is_sized_to_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    here(monkeypatch, "NVIDIA H100 80GB HBM3 MIG 1g.20gb", 19.6, "9.0")
+    config = resolved(model=SMALL)
+    values = of_profile(config)
+    assert str(config.sources["engine.name"]).startswith("profile unknown: An accelerator that fits no profile")
+    assert "precision" not in values, "which its capability decides"
+    shape = model_shape(SMALL)
+    assert shape is not None
+    accelerator = Accelerator("cuda", "a slice", int(19.6 * GIB), "9.0")
+    assert estimate(memory_plan(config.config, shape, accelerator)).total < 0.8 * accelerator.memory
+
+
+@pytest.mark.parametrize("share", [0.8, 0.5])
+def test_auto_is_estimated_with_what_it_will_take(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+    here(monkeypatch, "NVIDIA L4", 22.0, "8.9")
+    config = resolved(model=SMALL, trainer__micro_batch_size="auto", trainer__micro_batch_memory=share)
+    shape = model_shape(SMALL)
+    assert shape is not None
+    accelerator = Accelerator("cuda", "NVIDIA L4", int(22.0 * GIB), "8.9")
+    total = estimate(memory_plan(config.config, shape, accelerator, 64)).total
+    assert 0.5 * share * accelerator.memory < total <= share * accelerator.memory
 
 
 def test_without_the_shape_only_the_precision_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def memory_plan(
     rows = trainer.rows_per_pass
     if trainer.micro_batch_prompts is not None:
         rows = trainer.micro_batch_prompts * trainer.num_generations
-    return MemoryPlan(
+    plan = MemoryPlan(
         shape=shape,
         weight_bytes=weight,
         compute_bytes=HALF if is_half else SINGLE if weight != DOUBLE else DOUBLE,
@@ -165,6 +165,10 @@ def memory_plan(
         on_accelerator=accelerator.backend != "cpu",
         shards=accelerators.process_count() if trainer.sharding == "full" else 1,
     )
+    if trainer.micro_batch_size != "auto":
+        return plan
+    fitting = _rows_that_fit(plan, trainer, trainer.micro_batch_memory * accelerator.memory)
+    return replace(plan, pass_tokens=_tokens_of(fitting[-1] if fitting else 1, prompt, trainer))
 
 
 def needs(need: MemoryEstimate, accelerator: Accelerator) -> str:
@@ -196,18 +200,20 @@ def check_fits(loaded: LoadedConfig, hardware: Hardware, shape: ModelShape) -> N
     rows = config.trainer.rows_per_pass
     if rows is None or source.kind != "preset" or need.total <= accelerator.memory:
         return
-    fitting = [
-        size
-        for size in divisors(config.trainer.rows_per_step)
-        if estimate(replace(plan, pass_tokens=_tokens_of(size, plan.prompt_tokens, config.trainer))).total
-        <= accelerator.memory
-    ]
+    fitting = _rows_that_fit(plan, config.trainer, accelerator.memory)
     advice = f"Use trainer.micro_batch_size={fitting[-1]}" if fitting else "Use trainer.gradient_checkpointing=true"
     raise UserError(
         f"the preset {source.where} has {rows} completions of up to {plan.prompt_tokens} + {plan.completion_tokens} "
         f"tokens in a forward pass, which needs about {gib(need.total)} GiB of {accelerator.memory_gib:.1f} on "
         f"{accelerator.name}: {need}. {advice}, or another preset."
     )
+
+
+def _rows_that_fit(plan: MemoryPlan, trainer: TrainerConfig, memory: float) -> list[int]:
+    """Completions of a forward pass, by the estimate: ascending divisors of a rank's part of an optimizer step."""
+    sizes = divisors(max(1, trainer.rows_per_step // accelerators.process_count()))
+    passes = {size: _tokens_of(size, plan.prompt_tokens, trainer) for size in sizes}
+    return [size for size, tokens in passes.items() if estimate(replace(plan, pass_tokens=tokens)).total <= memory]
 
 
 def _tokens_of(rows: int, prompt_tokens: int, trainer: TrainerConfig) -> int:

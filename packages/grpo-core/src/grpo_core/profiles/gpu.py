@@ -78,7 +78,10 @@ _ALL = (
     GpuProfile("cpu", "No accelerator: every default stands", backend="cpu"),
 )  # fmt: skip
 
-UNKNOWN = GpuProfile("unknown", "An accelerator that fits no profile: precision by its capability, sizes by defaults")
+UNKNOWN = GpuProfile(
+    "unknown", "An accelerator that fits no profile: precision by its capability, sizes by its memory",
+    completion_lengths=LENGTHS, max_micro_batch_tokens=16384,
+)  # fmt: skip
 
 BUILT_IN: Mapping[str, GpuProfile] = MappingProxyType({profile.name: profile for profile in (*_ALL, UNKNOWN)})
 """The profiles of grpo-core by name."""
