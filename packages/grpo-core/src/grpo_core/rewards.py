@@ -45,6 +45,11 @@ def length_penalty(text: str, *, free_chars: int = 50, max_chars: int = 200, mos
 
     Returns:
         A value in [−most, 0].
+
+    Examples:
+        >>> from grpo_core.rewards import length_penalty
+        >>> length_penalty("short"), length_penalty("x" * 500)
+        (-0.0, -0.1)
     """
     if not 0 <= free_chars < max_chars or most < 0:
         raise UserError(
@@ -67,6 +72,11 @@ def soft_overlong(length: int, *, max_length: int, buffer: int) -> float:
 
     Returns:
         A value in [−1, 0].
+
+    Examples:
+        >>> from grpo_core.rewards import soft_overlong
+        >>> soft_overlong(900, max_length=1000, buffer=200), soft_overlong(1001, max_length=1000, buffer=200)
+        (-0.5, -1.0)
     """
     if not 1 <= buffer <= max_length:
         raise UserError(f"soft_overlong(buffer={buffer}, max_length={max_length}): need 1 <= buffer <= max_length.")
@@ -83,6 +93,11 @@ def xml_format(text: str, *, tags: Sequence[str] = ("think", "answer"), opened: 
 
     Returns:
         1.0 or 0.0.
+
+    Examples:
+        >>> from grpo_core.rewards import xml_format
+        >>> xml_format("<think>2 + 2</think> <answer>4</answer>"), xml_format("<answer>4</answer>")
+        (1.0, 0.0)
     """
     if opened is not None:
         if not tags or opened != tags[0]:

@@ -44,6 +44,11 @@ def execution(
 
     Raises:
         InfrastructureError: the sandbox failed.
+
+    Examples:
+        >>> from grpo_tasks_code.rewards import execution
+        >>> execution("print(6 * 7)"), execution("print(6 *"), execution("1 / 0")
+        (1.0, -0.5, -1.0)
     """
     try:
         program = program_of(completion)
@@ -64,6 +69,11 @@ def prints(completion: str, expected: str, *, stdin: str = "", timeout_s: float 
 
     Raises:
         InfrastructureError: the sandbox failed.
+
+    Examples:
+        >>> from grpo_tasks_code.rewards import prints
+        >>> prints("print(int(input()) + 1)", "42", stdin="41"), prints("print(41)", "42")
+        (1.0, 0.0)
     """
     try:
         program = program_of(completion)
@@ -87,6 +97,11 @@ def passed_tests(
 
     Raises:
         InfrastructureError: the sandbox failed.
+
+    Examples:
+        >>> from grpo_tasks_code.rewards import passed_tests
+        >>> passed_tests("def double(n): return n + 2", ["assert double(2) == 4", "assert double(3) == 6"])
+        0.5
     """
     result = _tested(completion, tests, setup, timeout_s, memory_mib)
     return result.passed / result.total if result and result.total else 0.0
@@ -95,7 +110,13 @@ def passed_tests(
 def passed_all_tests(
     completion: str, tests: Sequence[str], *, setup: str = "", timeout_s: float = 10.0, memory_mib: int = 512
 ) -> float:
-    """Return 1 if the program passes every test, else 0; arguments and errors as in `passed_tests`."""
+    """Return 1 if the program passes every test, else 0; arguments and errors as in `passed_tests`.
+
+    Examples:
+        >>> from grpo_tasks_code.rewards import passed_all_tests
+        >>> passed_all_tests("def double(n): return 2 * n", ["assert double(2) == 4", "assert double(3) == 6"])
+        1.0
+    """
     result = _tested(completion, tests, setup, timeout_s, memory_mib)
     return float(result is not None and result.total > 0 and result.passed == result.total)
 

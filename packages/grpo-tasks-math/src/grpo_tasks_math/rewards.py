@@ -35,6 +35,11 @@ def accuracy(completion: str, gold: str, *, decimals: Decimals = "point", rel_to
 
     An answer whose symbolic check runs out of time or memory counts as wrong, here and in the other rewards: no
     completion raises. `decimals` and `rel_tol` are those of `verify`, here and below.
+
+    Examples:
+        >>> from grpo_tasks_math.rewards import accuracy
+        >>> accuracy("48 / 2 = 24, so the answer is 24.", "24"), accuracy("The answer is 12.", "24")
+        (2.0, 0.0)
     """
     return ACCURATE * _is_correct(gold, completion, decimals, rel_tol)
 
@@ -44,6 +49,11 @@ def reasoning(completion: str) -> float:
 
     A step is an equation with an operation, `48/2 = 24`, `$3 * 1,000 = $3,000` or `<<48/2=24>>`; see `steps`. 0 without
     a step. Length alone earns nothing: words, further true steps and repeated steps do not raise the share.
+
+    Examples:
+        >>> from grpo_tasks_math.rewards import reasoning
+        >>> reasoning("48 / 2 = 24 and 24 + 3 = 28"), reasoning("It is 27.")
+        (0.5, 0.0)
     """
     written = steps(completion)
     return sum(step.is_true for step in written) / len(written) if written else 0.0
@@ -57,6 +67,11 @@ def signed_accuracy(completion: str, gold: str, *, decimals: Decimals = "point",
 
     A mention is a whole number equal to the gold, or the gold's words between word boundaries: "112" does not mention
     12, "-12" does not, "$1,200" mentions 1200.
+
+    Examples:
+        >>> from grpo_tasks_math.rewards import signed_accuracy
+        >>> signed_accuracy("The answer is 12.", "12"), signed_accuracy("Of 12 apples 5 are left: 5.", "12")
+        (1.0, 0.5)
     """
     if _is_correct(gold, completion, decimals, rel_tol):
         return 1.0
@@ -90,13 +105,25 @@ FREE_CHARS, FULL_CHARS, LARGEST_PENALTY = 20, 100, 0.5
 
 
 def length_penalty(completion: str) -> float:
-    """Return 0 up to 20 characters, −0.5·((n − 20)/80)² up to 100, then −0.5."""
+    """Return 0 up to 20 characters, −0.5·((n − 20)/80)² up to 100, then −0.5.
+
+    Examples:
+        >>> from grpo_tasks_math.rewards import length_penalty
+        >>> length_penalty("short"), length_penalty("x" * 60), length_penalty("x" * 100)
+        (-0.0, -0.125, -0.5)
+    """
     excess = (len(completion) - FREE_CHARS) / (FULL_CHARS - FREE_CHARS)
     return -LARGEST_PENALTY * min(1.0, max(0.0, excess)) ** 2
 
 
 def overfit_length_penalty(completion: str) -> float:
-    """Return 0 up to 50 characters, falling linearly to −0.1 at 200, then −0.1 (pippa's train_grpo_overfit.py)."""
+    """Return 0 up to 50 characters, falling linearly to −0.1 at 200, then −0.1 (pippa's train_grpo_overfit.py).
+
+    Examples:
+        >>> from grpo_tasks_math.rewards import overfit_length_penalty
+        >>> overfit_length_penalty("x" * 125)
+        -0.05
+    """
     return linear_length_penalty(completion, free_chars=50, max_chars=200, most=0.1)
 
 
@@ -112,12 +139,23 @@ def tag_pref(
     """Return w_tag·[exactly one `<answer>` block] + w_ans·[the last block's inside equals `gold`].
 
     A block inside `<think>…</think>` counts as a block but holds no answer.
+
+    Examples:
+        >>> from grpo_tasks_math.rewards import tag_pref
+        >>> tag_pref("<answer>4</answer>", "4", w_tag=0.5), tag_pref("<answer>5</answer>", "4", w_tag=0.5)
+        (1.5, 0.5)
     """
     return w_tag * has_one_answer_block(completion) + w_ans * _is_block_correct(completion, gold, decimals, rel_tol)
 
 
 def tag_math_correct(completion: str, gold: str, *, decimals: Decimals = "point", rel_tol: float = 0.0) -> float:
-    """Return [exactly one `<answer>` block]·[its inside equals `gold`]."""
+    """Return [exactly one `<answer>` block]·[its inside equals `gold`].
+
+    Examples:
+        >>> from grpo_tasks_math.rewards import tag_math_correct
+        >>> tag_math_correct("<answer>8/2</answer>", "4"), tag_math_correct("4", "4")
+        (1.0, 0.0)
+    """
     return float(has_one_answer_block(completion) and _is_block_correct(completion, gold, decimals, rel_tol))
 
 
@@ -130,7 +168,13 @@ def has_one_answer_block(completion: str) -> bool:
 
 
 def tag_correct(completion: str) -> float:
-    """Return 1 if the text ends with `</think>`, white space and one `<answer>…</answer>`, else 0; a metric of form."""
+    """Return 1 if the text ends with `</think>`, white space and one `<answer>…</answer>`, else 0; a metric of form.
+
+    Examples:
+        >>> from grpo_tasks_math.rewards import tag_correct
+        >>> tag_correct("2 + 2</think> <answer>4</answer>"), tag_correct("<answer>4</answer>")
+        (1.0, 0.0)
+    """
     text = completion.rstrip()
     if not text.endswith("</answer>"):
         return 0.0
