@@ -58,6 +58,14 @@ class PluginFinder:
         """Names of the installed plugins, sorted."""
         return tuple(sorted(self._claims))
 
+    def of_package(self, package: str) -> tuple[str, ...]:
+        """Names of the plugins that are modules of a package."""
+        return tuple(
+            name
+            for name in self.names
+            if any(point.value.partition(".")[0] == package for point in self._claims[name].values())
+        )
+
     def distribution(self, plugin: str) -> str:
         """Name and version of the packages that declare `plugin`."""
         return " and ".join(sorted(distribution for distribution, _ in self._claims[plugin]))

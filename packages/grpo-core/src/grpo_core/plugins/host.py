@@ -53,6 +53,10 @@ class PluginHost:
         """Names of the installed plugins, sorted."""
         return self._finder.names
 
+    def of_package(self, package: str) -> tuple[str, ...]:
+        """Names of the plugins that are modules of a package; none is imported."""
+        return self._finder.of_package(package)
+
     def distribution(self, plugin: str) -> str:
         """Name and version of the packages that declare `plugin`."""
         return self._finder.distribution(plugin)

@@ -176,10 +176,13 @@ def _spec_of(task: object, host: PluginHost | None) -> tuple[str, list[Task]]:
 def _plugin_spec(task: Task, host: PluginHost | None) -> str | None:
     """The name of a plugin's own task."""
     host = host or default_host()
-    for plugin, facts in host.facts().items():
+    source = task.load if task.game is None else task.game.initial
+    package = str(getattr(source, "__module__", "")).partition(".")[0]
+    for plugin in host.of_package(package):
         name = f"{plugin}.{task.name}"
-        if name in facts.tasks and host.task(name) is task:
-            return name
+        with suppress(UserError):  # a broken plugin, or one without a task of this name
+            if host.task(name) is task or host.task(name).game is task.game is not None:
+                return name
     return None
 
 
