@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from grpo_core.task.row import Message, Prompt, Row, TaskConfig
     from grpo_core.task.score import Invalid, Score
     from grpo_core.task.task import Task
-    from grpo_core.training.python import resume, train
+    from grpo_core.training.python import resume, train, warm_start
 
 __version__ = "0.1.0"
 
@@ -94,6 +94,7 @@ _MODULE_OF = {
     "score": "scoring",
     "task_for_model": "config.resolution",
     "train": "training.python",
+    "warm_start": "training.python",
     "weighted_sum": "task.composition",
 }
 
@@ -136,6 +137,7 @@ __all__ = [
     "score",
     "task_for_model",
     "train",
+    "warm_start",
     "weighted_sum",
 ]
 

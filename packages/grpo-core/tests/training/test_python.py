@@ -173,6 +173,15 @@ def test_mistakes_are_one_line_before_anything_starts(call: dict[str, Any], mess
     assert mistake.value._render_traceback_() == [f"{type(mistake.value).__name__}: {mistake.value}"]
 
 
+def test_a_model_is_warmed_up_on_an_object(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    demos = [("1 + 1 =", " 2"), ("2 + 2 =", " 4")]
+    task = replace(made(), demos=lambda config: demos, max_completion_length=4)
+    record = grpo_core.warm_start(task, tmp_path / "warm", preset="tiny", max_steps=1, batch_size=2, eval_size=2)
+    assert record["evaluation"]["python.add"]["n"] == 2
+    labels = {line.split(" ")[0] for line in capfd.readouterr().err.splitlines()}
+    assert labels <= {"result", "working"}
+
+
 def test_two_threads_train_at_once(tmp_path: Path) -> None:
     results: list[RunResult] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
@@ -32,6 +33,8 @@ def without_bars() -> Iterator[None]:
     from datasets.utils import logging as datasets_logging
     from transformers.utils import logging as transformers_logging
 
+    # It warns of a kernel for CPUs that is not installed, when TRL imports it.
+    logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)
     libraries = (transformers_logging, datasets_logging)
     switched = [library for library in libraries if library.is_progress_bar_enabled()]
     for library in switched:

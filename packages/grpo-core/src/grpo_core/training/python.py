@@ -1,4 +1,4 @@
-"""`train` and `resume` as Python calls them: tasks as objects, settings as keyword arguments, progress shown."""
+"""`train`, `resume` and `warm_start` as Python calls them: with objects and keyword arguments, showing progress."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from grpo_core.callbacks import Callback
 from grpo_core.checkpoints import check_run
 from grpo_core.config import ResolvedConfig, RunConfig, load_config, resolve, with_settings
 from grpo_core.display.notebook import progress_console
-from grpo_core.display.progress import ProgressDisplay, watched
+from grpo_core.display.progress import EvaluationDisplay, ProgressDisplay, watched
 from grpo_core.errors import UserError
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.paths import user_path
 from grpo_core.plugins.task_objects import NamedTasks, Tasks, name_tasks, take_names
 from grpo_core.training import resume as resuming
 from grpo_core.training import trainer
+from grpo_core.training import warm_start as fine_tuning
 from grpo_core.training.result import RunResult
 
 
@@ -102,6 +103,26 @@ def resume(
     with watched(callbacks, display) as watching:
         result = resuming.resume(run_dir, callbacks=watching, **options)
     return _keeping(result, named)
+
+
+def warm_start(
+    task: Tasks, out: Path | str, *, callbacks: Sequence[Callback] = (), progress: bool = True, **options: Any
+) -> dict[str, Any]:
+    """Fine-tune a model on the demos or golds of tasks, evaluate it, and write it to a folder.
+
+    Args:
+        task: A task spec, a `Task` object, or a list of these.
+        out: Folder that receives the model; it must not exist, or be empty.
+        callbacks: Notified of progress and of the evaluation.
+        progress: Show progress, as `train` does.
+        options: `model` or `preset`, `max_steps` and others; see `grpo_core.training.warm_start.warm_start`.
+
+    Returns:
+        The record that is written beside the model.
+    """
+    display = EvaluationDisplay(progress_console()) if progress else None
+    with watched(callbacks, display) as watching:
+        return fine_tuning.warm_start(task, out, callbacks=watching, **options)
 
 
 def _keeping(result: RunResult, named: Iterable[NamedTasks]) -> RunResult:
