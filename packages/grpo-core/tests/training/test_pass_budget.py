@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def updated(warnings: list[str], *, dropout: float = 0.0, steps: int = 2, **opti
     for layer in network.model.layers:
         layer.self_attn.attention_dropout = dropout
     policy = policy_of(network)
-    config = settings(learning_rate=1e-2, num_iterations=2, **options)
+    config = settings(**{"learning_rate": 1e-2, "num_iterations": 2, **options})
     updater = Updater(policy, Algorithm.of(config), total_steps=4, warn=warnings.append)
     if config.beta:
         policy.freeze_reference()
@@ -134,10 +135,34 @@ def test_one_completion_that_does_not_fit_ends_the_run_with_advice(limit: Callab
         updated([], micro_batch_size=4)
 
 
-def test_the_noise_scale_needs_equal_passes(limit: Callable[..., None]) -> None:
+def test_the_noise_scale_is_measured_in_the_smaller_passes_from_the_next_step_on(limit: Callable[..., None]) -> None:
+    options: dict[str, Any] = {"gradient_noise_scale": True, "num_iterations": 1, "learning_rate": 0.0}
+    expected = [updated([], micro_batch_prompts=size, **options)[1][0] for size in (2, 1)]
     limit(7)
-    with pytest.raises(OutOfMemoryError, match="gradient_noise_scale=true compares"):
-        updated([], micro_batch_prompts=2, gradient_noise_scale=True)
+    warnings: list[str] = []
+    metrics = updated(warnings, micro_batch_prompts=2, **options)[1][0]
+    (warning,) = warnings
+    assert (
+        "trainer.micro_batch_prompts=1, in which the gradient noise scale is measured from the next step on" in warning
+    )
+    assert math.isnan(metrics[0].get("gns/g2", math.nan)), "passes of two sizes"
+    assert metrics[1]["gns/g2"] == pytest.approx(expected[1][1]["gns/g2"])
+    assert metrics[1]["gns/trace"] == pytest.approx(expected[1][1]["gns/trace"])
+
+
+def test_a_pass_cut_inside_a_prompt_measures_no_noise_scale() -> None:
+    warnings: list[str] = []
+    config = settings(micro_batch_prompts=1, gradient_noise_scale=True)
+    budget = PassBudget(policy_of(model(0)), config, Ranks(), warnings.append)
+
+    def work() -> None:
+        if budget.limits.prompts is not None:
+            budget.running = PassSize(4, 28, 1)
+            raise torch.OutOfMemoryError("full")
+
+    budget.until_it_fits(work)
+    assert budget.limits.rows == 2
+    assert "trainer.micro_batch_size=2, which cannot measure the gradient noise scale" in warnings[0]
 
 
 def test_a_sharded_pass_is_not_repeated(limit: Callable[..., None]) -> None:

@@ -137,13 +137,10 @@ class PassBudget(HalvedPasses):
                 f"Use {halved}, or trainer.gradient_checkpointing=true.",
                 error,
             )
-        if self._config.gradient_noise_scale and self.limits.prompts is not None:
-            self._give_up(
-                f"a pass of {failed} does not fit, and trainer.gradient_noise_scale=true compares passes of equally "
-                "many prompts, so that they cannot be made smaller on the way",
-                f"Use {halved}, or trainer.gradient_checkpointing=true.",
-                error,
-            )
 
     def _limits_in_words(self, limits: PassLimits) -> str:
-        return str(limits)
+        if not self._config.gradient_noise_scale or self.limits.prompts is None:
+            return str(limits)
+        if limits.prompts is None:
+            return f"{limits}, which cannot measure the gradient noise scale"
+        return f"{limits}, in which the gradient noise scale is measured from the next step on"

@@ -6,6 +6,7 @@ Whatever they add to gradients is put back, and the random state of dropout is n
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from grpo_core.policy.ranks import Ranks
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.gradient import LossGradient
 from grpo_core.training.objective import PenaltyCoefficients
+from grpo_core.training.pass_budget import PassBudget
 from grpo_core.training.statistics import UpdateStatistics
 
 
@@ -43,11 +45,14 @@ class Probes:
 
     def noise(self, part: TrainBatch) -> MicroNoise:
         """The in-loop noise scale of one optimizer step, which measures nothing where it is not asked for."""
-        config = self._config
+        config, budget, ranks = self._config, self._forward.budget, self._ranks
+        size, prompts = 0, len(part.groups.unique())
         # The unit is a whole prompt. Only micro-batches of whole prompts as they were drawn are a random sample.
-        size, prompts = config.micro_batch_prompts, len(part.groups.unique())
-        usable = config.gradient_noise_scale and size is not None and size < prompts
-        return MicroNoise(self._optimizer.parameters, self._ranks, self._micro, size or 0, prompts if usable else 0)
+        if config.gradient_noise_scale and config.micro_batch_prompts is not None:
+            budget.agree()  # passes may have been halved since the last step, on one rank
+            size = budget.limits.prompts or 0
+        is_equal = size > 0 and size < prompts and prompts // ranks.size % size == 0
+        return MicroNoise(self._optimizer.parameters, ranks, self._micro, size, prompts if is_equal else 0, budget)
 
     def before(self, part: TrainBatch, coefficients: PenaltyCoefficients, update: int) -> dict[str, float]:
         """Measurements that take backward passes of their own, before the step's."""
@@ -190,6 +195,7 @@ class MicroNoise:
         scale: Running means.
         size: Prompts b of a micro-batch.
         prompts: Prompts P of the step; 0 measures nothing.
+        budget: Its limit is the size, unless memory has run out in this step.
         total: Sum of the squared norms of the micro-batches' shares of the gradient; skipped prompts have share 0.
     """
 
@@ -198,6 +204,7 @@ class MicroNoise:
     scale: NoiseScale
     size: int
     prompts: int
+    budget: PassBudget
     total: float = 0.0
 
     @contextmanager
@@ -224,7 +231,8 @@ class MicroNoise:
         """
         if not self.prompts:
             return {}
-        total = float(self.ranks.sum(torch.tensor(self.total, dtype=torch.float64)))
+        is_whole = self.budget.limits.prompts == self.size  # else the total has passes of two sizes
+        total = float(self.ranks.sum(torch.tensor(self.total if is_whole else math.nan, dtype=torch.float64)))
         # Of m = P / b micro-batches each has 1/m of its mean gradient g_b: mean ‖g_b‖² = m² · Σ ‖share‖² / m.
         small = self.prompts / self.size * total / loss_scale**2
         g2, trace = gns_pair(small, squared_norm, b_small=self.size, b_big=self.prompts)
