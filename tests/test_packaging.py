@@ -5,8 +5,10 @@ Installing takes what a registry serves; a local CPU torch comes from UV_FIND_LI
 
 from __future__ import annotations
 
+import email
 import json
 import os
+import re
 import shutil
 import subprocess
 import tomllib
@@ -14,6 +16,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from readme_renderer import markdown  # type: ignore[import-untyped]  # it ships no types
 
 pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -27,6 +30,15 @@ TREES = (
     "tests/plugins/good",
 )
 MAX_MODEL_BYTES = 8 * 2**20
+
+
+def description_of(wheel: Path) -> str:
+    """The long description in a wheel's metadata."""
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        metadata = email.message_from_bytes(archive.read(name))
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    return str(metadata.get_payload())
 
 
 def call(*command: str, cwd: Path, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -62,6 +74,16 @@ def wheels(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     constraints = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["uv"]["constraint-dependencies"]
     (folder / "constraints.txt").write_text("\n".join(constraints))
     return folder
+
+
+def test_an_index_renders_the_description_of_every_wheel(wheels: Path) -> None:
+    built = [*wheels.glob("grpo_core-*.whl"), *wheels.glob("grpo_tasks_*.whl")]  # building checks the classifiers
+    assert len(built) == 5
+    for wheel in built:
+        page = markdown.render(description_of(wheel))
+        assert page is not None and "<h1 " in page
+        targets = re.findall(r'(?:href|src)="([^"]*)"', page)
+        assert all(each.startswith(("https://", "#")) for each in targets), (wheel.name, targets)
 
 
 @pytest.fixture(scope="module")

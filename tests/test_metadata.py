@@ -1,0 +1,41 @@
+"""What a package index shows of a package: its description rendered, links that lead somewhere, known classifiers."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from readme_renderer import markdown  # type: ignore[import-untyped]  # it ships no types
+
+PACKAGES = sorted((Path(__file__).parents[1] / "packages").iterdir())
+
+OWN = re.compile(r"https://pypi\.org/project/grpo-[a-z-]+/")
+
+
+def project(package: Path) -> dict[str, Any]:
+    data: dict[str, Any] = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    return data
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_an_index_page_says_what_the_package_is(package: Path) -> None:
+    facts = project(package)
+    assert facts["authors"] and facts["keywords"] and facts["urls"]
+    assert facts["license"] and facts["license-files"] == ["LICENSE"]
+    assert len(facts["description"]) <= 120
+    classifiers = facts["classifiers"]
+    assert classifiers == sorted(set(classifiers))
+    assert "Typing :: Typed" in classifiers and [*(package / "src").glob("*/py.typed")]
+    assert not [each for each in classifiers if each.startswith("License ::")], "license says it, as PEP 639 wants"
+    assert {OWN.fullmatch(url) is not None for url in facts["urls"].values()} == {True}
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_the_description_renders_and_its_links_are_absolute(package: Path) -> None:
+    page = markdown.render((package / "README.md").read_text())
+    assert page is not None and "<h1 " in page
+    targets = re.findall(r'(?:href|src)="([^"]*)"', page)
+    assert [each for each in targets if not each.startswith(("https://", "#"))] == []
