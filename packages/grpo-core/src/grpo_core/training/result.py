@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,7 +114,16 @@ class RunResult:
             from matplotlib.figure import Figure
         except ImportError:
             return _Shown(history_table({name: history[name] for name in names if name in history}))
-        figure = Figure(figsize=(4 * len(names), 3), layout="constrained")
+
+        class Plot(Figure):  # type: ignore[misc] # matplotlib is not there when types are checked
+            """A figure that a notebook shows, whatever its backend is."""
+
+            def _repr_png_(self) -> bytes:
+                image = io.BytesIO()
+                self.savefig(image, format="png")
+                return image.getvalue()
+
+        figure = Plot(figsize=(4 * len(names), 3), layout="constrained")
         for position, name in enumerate(names, start=1):
             axes = figure.add_subplot(1, len(names), position)
             axes.plot(*zip(*history.get(name, [(0, None)]), strict=True))
