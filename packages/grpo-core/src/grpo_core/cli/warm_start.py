@@ -37,9 +37,9 @@ Examples:
 @click.option(
     "--lr-scheduler",
     "lr_scheduler_type",
-    default="cosine",
+    default="constant",
     type=click.Choice(["cosine", "constant"]),
-    help="Learning rate after the warm-up: decays to 0, or constant.",
+    help="Learning rate after the warm-up. GRPO learns from a model that ended at a constant one; cosine ends at 0.",
 )
 @click.option("--seed", default=0, type=SEED, help="Seed of new weights, order and evaluation.")
 @click.option("--eval-size", default=512, type=COUNT, help="Held-out rows per task.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from grpo_core.callbacks import ResolvedDefault
@@ -32,7 +33,11 @@ from grpo_core.plugins.task_objects import Tasks, name_tasks
 from grpo_core.plugins.tasks import bind
 from grpo_core.profiles.model_shape import model_shape
 from grpo_core.profiles.presets import SOURCE
+from grpo_core.profiles.recommended import RECORD, learning_rate, recorded
 from grpo_core.task.spec import parse_task_specs
+
+FALLBACK_MODEL = "tiny"
+"""Model of a run that names none, of tasks without a default: it starts at once, and shows at once if it knows nothing."""
 
 EXAMPLE_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 """Model named in advice: small, instruction-tuned, ungated."""
@@ -98,6 +103,9 @@ def resolve(
         return build([*with_recipe([user, chosen]), *(profile.layer() for profile in profiles)])
 
     loaded = merged()
+    if loaded.sources["trainer.learning_rate"] == DEFAULT and trains:
+        profiles = (*profiles, *_learning_rate(loaded.config, model, host))
+        loaded = merged()
     hardware = hardware_of(loaded.config, host)
     if hardware is not None and hardware.accelerator.backend != "cpu":
         shape = model_shape(model, host)
@@ -114,13 +122,13 @@ def resolve(
 
 
 def choose_model(task: Tasks, host: PluginHost | None = None) -> tuple[str, str]:
-    """Return the default model of a task or mixture.
+    """Return the default model of a task or mixture, the smallest embedded one where no task has any.
 
     Returns:
         (model, reason).
 
     Raises:
-        UserError: the tasks have different default models, or none.
+        UserError: the tasks have different default models, or only some have one.
     """
     named = name_tasks(task, host)
     bound = [bind(spec, host) for spec in parse_task_specs(named.spec)]
@@ -130,9 +138,7 @@ def choose_model(task: Tasks, host: PluginHost | None = None) -> tuple[str, str]
     if not models:
         if (reason := offline_reason()) and (cached := cached_models()):
             return cached[0], f"no --model given, {tasks} has no default, {reason}: the last used one in the cache"
-        raise UserError(
-            f"{tasks}: no default model. Give one: --model {EXAMPLE_MODEL}, --model tiny, or a folder ./model."
-        )
+        return FALLBACK_MODEL, f"no --model given and {tasks} has no default; for a real one: --model {EXAMPLE_MODEL}"
     if len(models) > 1 or None in defaults.values():
         listed = ", ".join(f"{name} -> {model or 'none'}" for name, model in defaults.items())
         raise UserError(f"these tasks have different default models ({listed}). Say which: --model {models[0]}.")
@@ -168,16 +174,31 @@ def task_for_model(task: Tasks, model: str, host: PluginHost | None = None) -> t
 
 
 def profiles_of(model: str, host: PluginHost | None = None) -> tuple[Profile, ...]:
-    """Return the values recommended for a model, if it is an embedded one.
+    """Return the values recommended for a model: an embedded one's, or those that its warm start recorded.
 
     Raises:
         UserError: there is no such model; names the models and the closest match.
     """
     host = host or default_host()
-    embedded = host.model(model) if model_source(model, host).kind == "embedded" else None
+    source = model_source(model, host)
+    if source.kind == "folder" and (values := recorded(Path(source.location))):
+        return (Profile("warm start", values, f"recommended by {RECORD} in the model's folder"),)
+    embedded = host.model(model) if source.kind == "embedded" else None
     if embedded is None or not embedded.defaults:
         return ()
     return (Profile(model, embedded.defaults, f"recommended for the embedded model {model}"),)
+
+
+def _learning_rate(config: RunConfig, model: str, host: PluginHost | None) -> tuple[Profile, ...]:
+    """Return the learning rate for the size of a model, where the size is known."""
+    shape = model_shape(model, host)
+    if shape is None:
+        return ()
+    is_adapter = config.lora.enabled or config.adapter is not None or model_source(model, host).kind == "adapter"
+    trained = "an adapter trained" if is_adapter else "all trained"
+    why = f"for {shape.parameters / 1e6:,.4g} M parameters, {trained}; set trainer.learning_rate for another"
+    values = {"trainer.learning_rate": learning_rate(shape.parameters, is_adapter=is_adapter)}
+    return (Profile("model size", values, why),)
 
 
 def _user_layer(config: RunConfig, sources: Mapping[str, Source]) -> Layer:

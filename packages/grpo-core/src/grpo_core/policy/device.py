@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from grpo_core.errors import UserError
@@ -12,6 +14,10 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+
+SMALL_PARAMETERS = 20e6
+"""Below this a CPU model runs on one thread: its matrices are too small to share, and threads that wait for one another
+spin, which beside any other busy process costs tens of times more than a second thread could save."""
 
 
 def choose_device(device: str) -> tuple[torch.device, str]:
@@ -39,6 +45,18 @@ def choose_device(device: str) -> tuple[torch.device, str]:
             f"device={device}: this machine has {torch.cuda.device_count()} CUDA device(s), counted from 0."
         )
     return chosen, "asked for"
+
+
+def choose_threads(parameters: int, device: torch.device) -> str:
+    """Compute a small model on one thread of the CPU, unless OMP_NUM_THREADS is set.
+
+    Returns:
+        The reason, empty where nothing was changed.
+    """
+    if device.type != "cpu" or parameters >= SMALL_PARAMETERS or "OMP_NUM_THREADS" in os.environ:
+        return ""
+    torch.set_num_threads(1)
+    return "one thread, because the model is too small to share"
 
 
 BFLOAT16_CAPABILITY = (8, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from grpo_core.hub.cache import why_from_cache
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.models import ModelSource, adapter_base, model_source
 from grpo_core.policy.device import DTYPES as DTYPES
-from grpo_core.policy.device import choose_device, choose_precision
+from grpo_core.policy.device import choose_device, choose_precision, choose_threads
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.pretrained import load_adapter, load_pretrained
 from grpo_core.policy.quantization import (
@@ -25,10 +24,6 @@ from grpo_core.policy.quantization import (
     plain_model,
     quiet_bitsandbytes,
 )
-
-SMALL_PARAMETERS = 20e6
-"""Below this a CPU model runs on one thread: its matrices are too small to share, and threads that wait for one another
-spin, which beside any other busy process costs tens of times more than a second thread could save."""
 
 
 def load_policy(
@@ -72,9 +67,8 @@ def load_policy(
         keep_as_quantized(model)
     if dequantizes and quantization is not None:
         model, quantization = dequantized(model), None
-    if where.type == "cpu" and _parameters(model) < SMALL_PARAMETERS and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)
-        device_why += "; one thread, because the model is too small to share"
+    if threads_why := choose_threads(_parameters(model), where):
+        device_why += f"; {threads_why}"
     why = source.why
     if below.kind == "hub" and (reason := why_from_cache(below.location)):
         why = f"{why}, from the cache: {reason}"

@@ -26,6 +26,7 @@ from grpo_core.training.batch import TrainBatch
 from grpo_core.training.clock import RunClock
 from grpo_core.training.collect import Collected
 from grpo_core.training.evaluations import Evaluations
+from grpo_core.training.first_batch import check_first_batch
 from grpo_core.training.optimizer import PolicyOptimizer
 from grpo_core.training.provenance import tasks_of, versions
 from grpo_core.training.run_folder import RunFolder
@@ -58,10 +59,12 @@ class Report:
         self._config, self._setup, self._folder, self._callbacks = config, setup, folder, callbacks
         self.memory = PhaseMemory(memory_meter(setup.policy.device))
         self._chosen: Sequence[str] = ()
+        self._model_was_chosen = False
 
     def start(self, choices: Sequence[ResolvedDefault], clock: RunClock) -> None:
         """Write the configuration, and notify callbacks of the start with every choice made for the user."""
-        setup = self._setup
+        setup, model = self._setup, self._config.model
+        self._model_was_chosen = any(choice.what == "model" and choice.value == model for choice in choices)
         texts = [f"{choice.what} {choice.value}: {choice.why}" for choice in choices if choice.what in RECORDED]
         self._chosen = self._folder.write_config(setup.config_yaml, texts) or ()
         held = setup.held_out
@@ -79,6 +82,7 @@ class Report:
 
         Raises:
             AbstentionLimitError: too many of a task's completions could not be scored.
+            UserError: the user named no model, and there is nothing that the chosen one could learn from.
         """
         setup = self._setup
         self._folder.log_rollouts(step, collected.rollouts, setup.identities, self._origin(collected))
@@ -93,6 +97,8 @@ class Report:
                 if score.abstained:
                     message = f"{label}: a completion was not scored ({score.fault}): {score.why}"
                     self._callbacks.warn_once(message, kind=label, about=reason_head(score.why))
+        if step == 1:
+            check_first_batch(collected, self._config, self._callbacks, was_chosen=self._model_was_chosen)
 
     def _origin(self, collected: Collected) -> BatchOrigin:
         """Facts for the log of completions: prompts, rewards, pass rates, thinking."""

@@ -18,9 +18,10 @@ from grpo_core.evaluation.setup import prepare_tasks
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.plugins.task_objects import Tasks, name_tasks
 from grpo_core.plugins.tasks import bind
-from grpo_core.policy.device import choose_device
+from grpo_core.policy.device import choose_device, choose_threads
 from grpo_core.policy.fresh import fresh_model, learned_tokenizer, tokenizer_of
 from grpo_core.policy.load import load_policy
+from grpo_core.profiles.recommended import RECORD, after_warm_start
 from grpo_core.prompts.quotas import Quotas
 from grpo_core.task.row import Prompt
 from grpo_core.task.spec import parse_task_specs
@@ -29,9 +30,6 @@ from grpo_core.training.provenance import versions
 
 SaveDtype = Literal["float32", "float16", "bfloat16"]
 Precision = Literal["float32", "bfloat16"]
-
-RECORD = "warm_start.json"
-"""Beside the model: the command, the seed, the loss and the evaluation that it was made with."""
 
 LOGGING_STEPS = 100
 """Steps that one logged loss is the mean of."""
@@ -80,7 +78,7 @@ def warm_start(
     max_steps: int = 1000,
     batch_size: int = 64,
     learning_rate: float = 1e-3,
-    lr_scheduler_type: Literal["cosine", "constant"] = "cosine",
+    lr_scheduler_type: Literal["cosine", "constant"] = "constant",
     warmup_ratio: float = 0.05,
     seed: int = 0,
     eval_size: int = 512,
@@ -131,6 +129,7 @@ def warm_start(
     where, _ = choose_device(device)
     if preset is not None:
         network, processing = fresh_model(preset, seed, _new_tokenizer(examples, vocab_size, tokenizer))
+        choose_threads(network.num_parameters(), where)
     else:
         policy = load_policy(str(model), device=device)
         network, processing = policy.model, policy.tokenizer
@@ -162,6 +161,7 @@ def warm_start(
             callbacks=callbacks,
             progress=False,  # the callbacks show it
         ),
+        "recommended": after_warm_start(network.num_parameters()),
         "versions": versions(),
     }
     (folder / RECORD).write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))

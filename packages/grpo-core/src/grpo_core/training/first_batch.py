@@ -1,0 +1,37 @@
+"""The first batch of a run: whether there is anything to learn from."""
+
+from __future__ import annotations
+
+import shlex
+
+from grpo_core.callbacks import Callbacks
+from grpo_core.config import RunConfig
+from grpo_core.config.resolution import EXAMPLE_MODEL
+from grpo_core.errors import UserError
+from grpo_core.training.collect import Collected
+
+
+def check_first_batch(collected: Collected, config: RunConfig, callbacks: Callbacks, *, was_chosen: bool) -> None:
+    """Say, before anything is trained, that all completions earn the same.
+
+    Args:
+        collected: The first batch.
+        config: The run's configuration.
+        callbacks: Receives the warning.
+        was_chosen: Whether the model was chosen for the user, who then gets an error in place of a warning.
+
+    Raises:
+        UserError: there is nothing to learn from, and the user named no model.
+    """
+    rewards = collected.rewards[~collected.rewards.isnan()]
+    if not len(rewards) or bool((rewards != rewards[0]).any()):
+        return
+    message = (
+        f"all {len(rewards)} completions of the first {len(collected.groups)} prompts by {config.model} earn "
+        f"{float(rewards[0]):g}: GRPO learns from how completions differ, so there is nothing to learn from yet. "
+        f"Fine-tune a start on the task's golds, grpo warm-start --task {shlex.quote(config.task)} --preset tiny "
+        f"--out ./warm, or name a model that sometimes succeeds: --model {EXAMPLE_MODEL}."
+    )
+    if was_chosen:
+        raise UserError(message)
+    callbacks.warn_once(message)
