@@ -188,7 +188,7 @@ def test_warm_start_passes_everything_on(
     del asked["callbacks"]
     assert asked == {
         "task": "./rhyme.py:one", "out": "warm", "model": None, "preset": "tiny", "max_steps": 5, "batch_size": 64,
-        "learning_rate": 1e-3, "lr_scheduler_type": "cosine", "seed": 0, "eval_size": 512, "device": "auto",
+        "learning_rate": 1e-3, "lr_scheduler_type": "constant", "seed": 0, "eval_size": 512, "device": "auto",
         "command": "grpo warm-start --task ./rhyme.py:one", "vocab_size": 300, "tokenizer": None,
         "precision": "float32", "save_dtype": "float32",
     }  # fmt: skip

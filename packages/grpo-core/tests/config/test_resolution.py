@@ -1,21 +1,26 @@
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from grpo_core import Row, Task, reward
-from grpo_core.config import RunConfig, TrainerConfig, choose_model, load_config, resolve, to_yaml
+from grpo_core.config import LoraConfig, RunConfig, TrainerConfig, choose_model, load_config, resolve, to_yaml
+from grpo_core.config.recipes import recipe
+from grpo_core.config.resolution import profiles_of
 from grpo_core.errors import UnknownNameError, UserError
 from grpo_core.plugins import variants as registry
 from grpo_core.plugins.facts import EmbeddedModel
 from grpo_core.plugins.hooks import hookimpl
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.models import model_source
+from grpo_core.profiles.recommended import after_warm_start
 
 
 def load_rows() -> Iterable[Row]:
@@ -62,8 +67,8 @@ def test_different_default_models_ask_for_one(host: PluginHost) -> None:
         choose_model("toy.small,toy.large", host)
     with pytest.raises(UserError, match=r"toy\.small -> tiny, toy\.any -> none"):
         choose_model("toy.small,toy.any", host)
-    with pytest.raises(UserError, match=r"toy\.any: no default model\. Give one: --model"):
-        choose_model("toy.any", host)
+    model, why = choose_model("toy.any", host)
+    assert model == "tiny" and why.startswith("no --model given and toy.any has no default; for a real one: --model ")
     assert resolve(RunConfig(task="toy.small,toy.large", model="owner/mine"), host=host).config.model == "owner/mine"
 
 
@@ -269,3 +274,40 @@ def test_a_task_gets_the_options_that_its_embedded_model_was_made_with(
     said = [choice.why for choice in resolved.choices if choice.what == "task"]
     assert said == ([] if task == adapted else ["the embedded model made was made with style=short"])
     assert resolve(resolved.config, host=host).config.task == adapted
+
+
+def test_a_model_s_size_decides_the_learning_rate_where_nobody_does(host: PluginHost, tmp_path: Path) -> None:
+    def rate(**given: Any) -> tuple[float, str]:
+        resolved = resolve(RunConfig(task="toy.small", **{"model": "Qwen/Qwen2.5-0.5B-Instruct", **given}), host=host)
+        return resolved.config.trainer.learning_rate, str(resolved.sources["trainer.learning_rate"])
+
+    where = "profile model size: for 494 M parameters, "
+    chosen = "; set trainer.learning_rate for another"
+    assert rate() == (1.7e-6, f"{where}all trained{chosen}")
+    assert rate(lora=LoraConfig(enabled=True)) == (1.7e-5, f"{where}an adapter trained{chosen}")
+    assert rate(trainer=TrainerConfig(learning_rate=1e-6)) == (1e-6, "python")
+    assert rate(recipe="rloo")[1].startswith("recipe rloo") == ("trainer.learning_rate" in recipe("rloo").options)
+    (tmp_path / "config.json").write_text('{"model_type": "mamba"}')
+    assert rate(model=str(tmp_path)) == (1e-6, "default")  # of unknown size
+
+
+def test_a_warm_start_brings_the_settings_that_it_recorded(host: PluginHost, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    record = tmp_path / "warm_start.json"
+    values = after_warm_start(1_800_000)
+    record.write_text(json.dumps({"recommended": values}))
+    trainer = resolve(RunConfig(task="toy.small", model=str(tmp_path)), host=host)
+    assert (trainer.config.trainer.learning_rate, trainer.config.trainer.prompts_per_step) == (1.2e-4, 32)
+    assert "warm_start.json in the model's folder" in str(trainer.sources["trainer.prompts_per_step"])
+    for text, message in {
+        '{"recommended": {"output_dir": "/etc"}}': "must be an object with settings of trainer.adam_beta2, ",
+        '{"recommended": []}': "must be an object",
+        "[]": "must be an object",
+        "{": "the record of the warm start cannot be read",
+        '{"recommended": {"trainer.learning_rate": "high"}}': "trainer.learning_rate",
+    }.items():
+        record.write_text(text)
+        with pytest.raises(UserError, match=message):
+            resolve(RunConfig(task="toy.small", model=str(tmp_path)), host=host)
+    record.write_text('{"task": "of a record without recommendations"}')
+    assert profiles_of(str(tmp_path), host) == ()

@@ -114,7 +114,7 @@ def test_a_run_leaves_everything_that_was_promised(folder: Path, tmp_path: Path)
     run = result.run_dir
     assert run.parent == tmp_path and run.name.startswith("run_")
     assert yaml.safe_load((run / "config.yaml").read_text())["trainer"]["num_generations"] == 4
-    assert "GPU profile cpu: " in (run / "config.yaml").read_text().splitlines()[0]
+    assert "GPU profile cpu: " in (run / "config.yaml").read_text().partition("\n\n")[0]
     assert len(log(run)) == 2
     assert (run / "logs" / "train.log").read_text().splitlines()[0].startswith("step=1 reward=")
     assert (run / "training_state" / "step_final" / "model" / "model.safetensors").is_file()

@@ -37,7 +37,7 @@ from grpo_core.profiles.recommended import RECORD, learning_rate, recorded
 from grpo_core.task.spec import parse_task_specs
 
 FALLBACK_MODEL = "tiny"
-"""Model of a run that names none, of tasks without a default: it starts at once, and shows at once if it knows nothing."""
+"""Model of a run that names none, of tasks without a default: it is here, and its first batch shows what it knows."""
 
 EXAMPLE_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 """Model named in advice: small, instruction-tuned, ungated."""
@@ -102,10 +102,9 @@ def resolve(
     def merged() -> LoadedConfig:
         return build([*with_recipe([user, chosen]), *(profile.layer() for profile in profiles)])
 
+    if trains:
+        profiles = (*profiles, *_learning_rate(merged(), model, host))
     loaded = merged()
-    if loaded.sources["trainer.learning_rate"] == DEFAULT and trains:
-        profiles = (*profiles, *_learning_rate(loaded.config, model, host))
-        loaded = merged()
     hardware = hardware_of(loaded.config, host)
     if hardware is not None and hardware.accelerator.backend != "cpu":
         shape = model_shape(model, host)
@@ -189,11 +188,11 @@ def profiles_of(model: str, host: PluginHost | None = None) -> tuple[Profile, ..
     return (Profile(model, embedded.defaults, f"recommended for the embedded model {model}"),)
 
 
-def _learning_rate(config: RunConfig, model: str, host: PluginHost | None) -> tuple[Profile, ...]:
-    """Return the learning rate for the size of a model, where the size is known."""
-    shape = model_shape(model, host)
-    if shape is None:
+def _learning_rate(loaded: LoadedConfig, model: str, host: PluginHost | None) -> tuple[Profile, ...]:
+    """Return the learning rate for the size of a model, where nothing else says one and the size is known."""
+    if loaded.sources["trainer.learning_rate"] != DEFAULT or (shape := model_shape(model, host)) is None:
         return ()
+    config = loaded.config
     is_adapter = config.lora.enabled or config.adapter is not None or model_source(model, host).kind == "adapter"
     trained = "an adapter trained" if is_adapter else "all trained"
     why = f"for {shape.parameters / 1e6:,.4g} M parameters, {trained}; set trainer.learning_rate for another"

@@ -1,0 +1,74 @@
+"""A first batch without anything to learn from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core import train
+from grpo_core.callbacks import Callback
+from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
+from grpo_core.errors import UserError
+
+FILE = """
+from grpo_core import Row, Task, reward
+
+
+@reward()
+def never(answer):
+    return 0.0
+
+
+@reward()
+def counted(answer):
+    return sum(map(ord, answer)) % 7 / 7
+
+
+def task(name, part):
+    rows = lambda config: [Row(id=str(index), gold="a") for index in range(8)]
+    return Task(name, rows, lambda row: f"{row.id}2 + 3{row.id} =", lambda text, row: text, (part,), row=Row)
+
+
+impossible, possible = task("impossible", never), task("possible", counted)
+"""
+
+
+class Warnings(Callback):
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def on_warning(self, message: str) -> None:
+        self.messages.append(message)
+
+
+def run(folder: Path, name: str, **given: Any) -> list[str]:
+    (folder / "hard.py").write_text(FILE)
+    warnings = Warnings()
+    config = RunConfig(
+        task=f"{folder / 'hard.py'}:{name}",
+        output_dir=str(folder / "runs"),
+        trainer=TrainerConfig(max_steps=1, prompts_per_step=2, num_generations=4, max_completion_length=6),
+        eval=EvalConfig(at_start=False, at_end=False),
+        device="cpu",
+        **given,
+    )
+    train(config, callbacks=[warnings])
+    return [message for message in warnings.messages if "nothing to learn from" in message]
+
+
+def test_a_model_that_was_chosen_and_cannot_learn_ends_the_run_with_advice(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        run(tmp_path, "impossible")
+    message = str(caught.value)
+    assert message.startswith("all 8 completions of the first 2 prompts by tiny earn 0: ")
+    assert f"grpo warm-start --task {tmp_path / 'hard.py'}:impossible --preset tiny --out ./warm" in message
+
+
+def test_a_model_that_was_named_is_trained_with_a_warning(tmp_path: Path) -> None:
+    assert len(run(tmp_path, "impossible", model="tiny")) == 1
+
+
+def test_a_batch_with_differences_says_nothing(tmp_path: Path) -> None:
+    assert run(tmp_path, "possible") == []
