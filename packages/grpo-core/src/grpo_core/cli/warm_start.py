@@ -32,6 +32,11 @@ Examples:
 @click.option("--vocab-size", type=COUNT, help="Train a tokenizer of this size for a new model; else it reads bytes.")
 @click.option("--tokenizer", metavar="MODEL", help="Use the tokenizer of this model or folder for a new model.")
 @click.option("--max-steps", default=1000, type=COUNT, help="Optimizer steps.")
+@click.option(
+    "--until",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="End when this share of held-out completions, sampled at temperature 1, is solved; 0.4 is a good start.",
+)
 @click.option("--batch-size", default=64, type=COUNT, help="Examples per step.")
 @click.option("--learning-rate", default=1e-3, type=RATE, help="Peak learning rate.")
 @click.option(

@@ -16,17 +16,20 @@ from grpo_core.evaluation.evaluate import evaluate
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import prepare_tasks
 from grpo_core.killable.importing import refuse_in_worker
+from grpo_core.plugins.models import ModelSource
 from grpo_core.plugins.task_objects import Tasks, name_tasks
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.device import choose_device, choose_threads
 from grpo_core.policy.fresh import fresh_model, learned_tokenizer, tokenizer_of
 from grpo_core.policy.load import load_policy
+from grpo_core.policy.policy import Policy
 from grpo_core.profiles.recommended import RECORD, after_warm_start
 from grpo_core.prompts.quotas import Quotas
 from grpo_core.task.row import Prompt
 from grpo_core.task.spec import parse_task_specs
 from grpo_core.training.checks import check_warm_start
 from grpo_core.training.provenance import versions
+from grpo_core.training.solved_target import SolvedTarget
 
 SaveDtype = Literal["float32", "float16", "bfloat16"]
 Precision = Literal["float32", "bfloat16"]
@@ -76,6 +79,7 @@ def warm_start(
     vocab_size: int | None = None,
     tokenizer: str | None = None,
     max_steps: int = 1000,
+    until: float | None = None,
     batch_size: int = 64,
     learning_rate: float = 1e-3,
     lr_scheduler_type: Literal["cosine", "constant"] = "constant",
@@ -97,7 +101,8 @@ def warm_start(
         preset: Start from a new model of this shape (see `policy.fresh.PRESETS`).
         vocab_size: Tokens of a new model: its tokenizer is learned from the demos. By default it reads bytes.
         tokenizer: Model or folder whose tokenizer a new model gets; not with `vocab_size`.
-        max_steps: Optimizer steps.
+        max_steps: Optimizer steps, at most.
+        until: End when this share of completions of held-out rows, sampled at temperature 1, is solved.
         batch_size: Examples per step.
         learning_rate: Peak, after a linear warm-up.
         lr_scheduler_type: `cosine` to 0, or `constant`.
@@ -126,13 +131,12 @@ def warm_start(
     # A task that cannot be evaluated is refused before it is trained on for an hour.
     prepare_tasks(named.spec, {}, EvaluationSettings(size=eval_size, seed=seed))
     examples = _examples(named.spec, max_steps * batch_size)
-    where, _ = choose_device(device)
     if preset is not None:
-        network, processing = fresh_model(preset, seed, _new_tokenizer(examples, vocab_size, tokenizer))
-        choose_threads(network.num_parameters(), where)
+        policy = _new_policy(preset, seed, device, _new_tokenizer(examples, vocab_size, tokenizer))
     else:
         policy = load_policy(str(model), device=device)
-        network, processing = policy.model, policy.tokenizer
+    callback = Callbacks(callbacks)
+    target = None if until is None else SolvedTarget(named.spec, until, policy, seed, callback)
     settings = FineTuning(
         max_steps=max_steps,
         batch_size=batch_size,
@@ -142,14 +146,18 @@ def warm_start(
         seed=seed,
         precision=precision,
     )
-    trained, losses = _fine_tuned(network, processing, examples, settings, where.type, Callbacks(callbacks))
+    trained, losses, steps = _fine_tuned(policy, examples, settings, target, callback)
+    if target is not None and steps == max_steps and not target.is_met:
+        callback.on_warning(target.missed(max_steps))
     trained.to(getattr(torch, save_dtype)).save_pretrained(folder)
-    processing.save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)
     record = {
         "command": command,
         "task": named.spec,
         "start": _start_record(model) if model is not None else f"new:{preset}",
         **settings.as_json(),
+        "steps": steps,
+        **({} if target is None else {"until": until, "sampled_solved_rate": target.rates}),
         "save_dtype": save_dtype,
         "loss": losses,
         "evaluation": evaluate(
@@ -161,22 +169,29 @@ def warm_start(
             callbacks=callbacks,
             progress=False,  # the callbacks show it
         ),
-        "recommended": after_warm_start(network.num_parameters()),
+        "recommended": after_warm_start(trained.num_parameters()),
         "versions": versions(),
     }
     (folder / RECORD).write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     return record
 
 
+def _new_policy(preset: str, seed: int, device: str, tokenizer: Any) -> Policy:
+    """A new model of a preset's shape, on the device."""
+    where, _ = choose_device(device)
+    model, processing = fresh_model(preset, seed, tokenizer)
+    choose_threads(model.num_parameters(), where)
+    return Policy(model.to(where), processing, ModelSource("folder", preset, "", "a new model"), where, None)
+
+
 def _fine_tuned(
-    network: Any,
-    processing: Any,
+    policy: Policy,
     examples: Sequence[Mapping[str, Any]],
     settings: FineTuning,
-    device: str,
+    target: SolvedTarget | None,
     callbacks: Callbacks,
-) -> tuple[Any, dict[str, float]]:
-    """Return the trained model, and the logged losses by step."""
+) -> tuple[Any, dict[str, float], int]:
+    """Return the trained model, the logged losses by step, and the number of steps."""
     import datasets
     from transformers import PrinterCallback, TrainerCallback
     from trl import SFTConfig
@@ -195,29 +210,31 @@ def _fine_tuned(
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             loss = f", loss {next(reversed(losses.values())):.3f}" if losses else ""
             callbacks.on_progress(f"supervised fine-tuning{loss}", state.global_step, state.max_steps)
+            if target is not None and target.is_reached(state.global_step):
+                control.should_training_stop = True
 
     with tempfile.TemporaryDirectory() as scratch:
         trainer = RepeatingTrainer(
-            passes=ExamplePasses(settings.batch_size, network.device, callbacks.on_warning),
-            model=network,
-            processing_class=processing,
+            passes=ExamplePasses(settings.batch_size, policy.device, callbacks.on_warning),
+            model=policy.model,
+            processing_class=policy.tokenizer,
             train_dataset=datasets.Dataset.from_list(list(examples)),
             callbacks=[Progress()],
             args=SFTConfig(
                 output_dir=scratch,
                 **settings.as_trl(),
-                use_cpu=device == "cpu",
+                use_cpu=policy.device.type == "cpu",
                 gradient_checkpointing=False,
                 report_to="none",
                 save_strategy="no",
                 disable_tqdm=True,
-                dataloader_pin_memory=device == "cuda",
+                dataloader_pin_memory=policy.device.type == "cuda",
                 max_length=None,
             ),
         )
         trainer.remove_callback(PrinterCallback)  # our callbacks show the progress
         trainer.train()
-    return trainer.model, losses
+    return trainer.model, losses, trainer.state.global_step
 
 
 def _start_record(model: str) -> Any:
