@@ -60,6 +60,26 @@ def test_a_new_model_learns_the_golds_and_is_written_with_its_record(tasks: Path
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
+def test_it_ends_when_enough_is_solved_and_says_when_it_is_not(tasks: Path, tmp_path: Path) -> None:
+    class Warnings(Callback):
+        def __init__(self) -> None:
+            self.messages: list[str] = []
+
+        def on_warning(self, message: str) -> None:
+            self.messages.append(message)
+
+    options: Any = {"preset": "tiny", "batch_size": 8, "learning_rate": 3e-3, "eval_size": 8, "device": "cpu"}
+    warnings = Warnings()
+    record = warm_start(f"{tasks}:letters", tmp_path / "a", max_steps=150, until=0.5, callbacks=[warnings], **options)
+    rates = record["sampled_solved_rate"]
+    assert record["steps"] < 150 and list(rates) == [str(step) for step in range(25, record["steps"] + 1, 25)]
+    assert list(rates.values())[-1] >= 0.5 > max([0.0, *list(rates.values())[:-1]])
+    assert record["recommended"]["trainer.learning_rate"] == 1.2e-4 and warnings.messages == []
+    warm_start(f"{tasks}:letters", tmp_path / "b", max_steps=2, until=0.5, callbacks=[warnings], **options)
+    assert warnings.messages[0].startswith("--until 0.5 was not reached in 2 steps: 0.00 of the sampled completions")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
 def test_weights_are_written_as_small_as_asked_for(tasks: Path, tmp_path: Path) -> None:
     options: Any = {"preset": "tiny", "max_steps": 1, "batch_size": 2, "eval_size": 2, "device": "cpu"}
     record = warm_start(f"{tasks}:letters", tmp_path / "half", save_dtype="float16", **options)

@@ -13,7 +13,7 @@ from grpo_core.cli.launch import is_rank, is_silent_rank, launch, words_of
 from grpo_core.cli.options import COUNT, HELP, SettingsCommand
 from grpo_core.cli.settings import only_results_on_stdout, read_settings
 from grpo_core.config.recipes import RECIPES
-from grpo_core.errors import ExitCode
+from grpo_core.errors import ExitCode, UserError
 from grpo_core.paths import check_makeable
 from grpo_core.profiles.presets import PRESETS
 
@@ -27,6 +27,7 @@ Examples:
   grpo run
   grpo run --task math.gsm8k --model Qwen/Qwen2.5-0.5B-Instruct lora.enabled=true
   grpo run --config run.yaml trainer.num_generations=16
+  grpo run --quick --task ./mine.py:task
   grpo run --recipe dapo trainer.prompts_per_step=64
 """
 
@@ -52,6 +53,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, alone on stdout.")
 @click.option("--show-config", is_flag=True, help="Print every setting with where it comes from, and stop.")
 @click.option("--dry-run", is_flag=True, help="Print what the run would do and how much memory it needs, and stop.")
+@click.option("--quick", is_flag=True, help="Make a model that can learn the task where there is none, and train it.")
 @click.option("--quiet", is_flag=True, help="No progress; prints the run's folder.")
 @click.version_option(__version__, package_name="grpo-core", message="%(package)s %(version)s")
 def run(
@@ -68,6 +70,7 @@ def run(
     as_json: bool,
     show_config: bool,
     dry_run: bool,
+    quick: bool,
     quiet: bool,
     **options: str | None,
 ) -> int:
@@ -87,6 +90,14 @@ def run(
         "eval.task": ",".join(eval_tasks) or None,
     }
     loaded = read_settings(options, overrides, config_file)
+    if quick:
+        if show_config or dry_run or nproc is not None:
+            raise UserError("--quick is a run in this process: leave out --show-config, --dry-run and --nproc.")
+        from grpo_core.cli.quick import quick_settings
+
+        added = quick_settings(loaded, quiet=quiet)
+        others = [word for word in overrides if word.partition("=")[0] not in added]
+        loaded = read_settings({**options, **added}, others, config_file)
     resolved = resolve(loaded.config, loaded.sources)
     if show_config:
         _show(resolved, as_json=as_json)

@@ -23,6 +23,7 @@ from grpo_core.policy.device import choose_device, choose_threads
 from grpo_core.policy.fresh import fresh_model, learned_tokenizer, tokenizer_of
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.policy import Policy
+from grpo_core.policy.quantization import quiet_bitsandbytes
 from grpo_core.profiles.recommended import RECORD, after_warm_start
 from grpo_core.prompts.quotas import Quotas
 from grpo_core.task.row import Prompt
@@ -123,6 +124,7 @@ def warm_start(
             is taken, or rows have no gold.
     """
     refuse_in_worker("warm_start()")
+    quiet_bitsandbytes()
     named = name_tasks(task)
     check_warm_start(
         named.spec, out, model=model, preset=preset, vocab_size=vocab_size, tokenizer=tokenizer, eval_size=eval_size

@@ -1,0 +1,98 @@
+"""`grpo run --quick`: a model that sometimes succeeds, made where there is none, and a short training of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+
+from grpo_core.cli.settings import only_results_on_stdout
+from grpo_core.config import LoadedConfig, RunConfig, resolve
+from grpo_core.config.trainer import LIMITS
+from grpo_core.plugins.tasks import bind
+from grpo_core.task.spec import parse_task_specs
+from grpo_core.training.checks import check_training, check_warm_start
+
+STEPS = 200
+"""Steps of the training, unless the user says when it ends."""
+
+WARM_STEPS = 600
+"""Steps of the fine-tuning at most."""
+
+ENOUGH = 0.4
+"""Share of solved completions at which the fine-tuning ends: most groups then hold right and wrong ones."""
+
+LEARNABLE = 0.05
+"""Share from which on a model is trained as it is."""
+
+ROWS = 64
+"""Rows of the validation split that a named model is tried on."""
+
+
+def quick_settings(loaded: LoadedConfig, *, quiet: bool) -> dict[str, str]:
+    """Fine-tune a start where one is needed, and return the settings that follow.
+
+    Args:
+        loaded: Settings of the user.
+        quiet: Whether no progress is shown.
+
+    Raises:
+        UserError: rows have no gold to learn a start from, or TRL is missing.
+    """
+    config = loaded.config
+    settings: dict[str, str] = {}
+    if all(loaded.sources[name].kind == "default" for name in LIMITS):
+        settings["trainer.max_steps"] = str(STEPS)
+    has_default = any(bind(spec).task.default_model for spec in parse_task_specs(config.task))
+    if config.adapter is not None or (config.model is None and has_default):
+        return settings  # a start that was made to be trained
+    resolved = resolve(config, loaded.sources).config
+    check_training(resolved)  # before minutes are spent on a start
+    folder = _free_folder(Path(config.output_dir), config.task)
+    start: dict[str, str | None] = {"model": config.model, "preset": "tiny" if config.model is None else None}
+    check_warm_start(config.task, folder, **start, vocab_size=None, tokenizer=None)
+    if warm_model := _fine_tuned(resolved, folder, start, quiet=quiet):
+        settings["model"] = warm_model
+    return settings
+
+
+def _fine_tuned(config: RunConfig, folder: Path, start: Mapping[str, str | None], *, quiet: bool) -> str | None:
+    """The folder of the fine-tuned model; None where the named one can learn as it is."""
+    from grpo_core.display.progress import Waiting
+    from grpo_core.display.text import err, visible
+
+    with Waiting(err(), quiet=quiet) as progress, only_results_on_stdout((progress,)):
+        from grpo_core.evaluation.evaluate import evaluate
+        from grpo_core.evaluation.held_out import held_out_tasks
+        from grpo_core.prompts.mixture import task_labels
+        from grpo_core.training.warm_start import warm_start
+
+        task, seed, device = config.task, config.seed, config.device
+        bound = [bind(spec) for spec in parse_task_specs(task)]
+        held_out_tasks(config, dict(zip(task_labels(bound), bound, strict=True)))  # refuses rows that are trained on
+        if start["model"] is not None:
+            tried = evaluate(
+                task, start["model"], size=ROWS, split="validation", temperature=1.0, seed=seed, device=device,
+                surprisal=False, callbacks=(progress,),
+            )  # fmt: skip
+            solved = min(result["solved_rate"] or 0.0 for result in tried.values())
+            if solved >= LEARNABLE:
+                solves = f"{start['model']} solves {solved:.2f} of {ROWS} sampled completions"
+                progress.say("quick", [f"{solves}: it is trained as it is"])
+                return None
+        what = start["model"] or "a new model of the shape of tiny"
+        how = f"until it solves {ENOUGH:g} of the completions that it samples for held-out rows"
+        progress.say("quick", [visible(f"fine-tuning {what} on the golds of {task}, {how}")])
+        record = warm_start(
+            task, folder, **start, max_steps=WARM_STEPS, until=ENOUGH, seed=seed, device=device, callbacks=(progress,),
+        )  # fmt: skip
+        rate = max(record["sampled_solved_rate"].values(), default=0.0)
+        progress.say("quick", [visible(f"{record['steps']} steps, {rate:.2f} solved: {folder}")])
+    return str(folder) if folder.is_absolute() else f"./{folder}"
+
+
+def _free_folder(output_dir: Path, task: str) -> Path:
+    """A folder that does not exist yet, named after the task."""
+    name = "warm_" + re.sub(r"[^A-Za-z0-9.]+", "_", task.partition("?")[0]).strip("._")[-40:]
+    return next(path for number in count(1) if not (path := output_dir / f"{name}_{number}").exists())

@@ -1,0 +1,122 @@
+"""`grpo run --quick`, with the fine-tuning, the trial and the training faked, and once for real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import grpo_core.evaluation
+import grpo_core.training
+from grpo_core.cli import main as entry
+from grpo_core.cli import run
+from grpo_core.config import ResolvedConfig
+from grpo_core.errors import UserError
+
+TASK = """
+from grpo_core import Row, Task, reward
+
+
+def load(config):
+    letters = "abcdefgh" if config.split == "train" else "ijkl"
+    return [Row(id=letter, gold=letter) for letter in letters]
+
+
+@reward()
+def same(answer, row):
+    return float(answer == row.id)
+
+
+def task(name, **options):
+    return Task(name, load, lambda row: f"say {row.id}:", lambda text: text, (same,), row=Row, **options)
+
+
+def overlapping(config):
+    return [Row(id="a", gold="a")]
+
+
+trained = Task("trained", overlapping, lambda row: "a", lambda text: text, (same,), row=Row)
+letters, known = task("letters", max_completion_length=4), task("known", default_model="tiny")
+"""
+
+
+class Fakes:
+    def __init__(self, solved: float) -> None:
+        self.solved = solved
+        self.warm: dict[str, Any] = {}
+        self.configs: list[ResolvedConfig] = []
+
+    def evaluate(self, task: str, model: str, **options: Any) -> dict[str, Any]:
+        return {task: {"solved_rate": self.solved}}
+
+    def warm_start(self, task: str, folder: Path, **options: Any) -> dict[str, Any]:
+        self.warm = {"folder": folder, **options}
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        return {"steps": 50, "sampled_solved_rate": {"25": 0.1, "50": 0.41}}
+
+    def train(self, config: ResolvedConfig, callbacks: Any) -> Any:
+        self.configs.append(config)
+        raise UserError("far enough")
+
+
+@pytest.fixture
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(TASK)
+    fakes = Fakes(solved=0.0)
+    monkeypatch.setattr(grpo_core.training.warm_start, "warm_start", fakes.warm_start)
+    monkeypatch.setattr(grpo_core.evaluation.evaluate, "evaluate", fakes.evaluate)
+    monkeypatch.setattr(run, "train", fakes.train)
+    return fakes
+
+
+def test_a_task_without_a_model_gets_a_new_one_that_is_then_trained(
+    fakes: Fakes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert entry.main_run(["--quick", "--task", "./mine.py:letters", "--seed", "3"]) == 2
+    assert (fakes.warm["preset"], fakes.warm["model"], fakes.warm["seed"]) == ("tiny", None, 3)
+    config = fakes.configs[0].config
+    assert config.model == "./training_runs/warm_mine.py_letters_1" and config.trainer.max_steps == 200
+    assert "50 steps, 0.41 solved" in capsys.readouterr().err
+    entry.main_run(["--quick", "--task", "./mine.py:letters", "--max-minutes", "1"])
+    config = fakes.configs[1].config
+    assert config.model == "./training_runs/warm_mine.py_letters_2" and config.trainer.max_steps is None
+
+
+@pytest.mark.parametrize("words", [["--model", "tiny"], ["model=tiny"]])
+def test_a_named_model_is_fine_tuned_only_where_it_fails(fakes: Fakes, words: list[str]) -> None:
+    entry.main_run(["--quick", "--task", "./mine.py:letters", *words])
+    assert (fakes.warm["preset"], fakes.warm["model"]) == (None, "tiny")
+    fakes.warm, fakes.solved = {}, 0.3
+    entry.main_run(["--quick", "--task", "./mine.py:letters", *words])
+    assert fakes.warm == {}
+    assert [each.config.model for each in fakes.configs] == ["./training_runs/warm_mine.py_letters_1", "tiny"]
+
+
+def test_a_task_with_a_model_of_its_own_is_trained_at_once(fakes: Fakes) -> None:
+    entry.main_run(["--quick", "--task", "./mine.py:known"])
+    assert fakes.warm == {} and fakes.configs[0].config.model == "tiny"
+
+
+def test_it_is_a_run_of_one_process(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main_run(["--quick", "--task", "./mine.py:letters", "--dry-run"]) == 2
+    assert "leave out --show-config, --dry-run and --nproc" in capsys.readouterr().err
+
+
+def test_a_run_that_would_be_refused_is_so_before_the_fine_tuning(
+    fakes: Fakes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert entry.main_run(["--quick", "--task", "./mine.py:trained"]) == 2
+    assert "held-out rows are trained on" in capsys.readouterr().err and fakes.warm == {}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
+def test_a_new_task_is_learned_in_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(TASK)
+    assert entry.main_run(["--quick", "--task", "./mine.py:letters", "--max-steps", "3", "--quiet"]) == 0
+    assert (tmp_path / "training_runs" / "warm_mine.py_letters_1" / "warm_start.json").is_file()
+    assert len(list((tmp_path / "training_runs").glob("run_*/summary.json"))) == 1
