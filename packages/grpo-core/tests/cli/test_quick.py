@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import grpo_core.evaluation
-import grpo_core.training
 from grpo_core.cli import main as entry
 from grpo_core.cli import run
 from grpo_core.config import ResolvedConfig
@@ -66,8 +65,8 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(TASK)
     fakes = Fakes(solved=0.0)
-    monkeypatch.setattr(grpo_core.training.warm_start, "warm_start", fakes.warm_start)
-    monkeypatch.setattr(grpo_core.evaluation.evaluate, "evaluate", fakes.evaluate)
+    monkeypatch.setattr(import_module("grpo_core.training.warm_start"), "warm_start", fakes.warm_start)
+    monkeypatch.setattr(import_module("grpo_core.evaluation.evaluate"), "evaluate", fakes.evaluate)
     monkeypatch.setattr(run, "train", fakes.train)
     return fakes
 

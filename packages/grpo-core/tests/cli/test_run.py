@@ -187,7 +187,8 @@ def test_warm_start_passes_everything_on(
     assert capsys.readouterr().out.splitlines()[-1] == "warm"
     del asked["callbacks"]
     assert asked == {
-        "task": "./rhyme.py:one", "out": "warm", "model": None, "preset": "tiny", "max_steps": 5, "batch_size": 64,
+        "task": "./rhyme.py:one", "out": "warm", "model": None, "preset": "tiny", "max_steps": 5, "until": None,
+        "batch_size": 64,
         "learning_rate": 1e-3, "lr_scheduler_type": "constant", "seed": 0, "eval_size": 512, "device": "auto",
         "command": "grpo warm-start --task ./rhyme.py:one", "vocab_size": 300, "tokenizer": None,
         "precision": "float32", "save_dtype": "float32",

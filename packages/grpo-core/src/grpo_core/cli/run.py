@@ -27,7 +27,6 @@ Examples:
   grpo run
   grpo run --task math.gsm8k --model Qwen/Qwen2.5-0.5B-Instruct lora.enabled=true
   grpo run --config run.yaml trainer.num_generations=16
-  grpo run --quick --task ./mine.py:task
   grpo run --recipe dapo trainer.prompts_per_step=64
 """
 
