@@ -51,7 +51,7 @@ def quick_settings(loaded: LoadedConfig, *, quiet: bool) -> dict[str, str]:
     check_training(resolved)  # before minutes are spent on a start
     folder = _free_folder(Path(config.output_dir), config.task)
     start: dict[str, str | None] = {"model": config.model, "preset": "tiny" if config.model is None else None}
-    check_warm_start(config.task, folder, **start, vocab_size=None, tokenizer=None)
+    check_warm_start(config.task, folder, model=start["model"], preset=start["preset"], vocab_size=None, tokenizer=None)
     if warm_model := _fine_tuned(resolved, folder, start, quiet=quiet):
         settings["model"] = warm_model
     return settings
@@ -85,7 +85,8 @@ def _fine_tuned(config: RunConfig, folder: Path, start: Mapping[str, str | None]
         how = f"until it solves {ENOUGH:g} of the completions that it samples for held-out rows"
         progress.say("quick", [visible(f"fine-tuning {what} on the golds of {task}, {how}")])
         record = warm_start(
-            task, folder, **start, max_steps=WARM_STEPS, until=ENOUGH, seed=seed, device=device, callbacks=(progress,),
+            task, folder, model=start["model"], preset=start["preset"], max_steps=WARM_STEPS, until=ENOUGH, seed=seed,
+            device=device, callbacks=(progress,),
         )  # fmt: skip
         rate = max(record["sampled_solved_rate"].values(), default=0.0)
         progress.say("quick", [visible(f"{record['steps']} steps, {rate:.2f} solved: {folder}")])
