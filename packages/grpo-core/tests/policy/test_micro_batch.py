@@ -231,6 +231,8 @@ def test_another_precision_or_memory_is_tried_again(passes: Callable[..., FakeMe
         '{"format": 1, "sizes": {"k": {"rows": 5, "peak": 5}}}',
         '{"format": 1, "sizes": {"k": {"rows": "4", "peak": 5}}}',
         '{"format": 1, "sizes": {"k": {"rows": 4, "peak": -5}}}', " " * (2 << 20),
+        '{"format": 1, "sizes": {"k": {"rows": true, "peak": 5}}}',
+        '{"format": 1, "sizes": {"k": {"rows": 4, "peak": ' + "9" * 4000 + "}}}",
     ],
 )  # fmt: skip
 def test_a_file_is_checked(tmp_path: Path, content: str) -> None:

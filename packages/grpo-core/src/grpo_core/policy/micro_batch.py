@@ -31,6 +31,9 @@ FORMAT = 1
 
 MAX_FILE_BYTES, MAX_ENTRIES = 1 << 20, 256
 
+MAX_PEAK = 2**60
+"""Bytes beyond any machine's memory: a larger number is damage, and may be too large to divide."""
+
 GIB = 2**30
 
 MOMENTS = 2
@@ -237,7 +240,8 @@ class SizeCache:
     def recall(self, key: str, sizes: Sequence[int]) -> TriedSize | None:
         """The size under a key; None where there is none, or none of those that may be."""
         match self._read().get(key):
-            case {"rows": int(rows), "peak": int(peak)} if rows in sizes and peak > 0:
+            # a bool is an int for match, and 1 in sizes is True for it
+            case {"rows": int(rows), "peak": int(peak)} if type(rows) is int and rows in sizes and 0 < peak <= MAX_PEAK:
                 return TriedSize(rows, peak, is_remembered=True)
         return None
 
