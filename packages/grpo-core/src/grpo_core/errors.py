@@ -8,6 +8,9 @@ import traceback
 from collections.abc import Iterable
 from enum import IntEnum
 
+MAX_NAME_CHARS = 200
+"""Of an unknown name that an error repeats."""
+
 
 class ExitCode(IntEnum):
     """Exit codes of the command line."""
@@ -93,4 +96,4 @@ def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UnknownNameErr
     """Build the error for an unknown `name` of a `kind`: the near match, then everything that exists."""
     choices = sorted(choices)
     listed = ", ".join(choices) if choices else "(none)"
-    return UnknownNameError(f"no {kind} {name!r}.{near_match(name, choices)} Available: {listed}")
+    return UnknownNameError(f"no {kind} {name!r:.{MAX_NAME_CHARS}}.{near_match(name, choices)} Available: {listed}")
