@@ -57,7 +57,7 @@ def test_sizes_that_no_model_has_are_not_believed(capsys: pytest.CaptureFixture[
     code, out, _ = run(capsys, "run", "--dry-run", "--json", "--model", str(tmp_path))
     assert code == 0 and json.loads(out)["memory"] is None
     code, out, _ = run(capsys, "run", "--dry-run", "--model", str(tmp_path))
-    assert "of unknown size: its config.json names none, or none that can be" in out
+    assert "of unknown size: it names no sizes, or sizes that no model has" in " ".join(out.split())
 
 
 def test_a_dry_run_loads_no_torch() -> None:
@@ -153,3 +153,42 @@ def test_a_preset_s_rows_must_be_there(capsys: pytest.CaptureFixture[str], tmp_p
     )
     assert code == 2
     assert "trainer.train_size=20: task math.arithmetic has 7 training rows, 13 fewer" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["--task", "math.arithmetic?size=50", "--preset", "baseline"],
+            "trainer.train_size=100: task math.arithmetic has 50 training rows, 50 fewer",
+        ),
+        (["device=cuda"], "device=cuda: this machine has no driver"),
+    ],
+)
+def test_what_a_run_would_refuse_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
+) -> None:
+    monkeypatch.setattr("grpo_core.profiles.accelerator._may_have_accelerator", lambda: False)
+    code, out, err = run(capsys, "run", "--dry-run", *arguments)
+    assert (code, out) == (2, "") and words in err
+
+
+def test_the_device_of_a_named_profile_need_not_be_here(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpo_core.profiles.accelerator._may_have_accelerator", lambda: False)
+    code, out, _ = run(capsys, "run", "--dry-run", "--model", QWEN, "profile=h100", "device=cuda")
+    assert code == 0 and " GiB of 79.2: " in out
+
+
+def test_memory_that_cannot_be_known_is_said_to_be_unknown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    model = tmp_path / "model.gguf"
+    model.write_bytes(b"")
+    code, out, _ = run(capsys, "run", "--dry-run", "--model", str(model))
+    lines = dict(line.split(None, 1) for line in out.splitlines()[1:])
+    assert code == 0 and lines["memory"] == "unknown, as the size of the model is"
+
+
+def test_an_unknown_profile_is_repeated_in_part(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "run", "--dry-run", f"profile={'a' * 5000}")
+    assert code == 2 and len(err) < 600

@@ -16,6 +16,7 @@ from grpo_core.profiles import accelerator as accelerators
 from grpo_core.profiles.estimate import MemoryEstimate, estimate, tokens_in_pass
 from grpo_core.profiles.model_shape import ModelShape, model_shape
 from grpo_core.task.spec import parse_task_specs
+from grpo_core.training.checks import train_rows
 
 if TYPE_CHECKING:
     from grpo_core.config import ResolvedConfig
@@ -51,11 +52,17 @@ class DryRun:
 
 
 def dry_run(resolved: ResolvedConfig) -> DryRun:
-    """Compute what a run would need."""
+    """Compute what a run would need.
+
+    Raises:
+        UserError: the run would be refused: a device that is not here, or more rows than a task has.
+    """
     config = resolved.config
     assert config.model is not None, "the configuration is resolved"
     shape, hardware = model_shape(config.model), hardware_of(config)
     accelerator = accelerators.detect(config.device) if hardware is None else hardware.accelerator
+    if accelerator.backend == "cpu":  # else the device, or one that `profile` names for another machine
+        accelerators.check_device(config.device)
     prompt = _prompt_tokens(resolved)
     if shape is None:
         return DryRun(None, accelerator, prompt, None, 0)
@@ -84,6 +91,8 @@ def report(resolved: ResolvedConfig, dry: DryRun) -> list[tuple[str, str]]:
             share = f"{trainer.micro_batch_memory:g} of the memory"
             passes += f"; trainer.micro_batch_size=auto tries before the first step how many completions fit {share}"
         lines += [("passes", passes), ("memory", needs(dry.need, dry.accelerator))]
+    else:
+        lines.append(("memory", "unknown, as the size of the model is"))
     return lines
 
 
@@ -115,7 +124,7 @@ def _size(model: str, shape: ModelShape | None) -> str:
     if shape is None and model_source(model).kind == "hub":
         return "of unknown size: its config.json is neither in the cache nor can be fetched, or names no sizes"
     if shape is None:
-        return "of unknown size: its config.json names none, or none that can be"
+        return "of unknown size: it names no sizes, or sizes that no model has"
     return f"{shape.parameters / 1e6:,.1f} M parameters ({shape.source})"
 
 
@@ -123,9 +132,12 @@ def _prompt_tokens(resolved: ResolvedConfig) -> tuple[int, str]:
     """Mean tokens of the tasks' prompts, within the limit; the limit itself where their rows cannot be read."""
     longest = resolved.config.trainer.max_prompt_length
     try:
-        texts = [text for spec in parse_task_specs(resolved.config.task) for text in _texts(bind(spec))]
+        tasks = [bind(spec) for spec in parse_task_specs(resolved.config.task)]
+        texts = [text for task in tasks for text in _texts(task)]
     except GrpoError as error:  # a data set that is not in the cache: the rest can be told all the same
         return longest, f"the limit: {str(error).splitlines()[0]}"
+    for task in tasks:
+        train_rows(resolved.config.trainer, task)
     count, how = _counter(resolved.config.model or "")
     lengths = [min(longest, count(text)) for text in texts]
     return max(1, round(sum(lengths) / max(1, len(lengths)))), f"the mean of {len(lengths)}, {how}"
