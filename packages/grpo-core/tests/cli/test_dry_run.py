@@ -192,3 +192,12 @@ def test_memory_that_cannot_be_known_is_said_to_be_unknown(capsys: pytest.Captur
 def test_an_unknown_profile_is_repeated_in_part(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "run", "--dry-run", f"profile={'a' * 5000}")
     assert code == 2 and len(err) < 600
+
+
+@pytest.mark.parametrize("model", ["tiny", QWEN])
+def test_an_endpoint_that_the_hub_cannot_be_imported_with_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://[::")
+    code, _, err = run(capsys, "run", "--dry-run", "--model", model)
+    assert code == 2 and err.startswith("error: HF_ENDPOINT='http://[::' is no address of a server")

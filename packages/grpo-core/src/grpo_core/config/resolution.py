@@ -25,7 +25,7 @@ from grpo_core.config.sources import Profile
 from grpo_core.config.trainer import LIMITS, TrainerConfig
 from grpo_core.errors import UserError
 from grpo_core.hub.cache import cached_models
-from grpo_core.hub.network import go_offline, offline_reason
+from grpo_core.hub.network import offline_reason, prepare
 from grpo_core.plugins import variants as registry
 from grpo_core.plugins.host import PluginHost, default_host
 from grpo_core.plugins.models import model_source
@@ -87,8 +87,7 @@ def resolve(
         chosen.put(name, value, Source("chosen", why))
         choices.append(ResolvedDefault(name, value if isinstance(value, str) else format_value(value), why))
 
-    if config.offline:
-        go_offline("offline=true")
+    prepare(offline=bool(config.offline))
     model = config.model
     if model is None:
         model, why = choose_model(config.task, host)

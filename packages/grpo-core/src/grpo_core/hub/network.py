@@ -10,6 +10,8 @@ import urllib.request
 from functools import cache
 from threading import Thread
 
+from grpo_core.errors import UserError
+
 TIMEOUT_S = 3.0
 """For name and connection together: a server that needs longer would hold up every start of a run."""
 
@@ -56,6 +58,26 @@ def offline_reason() -> str:
         return ""
     go_offline(f"{_host(endpoint)} cannot be reached")
     return _reasons[-1]
+
+
+def prepare(*, offline: bool) -> None:
+    """Go offline where that is asked for, and check `HF_ENDPOINT`: huggingface_hub cannot be imported with a bad one.
+
+    Args:
+        offline: The setting `offline`.
+
+    Raises:
+        UserError: `HF_ENDPOINT` is no address; a run without the hub needs the import, too.
+    """
+    if offline:
+        go_offline("offline=true")
+    endpoint = os.environ.get("HF_ENDPOINT", "")
+    try:
+        urllib.parse.urlsplit(endpoint)
+    except ValueError as error:
+        raise UserError(
+            f"HF_ENDPOINT={endpoint[:80]!r} is no address of a server ({error}): unset it, or give one as {HUB}."
+        ) from None
 
 
 def _host(endpoint: str) -> str:
