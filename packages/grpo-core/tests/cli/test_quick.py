@@ -51,7 +51,6 @@ class Fakes:
 
     def warm_start(self, task: str, folder: Path, **options: Any) -> dict[str, Any]:
         self.warm = {"folder": folder, **options}
-        folder.mkdir(parents=True)
         (folder / "config.json").write_text("{}")
         return {"steps": 50, "sampled_solved_rate": {"25": 0.1, "50": 0.41}}
 

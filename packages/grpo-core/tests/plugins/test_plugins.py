@@ -305,6 +305,12 @@ def test_one_name_from_two_plugins_names_both_and_harms_no_other_name(site: Path
             "must be cuda, rocm, mps, cpu. Did you mean 'cuda'?",
         ),
         ("grpo_profiles", "2 * [GpuProfile('slice', 'A slice')]", "gives GPU profile 'slice' twice"),
+        ("grpo_profiles", "1001 * [GpuProfile('slice', 'A slice')]", "gives 1001 GPU profiles; at most 1000 are read"),
+        (
+            "grpo_profiles",
+            "[GpuProfile('desk', 'A desk', backend='cpu', precision='bfloat16')]",
+            "a profile with backend='cpu' sets nothing",
+        ),
         ("grpo_diagnostics", "['level']", "grpo_diagnostics() raised ValueError"),
     ],
 )

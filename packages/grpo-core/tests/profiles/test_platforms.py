@@ -19,6 +19,8 @@ def test_a_long_value_is_cut() -> None:
     ("environ", "host", "folder", "name", "why"),
     [
         ({"SLURM_JOB_ID": "17", "SLURM_JOB_NUM_NODES": "2"}, "node3", HERE, "SLURM", "SLURM_JOB_ID=17, 2 nodes"),
+        ({"SLURM_JOB_ID": "17", "SLURM_JOB_NUM_NODES": "two"}, "node3", HERE, "SLURM", "SLURM_JOB_ID=17, 1 node"),
+        ({"COLAB_GPU": "", "COLAB_RELEASE_TAG": ""}, "a", HERE, "generic", "no sign"),
         ({"COLAB_RELEASE_TAG": "release-colab"}, "a", HERE, "Colab", "COLAB_RELEASE_TAG"),
         ({"KAGGLE_KERNEL_RUN_TYPE": "Interactive"}, "a", HERE, "Kaggle", "KAGGLE_KERNEL_RUN_TYPE"),
         ({}, "lambda-hyperplane", HERE, "Lambda", "lambda-hyperplane"),

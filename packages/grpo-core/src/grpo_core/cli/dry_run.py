@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_core.config.hardware import hardware_of, machine_choice, memory_plan, needs
 from grpo_core.errors import GrpoError
 from grpo_core.hub.cache import cached_file
+from grpo_core.hub.network import offline_reason
 from grpo_core.plugins.models import adapter_base, model_source
 from grpo_core.plugins.tasks import bind
 from grpo_core.profiles import accelerator as accelerators
@@ -122,7 +123,8 @@ def _whole(parts: Mapping[str, float]) -> dict[str, int]:
 
 def _size(model: str, shape: ModelShape | None) -> str:
     if shape is None and model_source(model).kind == "hub":
-        return "of unknown size: its config.json is neither in the cache nor can be fetched, or names no sizes"
+        why = f" ({reason})" if (reason := offline_reason()) else ""
+        return f"of unknown size: its config.json is neither in the cache nor can be fetched{why}, or names no sizes"
     if shape is None:
         return "of unknown size: it names no sizes, or sizes that no model has"
     return f"{shape.parameters / 1e6:,.1f} M parameters ({shape.source})"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 from grpo_core.cli.settings import only_results_on_stdout
 from grpo_core.config import LoadedConfig, RunConfig, resolve
 from grpo_core.config.trainer import LIMITS
+from grpo_core.paths import check_makeable
 from grpo_core.plugins.tasks import bind
 from grpo_core.task.spec import parse_task_specs
 from grpo_core.training.checks import check_training, check_warm_start
@@ -94,6 +96,12 @@ def _fine_tuned(config: RunConfig, folder: Path, start: Mapping[str, str | None]
 
 
 def _free_folder(output_dir: Path, task: str) -> Path:
-    """A folder that does not exist yet, named after the task."""
+    """A new folder, named after the task; made here, so that two commands at once have two."""
     name = "warm_" + re.sub(r"[^A-Za-z0-9.]+", "_", task.partition("?")[0]).strip("._")[-40:]
-    return next(path for number in count(1) if not (path := output_dir / f"{name}_{number}").exists())
+    check_makeable(output_dir, f"output_dir={output_dir}")
+    output_dir.mkdir(parents=True, exist_ok=True)
+    for number in count(1):
+        with suppress(FileExistsError):
+            (folder := output_dir / f"{name}_{number}").mkdir()
+            return folder
+    raise AssertionError("there is always another number")

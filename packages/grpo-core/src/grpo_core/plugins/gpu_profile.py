@@ -108,6 +108,10 @@ def _broken(profile: GpuProfile) -> Iterator[tuple[str, str]]:
     for field in ("capabilities", "name_contains"):
         if not _is_texts(getattr(profile, field)):
             yield field, 'must be a tuple of texts, as ("…",).'
+    if profile.backend == "cpu":  # whose defaults stand: a run on a CPU is the same on every machine
+        for field, nothing in (("precision", "auto"), ("completion_lengths", ()), ("max_micro_batch_tokens", 0)):
+            if getattr(profile, field) != nothing:
+                yield field, "a profile with backend='cpu' sets nothing; set it in a YAML file and give --config."
     yield from _broken_capabilities(profile)
     yield from _broken_sizes(profile)
 

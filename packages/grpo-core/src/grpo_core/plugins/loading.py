@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from importlib import metadata
 from types import ModuleType
@@ -24,6 +25,9 @@ from grpo_core.task.task import Task
 
 MAX_LINE_CHARS = 500
 """Longest description or error of a plugin."""
+
+MAX_PROFILES = 1000
+"""GPU profiles of one plugin."""
 
 Collected = TypeVar("Collected")
 Wanted = TypeVar("Wanted")
@@ -104,12 +108,13 @@ class LoadedPlugin:
 
     def profiles(self) -> tuple[GpuProfile, ...]:
         """GPU profiles of the plugin."""
-        profiles = tuple(self._given_as("grpo_profiles", GpuProfile))
-        names = [profile.name for profile in profiles]
-        for name in names:
-            if names.count(name) > 1:
+        profiles = self._given_as("grpo_profiles", GpuProfile)
+        if len(profiles) > MAX_PROFILES:
+            raise PluginError(f"{self._who} gives {len(profiles)} GPU profiles; at most {MAX_PROFILES} are read.")
+        for name, times in Counter(profile.name for profile in profiles).items():
+            if times > 1:
                 raise PluginError(f"{self._who} gives GPU profile {name!r} twice.")
-        return profiles
+        return tuple(profiles)
 
     def commands(self) -> dict[str, str]:
         """Commands of the plugin: name -> "module:click command"."""

@@ -42,17 +42,18 @@ def detect(environ: Mapping[str, str] | None = None, hostname: str | None = None
     hostname = socket.gethostname() if hostname is None else hostname
     cwd = Path.cwd() if cwd is None else cwd
     if job := environ.get("SLURM_JOB_ID"):
-        nodes = environ.get("SLURM_JOB_NUM_NODES", "1")
+        nodes = environ.get("SLURM_JOB_NUM_NODES", "")
+        nodes = nodes if nodes.isdecimal() else "1"
         return Platform(
             "SLURM",
             f"SLURM_JOB_ID={job}, {nodes} node{'' if nodes == '1' else 's'}",
             "Ask for a signal before the time limit (sbatch --signal=TERM@120): the run saves and stops, and grpo "
             "resume goes on. Compute nodes often have no network: fill the cache on a login node with grpo fetch.",
         )
-    if "COLAB_RELEASE_TAG" in environ or "COLAB_GPU" in environ:
+    if environ.get("COLAB_RELEASE_TAG") or environ.get("COLAB_GPU"):
         return Platform(
             "Colab",
-            f"{'COLAB_RELEASE_TAG' if 'COLAB_RELEASE_TAG' in environ else 'COLAB_GPU'} is set",
+            f"{'COLAB_RELEASE_TAG' if environ.get('COLAB_RELEASE_TAG') else 'COLAB_GPU'} is set",
             "The disk is lost with the session: put output_dir on a mounted Drive, and set trainer.save_every.",
         )
     if "KAGGLE_KERNEL_RUN_TYPE" in environ:
