@@ -25,7 +25,7 @@ def test_a_table_in_a_pipe_has_at_most_120_columns(
         (("run",), ("math.arithmetic]", "[default: training_runs]", "[default: 0]")),
         (("eval",), ("[default: 512]", "[default: test]", "[default: all]")),
         (("resume",), ("[default: latest]",)),
-        (("warm-start",), ("[default: 1000", "[default: cosine]")),
+        (("warm-start",), ("[default: 1000", "[default: constant]")),
         (("publish",), ("[default: latest]", "[default: merged]")),
         (("rollouts",), ("[default: 10",)),
     ],

@@ -27,7 +27,7 @@ def counted(answer):
 
 
 def task(name, part):
-    rows = lambda config: [Row(id=str(index), gold="a") for index in range(8)]
+    rows = lambda config: [Row(id=str(index), gold="a") for index in range(16)]
     return Task(name, rows, lambda row: f"{row.id}2 + 3{row.id} =", lambda text, row: text, (part,), row=Row)
 
 
@@ -43,13 +43,13 @@ class Warnings(Callback):
         self.messages.append(message)
 
 
-def run(folder: Path, name: str, **given: Any) -> list[str]:
+def run(folder: Path, name: str, prompts: int = 16, **given: Any) -> list[str]:
     (folder / "hard.py").write_text(FILE)
     warnings = Warnings()
     config = RunConfig(
         task=f"{folder / 'hard.py'}:{name}",
         output_dir=str(folder / "runs"),
-        trainer=TrainerConfig(max_steps=1, prompts_per_step=2, num_generations=4, max_completion_length=6),
+        trainer=TrainerConfig(max_steps=1, prompts_per_step=prompts, num_generations=4, max_completion_length=6),
         eval=EvalConfig(at_start=False, at_end=False),
         device="cpu",
         **given,
@@ -62,7 +62,7 @@ def test_a_model_that_was_chosen_and_cannot_learn_ends_the_run_with_advice(tmp_p
     with pytest.raises(UserError) as caught:
         run(tmp_path, "impossible")
     message = str(caught.value)
-    assert message.startswith("all 8 completions of the first 2 prompts by tiny earn 0: ")
+    assert message.startswith("all 64 completions of the first 16 prompts by tiny earn 0: ")
     assert f"grpo warm-start --task {tmp_path / 'hard.py'}:impossible --preset tiny --out ./warm" in message
 
 
@@ -72,3 +72,7 @@ def test_a_model_that_was_named_is_trained_with_a_warning(tmp_path: Path) -> Non
 
 def test_a_batch_with_differences_says_nothing(tmp_path: Path) -> None:
     assert run(tmp_path, "possible") == []
+
+
+def test_a_few_completions_say_nothing(tmp_path: Path) -> None:
+    assert run(tmp_path, "impossible", 15) == []

@@ -213,7 +213,7 @@ def load(config) -> list[Sum]:
 right = reward()(lambda text, row: float(text.strip() == row.gold))
 add = Task("add", load, lambda row: row.prompt, lambda text: text, [right])
 result = train(add, model="tiny", max_steps=2, prompts_per_step=2, eval={"size": 4})
-print(result, result.evaluate(size=4), sep="\n")
+print(result, result.evaluate(size=4), sep="\\n")
 """
 
 

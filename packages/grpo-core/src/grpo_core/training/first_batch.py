@@ -10,6 +10,9 @@ from grpo_core.config.resolution import EXAMPLE_MODEL
 from grpo_core.errors import UserError
 from grpo_core.training.collect import Collected
 
+LEAST = 64
+"""Completions from which on it says something that all earn the same: less than 1 in 20 would differ."""
+
 
 def check_first_batch(collected: Collected, config: RunConfig, callbacks: Callbacks, *, was_chosen: bool) -> None:
     """Say, before anything is trained, that all completions earn the same.
@@ -24,7 +27,7 @@ def check_first_batch(collected: Collected, config: RunConfig, callbacks: Callba
         UserError: there is nothing to learn from, and the user named no model.
     """
     rewards = collected.rewards[~collected.rewards.isnan()]
-    if not len(rewards) or bool((rewards != rewards[0]).any()):
+    if len(rewards) < LEAST or bool((rewards != rewards[0]).any()):
         return
     message = (
         f"all {len(rewards)} completions of the first {len(collected.groups)} prompts by {config.model} earn "
