@@ -1,0 +1,1 @@
+"""Conformance checks of tasks, and their report."""
