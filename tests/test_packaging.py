@@ -7,28 +7,18 @@ from __future__ import annotations
 
 import email
 import json
-import os
 import re
 import shutil
 import subprocess
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 from readme_renderer import markdown  # type: ignore[import-untyped]  # it ships no types
+from wheels import TREES, build_wheels, call
 
 pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1200)]
 
-TREES = (
-    "packages/grpo-core",
-    "packages/grpo-tasks-chess",
-    "packages/grpo-tasks-code",
-    "packages/grpo-tasks-games",
-    "packages/grpo-tasks-math",
-    "examples/rhyme",
-    "tests/plugins/good",
-)
 MAX_MODEL_BYTES = 8 * 2**20
 
 
@@ -39,15 +29,6 @@ def description_of(wheel: Path) -> str:
         metadata = email.message_from_bytes(archive.read(name))
     assert metadata["Description-Content-Type"] == "text/markdown"
     return str(metadata.get_payload())
-
-
-def call(*command: str, cwd: Path, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
-    # The checkout's own environment must not be visible: what works here works without it.
-    clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    clean |= {"HF_HUB_OFFLINE": "1", "COLUMNS": "200", **environment}
-    done = subprocess.run(command, cwd=cwd, env=clean, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert done.returncode == 0 or not check, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
-    return done
 
 
 class Environment:
@@ -64,16 +45,8 @@ class Environment:
 
 
 @pytest.fixture(scope="module")
-def wheels(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheels")
-    for tree in TREES:
-        # A copy, so that a build sees nothing but the tree and leaves nothing in it.
-        copy = folder / "trees" / tree
-        shutil.copytree(root / tree, copy, ignore=shutil.ignore_patterns("__pycache__", "dist", "tests"))
-        call("uv", "build", "--wheel", "--out-dir", str(folder), str(copy), cwd=folder)
-    constraints = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["uv"]["constraint-dependencies"]
-    (folder / "constraints.txt").write_text("\n".join(constraints))
-    return folder
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheels(tmp_path_factory.mktemp("wheels"))
 
 
 def test_an_index_renders_the_description_of_every_wheel(wheels: Path) -> None:

@@ -7,14 +7,47 @@ from grpo_core import Invalid, Row, Task, hookimpl, reward
 from grpo_core.data import split_of
 
 FAMILIES = """
-cat hat mat bat rat         night light bright kite white    moon soon spoon tune dune
-day play grey stay away     tree sea bee key free            stone bone alone phone own
-sky high why cry goodbye    rain train plane again chain     snow glow slow toe below
-star far car guitar jar     wall ball small tall fall        ring sing king spring thing
-hand sand land stand band   rock clock sock knock block      deep sleep sheep keep leap
+ack: b bl cr h j l p qu r s sh sl st t tr
+ail: b f h j m n p qu r s t tr
+ain: br ch dr g gr l m p pl r st str t tr
+ake: b br c f fl l m qu r s sh st t w
+ale: b g h m p s sc t wh
+ame: bl c f fl fr g l n s sh t
+ank: b bl cr dr fl fr pl pr r s sp t th
+ap: c ch cl fl g l m n r s sl str t tr wr
+ash: b c cl cr d fl g h l m r s sm spl tr
+at: b c ch f fl h m p r s sp th v
+ate: cr d f g gr h l m pl r sk st
+aw: cl dr fl j l p r s str th
+ay: b cl d g h j l m p pl pr r s st str sw tr w
+eat: b ch h m n p s tr wh
+ell: b c d f s sh sm sp sw t w y
+est: b ch cr g n p qu r t v w
+ice: d m n pr r sl sp tw
+ick: br ch cl fl k l p qu s st t th tr w
+ide: br gl gu h pr r s sl str t w
+ight: br f fl kn l m n pl r s sl t
+ill: b ch d dr f g gr h k m p qu s sk sp st t thr w
+in: b ch f gr p s sk sp t th tw w
+ine: d f l m n p sh sp v w
+ing: br cl fl k r s sl spr st str sw th w wr
+ink: bl br cl dr l m p r s shr sl st th w
+ip: ch cl d dr fl gr h l n qu r s sh sk sl sn str t tr wh
+ock: bl cl cr d fl fr kn l m r s sh st
+oke: br ch j p sm sp w
+op: ch cr dr fl h m p pl pr sh st t
+ore: b ch c m s sc sh st t w
+ot: bl c d g h kn l n p pl r sh sl sp t tr
+uck: b ch cl d l m p s st str t tr
+ug: b d dr h j m p pl r sh sl sn t th
+ump: b d gr h j l p st th tr
+unk: b ch d fl j shr s sk tr
 """
-WORDS = FAMILIES.split()
-RHYMES = {word: set(WORDS[i - i % 5 : i - i % 5 + 5]) - {word} for i, word in enumerate(WORDS)}  # five to a family
+WORDS = {
+    onset + ending: ending
+    for ending, onsets in (line.split(": ") for line in FAMILIES.strip().split("\n"))
+    for onset in onsets.split()
+}
 
 
 class Couplet(Row):
@@ -25,9 +58,10 @@ class Couplet(Row):
 
 def load(config) -> Iterable[Couplet]:
     """Words to rhyme with."""
-    for word in WORDS:
+    for word, ending in WORDS.items():
         if split_of(word) == config.split:  # by hash of the word: no word is in two splits
-            yield Couplet(id=word, gold=f"I wrote a song about the {min(RHYMES[word])}", word=word)
+            others = sorted(other for other in WORDS if WORDS[other] == ending and other != word)
+            yield Couplet(id=word, gold=f"I know a word: {others[sum(map(ord, word)) % len(others)]}", word=word)
 
 
 def prompt(row):
@@ -52,7 +86,8 @@ def one_line(answer):
 @reward(0.7, needs="one_line")
 def rhymes(answer, row):
     """The last word rhymes, and is not the word itself."""
-    return float(answer[0][-1].lower() in RHYMES[row.word])
+    last = answer[0][-1].lower()
+    return float(last != row.word and WORDS.get(last) == WORDS[row.word])
 
 
 couplet = Task("couplet", load, prompt, validate, (one_line, rhymes), max_completion_length=32)

@@ -1,0 +1,42 @@
+"""The wheels of this workspace and its example plugins, built as for a release."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+TREES = (
+    "packages/grpo-core",
+    "packages/grpo-tasks-chess",
+    "packages/grpo-tasks-code",
+    "packages/grpo-tasks-games",
+    "packages/grpo-tasks-math",
+    "examples/rhyme",
+    "tests/plugins/good",
+)
+
+
+def call(*command: str, cwd: Path, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that does not see the checkout's own environment: what works here works without it."""
+    clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    clean |= {"HF_HUB_OFFLINE": "1", "COLUMNS": "200", **environment}
+    done = subprocess.run(command, cwd=cwd, env=clean, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 0 or not check, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def build_wheels(folder: Path) -> Path:
+    """Build them into a folder, with the pinned versions in constraints.txt beside them."""
+    for tree in TREES:
+        # A copy, so that a build sees nothing but the tree and leaves nothing in it.
+        copy = folder / "trees" / tree
+        shutil.copytree(ROOT / tree, copy, ignore=shutil.ignore_patterns("__pycache__", "dist", "tests"))
+        call("uv", "build", "--wheel", "--out-dir", str(folder), str(copy), cwd=folder)
+    constraints = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["constraint-dependencies"]
+    (folder / "constraints.txt").write_text("\n".join(constraints))
+    return folder

@@ -1,0 +1,60 @@
+"""Both tutorials, followed as they stand in a new environment: from a clone, and from the packages alone.
+
+A clone holds what is committed. Installing takes what a registry serves; a local CPU torch comes from UV_FIND_LINKS.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from documentation_pages import ROOT, Command, blocks, check_output, commands, run_in_one_shell
+from wheels import build_wheels
+
+pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(3600)]
+
+FIRST, OWN = "docs/tutorial/first-run.md", "docs/tutorial/your-own-task.md"
+
+CLONE_ONLY = (r"git clone ", r"uv sync", r"cd examples/rhyme")
+WHEELS_ONLY = (r"uv venv", r"uv pip install grpo-core")
+
+
+def follow(folder: Path, *, skipped: tuple[str, ...], before_own_task: tuple[str, ...], **variables: str) -> None:
+    """Type the commands and the Python session of both pages, in their order, and compare what they print."""
+    clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    steps: list[tuple[str, Command]] = [
+        (page, command)
+        for page in (FIRST, OWN)
+        for command in ([Command(text, ()) for text in before_own_task] if page == OWN else []) + commands(page)
+        if not any(re.match(pattern, command.text) for pattern in (*skipped, ".*Qwen"))  # a model from outside
+    ]
+    steps += [(OWN, Command(f"python -m doctest {folder / 'session'}", ()))]
+    (folder / "session").write_text("".join(code for _, code in blocks(OWN, "python") if ">>>" in code))
+    typed = [command.text.replace("git clone …", f"git clone -q {ROOT}") for _, command in steps]
+    activations = [number for number, text in enumerate(typed) if text.startswith("source ")]
+    for number in reversed(activations[1:]):  # each page shows both ways
+        del steps[number], typed[number]
+    outcomes = run_in_one_shell(typed, folder, clean | variables)
+    for (page, command), (code, output) in zip(steps, outcomes, strict=True):
+        check_output(page, command, code, output, any_number=True)
+
+
+def test_from_a_clone(tmp_path: Path) -> None:
+    follow(tmp_path, skipped=WHEELS_ONLY, before_own_task=())
+
+
+def test_from_the_packages_alone(tmp_path: Path) -> None:
+    wheels = build_wheels(tmp_path / "wheels")
+    (plugin := tmp_path / "plugin").mkdir()
+    for name, language in (("rhyme.py", "python"), ("pyproject.toml", "toml")):
+        written = [code for source, code in blocks(OWN, language) if source == f"examples/rhyme/{name}"]
+        (plugin / name).write_text("\n\n".join(written))
+    follow(
+        tmp_path,
+        skipped=CLONE_ONLY,
+        before_own_task=(f"cd {plugin}",),
+        UV_FIND_LINKS=" ".join((str(wheels), os.environ.get("UV_FIND_LINKS", ""))).strip(),
+        UV_CONSTRAINT=str(wheels / "constraints.txt"),
+    )
