@@ -35,7 +35,7 @@ Examples:
 @click.option(
     "--until",
     type=click.FloatRange(0, 1, min_open=True),
-    help="End when this share of held-out completions, sampled at temperature 1, is solved; 0.4 is a good start.",
+    help="End when this share of held-out completions, sampled at temperature 1, is solved; 0.25 is a good start.",
 )
 @click.option("--batch-size", default=64, type=COUNT, help="Examples per step.")
 @click.option("--learning-rate", default=1e-3, type=RATE, help="Peak learning rate.")
