@@ -80,6 +80,10 @@ def _run(command: click.Command, arguments: Sequence[str] | None, name: str) -> 
     return result if isinstance(result, int) else ExitCode.DONE
 
 
+MAY_BE_EMPTY = ("--completion", "--prediction")
+"""Options whose value is a model's text, which may be empty."""
+
+
 def _refuse_empty(words: Sequence[str]) -> None:
     """Refuse an empty argument, as an unset shell variable produces: `--model "$MODEL"`.
 
@@ -88,7 +92,8 @@ def _refuse_empty(words: Sequence[str]) -> None:
     """
     for before, word in zip(["", *words], words, strict=False):
         option = before if not word and before.startswith("--") and "=" not in before else word.partition("=")[0]
-        if not word or (word.startswith("--") and word.endswith("=") and word.count("=") == 1):
+        is_empty = not word or (word.startswith("--") and word.endswith("=") and word.count("=") == 1)
+        if is_empty and option not in MAY_BE_EMPTY:
             what = f"{option} is empty" if option else "an argument is empty ('')"
             raise UserError(f"{what}: give a value, or leave it out. Is a variable of the shell unset?")
 

@@ -35,6 +35,9 @@ class _Number(click.FloatRange):
 RATE = _Number(0, 10, min_open=True)
 """Learning rate."""
 
+SHARE = _Number(0, 1)
+"""Share of a whole."""
+
 SECONDS = _Number(0, 10**7, min_open=True)
 """Time limit, up to months."""
 

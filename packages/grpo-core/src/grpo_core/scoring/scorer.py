@@ -18,6 +18,7 @@ from grpo_core.plugins.task_objects import AnyTask, send
 from grpo_core.plugins.tasks import load_task, received_task
 from grpo_core.scoring.abstention import ScoreCounts, ScorerStats, check_abstentions
 from grpo_core.scoring.wire import (
+    ANSWER,
     NEXT_TURN,
     OPPONENT_PROMPT,
     REFUSED,
@@ -152,6 +153,19 @@ class Scorer:
         for index, prompt in zip(scorable, answers, strict=True):
             prompts[index] = prompt
         return prompts
+
+    def answer(self, text: str, row: Row) -> str | None:
+        """The validator's answer as Python writes it; None where it refuses the completion, crashes or runs too long.
+
+        Args:
+            text: The completion.
+            row: Row of the completion.
+        """
+        if len(text) > MAX_TEXT_CHARS:
+            return None
+        request = ANSWER + encode_request(text, _row_json(row), None)
+        answer = self._pool.submit_as(request, self.timeout_s, prompt_of).result()
+        return None if answer is None else str(answer)
 
     def next_turn(self, moves: Sequence[Move], row: Row) -> Future[TurnState]:
         """Queue the computation of the next turn; a crash or a time-out is the `fault` of the result.

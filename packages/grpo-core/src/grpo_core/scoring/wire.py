@@ -12,6 +12,9 @@
     request:  REFUSED, then the same with the reason, why the completion counts as invalid, for the predictions
     answer:   the score as JSON
 
+    request:  ANSWER, then the same
+    answer:   the validator's answer as JSON; null where it gives none
+
     request:  NEXT_TURN, then the same with the moves made so far, as JSON, for the text
     answer:   what comes next, a `TurnState` as JSON
 
@@ -47,6 +50,10 @@ OUT_OF_TIME = b"\xfd\xff\xff\xff"
 REFUSED = b"\xfc\xff\xff\xff"
 """Marks a request for the score of a completion that is invalid, though the validator takes it."""
 
+ANSWER = b"\xfb\xff\xff\xff"
+"""Marks a request for the validator's answer."""
+
+_KINDS = (OPPONENT_PROMPT, NEXT_TURN, OUT_OF_TIME, REFUSED, ANSWER)
 _LENGTH = struct.Struct("<I")
 _FAULTS: dict[Status, Fault] = {
     "timeout": "timeout",
@@ -157,16 +164,18 @@ def make_handler(*sent: str) -> Callable[[bytes], bytes]:
     task = received_task(*sent)
 
     def handle(payload: bytes) -> bytes:
-        kind = payload[:4] if payload[:4] in (OPPONENT_PROMPT, NEXT_TURN, OUT_OF_TIME, REFUSED) else b""
+        kind = payload[:4] if payload[:4] in _KINDS else b""
         text, row_json, predictions = decode_request(payload.removeprefix(kind))
         try:
             row = task.row_from_json(row_json)
         except DataError as error:  # whoever gave the row is wrong, not the reward
-            if kind == OPPONENT_PROMPT:
+            if kind in (OPPONENT_PROMPT, ANSWER):
                 return encode_prompt(None)
             if kind == NEXT_TURN:
                 return encode_turn_state(TurnState((), fault="infrastructure", why=str(error)))
             return encode_score(Score(None, why=str(error), fault="infrastructure"))
+        if kind == ANSWER:
+            return encode_prompt(task.answer(text, row))
         if kind == OPPONENT_PROMPT:
             return encode_prompt(task.opponent_prompt(text, row))
         if kind == NEXT_TURN:

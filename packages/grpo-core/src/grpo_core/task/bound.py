@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -16,9 +15,9 @@ from grpo_core.task.calling import call_by_name
 from grpo_core.task.composition import RewardSpec
 from grpo_core.task.declarations import Declarations
 from grpo_core.task.evaluation import EvaluationDefaults
+from grpo_core.task.fingerprint import Fingerprint
 from grpo_core.task.game import Move
 from grpo_core.task.grading import Grader, fault_of
-from grpo_core.task.identity import hashed, meaning_of, sources_of_0_1
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.row import Prompt, Row, TaskConfig, as_prompt, first_problem
 from grpo_core.task.rows import RowLoader
@@ -156,6 +155,10 @@ class BoundTask:
         """
         return self._grader.out_of_time(row, why)
 
+    def answer(self, text: str, row: Row) -> str | None:
+        """The validator's answer for a completion as Python writes it, shortened; None where it gives none."""
+        return self._grader.answer(text, row)
+
     def opponent_prompt(self, text: str, row: Row) -> Prompt | None:
         """The opponent's prompt for a completion, or None where the validator refuses it.
 
@@ -203,31 +206,25 @@ class BoundTask:
 
         What those functions call elsewhere is not seen; `Task.version` says that it changed.
         """
-        task = self.task
-        rewards = (spec.function for spec in self._reward_specs)
-        parts = (task.prompt, task.validate, *rewards, task.compose, task.solved, self.opponent)
-        meanings = [meaning_of(part) for part in parts]
-        if task.respond is not None:
-            meanings += [meaning_of(task.respond), str(task.max_turns)]
-        return self._identity(b"".join(map(hashed, meanings)))
+        return self._fingerprint.identity
 
     def is_identified_by(self, identity: str) -> bool:
         """Whether an identity is this task's, now or in version 0.1, whose hash went by the text of the functions."""
-        if identity == self.identity:
-            return True
-        sources = sources_of_0_1(self.name)
-        return bool(sources) and identity == self._identity(sources)
+        return self._fingerprint.matches(identity)
 
-    def _identity(self, functions: bytes) -> str:
-        digest = hashlib.blake2b(digest_size=8)
-        digest.update(b"".join(map(hashed, (self.name, self.task.version, self.config.model_dump_json()))))
-        for spec in self._reward_specs:
-            digest.update(hashed(f"{spec.name} {spec.weight} {spec.needs} {spec.maximum}"))
-        digest.update(functions)
-        for row in self._rows:
-            digest.update(row.model_dump_json().encode())
-            digest.update(orjson.dumps(self.prompt(row)))
-        return digest.hexdigest()
+    @property
+    def ingredients(self) -> Mapping[str, str]:
+        """Hash of each part of the identity: `code`, `config` and `data`."""
+        return self._fingerprint.ingredients
+
+    @cached_property
+    def _fingerprint(self) -> Fingerprint:
+        def rows() -> Iterator[bytes]:
+            for row in self._rows:
+                yield row.model_dump_json().encode()
+                yield orjson.dumps(self.prompt(row))
+
+        return Fingerprint(self.task, self.name, self.config, self._reward_specs, self.opponent, rows)
 
 
 def bind_config(task: Task, name: str, spec: TaskSpec) -> TaskConfig:

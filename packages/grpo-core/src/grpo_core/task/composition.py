@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Literal, Protocol, TypeVar
 
 from grpo_core.errors import UserError, near_match
@@ -132,6 +132,41 @@ class Composer(Protocol):
         """Return the value of `parts`; when not `valid`, only rewards that do not take `answer` have a part."""
 
 
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """How a composer arrives at a value, which is the base and the sum of the contributions.
+
+    Attributes:
+        rule: The composer's rule applied to the parts, in one line.
+        base: Amount that no single part accounts for.
+        contributions: Part -> amount; without the parts that only count together, in the base.
+    """
+
+    rule: str
+    base: float
+    contributions: dict[str, float]
+
+
+def explain_composition(
+    compose: Composer, specs: Sequence[RewardSpec], parts: Mapping[str, float], valid: bool
+) -> Composition:
+    """Split a value into the contributions of its parts; one by a composer of the task's own has none.
+
+    Args:
+        compose: The composer.
+        specs: The task's rewards.
+        parts: Raw value of each reward.
+        valid: Whether the validator found an answer.
+    """
+    if isinstance(compose, _WeightedSum | _Graduated | _Ladder):
+        return compose.explain(specs, parts, valid)
+    return Composition(f"by the task's own {name_of(compose)}()", compose(specs, parts, valid), {})
+
+
+def _weighted_parts(specs: Sequence[RewardSpec], parts: Mapping[str, float]) -> dict[str, float]:
+    return {spec.name: spec.weight * parts[spec.name] for spec in specs}
+
+
 def _weighted(specs: Sequence[RewardSpec], parts: Mapping[str, float]) -> float:
     return math.fsum(spec.weight * parts[spec.name] for spec in specs if spec.name in parts)
 
@@ -143,6 +178,10 @@ class _WeightedSum:
     def __call__(self, specs: Sequence[RewardSpec], parts: Mapping[str, float], valid: bool) -> float:
         total = _weighted(specs, parts)
         return total if valid else self.invalid + total
+
+    def explain(self, specs: Sequence[RewardSpec], parts: Mapping[str, float], valid: bool) -> Composition:
+        facts = [spec for spec in specs if not spec.is_fact]
+        return Composition("Σ weight · part", 0.0 if valid else self.invalid, _weighted_parts(facts, parts))
 
 
 def weighted_sum(*, invalid: float = 0.0) -> Composer:
@@ -204,12 +243,26 @@ class _Graduated:
     def __call__(self, specs: Sequence[RewardSpec], parts: Mapping[str, float], valid: bool) -> float:
         earned = [spec for spec in specs if spec.is_criterion]
         penalties = _weighted([spec for spec in specs if spec.is_penalty], parts)
-        most = math.fsum(spec.weight * spec.maximum for spec in earned)
-        quality = min(1.0, max(0.0, _weighted(earned, parts) / most)) if most else 0.0
+        quality = _quality(earned, parts)
         value = shape(quality, self.shaping, invalid=self.invalid, levels=self.levels, thresholds=self.thresholds)
         if value < 0:
             value = min(0.0, value + self.valid_bonus)
         return (value if valid else min(value, self.invalid + _weighted(earned, parts))) + penalties
+
+    def explain(self, specs: Sequence[RewardSpec], parts: Mapping[str, float], valid: bool) -> Composition:
+        earned = [spec for spec in specs if spec.is_criterion]
+        penalties = _weighted_parts([spec for spec in specs if spec.is_penalty], parts)
+        value = self(earned, parts, valid)
+        rule = (
+            f"{self.shaping} value {value:.4g} of quality {_quality(earned, parts):.4g} = Σ weight · part / its maximum"
+        )
+        return Composition(rule if valid else f"{rule}, at most {self.invalid:g} + Σ weight · part", value, penalties)
+
+
+def _quality(earned: Sequence[RewardSpec], parts: Mapping[str, float]) -> float:
+    """Σ weight · raw / Σ weight · maximum of the criteria, in [0, 1]."""
+    most = math.fsum(spec.weight * spec.maximum for spec in earned)
+    return min(1.0, max(0.0, _weighted(earned, parts) / most)) if most else 0.0
 
 
 def graduated(
@@ -259,13 +312,26 @@ class _Ladder:
     def __call__(self, specs: Sequence[RewardSpec], parts: Mapping[str, float], valid: bool) -> float:
         criteria = [spec for spec in specs if spec.is_criterion]
         penalties = _weighted([spec for spec in specs if spec.is_penalty], parts)
-        rung = 0
-        for spec in criteria:
-            if not spec.reached_by(parts.get(spec.name, -math.inf)):
-                break
-            rung += 1
-        value = self.levels[rung]
+        value = self.levels[_rungs(criteria, parts)]
         return (value if valid else min(value, self.invalid + _weighted(criteria, parts))) + penalties
+
+    def explain(self, specs: Sequence[RewardSpec], parts: Mapping[str, float], valid: bool) -> Composition:
+        criteria = [spec for spec in specs if spec.is_criterion]
+        contributions = _weighted_parts([spec for spec in specs if spec.is_penalty], parts)
+        rungs = _rungs(criteria, parts)
+        rule = f"{rungs} of {len(criteria)} rungs, climbed in order"
+        if not valid:
+            rule += f"; not valid, at most {self.invalid:g} + Σ weight · part"
+            return Composition(rule, self(criteria, parts, valid), contributions)
+        for index, spec in enumerate(criteria):
+            contributions[spec.name] = self.levels[index + 1] - self.levels[index] if index < rungs else 0.0
+        return Composition(f"{rule}, from {self.levels[0]:g} for a valid completion", self.levels[0], contributions)
+
+
+def _rungs(criteria: Sequence[RewardSpec], parts: Mapping[str, float]) -> int:
+    """Number of criteria that hold before the first that does not."""
+    reached = (spec.reached_by(parts.get(spec.name, -math.inf)) for spec in criteria)
+    return sum(1 for _ in takewhile(bool, reached))
 
 
 def ladder(*, invalid: float = -0.3, levels: Sequence[float] = GRADUATED_LEVELS) -> Composer:

@@ -121,6 +121,13 @@ class Grader:
         short = [s for s in self._reward_specs if not s.is_fact and not s.reached_by(parts[s.name])]
         return ", ".join(f"{spec.name} {parts[spec.name]:.3g} of {spec.maximum:g}" for spec in short)
 
+    def answer(self, text: str, row: Row) -> str | None:
+        """See `BoundTask.answer`."""
+        try:
+            return one_line(repr(self._answer(text, row)))
+        except (Exception, SystemExit):  # a refusal, or a crash that `score` meets too and reports
+            return None
+
     def opponent_prompt(self, text: str, row: Row) -> Prompt | None:
         """See `BoundTask.opponent_prompt`."""
         assert self._opponent is not None

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from grpo_core.errors import DataError
+from grpo_core.errors import MAX_NAME_CHARS, DataError, UserError, near_match
 from grpo_core.task.calling import call_by_name
 from grpo_core.task.row import Row, TaskConfig, first_problem
 from grpo_core.task.task import Task
@@ -80,3 +80,20 @@ class RowLoader:
                     f"task {self._name!r}: row {row.id!r} changes when written as JSON; use plain JSON types."
                 )
             yield row
+
+
+def row_by_id(rows: Iterable[Row], row_id: str, spec: str) -> Row:
+    """Find a row by its id.
+
+    Raises:
+        UserError: there is none; names the closest match.
+    """
+    ids = []
+    for row in rows:
+        if row.id == row_id:
+            return row
+        ids.append(row.id)
+    raise UserError(
+        f"task {spec!r} has no row {row_id[:MAX_NAME_CHARS]!r} among its {len(ids)}.{near_match(row_id, ids)} "
+        "Rows of another split: TASK?split=test. grpo sample TASK shows some."
+    )

@@ -1,0 +1,93 @@
+"""`grpo explain`: why a completion gets its score."""
+
+from __future__ import annotations
+
+import click
+
+from grpo_core.cli.options import HELP, JSON
+from grpo_core.errors import UserError
+
+EXAMPLES = """\b
+Examples:
+  grpo explain math.arithmetic
+  grpo explain math.arithmetic --completion "<answer>12</answer>"
+  grpo explain ./rhyme.py:couplet --row r3 --completion @answer.txt
+"""
+
+
+@click.command(epilog=EXAMPLES, context_settings=HELP)
+@click.argument("task", metavar="TASK")
+@click.option(
+    "--completion", metavar="TEXT", help="Completion: a text, @FILE, or - for stdin.  [default: the gold of the row]"
+)
+@click.option("--row", "row_id", metavar="ID", help="Row that it answers.  [default: the first]")
+@click.option("--prediction", "predictions", metavar="TEXT", multiple=True, help="Answer of the task's opponent.")
+@JSON
+def explain(task: str, completion: str | None, row_id: str | None, predictions: tuple[str, ...], as_json: bool) -> None:
+    """Show why a completion gets its score: validator, each part of the reward with its weight, and how they add up.
+
+    The completion is scored in a separate process with the task's time limit, as in training. A file or stdin is taken
+    as it is, with its last newline.
+    """
+    from grpo_core.display.explanation import explanation_tree
+    from grpo_core.display.text import print_json, print_out
+    from grpo_core.plugins.tasks import load_task
+    from grpo_core.scoring import Scorer
+    from grpo_core.task.explanation import explain as explain_score
+    from grpo_core.task.rows import row_by_id
+
+    text = None if completion is None else read_completion(completion)
+    bound = load_task(task)
+    if bound.opponent is not None and not predictions:
+        raise UserError(f"task {bound.name!r} has an opponent: give its answers with --prediction TEXT, repeatable.")
+    if bound.opponent is None and predictions:
+        raise UserError(f"--prediction: task {bound.name!r} has no opponent.")
+    rows = bound.rows()
+    row = rows[0] if row_id is None else row_by_id(rows, row_id, bound.spec)
+    if text is None and row.gold is None:
+        raise UserError(f"row {row.id!r} of task {bound.name!r} has no gold: give --completion TEXT.")
+    text = text if text is not None else str(row.gold)
+    with Scorer(bound, workers=1) as scorer:
+        score = scorer.score([text], [row], [predictions] if predictions else None)[0]
+        answer = scorer.answer(text, row) if score.valid else None
+    explanation = explain_score(bound, score, answer)
+    if as_json:
+        facts = {"task": bound.spec, "row": row.model_dump(mode="json"), "prompt": bound.prompt(row), "text": text}
+        print_json({**facts, **explanation.as_json()})
+    else:
+        print_out(*explanation_tree(bound, row, text, explanation))
+
+
+def read_completion(argument: str) -> str:
+    """Read the text of `--completion`: itself, `@FILE`, or `-` for stdin.
+
+    Raises:
+        UserError: the file cannot be read, or the text is longer than what is scored.
+    """
+    import sys
+
+    from grpo_core.paths import kind_of, user_path
+    from grpo_core.scoring import MAX_TEXT_CHARS
+
+    if argument != "-" and not argument.startswith("@"):
+        return argument
+    limit = 4 * MAX_TEXT_CHARS + 1  # bytes: a character has at most 4 in UTF-8
+    if argument == "-":
+        if sys.stdin.isatty():
+            click.echo("reading the completion from the terminal; end it with Ctrl-D", err=True)
+        data = sys.stdin.buffer.read(limit)
+    else:
+        path = user_path(argument[1:], "--completion @FILE")
+        if kind_of(path) not in ("a file", "a pipe"):
+            raise UserError(
+                f"--completion {argument}: {kind_of(path) or 'no such file'}. A text that begins with @ is read from stdin: -"
+            )
+        try:
+            with path.open("rb") as file:
+                data = file.read(limit)
+        except OSError as error:
+            raise UserError(f"--completion {argument}: cannot be read: {error.strerror or error}.") from None
+    text = data.decode("utf-8", "replace")
+    if len(text) > MAX_TEXT_CHARS:
+        raise UserError(f"--completion {argument}: longer than the {MAX_TEXT_CHARS} characters that are scored.")
+    return text

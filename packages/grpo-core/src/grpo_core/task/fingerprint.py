@@ -1,0 +1,89 @@
+"""A task's identity: one hash of its code, configuration and data, and a hash of each."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+from grpo_core.task.composition import RewardSpec
+from grpo_core.task.identity import hashed, meaning_of, sources_of_0_1
+from grpo_core.task.opponent import Opponent
+from grpo_core.task.row import TaskConfig
+from grpo_core.task.task import Task
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What identifies a task.
+
+    Attributes:
+        task: The task.
+        name: Its full name.
+        config: Its options.
+        specs: Its rewards.
+        opponent: Its opponent under these options.
+        rows: Yields every row with its prompt, as JSON; called for each hash, since data may be large.
+    """
+
+    task: Task
+    name: str
+    config: TaskConfig
+    specs: Sequence[RewardSpec]
+    opponent: Opponent | None
+    rows: Callable[[], Iterable[bytes]]
+
+    @cached_property
+    def identity(self) -> str:
+        """Hash of everything: 16 hex digits."""
+        return self._identity(self._functions)
+
+    @property
+    def ingredients(self) -> Mapping[str, str]:
+        """Hash of each ingredient: 16 hex digits.
+
+        `code`: the name, the version, the functions and the marks of the rewards. `config`: the options. `data`: the
+        rows with their prompts.
+        """
+        return {
+            "code": _digest((hashed(self.name), hashed(self.task.version), self._marks, self._functions)),
+            "config": _digest((hashed(self.config.model_dump_json()),)),
+            "data": _digest(self.rows()),
+        }
+
+    def matches(self, identity: str) -> bool:
+        """Whether an identity is this task's, now or in version 0.1, whose hash went by the text of the functions."""
+        if identity == self.identity:
+            return True
+        sources = sources_of_0_1(self.name)
+        return bool(sources) and identity == self._identity(sources)
+
+    @cached_property
+    def _functions(self) -> bytes:
+        """Hashes of the meaning of all that decides a score."""
+        task = self.task
+        rewards = (spec.function for spec in self.specs)
+        meanings = [
+            meaning_of(part)
+            for part in (task.prompt, task.validate, *rewards, task.compose, task.solved, self.opponent)
+        ]
+        if task.respond is not None:
+            meanings += [meaning_of(task.respond), str(task.max_turns)]
+        return b"".join(map(hashed, meanings))
+
+    @property
+    def _marks(self) -> bytes:
+        return b"".join(hashed(f"{spec.name} {spec.weight} {spec.needs} {spec.maximum}") for spec in self.specs)
+
+    def _identity(self, functions: bytes) -> str:
+        head = map(hashed, (self.name, self.task.version, self.config.model_dump_json()))
+        return _digest(chain(head, (self._marks, functions), self.rows()))
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
