@@ -79,9 +79,8 @@ def read_completion(argument: str) -> str:
     else:
         path = user_path(argument[1:], "--completion @FILE")
         if kind_of(path) not in ("a file", "a pipe"):
-            raise UserError(
-                f"--completion {argument}: {kind_of(path) or 'no such file'}. A text that begins with @ is read from stdin: -"
-            )
+            what = kind_of(path) or "no such file"
+            raise UserError(f"--completion {argument}: {what}. For a text that begins with @, give it on stdin: -")
         try:
             with path.open("rb") as file:
                 data = file.read(limit)
