@@ -32,7 +32,7 @@ def explain(task: str, completion: str | None, row_id: str | None, predictions: 
     from grpo_core.display.explanation import explanation_tree
     from grpo_core.display.text import print_json, print_out
     from grpo_core.plugins.tasks import load_task
-    from grpo_core.scoring import Scorer
+    from grpo_core.scoring.scorer import Scorer, answer_of
     from grpo_core.task.explanation import explain as explain_score
     from grpo_core.task.rows import row_by_id
 
@@ -49,7 +49,7 @@ def explain(task: str, completion: str | None, row_id: str | None, predictions: 
     text = text if text is not None else str(row.gold)
     with Scorer(bound, workers=1) as scorer:
         score = scorer.score([text], [row], [predictions] if predictions else None)[0]
-        answer = scorer.answer(text, row) if score.valid else None
+        answer = answer_of(scorer, text, row) if score.valid else None
     explanation = explain_score(bound, score, answer)
     if as_json:
         facts = {"task": bound.spec, "row": row.model_dump(mode="json"), "prompt": bound.prompt(row), "text": text}

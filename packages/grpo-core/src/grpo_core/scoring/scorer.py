@@ -154,19 +154,6 @@ class Scorer:
             prompts[index] = prompt
         return prompts
 
-    def answer(self, text: str, row: Row) -> str | None:
-        """The validator's answer as Python writes it; None where it refuses the completion, crashes or runs too long.
-
-        Args:
-            text: The completion.
-            row: Row of the completion.
-        """
-        if len(text) > MAX_TEXT_CHARS:
-            return None
-        request = ANSWER + encode_request(text, _row_json(row), None)
-        answer = self._pool.submit_as(request, self.timeout_s, prompt_of).result()
-        return None if answer is None else str(answer)
-
     def next_turn(self, moves: Sequence[Move], row: Row) -> Future[TurnState]:
         """Queue the computation of the next turn; a crash or a time-out is the `fault` of the result.
 
@@ -258,6 +245,21 @@ class Scorer:
 
 def _remade(sent: tuple[str, ...], **options: Any) -> Scorer:
     return Scorer(received_task(*sent), **options)
+
+
+def answer_of(scorer: Scorer, text: str, row: Row) -> str | None:
+    """The validator's answer as Python writes it; None where it refuses the completion, crashes or runs too long.
+
+    Args:
+        scorer: Scorer of the task, whose workers run the validator.
+        text: The completion.
+        row: Row of the completion.
+    """
+    if len(text) > MAX_TEXT_CHARS:
+        return None
+    request = ANSWER + encode_request(text, _row_json(row), None)
+    answer = scorer._pool.submit_as(request, scorer.timeout_s, prompt_of).result()
+    return None if answer is None else str(answer)
 
 
 def score(task: AnyTask, text: str, row: Row, predictions: Sequence[str] | None = None, **options: Any) -> Score:
