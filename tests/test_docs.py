@@ -40,7 +40,8 @@ NOT_RUN = {
 SLOW = (
     r"(uv run )?grpo-run($| .*--max-steps| --seed)",
     r"(RUN=\$\()?grpo run .*--config",
-    r"grpo (warm-start|resume|publish|rollouts|games) ",
+    r"grpo run --max-steps",
+    r"grpo (warm-start|resume|publish|rollouts|replay|games) ",
     r"grpo runs",
     r"(uv run )?grpo eval ",
     r"ls (\$RUN|model)",

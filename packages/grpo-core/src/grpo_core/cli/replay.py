@@ -1,0 +1,92 @@
+"""`grpo replay`: score a run's completions again, with the task as it is today."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from grpo_core.cli.options import COUNT, HELP, JSON, read_number
+from grpo_core.errors import AbstentionLimitError, ExitCode, UserError
+from grpo_core.paths import user_path
+
+if TYPE_CHECKING:
+    from grpo_core.config import RunConfig
+    from grpo_core.evaluation.replay import Replay
+
+EXAMPLES = """\b
+Examples:
+  grpo replay training_runs/run_2026-11-21_10-02-11
+  grpo replay RUN --task ./rhyme.py:couplet --step 20
+  grpo replay RUN --json | jq .advantages.share
+"""
+
+
+@click.command(epilog=EXAMPLES, context_settings=HELP)
+@click.argument("run", metavar="RUN")
+@click.option("--task", metavar="SPEC", help="Score with this task instead of the run's one of the same name.")
+@click.option("--step", metavar="N", help="Only this step.  [default: all]")
+@click.option("--limit", default=20, show_default=True, type=COUNT, help="Changed completions to list.")
+@click.option("--workers", metavar="N", type=COUNT, help="Processes that score.  [default: the run's setting]")
+@JSON
+def replay(run: str, task: str | None, step: str | None, limit: int, workers: int | None, as_json: bool) -> int:
+    """Score a run's stored completions again after a reward changed, and show what would have been different.
+
+    Lists verdicts that flipped, the change of the mean reward by task and step, and the share of completions whose
+    advantage has another sign. Rows are those that the run stored; the task is today's code. Nothing is written.
+    """
+    from grpo_core.checkpoints import check_run
+    from grpo_core.cli.replay_text import print_replay
+    from grpo_core.display.progress import Waiting
+    from grpo_core.display.text import err, print_json
+    from grpo_core.plugins.tasks import load_task
+    from grpo_core.tracking.jsonl import read_last
+    from grpo_core.tracking.rollouts import rollouts_path
+
+    number = None if step is None else read_number(step)
+    if step is not None and not number:
+        raise UserError(f"--step {step[:40]}: give a step, counted from 1.")
+    folder = user_path(run, "RUN")
+    check_run(folder)
+    last = read_last(rollouts_path(folder)) or {}
+    if task is not None:
+        load_task(task)  # before torch is imported, which takes seconds
+    config = _config(folder, workers)
+    with Waiting(err()) as progress:
+        from grpo_core.evaluation.replay import replay as score_again
+
+        total = number or last.get("step", 0)
+        result = score_again(
+            folder,
+            config,
+            task=task,
+            step=number,
+            limit=limit,
+            progress=lambda done: progress.on_progress("scoring again, step", done, total),
+        )
+    if as_json:
+        print_json(result.as_json())
+    else:
+        print_replay(result)
+    _check_abstentions(result, config.scoring.max_abstain_share)
+    return ExitCode.DONE
+
+
+def _config(folder: object, workers: int | None) -> RunConfig:
+    from pathlib import Path
+
+    from grpo_core.config import load_config, resolve
+
+    loaded = load_config(config_file=Path(str(folder)) / "config.yaml", environ={}, dotenv_path=None)
+    config = resolve(loaded.config, loaded.sources).config
+    if workers is None:
+        return config
+    return config.model_copy(update={"scoring": config.scoring.model_copy(update={"workers": workers})})
+
+
+def _check_abstentions(result: Replay, limit: float) -> None:
+    if result.completions and result.abstained > limit * result.completions:
+        raise AbstentionLimitError(
+            f"{result.abstained} of {result.completions} completions could not be scored now; the limit of the run is "
+            f"{limit:.0%} (scoring.max_abstain_share)."
+        )

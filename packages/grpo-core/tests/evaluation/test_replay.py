@@ -1,0 +1,161 @@
+"""A replay says what a changed reward would have done to a run: verdicts, means, signs of advantages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from grpo_core import load_task
+from grpo_core.cli.main import main
+from grpo_core.config import RunConfig, ScoringConfig, TrainerConfig
+from grpo_core.errors import DataError, UserError
+from grpo_core.evaluation.replay import Replay, replay
+
+TASKS = Path(__file__).parents[1] / "support" / "replayed_tasks.py"
+BEFORE, AFTER = f"{TASKS}:before", f"{TASKS}:after"
+SCORING = ScoringConfig(workers=1)
+
+GROUPS: Sequence[tuple[int, int, int, tuple[str, ...]]] = [
+    # step, group, the row's number, completions
+    (1, 0, 1, ("1", "2", "9")),  # rewards 1 0 0, then with `near` 1 1 0
+    (1, 1, 3, ("x", "8", "9")),  # 0 0 0, invalid and wrong under both
+    (2, 0, 2, ("1", "3", "1")),  # 0 0 0, then 1 1 1
+]
+
+
+def record(step: int, group: int, number: int, text: str, **fields: Any) -> dict[str, Any]:
+    row = {"id": f"r{number}", "gold": str(number), "difficulty": None, "number": number}
+    score = load_task(BEFORE).score(text, load_task(BEFORE).row_from_json(json.dumps(row)))
+    value = score.value
+    return {
+        "step": step, "task": BEFORE, "identity": load_task(BEFORE).identity, "group": group, "row": row, "text": text,
+        "tokens": len(text), "finish_reason": "stop", "status": "scored", "reward": value,
+        "score": {name: getattr(score, name) for name in score.__slots__}, **fields,
+    }  # fmt: skip
+
+
+def written(folder: Path, records: Sequence[Mapping[str, Any]]) -> Path:
+    (folder / "logs").mkdir(parents=True)
+    (folder / "config.yaml").write_text("scoring:\n  workers: 1\n")
+    (folder / "logs" / "rollouts.jsonl").write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in records))
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    texts = [record(step, group, number, text) for step, group, number, texts in GROUPS for text in texts]
+    return written(tmp_path / "run_1", texts)
+
+
+def replayed(run: Path, trainer: TrainerConfig | None = None, **options: Any) -> Replay:
+    return replay(run, RunConfig(scoring=SCORING, trainer=trainer or TrainerConfig()), **options)
+
+
+def test_an_unchanged_task_changes_nothing(run: Path) -> None:
+    result = replayed(run)
+    assert result.completions == 9
+    assert not result.changes and not result.advantages.differ
+    assert result.tasks[BEFORE].is_same
+    assert result.baseline == "group_mean"
+
+
+def test_a_changed_reward_flips_verdicts_and_signs(run: Path) -> None:
+    result = replayed(run, task=AFTER)
+    task = result.tasks[BEFORE]
+    assert not task.is_same
+    assert task.identities_then == {load_task(BEFORE).identity}
+    assert task.flips == {("unsolved", "solved"): 4}
+    assert (task.changed, task.means.then, task.means.now) == (4, 1.0, 5.0)
+    assert [(change.step, change.text, change.new.value) for change in result.changes] == [
+        (1, "2", 1.0), (2, "1", 1.0), (2, "3", 1.0), (2, "1", 1.0),
+    ]  # fmt: skip
+    assert {step: means.now for step, means in result.steps.items()} == {1: 2.0, 2: 3.0}
+    # Step 1: the second completion's advantage goes from -1/3 to +1/3. All others keep their sign: a group of equal
+    # rewards has none.
+    assert (result.advantages.n, result.advantages.differ, result.advantages.reversed) == (9, 1, 1)
+    assert (result.advantages.groups, result.advantages.equal_then, result.advantages.equal_now) == (3, 2.0, 2.0)
+
+
+def test_steps_and_the_number_of_changes_are_chosen(run: Path) -> None:
+    assert replayed(run, task=AFTER, step=2).completions == 3
+    assert len(replayed(run, task=AFTER, limit=2).changes) == 2
+    with pytest.raises(UserError, match="no completions of step 3"):
+        replayed(run, step=3)
+
+
+def test_the_runs_baseline_is_used_where_the_log_has_its_inputs(run: Path) -> None:
+    running = TrainerConfig(baseline="ema")
+    assert replayed(run, running).baseline == "ema"
+    assert replayed(run, running, step=2).baseline.startswith("group_mean, since the run's ema has running values")
+    greedy = TrainerConfig(baseline="remax")
+    assert replayed(run, greedy).baseline == (
+        "group_mean, since the run's remax needs greedy_rewards, which the log does not hold"
+    )
+
+
+def test_the_length_penalty_of_the_run_is_kept(tmp_path: Path) -> None:
+    # Equal scores, but the second completion was penalised for its length: that decides the signs, then and now.
+    records = [record(1, 0, 1, "1"), record(1, 0, 1, "1", reward=0.5)]
+    result = replayed(written(tmp_path / "run_1", records), task=AFTER)
+    assert (result.advantages.equal_then, result.advantages.equal_now, result.advantages.differ) == (0.0, 0.0, 0)
+
+
+def test_what_crashes_now_is_counted_and_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = written(tmp_path / "run_1", [record(1, 0, 1, "666"), record(1, 0, 1, "1"), record(1, 0, 1, "666")])
+    assert main(["replay", str(run), "--task", AFTER]) == 3
+    out, err = capsys.readouterr()
+    assert "2 × unsolved → abstained" in out
+    assert "not scored (reward)" in out
+    assert "2 of 3 completions could not be scored now" in err
+
+
+def test_completions_of_several_turns_are_left_out_and_counted(tmp_path: Path) -> None:
+    run = written(tmp_path / "run_1", [record(1, 0, 1, "1", turns=2), record(1, 0, 1, "1")])
+    task = replayed(run).tasks[BEFORE]
+    assert (task.completions, task.skipped) == (1, 1)
+
+
+def test_tasks_that_cannot_be_replayed_are_refused_by_name(run: Path) -> None:
+    with pytest.raises(UserError, match="has an opponent"):
+        replayed(run, task=f"{TASKS}:opposed")
+    with pytest.raises(UserError, match="is a game"):
+        replayed(run, task="games.tictactoe")
+    with pytest.raises(DataError, match="a row that the run stored is none of this task"):
+        replayed(run, task="math.arithmetic")
+
+
+def test_the_command_prints_tables_or_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(run), "--task", AFTER]) == 0
+    out = capsys.readouterr().out
+    for expected in (
+        "9 completions   mean reward 0.1111 → 0.5556   4 changed   4 verdicts flipped",
+        "4 × unsolved → solved",
+        "advantages with another sign: 11.1% (1 of 9; 1 reversed)",
+        '"2"',
+    ):
+        assert expected in out
+    assert main(["replay", str(run), "--task", AFTER, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["advantages"]["share"] == pytest.approx(1 / 9)
+    assert facts["tasks"][BEFORE]["same_identity"] is False
+    assert len(facts["changes"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--step", "x"], "--step x"),
+        (["--step", "0"], "--step 0"),
+        (["--task", "math.arithmetc"], "Did you mean 'math.arithmetic'?"),
+    ],
+)
+def test_mistakes_are_one_line(
+    run: Path, capsys: pytest.CaptureFixture[str], arguments: Sequence[str], message: str
+) -> None:
+    assert main(["replay", str(run), *arguments]) == 2
+    assert message in capsys.readouterr().err
