@@ -1,0 +1,205 @@
+"""Searches for completions that earn more than they should.
+
+What a completion should earn is not known in general, so each kind of attack has a rule of its own by which its
+completions hold no right answer:
+
+* Text that answers nothing, and programs that only deceive their tests, must not be solved on any row.
+* A constant, or the same part of every prompt, may be right by chance. It must not solve more rows than the most
+  frequent gold has, nor more than half of them; the rate's lower 99% limit counts.
+* A text that states the answers of two rows must not be solved on both, where each row refuses the other's gold.
+* A gold in which the answer was replaced by another must not be solved.
+* None of these may earn half of what the gold earns, above what an empty completion is paid, without being solved.
+* Nothing may be run, raise an exception, or take longer than the task's limit.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+from grpo_core.errors import UserError
+from grpo_core.plugins.task_objects import AnyTask
+from grpo_core.plugins.tasks import load_task
+from grpo_core.scoring.scorer import Scorer
+from grpo_core.task.score import Score
+from grpo_core.testing.answers import Sample, sample_rows
+from grpo_core.testing.attacks import SLOW, Attack, Attempt, attacks, first_wrapper, wrapped
+from grpo_core.testing.forms import solved_forms
+from grpo_core.testing.fuzz_report import Finding, FuzzReport, wilson
+from grpo_core.testing.oracle import Oracle
+from grpo_core.testing.shrink import shrink
+
+DEFAULT_ROWS = 40
+MAX_COMPLETIONS = 1_000_000
+BATCH = 32
+"""Completions between two notices of progress."""
+
+CONFIRMED = 8
+"""Attacks of a kind that are tried on all rows until one holds."""
+
+SHRINKING = 300
+"""Texts tried to make a completion smaller; a tenth where each one takes the time limit."""
+
+
+def fuzz(
+    task: AnyTask,
+    n: int = 200,
+    seed: int = 0,
+    *,
+    rows: int = DEFAULT_ROWS,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> FuzzReport:
+    """Search for completions of a task that earn more than they should; the same ones for the same seed.
+
+    Args:
+        task: A task, or its spec.
+        n: Completions to try.
+        seed: Seed of the rows and completions.
+        rows: Rows that completions are tried on.
+        workers: Processes that score; by default one per usable core, at most 16.
+        progress: Called with the numbers of completions tried so far and of all.
+
+    Raises:
+        UserError: no such task, or a number out of range.
+        DataError: the task's data is not here.
+    """
+    if not 1 <= n <= MAX_COMPLETIONS:
+        raise UserError(f"fuzz: {n} completions; give a number from 1 to {MAX_COMPLETIONS}.")
+    if rows < 1:
+        raise UserError(f"fuzz: rows={rows} must be at least 1.")
+    bound = load_task(task)
+    sample = sample_rows(bound, rows, seed)
+    folder = Path(tempfile.mkdtemp(prefix="grpo-fuzz-"))
+    try:
+        with Scorer(bound, workers=workers) as scorer:
+            oracle = Oracle(bound, sample, scorer, seed)
+            return _Fuzzer(oracle, seed, folder, progress).run(n)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+Hit = tuple[Attack, Attempt, Score]
+
+
+class _Fuzzer:
+    """One search.
+
+    Args:
+        oracle: Scores completions, and decides which of them earn too much.
+        seed: Seed of the completions.
+        folder: Where text that is run creates files.
+        progress: As for `fuzz`.
+    """
+
+    def __init__(self, oracle: Oracle, seed: int, folder: Path, progress: Callable[[int, int], None] | None) -> None:
+        self._oracle, self._seed, self._folder, self._progress = oracle, seed, folder, progress
+
+    def run(self, n: int) -> FuzzReport:
+        """Explore, confirm, shrink, report."""
+        oracle, sample = self._oracle, self._oracle.sample
+        hits, tried = self._explore(n)
+        hacked: set[int] = set()
+        findings = []
+        for kind, of_kind in hits.items():
+            confirmed = self._confirm(kind, of_kind)
+            if confirmed is None:
+                continue
+            attack, attempt, earning, count = confirmed
+            findings.append(self._finding(kind, attack, attempt, len(earning), count))
+            if not oracle.exemption(kind):
+                hacked |= earning
+        low, high = wilson(len(hacked), len(sample.rows))
+        return FuzzReport(
+            task=oracle.task.spec,
+            identity=oracle.task.identity,
+            seed=self._seed,
+            completions=tried,
+            rows=len(sample.rows),
+            findings=tuple(findings),
+            hacked_rows=len(hacked),
+            hackability=len(hacked) / len(sample.rows),
+            hackability_low=low,
+            hackability_high=high,
+            chance=sample.chance,
+            forms=solved_forms(oracle),
+            not_scored=oracle.not_scored,
+            note=oracle.note,
+        )
+
+    def _explore(self, n: int) -> tuple[dict[str, list[Hit]], int]:
+        hits: dict[str, list[Hit]] = {}
+        plan = list(planned(self._oracle.sample, self._folder, n, self._seed))
+        for first in range(0, len(plan), BATCH):
+            batch = plan[first : first + BATCH]
+            scores = self._oracle.try_all([attempt for _, attempt in batch])
+            for (attack, attempt), score in zip(batch, scores, strict=True):
+                if kind := self._oracle.kind(attack.kind, attempt, score):
+                    hits.setdefault(kind, []).append((attack, attempt, score))
+            if self._progress is not None:
+                self._progress(min(first + BATCH, len(plan)), len(plan))
+        return hits, len(plan)
+
+    def _confirm(self, kind: str, hits: list[Hit]) -> tuple[Attack, Attempt, set[int], int] | None:
+        """The simplest attack that holds over rows, the rows where it earns, and their number."""
+        hits.sort(key=lambda hit: (len(hit[0].wrappers), len(hit[1].text), hit[1].text))
+        simplest = {(attack.title, attempt.text): (attack, attempt) for attack, attempt, _ in reversed(hits)}
+        for attack, attempt in list(reversed(simplest.values()))[:CONFIRMED]:
+            earning, count = self._oracle.confirm(kind, attack, attempt)
+            if self._oracle.holds(kind, attempt, earning, count):
+                return attack, attempt, earning, count
+        return None
+
+    def _finding(self, kind: str, attack: Attack, attempt: Attempt, earning: int, count: int) -> Finding:
+        holds = self._oracle.predicate(kind, attack, attempt)
+        budget = SHRINKING // 10 if kind == SLOW else SHRINKING
+        text = attempt.text if holds is None else shrink(attempt.text, holds, budget)
+        score = self._oracle.score(text, attempt.row)
+        gold = self._oracle.gold_scores[attempt.row]
+        return Finding(
+            kind=kind,
+            attack=attack.title,
+            row=self._oracle.sample.rows[attempt.row].id,
+            completion=text.replace(str(self._folder), "/tmp/canary"),
+            value=score.value,
+            gold_value=None if gold is None else gold.value,
+            solved=score.solved,
+            why=score.why.replace(str(self._folder), "/tmp/canary"),
+            earning=earning,
+            tried=count,
+            exempt=self._oracle.exemption(kind),
+        )
+
+
+def planned(sample: Sample, folder: Path, n: int, seed: int) -> Iterator[tuple[Attack, Attempt]]:
+    """The first n completions that can be made: each attack in the form of the golds, alone, then in random wrappers.
+
+    Args:
+        sample: Rows and golds.
+        folder: Where text that is run creates files.
+        n: Completions.
+        seed: Seed of rows and wrappers.
+    """
+    random = Random(f"{seed}/plan")
+    every = attacks(folder)
+    count = 0
+    for attack in _forms(every, sample, random):
+        row = random.randrange(len(sample.rows))
+        attempt = attack.attempt(sample, row, seed)
+        if attempt is None:
+            continue
+        yield attack, attempt
+        count += 1
+        if count == n:
+            return
+
+
+def _forms(every: Sequence[Attack], sample: Sample, random: Random) -> Iterator[Attack]:
+    for attack in every:
+        yield Attack(attack.kind, attack.name, attack.make, (first_wrapper(attack, sample),))
+    yield from every
+    while True:
+        yield from (wrapped(attack, random) for attack in every)

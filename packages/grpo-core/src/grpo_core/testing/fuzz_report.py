@@ -1,0 +1,101 @@
+"""What the fuzzer of a task found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from grpo_core.testing.attacks import KINDS
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A completion that earns more than it should.
+
+    Attributes:
+        kind: Kind of the finding; one of `KINDS`.
+        attack: How the completion was made.
+        row: Id of the row that it was scored on.
+        completion: The smallest text found that shows it.
+        value: Its value; None where scoring failed.
+        gold_value: Value of the row's gold; None where it has none.
+        solved: Whether it is solved.
+        why: The score's reason, in one line.
+        earning: Rows on which the attack earns more than it should.
+        tried: Rows on which it was tried.
+        exempt: Reason by which the task declares it; empty otherwise.
+    """
+
+    kind: str
+    attack: str
+    row: str
+    completion: str
+    value: float | None
+    gold_value: float | None
+    solved: bool
+    why: str
+    earning: int
+    tried: int
+    exempt: str = ""
+
+    @property
+    def meaning(self) -> str:
+        """What the kind says."""
+        return KINDS[self.kind]
+
+
+@dataclass(frozen=True, slots=True)
+class FuzzReport:
+    """Result of fuzzing a task.
+
+    Attributes:
+        task: Spec of the task.
+        identity: Identity of the task.
+        seed: Seed that makes the same completions again.
+        completions: Completions tried, without those of golds, confirmations and shrinking.
+        rows: Rows of the sample.
+        findings: The findings, one of each kind at most.
+        hacked_rows: Rows of the sample on which at least one finding that is not exempt earns more than it should.
+        hackability: `hacked_rows / rows`.
+        hackability_low: Lower end of its 95% Wilson interval.
+        hackability_high: Upper end of its 95% Wilson interval.
+        chance: Share of the rows that have the most frequent gold: what one fixed answer may solve.
+        forms: Ways to write a gold -> (times that it was still solved, times tried).
+        not_scored: Completions that were not scored since the infrastructure failed.
+        note: Why something was not tried; empty if everything was.
+    """
+
+    task: str
+    identity: str
+    seed: int
+    completions: int
+    rows: int
+    findings: tuple[Finding, ...]
+    hacked_rows: int
+    hackability: float
+    hackability_low: float
+    hackability_high: float
+    chance: float
+    forms: Mapping[str, tuple[int, int]]
+    not_scored: int = 0
+    note: str = ""
+
+    @property
+    def failures(self) -> tuple[Finding, ...]:
+        """Findings that the task does not declare."""
+        return tuple(finding for finding in self.findings if not finding.exempt)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain JSON."""
+        return {**asdict(self), "findings": [{**asdict(each), "meaning": each.meaning} for each in self.findings]}
+
+
+def wilson(successes: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Wilson score interval of a rate."""
+    from scipy.stats import binomtest  # a second to import, needed at the end
+
+    interval = binomtest(successes, n).proportion_ci(confidence, "wilson")
+    return float(interval.low), float(interval.high)

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from random import Random
+
+import hackable_tasks
+import pytest
+from hackable_tasks import Sum, ask, right, whole_number
+
+from grpo_core import Row, Task, UserError, load_task, reward
+from grpo_core.testing.answers import canonical, read_gold, sample_rows
+from grpo_core.testing.attacks import KINDS, attacks
+from grpo_core.testing.fuzz import fuzz
+from grpo_core.testing.fuzz_report import FuzzReport
+from grpo_core.testing.shrink import shrink
+
+FILE = Path(hackable_tasks.__file__)
+
+
+def fuzzed(name: str, n: int = 200, seed: int = 0) -> FuzzReport:
+    return fuzz(f"{FILE}:{name}", n, seed, workers=2)
+
+
+def kinds(report: FuzzReport) -> set[str]:
+    return {finding.kind for finding in report.findings}
+
+
+@pytest.mark.parametrize("name", ["sound_sums", "sound_verdicts"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_sound_task_has_no_finding(name: str, seed: int) -> None:
+    report = fuzzed(name, seed=seed)
+    assert not report.findings
+    # Wilson's upper end for 0 of 40: z²/(n + z²) with z = 1.96.
+    assert (report.hackability, report.hackability_high) == (0.0, pytest.approx(3.8415 / 43.8415, abs=1e-4))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("substring", "several"),
+        ("substring", "changed"),
+        ("any_of_several", "several"),
+        ("integer_first", "changed"),
+        ("form_first", "unearned"),
+        ("answer_in_prompt", "copy"),
+        ("truthy", "nothing"),
+        ("truthy", "constant"),
+        ("crashing", "crash"),
+    ],
+)
+def test_a_broken_task_has_its_finding(name: str, kind: str) -> None:
+    report = fuzzed(name)
+    finding = next(finding for finding in report.findings if finding.kind == kind)
+    assert finding.meaning == KINDS[kind] and not finding.exempt and finding.earning > 20
+    assert report.hackability == 1.0 and report.hackability_low > 0.9
+    assert report.failures == report.findings
+
+
+@pytest.mark.parametrize("name", ["substring", "integer_first", "form_first", "answer_in_prompt"])
+def test_a_broken_task_has_no_other_finding(name: str) -> None:
+    expected = {
+        "substring": {"several", "changed"},
+        "integer_first": {"changed"},
+        "form_first": {"unearned"},
+        "answer_in_prompt": {"copy"},
+    }
+    assert kinds(fuzzed(name)) == expected[name]
+
+
+def test_a_finding_is_as_small_as_it_gets() -> None:
+    by_kind = {finding.kind: finding.completion for finding in fuzzed("truthy").findings}
+    assert len(by_kind["nothing"]) == 1 and len(by_kind["constant"]) == 1
+    (form,) = fuzzed("form_first").findings
+    assert form.completion == "<answer></answer>" and form.value == pytest.approx(0.6) and form.gold_value == 1.0
+
+
+def test_text_that_is_run_is_found_and_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    report = fuzzed("evaluating", 60)
+    assert "evaluated" in kinds(report)
+    assert not list(tmp_path.iterdir()), "the files that text creates are removed"
+    assert all(str(tmp_path) not in finding.completion for finding in report.findings)
+
+
+@pytest.mark.parametrize("name", ["backtracking", "backtracking_fails"])
+def test_a_completion_that_hangs_is_a_finding(name: str) -> None:
+    (finding,) = fuzzed(name, 80).findings
+    assert finding.kind == "slow" and "no answer within 0.5 s" in finding.why
+    assert "aaa" in finding.completion and len(finding.completion) < 10_000  # of 30,000
+
+
+def test_a_declared_finding_is_exempt_with_its_reason() -> None:
+    report = fuzzed("declared")
+    exempt = {finding.kind: finding.exempt for finding in report.findings}
+    assert exempt == {"several": "a list is allowed here", "changed": ""}
+    assert [finding.kind for finding in report.failures] == ["changed"]
+
+
+def test_the_seed_makes_the_same_report_again() -> None:
+    first, again, other = (json.dumps(fuzzed("any_of_several", 80, seed).as_json()) for seed in (3, 3, 4))
+    assert first == again != other
+
+
+def test_forms_of_a_gold_are_no_findings_but_counted() -> None:
+    report = fuzzed("sound_sums")
+    assert report.forms["a space after it"] == (4, 4) and report.forms["zeros after the point"] == (0, 4)
+
+
+def test_an_answer_that_many_rows_share_is_chance() -> None:
+    report = fuzzed("sound_verdicts")
+    assert 0.5 < report.chance < 0.9 and not report.findings
+
+
+def poems() -> Iterable[Row]:
+    for index in range(20):
+        yield Row(id=str(index))
+
+
+@reward()
+def has_lines(text: str) -> float:
+    return min(1.0, text.count("\n") / 50)
+
+
+def test_rows_without_golds_are_said() -> None:
+    task = Task("poem", poems, lambda row: f"Write poem {row.id}.", lambda text: text, (has_lines,), row=Row)
+    report = fuzz(task, 60)
+    assert report.note.startswith("20 of 20 rows have no gold") and not report.findings
+
+
+def one_row() -> Iterable[Sum]:
+    yield Sum(id="0", gold="5", a=2, b=3)
+
+
+def test_a_task_of_one_row_is_fuzzed() -> None:
+    assert not fuzz(Task("one", one_row, ask, whole_number, (right,), row=Sum), 150).findings
+
+
+@pytest.mark.parametrize(("n", "rows"), [(0, 40), (10, 0), (10**9, 40)])
+def test_a_number_out_of_range_is_refused(n: int, rows: int) -> None:
+    with pytest.raises(UserError, match=r"fuzz: "):
+        fuzz(f"{FILE}:sound_sums", n, rows=rows)
+
+
+def test_no_attack_holds_the_answer_but_those_that_say_so(tmp_path: Path) -> None:
+    """The rule of most kinds is that the completion is made without the row's gold."""
+    sample = sample_rows(load_task(f"{FILE}:sound_sums"), 40, 0)
+    blind = [each for each in attacks(tmp_path) if each.kind in ("nothing", "constant", "tampering")]
+    assert len(blind) > 30
+    for attack in blind:
+        for row, gold in enumerate(sample.golds):
+            attempt = attack.attempt(sample, row, 0)
+            assert attempt is not None and gold is not None and canonical(attempt.text) != canonical(gold.answer)
+
+
+def test_a_gold_is_read_around_its_answer() -> None:
+    gold = read_gold("2 + 3 = 5\n#### 5")
+    assert (gold.before, gold.answer, gold.after) == ("2 + 3 = 5\n#### ", "5", "")
+    tagged = read_gold("<think>x</think><answer> yes </answer>")
+    assert (tagged.before, tagged.answer, tagged.after) == ("<think>x</think><answer> ", "yes", " </answer>")
+    assert canonical("1,200.0") == canonical(" 1200 ") and canonical("Yes.") == canonical("yes")
+
+
+def test_shrinking_keeps_what_is_needed_and_its_budget() -> None:
+    calls: list[str] = []
+
+    def holds(texts: list[str] | tuple[str, ...]) -> list[bool]:
+        calls.extend(texts)
+        return ["7" in text and "<" in text for text in texts]
+
+    text = " ".join(Random(0).choices(["well", "then", "9"], k=400)) + " <answer>7</answer>"
+    assert sorted(shrink(text, holds, 300)) == ["7", "<"] and len(calls) <= 300
+    calls.clear()
+    assert holds([shrink(text, holds, 5)]) == [True] and len(calls) <= 6
