@@ -34,7 +34,7 @@ def test_the_rungs(text: str, value: float) -> None:
 
 def test_echo_is_verifiable_and_says_why_its_prompt_holds_the_answer() -> None:
     assert TASK.prompt(APPLE) == "Say apple:"
-    assert list(TASK.task.exempt) == ["the prompt contains the answer"]
+    assert list(TASK.task.exempt) == ["leak"]
 
 
 def test_levels_are_one_word_two_words_and_a_made_up_word() -> None:

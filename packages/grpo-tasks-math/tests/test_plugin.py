@@ -150,7 +150,7 @@ def test_prompt_and_gold_read_as_one_text(task: BoundTask) -> None:
 
 def test_the_prompt_does_not_hold_the_answer_unless_declared(task: BoundTask) -> None:
     holds = [row for row in task.rows() if f" {(row.gold or '').strip()} " in f" {task.prompt(row)} "]
-    if "the prompt contains the answer" in task.task.exempt:
+    if "leak" in task.task.exempt:
         return
     # 50 - 25 = 25: an operand may be the result, in few rows.
     assert len(holds) <= ROWS // 20, holds[:3]

@@ -41,7 +41,7 @@ def rhymes(answer, row):
     return float(answer == row.gold)
 
 couplet = Task("couplet", load, lambda row: f"rhyme {row.id}\\n\x1b[2J", validate, (one_line, rhymes), stop=("\\n",),
-               default_model="tiny", max_completion_length=9, exempt={"solvable": "a test"})
+               default_model="tiny", max_completion_length=9, exempt={"split": "a test"})
 bare = Task("bare", lambda config: [Row(id="1")], lambda row: ({"role": "user", "content": "hi"},), validate,
             (one_line,), row=Row)
 empty = Task("empty", lambda config: [], lambda row: "", validate, (one_line,), row=Row)
@@ -341,7 +341,7 @@ def test_tasks_show_tells_everything(capsys: pytest.CaptureFixture[str], elsewhe
     code, out, _ = grpo(capsys, "tasks", "show", "./rhyme.py:couplet")
     assert code == 0
     assert "9 tokens, scored within 5 s" in out
-    assert "solvable: a test" in out
+    assert "split: a test" in out
     assert "\x1b" not in out
     assert r"\x1b[2J" in out, "the prompt's control code is visible"
 

@@ -123,7 +123,7 @@ TASK = Task(
     row=ComparisonRow,
     stop=("\n",),
     max_completion_length=8,  # " yes." and a newline, a token per character
-    exempt={"the prompt contains the answer": "the prompt names both possible answers"},
+    exempt={"leak": "the prompt names both possible answers"},
     on_timeout="fail",
 )
 """Value: 1.0 right, 0.1 wrong, 0.0 neither yes nor no."""

@@ -83,7 +83,7 @@ TASK = Task(
     row=EchoRow,
     stop=("\n",),
     max_completion_length=24,  # two words of eight letters and a newline, a token per character, with room
-    exempt={"the prompt contains the answer": "repeating the prompt's words is the task"},
+    exempt={"leak": "repeating the prompt's words is the task"},
     on_timeout="fail",
 )
 """Value: 1.0 exact, at most 0.2 for a common beginning, 0.0 for none."""

@@ -148,6 +148,6 @@ TASK = Task(
     solved=solved,
     timeout_s=10.0,  # the longest of its rungs
     on_timeout="fail",
-    exempt={"the prompt contains the answer": "so do the prompts of rungs echo, pattern and comparison"},
+    exempt={"leak": "so do the prompts of rungs echo, pattern and comparison"},
 )
 """Value: the rung's own, scaled to a maximum of 1.0."""

@@ -214,7 +214,7 @@ TASK = Task(
     row=PatternRow,
     stop=("\n",),
     max_completion_length=12,  # a number of four digits, a sign and a newline, with room
-    exempt={"the prompt contains the answer": "a cycle's next element has been shown before"},
+    exempt={"leak": "a cycle's next element has been shown before"},
     on_timeout="fail",
 )
 """Value: 1.0 exact, 0.2 one beside it, 0.1 another element of the kind, 0.0 none."""

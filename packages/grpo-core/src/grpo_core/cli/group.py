@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "explain": ("grpo_core.cli.explain:explain", "Show why a completion gets its score."),
     "score": ("grpo_core.cli.score:score", "Score a file of completions."),
     "replay": ("grpo_core.cli.replay:replay", "Score a run's completions again after its task changed."),
+    "check": ("grpo_core.cli.check:check", "Check that tasks keep what trainers rely on."),
     "models": ("grpo_core.cli.models:models", "List the embedded models."),
     "profiles": ("grpo_core.cli.profiles:profiles", "List the GPU profiles, and what one sets for a model."),
     "fetch": ("grpo_core.cli.fetch:fetch", "Download models and tasks' data for a machine without a network."),

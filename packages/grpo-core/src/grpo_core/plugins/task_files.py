@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
+from pathlib import Path
 
 from grpo_core.errors import GrpoError, UserError, near_match
 from grpo_core.paths import kind_of, user_path
@@ -23,10 +24,29 @@ def task_from_file(name: str) -> tuple[Task, str]:
         UserError: there is no such file, it fails while it is imported, or it has no such task.
     """
     file, _, attribute = name.rpartition(":")
-    path = user_path(file, f"task {name!r}:").resolve()
+    tasks = tasks_of_file(file, f"task {name!r}")
+    if attribute not in tasks:
+        raise UserError(
+            f"{file} has no Task or Game {attribute!r}.{near_match(attribute, tasks)} "
+            f"It has: {', '.join(sorted(tasks)) or '(none)'}"
+        )
+    return tasks[attribute], f"{Path(file).stem}.{tasks[attribute].name}"
+
+
+def tasks_of_file(file: str, who: str) -> dict[str, Task]:
+    """The tasks of a file by the names of its variables; games as the tasks that they are.
+
+    Args:
+        file: Path, as the user wrote it.
+        who: What asks for it, for messages.
+
+    Raises:
+        UserError: there is no such file, or it fails while it is imported.
+    """
+    path = user_path(file, f"{who}:").resolve()
     if (kind := kind_of(path)) != "a file":
         what = f"{file} is {kind}, not a file" if kind else f"there is no file {file}"
-        raise UserError(f"task {name!r}: {what}.")
+        raise UserError(f"{who}: {what}.")
     # A name that nothing else has: a file called random.py must not replace the module that everybody imports.
     module_name = f"grpo_task_file_{hashlib.blake2b(str(path).encode(), digest_size=6).hexdigest()}"
     module = sys.modules.get(module_name)
@@ -44,14 +64,8 @@ def task_from_file(name: str) -> tuple[Task, str]:
             del sys.modules[module_name]
             kind = "" if isinstance(error, GrpoError) else f"{type(error).__name__}: "
             raise UserError(f"{file}: {kind}{error} ({where_raised(error, path)})") from error
-    tasks = {
+    return {
         key: game_task(value) if isinstance(value, Game) else value
         for key, value in vars(module).items()
         if isinstance(value, Task | Game)
     }
-    if attribute not in tasks:
-        raise UserError(
-            f"{file} has no Task or Game {attribute!r}.{near_match(attribute, tasks)} "
-            f"It has: {', '.join(sorted(tasks)) or '(none)'}"
-        )
-    return tasks[attribute], f"{path.stem}.{tasks[attribute].name}"

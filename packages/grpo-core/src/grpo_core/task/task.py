@@ -12,6 +12,7 @@ from grpo_core.errors import UserError
 from grpo_core.task.calling import binding_of
 from grpo_core.task.composition import Composer, RewardSpec, check_composer, reward_specs, weighted_sum
 from grpo_core.task.evaluation import EvaluationDefaults
+from grpo_core.task.exemptions import check_exemptions
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.row import Message, Prompt, Row, TaskConfig
 
@@ -69,7 +70,7 @@ class Task:
         respond: `(text, row, turn)` -> what the conversation goes on with after the completion of turn 1, 2, …, or
             None: feedback, a tool's answer. Text goes on a text; messages, or text as the user's, go on messages.
         max_turns: Bound on the turns; the last one's completion is scored.
-        exempt: Conformance checks that do not apply -> the printed reason.
+        exempt: Conformance checks that the task does not hold (see `grpo check`) -> the printed reason.
         conditions: `(config)` -> name -> text: what on this machine the scores depend on, as a sandbox's level; printed
             once, and recorded with every score. Cheap: it runs before anything else of the task.
         metrics: `(scores)` -> name -> number: numbers of a batch beyond the means of its parts. A name holds a `/`.
@@ -130,6 +131,7 @@ class Task:
                     binding_of(function, available, positional)
                 except UserError as error:
                     raise UserError(f"task {self.name!r}: {contribution}: {error}") from None
+        check_exemptions(self.name, self.exempt)
         check_composer(self.name, self.compose, self.specs())
 
     def specs(self) -> tuple[RewardSpec, ...]:

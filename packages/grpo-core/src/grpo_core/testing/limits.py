@@ -16,6 +16,9 @@ from grpo_core.task.score import Score
 TOLERANCE = 1e-6
 """Difference of two values that is rounding."""
 
+LUCK = 0.02
+"""Share of what can be earned beyond form that an answer may get by chance: a first letter that is right."""
+
 KNOWLEDGE = ("row", "predictions")
 """Arguments that tell a function what a right answer is."""
 

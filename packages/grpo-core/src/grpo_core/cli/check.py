@@ -1,0 +1,151 @@
+"""`grpo check`: the conformance checks of tasks."""
+
+from __future__ import annotations
+
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grpo_core.cli.options import COUNT, HELP, JSON, SEED
+from grpo_core.errors import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from grpo_core.testing.results import Result, TaskReport
+
+STYLES = {"passed": "green", "failed": "bold red", "exempt": "yellow", "not applicable": "dim"}
+
+LABELS = {"passed": "ok", "failed": "FAILED", "exempt": "exempt", "not applicable": "-"}
+
+REASON_CHARS = 60
+"""Of the reason why a task has no rows here, in the table of several tasks; --json has all of it."""
+
+EXAMPLES = """\b
+Examples:
+  grpo check ./rhyme.py:couplet
+  grpo check math --rows 4
+  grpo check all -k gold,junk
+"""
+
+
+@click.command(epilog=EXAMPLES, context_settings=HELP)
+@click.argument("target", metavar="TASK|PLUGIN|FILE|all")
+@click.option("--rows", default=8, show_default=True, type=COUNT, help="Rows of each task that completions are for.")
+@click.option("--seed", default=0, show_default=True, type=SEED, help="Seed of the choice of rows, and of damage.")
+@click.option("-k", "selection", default="", metavar="NAMES", help="Only these checks, separated by commas.")
+@JSON
+def check(target: str, rows: int, seed: int, selection: str, as_json: bool) -> int:
+    """Check that tasks keep what trainers rely on.
+
+    Golds earn the most and junk nothing, scores are the same everywhere, hostile text does no harm, and more: one line
+    for each check. The exit code is 1 if a check failed.
+    """
+    from grpo_core.display.progress import Waiting
+    from grpo_core.display.text import err, print_json
+    from grpo_core.testing.table import check_available, check_task, chosen_checks
+    from grpo_core.testing.targets import ALL, not_loaded, tasks_of
+
+    names = chosen_checks(selection)
+    tasks = tasks_of(target)
+    run = check_available if len(tasks) > 1 or target == ALL else check_task
+    with Waiting(err(), quiet=as_json) as progress:
+        reports = [run(task, rows=rows, seed=seed, checks=names, progress=progress.on_progress) for task in tasks]
+    broken = not_loaded() if target == ALL else {}
+    has_failed = bool(broken) or any(report.failures for report in reports)
+    if as_json:
+        print_json({"tasks": [report.as_json() for report in reports], "not_loaded": broken, "failed": has_failed})
+    else:
+        _print(reports, broken)
+    return ExitCode.FAILED if has_failed else ExitCode.DONE
+
+
+def _print(reports: Sequence[TaskReport], broken: dict[str, str]) -> None:
+    from grpo_core.display.text import print_out, visible
+
+    if len(reports) == 1:
+        _print_one(reports[0])
+    else:
+        _print_many(reports)
+    for name, error in broken.items():
+        print_out("", visible(f"plugin {name} was not loaded: {error}"))
+    print_out("", _summary(reports))
+
+
+def _print_one(report: TaskReport) -> None:
+    from rich.text import Text
+
+    from grpo_core.display.text import print_out, table, visible
+
+    listing = table("check", "", "found")
+    for result in report.results:
+        status = Text(LABELS[result.status], style=STYLES[result.status])
+        listing.add_row(result.check, status, visible(result.text))
+    print_out(Text(f"{report.task}   {report.rows} rows, seed {report.seed}", style="bold"), listing)
+    for result in report.failures:
+        _print_failure("", result)
+
+
+def _print_many(reports: Sequence[TaskReport]) -> None:
+    from rich.text import Text
+
+    from grpo_core.display.text import print_out, table, visible
+
+    listing = table("task", "", "ok", "seconds", "failed, exempt")
+    for report in reports:
+        if report.unavailable:
+            listing.add_row(
+                report.task,
+                Text("no rows", style="yellow"),
+                "-",
+                "-",
+                visible(shorten(report.unavailable, REASON_CHARS, placeholder=" …")),
+            )
+            continue
+        status = "failed" if report.failures else "passed"
+        exempt = [f"{result.check} (exempt)" for result in report.results if result.status == "exempt"]
+        noted = ", ".join([*(result.check for result in report.failures), *exempt])
+        applicable = len(report.results) - report.count("not applicable")
+        listing.add_row(
+            report.task,
+            Text(LABELS[status], style=STYLES[status]),
+            f"{report.count('passed')}/{applicable}",
+            f"{sum(result.seconds for result in report.results):.1f}",
+            noted or "-",
+        )
+    print_out(listing)
+    for report in reports:
+        for result in report.failures:
+            _print_failure(f"{report.task} ", result)
+    reasons = [(report.task, each) for report in reports for each in report.results if each.status == "exempt"]
+    if reasons:
+        listing = table("exempt", "from", "since")
+        for task, result in reasons:
+            listing.add_row(task, result.check, visible(result.text))
+        print_out("", listing)
+
+
+def _print_failure(task: str, result: Result) -> None:
+    from rich.text import Text
+
+    from grpo_core.display.text import print_out, visible
+
+    print_out("", Text(f"{task}{result.check}: ", style="bold red").append(visible(result.text), style="not bold"))
+    print_out(f"  example   {visible(result.example)}", f"  what to do   {visible(result.advice)}")
+
+
+def _summary(reports: Sequence[TaskReport]) -> str:
+    def counted(status: Any, words: str) -> str:
+        count = sum(report.count(status) for report in reports)
+        return f"{count} {words}" if count else ""
+
+    unavailable = sum(bool(report.unavailable) for report in reports)
+    parts = (
+        counted("passed", "ok"),
+        counted("failed", "failed"),
+        counted("exempt", "exempt"),
+        counted("not applicable", "not applicable"),
+        f"{unavailable} tasks without rows here" if unavailable else "",
+    )
+    return ", ".join(part for part in parts if part) or "nothing was checked"

@@ -1,0 +1,43 @@
+"""The conformance checks by name, from which a task may be exempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from grpo_core.errors import UserError, unknown_name
+
+CHECKS: Mapping[str, str] = {
+    "gold": "every gold earns the highest value and is solved",
+    "junk": "no answer, and answers without sense, are not solved and earn no more than form pays",
+    "bounds": "no completion earns more than the rewards and the composer declare",
+    "range": "every reward that can be earned reaches its declared maximum on a gold",
+    "ladder": "the more an answer is damaged, the less it earns",
+    "hostile": "very long, deep, unclosed and undecodable text gets a score in time",
+    "latency": "a completion is scored in half of its time limit",
+    "determinism": "rows, prompts and scores are the same in processes with different hash seeds",
+    "imports": "loading and scoring import no torch",
+    "rows": "rows and prompts survive JSON, pickle and parquet",
+    "split": "train, validation and test have no problem in common",
+    "leak": "the prompt does not contain the answer",
+    "feedback": "what the validator and `respond` say does not contain the answer",
+    "demos": "demos are scored, and earn more than no answer",
+    "perfect": "the perfect player of a game gets its value whatever the other player does",
+}
+"""Name of each check -> what it proves."""
+
+
+def check_exemptions(task: str, exempt: Mapping[str, str]) -> None:
+    """Refuse exemptions from checks that do not exist, and those without a reason.
+
+    Args:
+        task: Name of the task, for messages.
+        exempt: Name of a check -> why the task does not hold it.
+
+    Raises:
+        UserError: see above.
+    """
+    for name, reason in exempt.items():
+        if name not in CHECKS:
+            raise unknown_name(f"conformance check for exempt= of task {task!r}:", name, CHECKS)
+        if not isinstance(reason, str) or not reason.strip():
+            raise UserError(f"task {task!r}: exempt[{name!r}] needs its reason in words, which `grpo check` prints.")

@@ -1,0 +1,44 @@
+"""Other processes: the same rows and scores in each, and no torch."""
+
+from __future__ import annotations
+
+from grpo_core.testing.probe import HEAVY
+from grpo_core.testing.results import Result, failed, passed
+from grpo_core.testing.subject import Subject
+
+
+def determinism(subject: Subject) -> Result:
+    """Rows, prompts and scores are the same in processes with different hash seeds."""
+    first, second = subject.probes
+    for name, advice in (
+        ("rows", "Draw rows from config.seed, and sort what comes out of a set before it is used."),
+        ("prompts", "Sort what comes out of a set before it is written."),
+        (
+            "scores",
+            "A score must follow from the text and the row alone: not from a clock, chance or a set's order.",
+        ),
+    ):
+        if len(first[name]) != len(second[name]):
+            return failed(
+                f"two processes have {len(first[name])} and {len(second[name])} {name}",
+                "hash seeds 1 and 2",
+                advice,
+            )
+        for place, (one, other) in enumerate(zip(first[name], second[name], strict=True)):
+            if one != other:
+                where = f"row {subject.loaded[place].id!r}" if name != "scores" else f"completion {place + 1}"
+                example = f"{one} and {other}" if name == "scores" else where
+                return failed(f"{name} differ between two processes, first at {where}", example, advice)
+    return passed(f"{len(first['rows'])} rows and {len(first['scores'])} scores are the same in two processes")
+
+
+def imports(subject: Subject) -> Result:
+    """Loading and scoring import no torch."""
+    heavy = sorted({name for probe in subject.probes for name in probe["heavy"]})
+    if heavy:
+        return failed(
+            f"the task imports {', '.join(heavy)}",
+            "after loading, prompts and scores in a process of its own",
+            "Import it inside the function that needs it: every worker that scores would load it.",
+        )
+    return passed(f"no {', '.join(HEAVY[:3])} after loading and scoring")

@@ -1,0 +1,231 @@
+"""Rows, prompts and demos."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterable
+from itertools import islice
+from statistics import fmean
+
+from grpo_core.errors import DataError
+from grpo_core.task.row import Prompt, Row, Split
+from grpo_core.testing.results import Result, failed, not_applicable, passed, shown
+from grpo_core.testing.subject import LOADED_ROWS, Scored, Subject, load_rows
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+SPLIT_ROWS = 2000
+"""Rows of each split that are compared."""
+
+CHANCE = 0.2
+"""Share of the rows in which an answer may appear by chance: 50 - 25 = 25, or a program that prints its own number."""
+
+COPIED_LINES = 3
+"""Last lines of a prompt that are tried as completions."""
+
+DEMO_S = 60.0
+
+
+def rows(subject: Subject) -> Result:
+    """Rows and prompts survive JSON, pickle and parquet."""
+    written = [row.model_dump_json() for row in subject.loaded]
+    for row, text in zip(subject.loaded, written, strict=True):
+        if subject.task.row_from_json(text) != row:
+            return failed(f"row {row.id!r} changes when written as JSON", shown(text), "Use plain JSON types in rows.")
+    outcome = subject.ask("pickle", subject.timeout_s + DEMO_S, rows=written)
+    why = json.loads(outcome.value) if outcome.status == "ok" else outcome.why
+    if why:
+        return failed(
+            "a row cannot be pickled and read back",
+            why,
+            "Define the row class at the top of a module, without __reduce__ or state beside its fields.",
+        )
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        return passed(f"{len(written)} rows: JSON and pickle (pyarrow is not installed, so parquet was not tried)")
+    prompts = [prompt if isinstance(prompt, str) else json.dumps(prompt) for _, prompt in subject.prompts]
+    columns = {"id": [row.id for row in subject.loaded], "row": written, "prompt": prompts}
+    for name, column in columns.items():
+        try:
+            buffer = io.BytesIO()
+            pyarrow.parquet.write_table(pyarrow.table({name: column}), buffer)
+            read = pyarrow.parquet.read_table(buffer)[name].to_pylist()
+        except (pyarrow.ArrowException, UnicodeError, OverflowError) as error:
+            place = next((at for at, text in enumerate(column) if _is_broken(text)), 0)
+            return failed(
+                f"a {name} cannot be written as parquet: {type(error).__name__}",
+                f"row {subject.loaded[place].id!r}: {shown(column[place])}",
+                "Remove lone surrogates; trainers keep prompts and rows in parquet.",
+            )
+        if read != column:
+            return failed(f"a {name} changes in parquet", shown(str(read)), "Use plain text.")
+    return passed(f"{len(written)} rows: JSON, pickle and parquet")
+
+
+def _is_broken(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def split(subject: Subject) -> Result:
+    """Train, validation and test have no problem in common."""
+    seen: dict[str, tuple[str, str]] = {}
+    sizes: dict[str, int] = {}
+    for name in SPLITS:
+        try:
+            task, loaded = load_rows(subject.task.with_options(split=name, size=None), SPLIT_ROWS)
+        except DataError:
+            continue  # a dataset need not have every split
+        sizes[name] = len(loaded)
+        for row in loaded:
+            for key in (f"id {row.id}", f"prompt {json.dumps(task.prompt(row))} gold {row.gold}"):
+                where, other = seen.setdefault(key, (name, row.id))
+                if where != name:
+                    return failed(
+                        f"{where} and {name} have a problem in common",
+                        f"row {other!r} of {where}, row {row.id!r} of {name}",
+                        "Decide the split by a hash of the problem: grpo_core.data.split_of(content) == config.split.",
+                    )
+    if len(sizes) < 2:
+        return not_applicable(f"only the split {next(iter(sizes), subject.task.config.split)} has rows")
+    return passed(", ".join(f"{size} {name}" for name, size in sizes.items()))
+
+
+def leak(subject: Subject) -> Result:
+    """The prompt does not contain the answer, and copying it is no answer."""
+    pairs = [(row, prompt) for row, prompt in subject.prompts if row.gold is not None and row.gold.strip()]
+    if not pairs:
+        return not_applicable("no row has a gold")
+    if (problem := _too_many(pairs, lambda row, prompt: _holds(_text_of(prompt), str(row.gold)))) is not None:
+        row, prompt, share = problem
+        return failed(
+            f"the prompts of {share:.0%} of the rows contain the gold",
+            f"row {row.id!r}: {str(row.gold).strip()!r} in {shown(_text_of(prompt))}",
+            'If that is the task, say so: exempt={"leak": "…"}; else leave the answer out of the prompt.',
+        )
+    copies = subject.scored(
+        ("a copy of the prompt", text, row)
+        for row, prompt in subject.prompts
+        if row in subject.rows
+        for text in _copies(_text_of(prompt))
+    )
+    solved = {each.row.id: each for each in copies if each.score.solved}
+    if len(solved) > CHANCE * len(subject.rows):
+        each = next(iter(solved.values()))
+        return failed(
+            f"copying the prompt solves {len(solved)} of {len(subject.rows)} rows",
+            f"row {each.row.id!r}: {shown(each.text)}",
+            "Compare the whole answer with the row's; a word that is somewhere in the text is no answer.",
+        )
+    return passed(f"{len(pairs)} prompts do not contain their gold")
+
+
+def _copies(prompt: str) -> list[str]:
+    lines = [line for line in prompt.splitlines() if line.strip()]
+    return list(dict.fromkeys([prompt, *lines[-COPIED_LINES:]]))
+
+
+def feedback(subject: Subject) -> Result:
+    """What the validator and `respond` say does not contain the answer."""
+    if not subject.golds:
+        return not_applicable("no row has a gold")
+    prompts = {row.id: _text_of(prompt) for row, prompt in subject.prompts}
+    wrong = [
+        each
+        for each in (*subject.junk, *subject.others, *subject.damage[-1])
+        if not each.score.solved and each.row.gold
+    ]
+    said = [(each, each.score.why) for each in wrong if not each.score.valid]
+    if subject.task.task.respond is not None and subject.task.has_turns:
+        states = [(each, subject.scorer.next_turn([each.text], each.row)) for each in wrong]
+        said += [(each, _text_of(state.result().prompt or "")) for each, state in states]
+    if not said:
+        return not_applicable("the validator refused nothing that was tried")
+    known = {each.row.id: prompts[each.row.id] for each, _ in said}
+    told: dict[str, tuple[Scored, str]] = {}
+    for each, text in said:
+        gold = str(each.row.gold)
+        if _holds(text, gold) and not _holds(known[each.row.id], gold) and not _holds(each.text, gold):
+            told[each.row.id] = (each, text)
+    if len(told) > CHANCE * len(known):
+        each, text = next(iter(told.values()))
+        return failed(
+            f"the answer of {len(told)} of {len(known)} rows stands in what the task says of a wrong one",
+            f"row {each.row.id!r}: {shown(each.text)} is told {shown(text)}",
+            "Say what is wrong with the completion, not what would be right: reasons reach logs and later turns.",
+        )
+    return passed(f"{len(said)} wrong completions are told no answer")
+
+
+def demos(subject: Subject) -> Result:
+    """Demos are scored, and earn more than no answer."""
+    task = subject.task
+    if task.task.demos is None:
+        return not_applicable("the demos are the golds")
+    if task.task.game is not None:
+        return _game_demos(subject)
+    by_prompt = {json.dumps(prompt): row for row, prompt in subject.prompts}
+    pairs = list(islice(task.demos(), LOADED_ROWS))
+    if not pairs:
+        return failed("demos() gives nothing", "no demo", "Give pairs of a prompt and a completion.")
+    matched = [("a demo", text, by_prompt[key]) for prompt, text in pairs if (key := json.dumps(prompt)) in by_prompt]
+    if not matched:
+        return failed(
+            "no demo has the prompt of a row",
+            shown(_text_of(pairs[0][0])),
+            "Make the prompts of demos with the task's prompt().",
+        )
+    scored = subject.scored(matched[: len(subject.rows)])
+    empty = fmean(each.score.value or 0.0 for each in subject.junk if not each.text.strip())
+    values = [each.score.value for each in scored if each.score.value is not None]
+    invalid = [each for each in scored if not each.score.valid]
+    if len(values) < len(scored) or fmean(values) <= empty or len(invalid) > len(scored) / 2:
+        each = next((each for each in scored if each.score.value is None), (invalid or scored)[0])
+        return failed(
+            f"{len(scored)} demos earn {fmean(values or [0.0]):.3g}, no answer {empty:.3g}; {len(invalid)} are invalid",
+            f"row {each.row.id!r}: {shown(each.text)}: {each.score.why}",
+            "A warm start teaches what demos show: most of them must be answers.",
+        )
+    return passed(f"{len(scored)} demos earn {fmean(values):.3g} on average, no answer {empty:.3g}")
+
+
+def _game_demos(subject: Subject) -> Result:
+    """Most demos of a game are legal moves, as far as their positions are known."""
+    starts = [row.model_dump_json() for row in subject.loaded]
+    outcome = subject.ask("demo moves", subject.timeout_s + DEMO_S, rows=starts, limit=len(starts))
+    if outcome.status != "ok":
+        return failed("demos() fails", outcome.why, "demos() must yield pairs of a prompt and a completion.")
+    counts = json.loads(outcome.value)
+    if not counts["matched"]:
+        return not_applicable("no demo is about the first position of a row")
+    text = f"{counts['legal']} of {counts['matched']} first moves among the demos are legal"
+    if counts["legal"] <= counts["matched"] / 2:
+        return failed(text, "see grpo sample", "A warm start teaches what demos show: most must be legal moves.")
+    return passed(text)
+
+
+def _too_many(
+    pairs: Iterable[tuple[Row, Prompt]], holds: Callable[[Row, Prompt], bool]
+) -> tuple[Row, Prompt, float] | None:
+    """The first row of those that hold something, and their share, if that is more than chance."""
+    listed = list(pairs)
+    found = [(row, prompt) for row, prompt in listed if holds(row, prompt)]
+    share = len(found) / len(listed)
+    return (*found[0], share) if share > CHANCE else None
+
+
+def _holds(text: str, answer: str) -> bool:
+    """Whether a text contains an answer as whole words."""
+    answer = answer.strip()
+    return bool(answer) and re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text) is not None
+
+
+def _text_of(prompt: Prompt) -> str:
+    return prompt if isinstance(prompt, str) else "\n".join(message["content"] for message in prompt)

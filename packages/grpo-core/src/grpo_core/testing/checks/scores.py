@@ -1,0 +1,160 @@
+"""What completions earn: golds, junk, damaged golds, and the bounds of all."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from statistics import fmean
+
+from grpo_core.task.score import Score
+from grpo_core.testing.damage import LEVELS
+from grpo_core.testing.limits import LUCK, TOLERANCE, highest_value, unearned_value
+from grpo_core.testing.results import Result, failed, not_applicable, passed, shown
+from grpo_core.testing.subject import Scored, Subject
+
+NO_GOLD = "no row has a gold"
+
+MAX_CORNERS = 6
+"""Criteria whose combinations are all tried: 64 of them."""
+
+RISE = 0.05
+"""Share of the range of values by which a mean may rise from one level of damage to the next: luck of a few rows."""
+
+
+def gold(subject: Subject) -> Result:
+    """Every gold earns the highest value and is solved."""
+    if not subject.golds:
+        return not_applicable(NO_GOLD)
+    for each in subject.golds:
+        score = each.score
+        if score.value is None:
+            return _unscored(each)
+        highest = highest_value(subject.task, score)
+        if score.value < highest - TOLERANCE or not score.solved:
+            earned = f"earns {score.value:g} of {highest:g}{'' if score.solved else ' and is not solved'}"
+            return failed(
+                f"a gold {earned}",
+                f"row {each.row.id!r}: {shown(each.text)}: {score.why or 'every reward is at its maximum'}",
+                "Correct the row's gold, or what the reward calls right; a model trained on these golds learns them.",
+            )
+    return passed(f"{len(subject.golds)} golds earn {subject.golds[0].score.value:g} and are solved")
+
+
+def junk(subject: Subject) -> Result:
+    """An answer without sense earns what form pays, and is not solved."""
+    for each in subject.junk:
+        if each.score.value is None:
+            return _unscored(each)
+        limit = unearned_value(subject.task, each.score)
+        luck = LUCK * max(0.0, highest_value(subject.task, each.score) - limit)
+        if each.score.value > limit + luck + TOLERANCE or each.score.solved:
+            solved = " and is solved" if each.score.solved else ""
+            return failed(
+                f"{each.kind} earns {each.score.value:g}{solved}; at most {limit:g} is for form",
+                f"row {each.row.id!r}: {shown(each.text)}: {_parts(each.score)}",
+                "Raise Invalid in validate() for what holds no answer, and compare with the row before paying.",
+            )
+    most = max(each.score.value or 0.0 for each in subject.junk)
+    return passed(f"{len(subject.junk)} texts earn at most {most:g}")
+
+
+def bounds(subject: Subject) -> Result:
+    """No completion earns more than what is declared."""
+    count = 0
+    for each in _all_scored(subject):
+        if each.score.value is None:
+            continue  # other checks are about that
+        count += 1
+        highest = highest_value(subject.task, each.score)
+        if each.score.value > highest + TOLERANCE:
+            return failed(
+                f"{each.kind} earns {each.score.value:g}, more than the {highest:g} that its rewards declare",
+                f"row {each.row.id!r}: {shown(each.text)}: {_parts(each.score)}",
+                "A penalty must not pay: weight < 0 goes with positive amounts, maximum=0 with negative ones.",
+            )
+    return passed(f"{count} completions")
+
+
+def observed_range(subject: Subject) -> Result:
+    """Every reward that can be earned reaches its declared maximum on a gold."""
+    if not subject.golds:
+        return not_applicable(NO_GOLD)
+    for spec in subject.task.rewards:
+        reached = [each.score.parts[spec.name] for each in subject.golds if spec.name in each.score.parts]
+        if spec.is_criterion and reached and not any(map(spec.reached_by, reached)):
+            return failed(
+                f"reward {spec.name}() declares a maximum of {spec.maximum:g}; the best gold has {max(reached):g}",
+                f"row {subject.golds[0].row.id!r}: {shown(subject.golds[0].text)}: {_parts(subject.golds[0].score)}",
+                f"State the largest value that a right answer gets: @reward(…, maximum={max(reached):g}).",
+            )
+    return passed("every declared maximum is reached")
+
+
+def ladder(subject: Subject) -> Result:
+    """The more an answer is damaged the less it earns, and a composer never pays less for more."""
+    if (problem := _composer_problem(subject)) is not None:
+        return problem
+    if not subject.golds:
+        return not_applicable(NO_GOLD)
+    means = []
+    for level in subject.damage:
+        values = [each.score.value for each in level if each.score.value is not None]
+        if not values:
+            return _unscored(level[0])
+        means.append(fmean(values))
+    allowed = RISE * (max(means) - min(means)) + TOLERANCE
+    for (share, mean), (next_share, next_mean) in itertools.pairwise(zip(LEVELS, means, strict=True)):
+        if next_mean > mean + allowed:
+            worst = max(subject.damage[LEVELS.index(next_share)], key=lambda each: each.score.value or 0.0)
+            return failed(
+                f"golds of which {share:.0%} is damaged earn {mean:.3g}, with {next_share:.0%} {next_mean:.3g}",
+                f"row {worst.row.id!r}: {shown(worst.text)} earns {worst.score.value:g}: {_parts(worst.score)}",
+                "Pay more for what is closer to right; a model climbs the steps that are there.",
+            )
+    return passed(" ≥ ".join(f"{mean:.2g}" for mean in means) + " as damage grows")
+
+
+def _composer_problem(subject: Subject) -> Result | None:
+    """Whether the composer pays less where one reward is met in addition."""
+    task = subject.task
+    known = next((each.score for each in (*subject.golds, *subject.junk) if each.score.parts), None)
+    criteria = [spec for spec in task.rewards if spec.is_criterion][:MAX_CORNERS]
+    if known is None:
+        return None
+    base = {spec.name: known.parts[spec.name] if spec.is_fact else min(0.0, spec.maximum) for spec in task.rewards}
+    for corner in itertools.product((False, True), repeat=len(criteria)):
+        parts = base | {spec.name: spec.maximum for spec, met in zip(criteria, corner, strict=True) if met}
+        value = task.task.compose(task.rewards, parts, True)
+        for spec, met in zip(criteria, corner, strict=True):
+            more = task.task.compose(task.rewards, parts | {spec.name: spec.maximum}, True)
+            if not met and more < value - TOLERANCE:
+                others = ", ".join(other.name for other, holds in zip(criteria, corner, strict=True) if holds)
+                return failed(
+                    f"the composer pays {value:g} without {spec.name}, and {more:g} with it",
+                    f"rewards at their maximum: {others or 'none'}",
+                    "A composer must not pay less for a part that is larger.",
+                )
+    return None
+
+
+def _all_scored(subject: Subject) -> Iterable[Scored]:
+    return (
+        *subject.golds,
+        *subject.junk,
+        *subject.others,
+        *itertools.chain.from_iterable(subject.damage),
+        *subject.hostile,
+    )
+
+
+def _unscored(each: Scored) -> Result:
+    return failed(
+        f"{each.kind} is not scored",
+        f"row {each.row.id!r}: {shown(each.text)}: {each.score.fault}: {each.score.why}",
+        "Raise Invalid for what is the completion's fault; any other exception is the task's.",
+    )
+
+
+def _parts(score: Score) -> str:
+    listed = ", ".join(f"{name} {value:g}" for name, value in score.parts.items()) or "no parts"
+    return listed if score.valid else f"{listed} (invalid)"

@@ -1,0 +1,213 @@
+"""A task under check: its rows, and completions of them that are scored once for every check that looks at them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+from grpo_core.errors import ExhaustedError, InfrastructureError
+from grpo_core.killable import KillablePool, Outcome
+from grpo_core.plugins.task_objects import send
+from grpo_core.scoring import Scorer
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.game import write_transcript
+from grpo_core.task.row import Prompt, Row
+from grpo_core.task.score import Score
+from grpo_core.testing.damage import LEVELS, damaged
+from grpo_core.testing.texts import HOSTILE, JUNK
+
+DEFAULT_ROWS = 8
+
+LOADED_ROWS = 512
+"""Rows that are loaded, of which some are drawn to score completions of them."""
+
+FEW = 3
+"""Rows that every junk text is tried on."""
+
+LONGEST_S = 60.0
+"""Bound on the time of one completion, for tasks whose own limit is longer."""
+
+PROBE_S = 180.0
+"""Bound on a process that loads the task and scores a few completions."""
+
+PREDICTION = "1"
+"""An opponent's answer, for tasks that have one: no model is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A completion with its score.
+
+    Attributes:
+        kind: What the completion is, for messages.
+        text: The completion.
+        row: Its row.
+        score: Its score.
+    """
+
+    kind: str
+    text: str
+    row: Row
+    score: Score
+
+
+class Subject:
+    """A task under check. A context manager that ends the worker processes.
+
+    Args:
+        task: The task.
+        rows: Rows that completions are scored for.
+        seed: Seed of their choice, and of everything that is drawn.
+        progress: Called with what is done, how much of it, and the total.
+
+    Raises:
+        DataError: the task has no rows here.
+    """
+
+    def __init__(
+        self,
+        task: BoundTask,
+        rows: int = DEFAULT_ROWS,
+        seed: int = 0,
+        progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    ) -> None:
+        self.seed, self.progress = seed, progress
+        self.task, self.loaded = load_rows(task, max(LOADED_ROWS, rows))
+        self.rows = random.Random(f"check/{seed}").sample(self.loaded, min(rows, len(self.loaded)))
+        self.timeout_s = min(task.task.timeout_s, LONGEST_S)
+        self.scorer = Scorer(self.task, timeout_s=self.timeout_s)
+        self._sent = send(self.task)
+        self.pool = KillablePool("grpo_core.testing.worker:make_handler", args=self._sent, name=f"check-{task.name}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self.scorer.close()
+        self.pool.close()
+
+    @property
+    def with_gold(self) -> list[Row]:
+        """The drawn rows that have a gold."""
+        return [row for row in self.rows if row.gold is not None]
+
+    def predictions(self, text: str = PREDICTION) -> list[str] | None:
+        """Answers of the opponent; None for a task that has none."""
+        return None if self.task.opponent is None else [text] * self.task.opponent.samples
+
+    def completion(self, text: str) -> str:
+        """A text as the task scores it: a game's is a move in the transcript of an episode."""
+        game = self.task.task.game
+        return text if game is None else write_transcript(game.roles[0], [text])
+
+    def scored(self, completions: Iterable[tuple[str, str, Row]], predict: bool = False) -> list[Scored]:
+        """Score completions in killable workers.
+
+        Args:
+            completions: (kind, text, row) of each.
+            predict: Whether an opponent answers with the text, too.
+        """
+        batch = list(completions)
+        texts = [text for _, text, _ in batch]
+        predictions = None
+        if self.task.opponent is not None:
+            predictions = [self.predictions(text if predict else PREDICTION) or [] for text in texts]
+        scores = self.scorer.score(texts, [row for _, _, row in batch], predictions)
+        return [Scored(kind, text, row, score) for (kind, text, row), score in zip(batch, scores, strict=True)]
+
+    def ask(self, operation: str, timeout_s: float, **request: Any) -> Outcome:
+        """Run an operation of `grpo_core.testing.worker` and wait."""
+        payload = json.dumps({"operation": operation, **request}).encode()
+        return self.pool.submit(payload, timeout_s).result()
+
+    @cached_property
+    def golds(self) -> list[Scored]:
+        """The golds of the drawn rows."""
+        return self.scored(("a gold", str(row.gold), row) for row in self.with_gold)
+
+    @cached_property
+    def junk(self) -> list[Scored]:
+        """Junk, on a few rows each."""
+        return self.scored((name, self.completion(text), row) for row in self.rows[:FEW] for name, text in JUNK.items())
+
+    @cached_property
+    def others(self) -> list[Scored]:
+        """The gold of another row, where it differs."""
+        rows = self.with_gold
+        pairs = zip(rows, [*rows[1:], *rows[:1]], strict=True)
+        return self.scored(("the gold of another row", str(b.gold), a) for a, b in pairs if a.gold != b.gold)
+
+    @cached_property
+    def damage(self) -> list[list[Scored]]:
+        """The golds at each level of damage, from none to all."""
+        return [
+            self.golds
+            if share == 0
+            else self.scored(
+                (f"a gold of which {share:.0%} is damaged", damaged(str(row.gold), share, f"{self.seed}/{row.id}"), row)
+                for row in self.with_gold
+            )
+            for share in LEVELS
+        ]
+
+    @cached_property
+    def hostile(self) -> list[Scored]:
+        """Hostile texts on one row, also as an opponent's answers."""
+        first = self.rows[0]
+        return self.scored(((name, self.completion(text), first) for name, text in HOSTILE.items()), predict=True)
+
+    @cached_property
+    def prompts(self) -> list[tuple[Row, Prompt]]:
+        """The loaded rows with their prompts."""
+        return [(row, self.task.prompt(row)) for row in self.loaded]
+
+    @cached_property
+    def probes(self) -> list[Mapping[str, Any]]:
+        """What two processes with different hash seeds make of the task.
+
+        Raises:
+            InfrastructureError: one of them was ended or failed; says why.
+        """
+        places = {row.id: place for place, row in enumerate(self.loaded)}
+        few = [*self.golds[:FEW], *self.others[:FEW], *self.junk[: len(JUNK)]]
+        request = {
+            "rows": len(self.loaded),
+            "texts": [each.text for each in few],
+            "places": [places[each.row.id] for each in few],
+            "predictions": self.predictions(),
+        }
+        payloads = [
+            json.dumps({"operation": "probe", "hash_seed": hash_seed, "request": json.dumps(request)}).encode()
+            for hash_seed in ("1", "2")
+        ]
+        answers = []
+        for outcome in self.pool.map(payloads, PROBE_S):
+            answer = json.loads(outcome.value) if outcome.status == "ok" else {"error": outcome.why}
+            if "error" in answer:
+                raise InfrastructureError(f"a process of its own could not score the task: {answer['error']}")
+            answers.append(answer)
+        return answers
+
+
+def load_rows(task: BoundTask, limit: int) -> tuple[BoundTask, Sequence[Row]]:
+    """A task and its first rows, at most a number of them.
+
+    Raises:
+        DataError: it has none.
+    """
+    if task.config.size is not None and task.config.size <= limit:
+        return task, task.rows()
+    try:
+        bounded = task.with_options(size=limit)
+        return bounded, bounded.rows()
+    except ExhaustedError as error:
+        bounded = task.with_options(size=error.available)
+        return bounded, bounded.rows()

@@ -1,0 +1,102 @@
+"""The table of checks, and the function that runs them on a task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+from grpo_core.errors import DataError, unknown_name
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.calling import where_raised
+from grpo_core.task.exemptions import CHECKS
+from grpo_core.testing.checks import games, hostile, processes, rows, scores
+from grpo_core.testing.results import Result, TaskReport, failed
+from grpo_core.testing.subject import DEFAULT_ROWS, Subject
+
+FUNCTIONS: Mapping[str, Callable[[Subject], Result]] = {
+    "gold": scores.gold,
+    "junk": scores.junk,
+    "bounds": scores.bounds,
+    "range": scores.observed_range,
+    "ladder": scores.ladder,
+    "hostile": hostile.hostile,
+    "latency": hostile.latency,
+    "determinism": processes.determinism,
+    "imports": processes.imports,
+    "rows": rows.rows,
+    "split": rows.split,
+    "leak": rows.leak,
+    "feedback": rows.feedback,
+    "demos": rows.demos,
+    "perfect": games.perfect,
+}
+"""Name of each check, as in `CHECKS` -> its function."""
+
+
+def chosen_checks(selection: str) -> list[str]:
+    """The checks that a selection names: names separated by commas, all of them where it is empty.
+
+    Raises:
+        UnknownNameError: there is no such check.
+    """
+    names = [name.strip() for name in selection.split(",") if name.strip()]
+    for name in names:
+        if name not in CHECKS:
+            raise unknown_name("check", name, CHECKS)
+    return [name for name in CHECKS if not names or name in names]
+
+
+def run_check(subject: Subject, name: str) -> Result:
+    """Run one check, unless the task is exempt from it."""
+    begin = time.perf_counter()
+    reason = subject.task.task.exempt.get(name)
+    if reason is not None:
+        result = Result("exempt", reason)
+    else:
+        try:
+            result = FUNCTIONS[name](subject)
+        except Exception as error:  # the task's own functions run here, too, and may raise anything
+            result = failed(
+                "the task fails while it is checked",
+                f"{type(error).__name__} ({where_raised(error)}): {error}",
+                "Correct what raises: prompt(), load() and demos() must work for every row.",
+            )
+    return replace(result, check=name, seconds=time.perf_counter() - begin)
+
+
+def check_task(
+    task: BoundTask,
+    rows: int = DEFAULT_ROWS,
+    seed: int = 0,
+    checks: Collection[str] = (),
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> TaskReport:
+    """Run the conformance checks on a task.
+
+    Args:
+        task: The task.
+        rows: Rows that completions are scored for.
+        seed: Seed of their choice.
+        checks: Names of the checks; empty means all.
+        progress: Called with what is done, how much of it, and the total.
+
+    Raises:
+        DataError: the task has no rows.
+        UserError: it cannot be loaded.
+    """
+    names = [name for name in CHECKS if not checks or name in checks]
+    with Subject(task, rows, seed, progress) as subject:
+        results = []
+        for done, name in enumerate(names):
+            progress(f"{task.name}, {name}", done, len(names))
+            results.append(run_check(subject, name))
+        return TaskReport(task.name, task.spec, len(subject.rows), seed, results)
+
+
+def check_available(task: BoundTask, **options: object) -> TaskReport:
+    """Like `check_task`; where the rows cannot be loaded, the report says why."""
+    try:
+        return check_task(task, **options)  # type: ignore[arg-type] # the same keywords
+    except DataError as error:
+        return TaskReport(task.name, task.spec, 0, 0, unavailable=str(error))

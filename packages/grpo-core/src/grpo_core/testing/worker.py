@@ -1,0 +1,218 @@
+"""What checks run in a killable worker beside scoring: timing, pickling, games, and processes with a hash seed."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from grpo_core.plugins.tasks import received_task
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.game import GameConfig, Rules
+from grpo_core.task.game.rules import Episode
+from grpo_core.task.score import Invalid
+from grpo_core.task.spec import TaskSpec
+
+
+def make_handler(*sent: str) -> Callable[[bytes], bytes]:
+    """Load the task that was sent and return the function that answers each request; a worker calls it once."""
+    task = received_task(*sent)
+
+    def handle(payload: bytes) -> bytes:
+        request = json.loads(payload)
+        operation = OPERATIONS[request.pop("operation")]
+        return json.dumps(operation(task, sent, **request)).encode()
+
+    return handle
+
+
+def measure_latency(
+    task: BoundTask,
+    sent: Sequence[str],
+    texts: Sequence[str],
+    rows: Sequence[str],
+    predictions: Sequence[str] | None,
+    attempt: int,
+) -> dict[str, list[float]]:
+    """Seconds of each completion, by function: `validate`, each reward, and `all` of the scoring.
+
+    `attempt` makes a second request another one: one that timed out is not run again.
+    """
+    times: dict[str, list[float]] = defaultdict(list)
+    author = task.task
+    timed = replace(
+        author,
+        validate=_timed(author.validate, "validate", times),
+        rewards=tuple(_timed(spec.function, spec.name, times) for spec in task.rewards),
+        row=author.row_type(),
+    )
+    bound = BoundTask(timed, task.name, task.config, TaskSpec(task.name), is_object=task.is_object)
+    for text, row_json in zip(texts, rows, strict=True):
+        row = bound.row_from_json(row_json)
+        begin = time.perf_counter()
+        bound.score(text, row, predictions)
+        times["all"].append(time.perf_counter() - begin)
+    return times
+
+
+def _timed(function: Callable[..., Any], name: str, times: dict[str, list[float]]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def timed(*arguments: Any, **named: Any) -> Any:
+        begin = time.perf_counter()
+        try:
+            return function(*arguments, **named)
+        finally:
+            times[name].append(time.perf_counter() - begin)
+
+    timed.__name__ = name  # an object that can be called has none
+    return timed
+
+
+def pickle_rows(task: BoundTask, sent: Sequence[str], rows: Sequence[str]) -> str:
+    """Why a row does not survive pickling; empty where all do."""
+    for text in rows:
+        row = task.row_from_json(text)
+        try:
+            copy = pickle.loads(pickle.dumps(row))  # our own bytes
+        except Exception as error:  # a class of the author's may raise anything
+            return f"row {row.id!r}: {type(error).__name__}: {error}"
+        if copy != row:
+            return f"row {row.id!r} changes: {copy!r:.200}"
+    return ""
+
+
+def play_perfectly(task: BoundTask, sent: Sequence[str], row: str, nodes: int) -> dict[str, Any]:
+    """Play the perfect player in each seat against every reply of the other, from one start.
+
+    Returns:
+        `positions`: how many were reached; `value`: role -> return where both play perfectly; `worst`: role -> the
+        least return that a reply leads to; `line`: role -> the moves to it; `complete`: whether all replies were tried.
+    """
+    game, config = task.task.game, task.config
+    assert game is not None and isinstance(config, GameConfig)
+    rules = Rules(game, config)
+    episode = task.row_from_json(row)
+    assert isinstance(episode, Episode)
+    start = rules.call("initial", seed=episode.seed)
+    search = _Search(rules, nodes)
+    value = search.perfect(start)
+    worst, line = {}, {}
+    for role in game.roles:
+        worst[role], line[role] = search.least(start, role)
+    return {
+        "positions": search.seen,
+        "complete": search.seen < nodes,
+        "value": dict(value),
+        "worst": worst,
+        "line": line,
+    }
+
+
+class _Search:
+    """Games of a perfect player against every reply, until a number of positions has been reached.
+
+    Args:
+        rules: Game and options.
+        nodes: Bound on the positions.
+    """
+
+    def __init__(self, rules: Rules, nodes: int) -> None:
+        self.rules, self.nodes, self.seen = rules, nodes, 0
+
+    def perfect(self, state: Any) -> Mapping[str, float]:
+        """Returns of a game in which all play perfectly."""
+        for _ in range(self.rules.game.max_turns):
+            returns: Mapping[str, float] | None = self.rules.call("outcome", state=state)
+            if returns is not None:
+                return returns
+            state = self.rules.call("apply", state=state, action=self.rules.call("best", state=state))
+        return dict.fromkeys(self.rules.game.roles, 0.0)
+
+    def least(self, start: Any, role: str) -> tuple[float, list[str]]:
+        """The least return of a perfect player in a role, and the moves that lead to it; depth first."""
+        least, line = float("inf"), ["(no game ended)"]
+        stack: list[tuple[Any, tuple[str, ...]]] = [(start, ())]
+        budget = self.seen + self.nodes // len(self.rules.game.roles)
+        while stack and self.seen < budget:
+            state, moves = stack.pop()
+            self.seen += 1
+            returns = self.rules.call("outcome", state=state)
+            if returns is None and len(moves) >= self.rules.game.max_turns:
+                returns = dict.fromkeys(self.rules.game.roles, 0.0)
+            if returns is not None:
+                if returns[role] < least:
+                    least, line = float(returns[role]), [*moves]
+                continue
+            is_own = self.rules.call("to_move", state=state) == role
+            actions = [self.rules.call("best", state=state)] if is_own else self.rules.legal(state)
+            for action in actions:
+                after = self.rules.call("apply", state=state, action=action)
+                stack.append((after, (*moves, self.rules.written(self._place(state, action), state))))
+        return least, line
+
+    def _place(self, state: Any, action: Any) -> int:
+        return list(self.rules.legal(state)).index(action)
+
+
+def read_demo_moves(task: BoundTask, sent: Sequence[str], rows: Sequence[str], limit: int) -> dict[str, int]:
+    """How many of a game's demos answer the first position of a row, and how many of these are legal moves."""
+    game, config = task.task.game, task.config
+    assert game is not None and isinstance(config, GameConfig)
+    rules = Rules(game, config)
+    starts = {}
+    for text in rows:
+        episode = task.row_from_json(text)
+        assert isinstance(episode, Episode)
+        state = rules.call("initial", seed=episode.seed)
+        starts[json.dumps(rules.call("observe", state=state, role=rules.call("to_move", state=state)))] = state
+    matched = legal = 0
+    for prompt, completion in _first(task.demos(), limit):
+        state = starts.get(json.dumps(prompt))
+        if state is not None:
+            matched += 1
+            legal += _is_legal(rules, completion, state)
+    return {"matched": matched, "legal": legal}
+
+
+def _first(demos: Any, limit: int) -> list[Any]:
+    return [demo for _, demo in zip(range(limit), demos, strict=False)]
+
+
+def _is_legal(rules: Rules, text: str, state: Any) -> bool:
+    try:
+        return rules.call("parse", text=text, state=state) in rules.legal(state)
+    except Invalid:
+        return False
+
+
+def run_probe(task: BoundTask, sent: Sequence[str], hash_seed: str, request: str) -> Any:
+    """Run `grpo_core.testing.probe` in a process of its own with a hash seed; this worker's limit ends that, too."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "grpo_core.testing.probe"],
+        input=json.dumps({"sent": list(sent), **json.loads(request)}),
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ran.returncode:
+        return {"error": (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[-1]}
+    return json.loads(ran.stdout)
+
+
+OPERATIONS: Mapping[str, Callable[..., Any]] = {
+    "latency": measure_latency,
+    "pickle": pickle_rows,
+    "perfect": play_perfectly,
+    "demo moves": read_demo_moves,
+    "probe": run_probe,
+}
+"""Name in a request -> function of the task and the rest of the request."""

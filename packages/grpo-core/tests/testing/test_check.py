@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from grpo_core import Row, Task, UserError, load_task
+from grpo_core.cli.main import main
+from grpo_core.task.exemptions import CHECKS
+from grpo_core.testing.table import FUNCTIONS, check_task, chosen_checks, run_check
+from grpo_core.testing.targets import tasks_of
+
+SUMS = """
+from collections.abc import Iterable
+
+from grpo_core import Invalid, Row, Task, reward
+
+
+class Sum(Row):
+    a: int
+    b: int
+
+
+def load(config) -> Iterable[Sum]:
+    return [Sum(id=f"{a}+{b}", gold=str(a + b), a=a, b=b) for a in range(5, 8) for b in range(3)]
+
+
+def prompt(row):
+    return f"{row.a} + {row.b} ="
+
+
+def validate(text, row):
+    if not text.strip().isdecimal() or len(text) > 20:
+        raise Invalid("no whole number")
+    return int(text)
+
+
+@reward()
+def exact(answer, row):
+    return float(answer == row.a + row.b)
+
+
+REASON = "three splits of one list are tried elsewhere"
+add = Task("add", load, prompt, validate, (exact,), exempt={"split": REASON, "leak": "6 + 0 = 6"})
+lenient = Task("lenient", load, prompt, lambda text: text, (lambda text: 1.0,), exempt={"split": REASON})
+"""
+
+
+@pytest.fixture
+def sums(tmp_path: Path) -> Path:
+    file = tmp_path / "sums.py"
+    file.write_text(SUMS)
+    return file
+
+
+def test_every_check_has_a_name_a_line_and_a_function() -> None:
+    assert list(FUNCTIONS) == list(CHECKS)
+
+
+def test_checks_are_chosen_by_name() -> None:
+    assert chosen_checks("") == list(CHECKS)
+    assert chosen_checks("junk, gold") == ["gold", "junk"]
+    with pytest.raises(UserError, match=r"no check 'jnuk'\. Did you mean 'junk'\?"):
+        chosen_checks("jnuk")
+
+
+def test_an_exemption_needs_a_check_that_exists_and_a_reason() -> None:
+    def task(exempt: dict[str, str]) -> Task:
+        return Task("add", lambda: [], lambda row: "", lambda text: text, (lambda text: 1.0,), row=Row, exempt=exempt)
+
+    with pytest.raises(UserError, match=r"exempt= of task 'add': 'splits'\. Did you mean 'split'\?"):
+        task({"splits": "one list"})
+    with pytest.raises(UserError, match=r"exempt\['split'\] needs its reason"):
+        task({"split": " "})
+
+
+def test_an_exempt_check_is_not_run_and_says_why(sums: Path) -> None:
+    report = check_task(load_task(f"{sums}:add"), checks=["split"])
+    (result,) = report.results
+    assert (result.status, result.text) == ("exempt", "three splits of one list are tried elsewhere")
+
+
+def test_targets(sums: Path) -> None:
+    assert [task.name for task in tasks_of(str(sums))] == ["sums.add", "sums.lenient"]
+    assert [task.name for task in tasks_of("math.echo,math.pattern")] == ["math.echo", "math.pattern"]
+    assert "games.nim" in [task.name for task in tasks_of("games")]
+    assert {"math.echo", "core.qa"} <= {task.name for task in tasks_of("all")}
+    with pytest.raises(UserError, match=r"no plugin 'mahts'\. Did you mean 'math'\?"):
+        tasks_of("mahts")
+
+
+def test_a_task_whose_prompt_raises_fails_the_checks_that_need_it(sums: Path) -> None:
+    from grpo_core.testing.subject import Subject
+
+    sums.write_text(SUMS.replace("return f", "raise KeyError('a'); return f"))
+    with Subject(load_task(f"{sums}:add")) as subject:
+        result = run_check(subject, "rows")
+    assert result.status == "failed" and "KeyError (sums.py:" in result.example
+
+
+def test_the_command_exits_by_what_it_found(sums: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", f"{sums}:add", "--rows", "2"]) == 0
+    held = capsys.readouterr().out
+    assert "sums.add   2 rows, seed 0" in held and "exempt" in held and "2 golds earn 1 and are solved" in held
+
+    assert main(["check", f"{sums}:lenient", "-k", "gold,junk"]) == 1
+    broken = capsys.readouterr().out
+    assert "junk: empty earns 1 and is solved" in broken and "what to do   Raise Invalid" in broken
+
+    assert main(["check", f"{sums}:ad"]) == 2
+    assert main(["check", f"{sums}:add", "-k", "jnuk"]) == 2
+
+
+def test_the_report_as_json(sums: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(sums), "-k", "junk,latency", "--json", "--seed", "3"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    good, bad = report["tasks"]
+    assert report["failed"] and bad["failed"] and not good["failed"] and good["seed"] == 3
+    assert [result["check"] for result in good["results"]] == ["junk", "latency"]
+    assert good["results"][1]["measured"]["exact_p99_ms"] > 0
+
+
+def test_a_task_without_rows_here_is_said_among_several(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "core", "-k", "gold"]) == 2  # asked for by itself
+    assert "this task has no data of its own" in capsys.readouterr().err
+    assert main(["check", "core.qa,math.echo", "-k", "gold", "--rows", "1"]) == 0
+    assert "1 ok, 1 tasks without rows here" in capsys.readouterr().out
