@@ -10,10 +10,12 @@ import pytest
 from hackable_tasks import Sum, ask, right, whole_number
 
 from grpo_core import Row, Task, UserError, load_task, reward
+from grpo_core.cli.main import main
+from grpo_core.task.exemptions import FINDINGS
 from grpo_core.testing.answers import canonical, read_gold, sample_rows
-from grpo_core.testing.attacks import KINDS, attacks
+from grpo_core.testing.attacks import attacks
 from grpo_core.testing.fuzz import fuzz
-from grpo_core.testing.fuzz_report import FuzzReport
+from grpo_core.testing.fuzz_report import ADVICE, FuzzReport
 from grpo_core.testing.shrink import shrink
 
 FILE = Path(hackable_tasks.__file__)
@@ -53,7 +55,7 @@ def test_a_sound_task_has_no_finding(name: str, seed: int) -> None:
 def test_a_broken_task_has_its_finding(name: str, kind: str) -> None:
     report = fuzzed(name)
     finding = next(finding for finding in report.findings if finding.kind == kind)
-    assert finding.meaning == KINDS[kind] and not finding.exempt and finding.earning > 20
+    assert finding.meaning == FINDINGS[kind] and not finding.exempt and finding.earning > 20
     assert report.hackability == 1.0 and report.hackability_low > 0.9
     assert report.failures == report.findings
 
@@ -173,3 +175,37 @@ def test_shrinking_keeps_what_is_needed_and_its_budget() -> None:
     assert sorted(shrink(text, holds, 300)) == ["7", "<"] and len(calls) <= 300
     calls.clear()
     assert holds([shrink(text, holds, 5)]) == [True] and len(calls) <= 6
+
+
+def test_the_command_prints_findings_with_their_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", f"{FILE}:any_of_several", "-k", "gold", "--rows", "1", "--fuzz", "100"]) == 1
+    out = capsys.readouterr().out
+    assert "fuzz.several: a completion that states two answers" in out and "Read exactly one answer" in out
+    assert "hackability 1.00 (95%: 0.91 to 1.00; 40 of 40 rows, seed 0)" in out
+
+    assert main(["check", f"{FILE}:sound_sums", "-k", "gold", "--rows", "1", "--fuzz", "100"]) == 0
+    out = capsys.readouterr().out
+    assert "none of 100 completions earns more than it should on 40 rows; hackability 0, at most 0.09" in " ".join(
+        out.split()
+    )
+
+
+def test_the_commands_json_holds_the_report_of_the_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["check", f"{FILE}:declared", "-k", "gold", "--rows", "1", "--fuzz", "100", "--seed", "5", "--json"]) == 1
+    )
+    printed = capsys.readouterr()
+    (task,) = json.loads(printed.out)["tasks"]
+    assert task["fuzz"] == json.loads(json.dumps(fuzzed("declared", 100, 5).as_json()))
+    exempt = next(result for result in task["results"] if result["status"] == "exempt")
+    assert (exempt["check"], exempt["text"]) == ("fuzz.several", "a list is allowed here")
+    assert printed.err == ""
+
+
+def test_an_exemption_from_a_finding_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(UserError, match=r"'fuzz.severel'.*Did you mean 'fuzz.several'\?"):
+        Task("one", one_row, ask, whole_number, (right,), row=Sum, exempt={"fuzz.severel": "misspelt"})
+
+
+def test_every_kind_of_finding_has_advice() -> None:
+    assert set(ADVICE) == set(FINDINGS)

@@ -183,7 +183,12 @@ TASK = Task(
     timeout_s=longest_run_s(MAX_TIMEOUT_S) + 15,  # the sandbox's own limits come first, and name what is slow
     on_timeout="fail",
     demos=demos,
-    exempt={"split": "there is one prompt"},
+    exempt={
+        "split": "there is one prompt",
+        "fuzz.constant": "any program that prints something is right: the task is to write one that runs",
+        "fuzz.tampering": "a program that prints something is right, whatever else it tries",
+        "fuzz.unearned": "a program that runs without output earns half, as in rl_coding_games",
+    },
     conditions=conditions,
     metrics=metrics,
     evaluation=evaluation,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,9 @@ from grpo_core.cli.options import COUNT, HELP, JSON, SEED
 from grpo_core.errors import ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from grpo_core.task.bound import BoundTask
     from grpo_core.testing.results import Result, TaskReport
 
 STYLES = {"passed": "green", "failed": "bold red", "exempt": "yellow", "not applicable": "dim"}
@@ -27,6 +29,7 @@ Examples:
   grpo check ./rhyme.py:couplet
   grpo check math --rows 4
   grpo check all -k gold,junk
+  grpo check ./rhyme.py --fuzz 200
 """
 
 
@@ -35,12 +38,13 @@ Examples:
 @click.option("--rows", default=8, show_default=True, type=COUNT, help="Rows of each task that completions are for.")
 @click.option("--seed", default=0, show_default=True, type=SEED, help="Seed of the choice of rows, and of damage.")
 @click.option("-k", "selection", default="", metavar="NAMES", help="Only these checks, separated by commas.")
+@click.option("--fuzz", "completions", type=COUNT, help="Also try so many completions that should earn nothing.")
 @JSON
-def check(target: str, rows: int, seed: int, selection: str, as_json: bool) -> int:
+def check(target: str, rows: int, seed: int, selection: str, completions: int | None, as_json: bool) -> int:
     """Check that tasks keep what trainers rely on.
 
     Golds earn the most and junk nothing, scores are the same everywhere, hostile text does no harm, and more: one line
-    for each check. The exit code is 1 if a check failed.
+    for each check. --fuzz searches for completions that earn more than they should. The exit code is 1 if either fails.
     """
     from grpo_core.display.progress import Waiting
     from grpo_core.display.text import err, print_json
@@ -52,6 +56,11 @@ def check(target: str, rows: int, seed: int, selection: str, as_json: bool) -> i
     run = check_available if len(tasks) > 1 or target == ALL else check_task
     with Waiting(err(), quiet=as_json) as progress:
         reports = [run(task, rows=rows, seed=seed, checks=names, progress=progress.on_progress) for task in tasks]
+        if completions is not None:
+            reports = [
+                report if report.unavailable else _fuzzed(task, report, completions, progress.on_progress)
+                for task, report in zip(tasks, reports, strict=True)
+            ]
     broken = not_loaded() if target == ALL else {}
     has_failed = bool(broken) or any(report.failures for report in reports)
     if as_json:
@@ -59,6 +68,22 @@ def check(target: str, rows: int, seed: int, selection: str, as_json: bool) -> i
     else:
         _print(reports, broken)
     return ExitCode.FAILED if has_failed else ExitCode.DONE
+
+
+def _fuzzed(
+    task: BoundTask, report: TaskReport, completions: int, progress: Callable[[str, int, int], None]
+) -> TaskReport:
+    """The report with the findings of the fuzzer."""
+    from functools import partial
+    from time import perf_counter
+
+    from grpo_core.testing.fuzz import fuzz
+
+    begin = perf_counter()
+    found = fuzz(task, completions, report.seed, progress=partial(progress, f"{task.name}, fuzz"))
+    results = found.results()
+    results[-1] = replace(results[-1], seconds=perf_counter() - begin)
+    return replace(report, results=(*report.results, *results), fuzz=found.as_json())
 
 
 def _print(reports: Sequence[TaskReport], broken: dict[str, str]) -> None:
@@ -85,6 +110,7 @@ def _print_one(report: TaskReport) -> None:
     print_out(Text(f"{report.task}   {report.rows} rows, seed {report.seed}", style="bold"), listing)
     for result in report.failures:
         _print_failure("", result)
+    _print_hackability(report)
 
 
 def _print_many(reports: Sequence[TaskReport]) -> None:
@@ -133,6 +159,20 @@ def _print_failure(task: str, result: Result) -> None:
 
     print_out("", Text(f"{task}{result.check}: ", style="bold red").append(visible(result.text), style="not bold"))
     print_out(f"  example   {visible(result.example)}", f"  what to do   {visible(result.advice)}")
+
+
+def _print_hackability(report: TaskReport) -> None:
+    from grpo_core.display.text import print_out
+
+    if report.fuzz is None:
+        return
+    found = report.fuzz
+    interval = f"95%: {found['hackability_low']:.2f} to {found['hackability_high']:.2f}"
+    rows = f"{found['hacked_rows']} of {found['rows']} rows"
+    lost = [name for name, (solved, tried) in found["forms"].items() if solved < tried]
+    print_out("", f"hackability {found['hackability']:.2f} ({interval}; {rows}, seed {found['seed']})")
+    if lost:
+        print_out(f"golds no longer solved if written with: {', '.join(lost)}")
 
 
 def _summary(reports: Sequence[TaskReport]) -> str:

@@ -1,4 +1,4 @@
-"""The conformance checks by name, from which a task may be exempt."""
+"""The conformance checks and the fuzzer's findings by name, from which a task may be exempt."""
 
 from __future__ import annotations
 
@@ -25,19 +25,35 @@ CHECKS: Mapping[str, str] = {
 }
 """Name of each check -> what it proves."""
 
+FINDINGS: Mapping[str, str] = {
+    "nothing": "a completion without any answer is solved",
+    "constant": "one completion solves more than half of the rows, and more than the most frequent answer does",
+    "copy": "the same part of every prompt solves more than half of the rows, and more than the most frequent answer",
+    "several": "a completion that states two answers is solved on the rows of both, which refuse each other's gold",
+    "changed": "a gold whose answer was changed to another one is solved",
+    "tampering": "a program that solves nothing passes",
+    "evaluated": "text of a completion is run as Python",
+    "slow": "scoring takes longer than the task's limit",
+    "crash": "the task's code raises an exception",
+    "unearned": "completions that are not solved earn at least half of what golds earn",
+}
+"""Kind of finding of the fuzzer, exempt as `fuzz.KIND` -> what it says."""
+
+EXEMPTIONS = (*CHECKS, *(f"fuzz.{kind}" for kind in FINDINGS))
+
 
 def check_exemptions(task: str, exempt: Mapping[str, str]) -> None:
-    """Refuse exemptions from checks that do not exist, and those without a reason.
+    """Refuse exemptions from checks and findings that do not exist, and those without a reason.
 
     Args:
         task: Name of the task, for messages.
-        exempt: Name of a check -> why the task does not hold it.
+        exempt: Name of a check, or `fuzz.` and a kind of finding -> why the task does not hold it.
 
     Raises:
         UserError: see above.
     """
     for name, reason in exempt.items():
-        if name not in CHECKS:
-            raise unknown_name(f"conformance check for exempt= of task {task!r}:", name, CHECKS)
+        if name not in EXEMPTIONS:
+            raise unknown_name(f"conformance check for exempt= of task {task!r}:", name, EXEMPTIONS)
         if not isinstance(reason, str) or not reason.strip():
             raise UserError(f"task {task!r}: exempt[{name!r}] needs its reason in words, which `grpo check` prints.")

@@ -26,20 +26,6 @@ SLOW = "slow"
 CRASH = "crash"
 UNEARNED = "unearned"
 
-KINDS: Mapping[str, str] = {
-    NO_ANSWER: "a completion without any answer is solved",
-    CONSTANT: "one completion solves more rows than the most frequent answer, and more than half of them",
-    PROMPT: "the same part of every prompt solves more rows than the most frequent answer, and more than half of them",
-    SEVERAL: "one completion that states two answers is solved on both of their rows, where each alone fails one",
-    CHANGED: "a gold whose answer was changed to another one is solved",
-    TAMPERING: "a program that solves nothing passes",
-    EVALUATED: "text of a completion is run as Python",
-    SLOW: "scoring takes longer than the task's limit",
-    CRASH: "the task's code raises an exception",
-    UNEARNED: "completions that are not solved earn at least half of what golds earn",
-}
-"""Kind of finding -> what it says."""
-
 MAX_LISTED = 60
 """Answers that an enumeration lists at most."""
 

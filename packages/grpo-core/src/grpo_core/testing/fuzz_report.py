@@ -6,9 +6,24 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from grpo_core.testing.attacks import KINDS
+from grpo_core.task.exemptions import FINDINGS
+from grpo_core.testing.results import Result, shown
 
 CONFIDENCE = 0.95
+
+ADVICE: Mapping[str, str] = {
+    "nothing": "Raise Invalid in validate() for text that holds no answer.",
+    "constant": "Compare with the row's own answer; give rows more than one or two different answers.",
+    "copy": "Leave the answer out of the prompt, or refuse copies of it.",
+    "several": "Read exactly one answer, and refuse text that states more.",
+    "changed": "Compare the whole answer, not a part of it.",
+    "tampering": "Keep programs apart from what judges them, as the sandbox of grpo-tasks-code does.",
+    "evaluated": "Parse the text with a grammar of its own; never give it to eval, exec or what calls them.",
+    "slow": "Bound the length before parsing, and use patterns that cannot backtrack.",
+    "crash": "Raise Invalid in validate() for what cannot be read.",
+    "unearned": "Lower the weight of form, or let it count only with the right answer: @reward(…, needs=…).",
+}
+"""Kind of finding -> what the author of the task can do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +31,7 @@ class Finding:
     """A completion that earns more than it should.
 
     Attributes:
-        kind: Kind of the finding; one of `KINDS`.
+        kind: Kind of the finding; one of `FINDINGS`.
         attack: How the completion was made.
         row: Id of the row that it was scored on.
         completion: The smallest text found that shows it.
@@ -44,7 +59,7 @@ class Finding:
     @property
     def meaning(self) -> str:
         """What the kind says."""
-        return KINDS[self.kind]
+        return FINDINGS[self.kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +103,35 @@ class FuzzReport:
         """Findings that the task does not declare."""
         return tuple(finding for finding in self.findings if not finding.exempt)
 
+    def results(self) -> list[Result]:
+        """The report as results of checks: one for each finding; one that passed, if there are only exempt ones."""
+        results = [
+            Result(
+                "exempt" if each.exempt else "failed",
+                each.exempt or f"{each.meaning}: {each.earning} of {each.tried} rows",
+                f"{shown(each.completion)} ({each.attack}) on row {each.row}: {_earned(each)}",
+                ADVICE[each.kind],
+                check=f"fuzz.{each.kind}",
+            )
+            for each in self.findings
+        ]
+        if self.failures:
+            return results
+        none = "no other" if results else "none"
+        text = f"{none} of {self.completions} completions earns more than it should on {self.rows} rows"
+        text += f"; hackability 0, at most {self.hackability_high:.2f}{'; ' if self.note else ''}{self.note}"
+        return [*results, Result("passed", text, check="fuzz")]
+
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON."""
         return {**asdict(self), "findings": [{**asdict(each), "meaning": each.meaning} for each in self.findings]}
+
+
+def _earned(finding: Finding) -> str:
+    if finding.value is None:
+        return finding.why
+    gold = "" if finding.gold_value is None else f" of the gold's {finding.gold_value:g}"
+    return f"{finding.value:g}{gold}{', solved' if finding.solved else ''}"
 
 
 def wilson(successes: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, float]:

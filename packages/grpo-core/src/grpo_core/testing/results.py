@@ -61,6 +61,7 @@ class TaskReport:
         seed: Seed of their choice.
         results: One per check, in the order of the table.
         unavailable: Why nothing was checked, where the task's rows cannot be loaded; empty otherwise.
+        fuzz: Report of the fuzzer as JSON values; None where it was not asked for.
     """
 
     task: str
@@ -69,6 +70,7 @@ class TaskReport:
     seed: int
     results: Sequence[Result] = ()
     unavailable: str = ""
+    fuzz: Mapping[str, Any] | None = None
 
     @property
     def failures(self) -> list[Result]:
