@@ -198,7 +198,7 @@ def run_probe(task: BoundTask, sent: Sequence[str], hash_seed: str, request: str
     ran = subprocess.run(
         [sys.executable, "-m", "grpo_core.testing.probe"],
         input=json.dumps({"sent": list(sent), **json.loads(request)}),
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
         check=False,

@@ -9,6 +9,8 @@ from grpo_core.testing.subject import Subject
 
 def determinism(subject: Subject) -> Result:
     """Rows, prompts and scores are the same in processes with different hash seeds."""
+    if (problem := _probe_problem(subject)) is not None:
+        return problem
     first, second = subject.probes
     for name, advice in (
         ("rows", "Draw rows from config.seed, and sort what comes out of a set before it is used."),
@@ -34,6 +36,8 @@ def determinism(subject: Subject) -> Result:
 
 def imports(subject: Subject) -> Result:
     """Loading and scoring import no torch."""
+    if (problem := _probe_problem(subject)) is not None:
+        return problem
     heavy = sorted({name for probe in subject.probes for name in probe["heavy"]})
     if heavy:
         return failed(
@@ -42,3 +46,15 @@ def imports(subject: Subject) -> Result:
             "Import it inside the function that needs it: every worker that scores would load it.",
         )
     return passed(f"no {', '.join(HEAVY[:3])} after loading and scoring")
+
+
+def _probe_problem(subject: Subject) -> Result | None:
+    """Why a process of its own could not load and score the task; None where both could."""
+    error = next((probe["error"] for probe in subject.probes if "error" in probe), None)
+    if error is None:
+        return None
+    return failed(
+        "another process cannot load and score the task",
+        error,
+        "A task must be importable, and its rows loadable, in every process that scores.",
+    )

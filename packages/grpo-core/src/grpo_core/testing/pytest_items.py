@@ -1,0 +1,56 @@
+"""Conformance checks as items of pytest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from grpo_core.errors import UserError
+from grpo_core.plugins.task_objects import AnyTask
+from grpo_core.plugins.tasks import load_task
+from grpo_core.task.exemptions import CHECKS
+from grpo_core.testing.subject import DEFAULT_ROWS, Subject
+from grpo_core.testing.table import chosen_checks, run_check
+
+
+def conformance(
+    *tasks: AnyTask, rows: int = DEFAULT_ROWS, seed: int = 0, checks: str = "", **options: Any
+) -> Callable[[str, str], None]:
+    """Make a test function of pytest that checks tasks: one item for each task and check.
+
+    Bind it to a name that pytest collects: `test_conformance = conformance("rhyme.couplet")`. A check from which the
+    task is exempt, or that says nothing about it, is skipped with the reason. Tasks are loaded by the first item.
+
+    Args:
+        tasks: Tasks, or their specs; a file is named from the folder in which pytest runs.
+        rows: Rows that completions are scored for.
+        seed: Seed of their choice.
+        checks: Only these checks, separated by commas.
+        options: Options of the tasks, beside those of their specs.
+
+    Raises:
+        UserError: no task, or a check that does not exist.
+    """
+    import pytest  # whoever writes tests has it; `grpo check` does without
+
+    if not tasks:
+        raise UserError('conformance() needs a task, as in conformance("rhyme.couplet").')
+    names = chosen_checks(checks)
+    labels = {str(getattr(task, "name", task)): task for task in tasks}
+
+    @lru_cache(maxsize=1)  # pytest runs the items of a task one after the other
+    def subject_of(label: str) -> Subject:
+        return Subject(load_task(labels[label], **options), rows, seed)
+
+    @pytest.mark.parametrize("check", names)
+    @pytest.mark.parametrize("task", labels)
+    def test(task: str, check: str) -> None:
+        result = run_check(subject_of(task), check)
+        if result.status == "failed":
+            lines = (f"{CHECKS[check]}: {result.text}", f"example: {result.example}", f"what to do: {result.advice}")
+            pytest.fail("\n".join(lines), pytrace=False)
+        if result.status != "passed":
+            pytest.skip(f"{result.status}: {result.text}")
+
+    return test

@@ -1,0 +1,169 @@
+"""Tasks with one fault each, named after the conformance check that finds it."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+import types
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import small_games
+
+from grpo_core import Invalid, Row, Task, TaskConfig, graduated, reward
+from grpo_core.data import split_of
+from grpo_core.task.game import game_task
+
+
+class Double(Row):
+    n: int
+
+
+def load(config: TaskConfig) -> Iterable[Double]:
+    for n in range(150, 500):
+        if split_of(str(n)) == config.split:
+            yield Double(id=str(n), gold=str(2 * n), n=n)
+
+
+def prompt(row: Double) -> str:
+    return f"Twice {row.n} is"
+
+
+def validate(text: str) -> int:
+    if not (text.isascii() and text.strip().isdecimal() and len(text) <= 10):
+        raise Invalid("no whole number of at most ten digits")
+    return int(text)
+
+
+@reward(0.2)
+def number(answer: int) -> float:
+    return 1.0
+
+
+@reward(0.8)
+def exact(answer: int, row: Double) -> float:
+    return float(answer == 2 * row.n)
+
+
+def broken(name: str, **changes: Any) -> Task:
+    """The task without a fault, with some contributions replaced."""
+    contributions = {"load": load, "prompt": prompt, "validate": validate, "rewards": (number, exact), "row": Double}
+    return Task(name, **{**contributions, **changes})
+
+
+faultless = broken("faultless")
+
+
+def _wrong_golds(config: TaskConfig) -> Iterable[Double]:
+    return (row.model_copy(update={"gold": str(2 * row.n + row.n % 2)}) for row in load(config))
+
+
+gold = broken("gold", load=_wrong_golds)
+
+
+def _nothing_is_right(text: str, row: Double) -> int:
+    return validate(text) if text else 2 * row.n
+
+
+junk = broken("junk", validate=_nothing_is_right)
+
+
+@reward(-0.1)
+def odd(answer: int) -> float:
+    return -float(answer % 2 == 0)  # a penalty that pays, since its amounts are negative as well
+
+
+bounds = broken("bounds", rewards=(number, exact, odd))
+
+
+@reward(0.01)
+def never_whole(answer: int) -> float:
+    return 0.5
+
+
+# The name of the check, as every task here has it: a `range` of its own is wanted nowhere in this file.
+range_ = broken(
+    "range", rewards=(number, exact, never_whole), compose=graduated(), solved=lambda parts: parts["exact"] == 1
+)
+
+
+@reward(0.5)
+def far(answer: int, row: Double) -> float:
+    return 1.0 if answer == 2 * row.n else min(0.9, abs(answer - 2 * row.n) / 200)
+
+
+ladder = broken("ladder", rewards=(number, exact, far))
+
+
+def _encoded(text: str) -> int:
+    text.encode()
+    return validate(text)
+
+
+hostile = broken("hostile", validate=_encoded)
+
+
+@reward(0.8)
+def slow(answer: int, row: Double) -> float:
+    if answer == 2 * row.n:
+        time.sleep(0.6)
+    return float(answer == 2 * row.n)
+
+
+latency = broken("latency", rewards=(number, slow), timeout_s=1.0)
+
+determinism = broken("determinism", prompt=lambda row: f"{prompt(row)} ({', '.join({'a', 'b', 'c', 'd', 'e'})})")
+
+
+def _importing(text: str) -> int:
+    sys.modules.setdefault("jax", types.ModuleType("jax"))
+    return validate(text)
+
+
+imports = broken("imports", validate=_importing)
+
+
+class Counter(Double):
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return Counter.model_construct, ()
+
+
+def _counters(config: TaskConfig) -> Iterable[Counter]:
+    return (Counter(**row.model_dump()) for row in load(config))
+
+
+rows = broken("rows", load=_counters, row=Counter)
+rows_in_parquet = broken("rows_in_parquet", prompt=lambda row: f"\ud800{prompt(row)}")
+
+
+def _one_list(config: TaskConfig) -> Iterable[Double]:
+    splits = [config.model_copy(update={"split": split}) for split in ("train", "validation", "test")]
+    return random.Random(config.split).sample([row for each in splits for row in load(each)], 100)
+
+
+split = broken("split", load=_one_list)
+leak = broken("leak", prompt=lambda row: f"Twice {row.n} is {2 * row.n}. Twice {row.n} is")
+
+
+def _somewhere(text: str, row: Double) -> int:
+    return 2 * row.n if len(text) < 100 and str(row.n) in text else validate(text)
+
+
+leak_by_copying = broken("leak_by_copying", validate=_somewhere)
+
+
+def _telling(text: str, row: Double) -> int:
+    try:
+        return validate(text)
+    except Invalid:
+        raise Invalid(f"expected {2 * row.n}") from None
+
+
+feedback = broken("feedback", validate=_telling)
+feedback_of_a_turn = broken("feedback_of_a_turn", respond=lambda row: f" no, {2 * row.n}. Again:", max_turns=2)
+demos = broken("demos", demos=lambda config: ((prompt(row), " I do not know") for row in load(config)))
+perfect = game_task(replace(small_games.HEAP, name="perfect", best=lambda state: 1))
+
+NAMES = [name for name, value in list(vars().items()) if isinstance(value, Task) and name != "faultless"]

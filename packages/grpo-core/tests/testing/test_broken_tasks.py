@@ -1,0 +1,50 @@
+"""Each check finds the fault that is made for it, and no other check takes offence at it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import broken_tasks
+import pytest
+
+from grpo_core import load_task
+from grpo_core.task.exemptions import CHECKS
+from grpo_core.testing.table import check_task
+
+FILE = Path(broken_tasks.__file__)
+
+QUICK = {"gold", "junk", "bounds", "range", "ladder", "split", "leak", "feedback"}
+"""Checks that start no process beside the scorer's."""
+
+
+def checked(name: str) -> str:
+    """The check that finds a task's fault."""
+    return next(check for check in CHECKS if name.rstrip("_").startswith(check))
+
+
+def test_every_check_has_a_broken_task() -> None:
+    assert {checked(name) for name in broken_tasks.NAMES} == set(CHECKS)
+
+
+def failures(name: str, *, all_checks: bool) -> dict[str, str]:
+    tried = set(CHECKS) if all_checks else QUICK | {checked(name)}
+    report = check_task(load_task(f"{FILE}:{name}"), rows=4, checks=tried)
+    assert not [result for result in report.failures if "task fails" in result.text or "cannot load" in result.text]
+    return {result.check: f"{result.text}: {result.example}" for result in report.failures}
+
+
+@pytest.mark.parametrize("name", broken_tasks.NAMES)
+def test_one_check_alone_finds_the_fault(name: str) -> None:
+    assert list(found := failures(name, all_checks=False)) == [checked(name)], found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", broken_tasks.NAMES)
+def test_of_all_checks_one_finds_the_fault(name: str) -> None:
+    assert list(found := failures(name, all_checks=True)) == [checked(name)], found
+
+
+def test_a_task_without_fault_passes() -> None:
+    report = check_task(load_task(f"{FILE}:faultless"), rows=4)
+    assert not report.failures
+    assert {r.check for r in report.results if r.status == "not applicable"} == {"demos", "perfect"}

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import broken_tasks
+import pytest
+
+from grpo_core import UserError
+from grpo_core.testing import conformance
+
+THEIRS = f"""
+from grpo_core.testing import conformance
+
+test_conformance = conformance({broken_tasks.__file__ + ":feedback"!r}, rows=2, checks="gold,split,feedback,perfect")
+"""
+
+
+def test_one_line_makes_an_item_of_each_check(tmp_path: Path) -> None:
+    (tmp_path / "test_theirs.py").write_text(THEIRS)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-rs", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(Path(broken_tasks.__file__).parent), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = ran.stdout.splitlines()
+    outcomes = {
+        check: line for line in lines for check in ("gold", "split", "feedback", "perfect") if f"-{check}]" in line
+    }
+    assert "PASSED" in outcomes["gold"] and "PASSED" in outcomes["split"], ran.stdout + ran.stderr
+    assert any("feedback" in line and "FAILED" in line for line in lines)
+    assert "what to do: Say what is wrong with the completion" in ran.stdout
+    assert "not applicable: it is no game" in ran.stdout
+    assert "1 failed, 2 passed, 1 skipped" in lines[-1]
+
+
+def test_mistakes_are_said_at_collection() -> None:
+    with pytest.raises(UserError, match="needs a task"):
+        conformance()
+    with pytest.raises(UserError, match="Did you mean 'gold'"):
+        conformance("math.echo", checks="glod")
