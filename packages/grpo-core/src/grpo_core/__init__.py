@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from grpo_core.task.composition import graduated, ladder, reward, weighted_sum
     from grpo_core.task.evaluation import EvaluationDefaults, EvaluationRecord, EvaluationReport
     from grpo_core.task.game.rules import Game, GameConfig
+    from grpo_core.task.group_rewards import group_reward
     from grpo_core.task.opponent import Opponent
     from grpo_core.task.row import Message, Prompt, Row, TaskConfig
     from grpo_core.task.score import Invalid, Score
@@ -84,6 +85,7 @@ _MODULE_OF = {
     "check_model": "plugins.models",
     "evaluate": "evaluation.evaluate",
     "graduated": "task.composition",
+    "group_reward": "task.group_rewards",
     "hookimpl": "plugins.hooks",
     "inside_worker": "killable",
     "ladder": "task.composition",
@@ -127,6 +129,7 @@ __all__ = [
     "check_model",
     "evaluate",
     "graduated",
+    "group_reward",
     "hookimpl",
     "inside_worker",
     "ladder",

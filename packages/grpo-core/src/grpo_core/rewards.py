@@ -17,15 +17,19 @@ from grpo_core.task.composition import (
     shape,
     weighted_sum,
 )
+from grpo_core.task.group_rewards import diversity, group_reward, pairwise_ranking
 
 __all__ = [
     "GRADUATED_LEVELS",
     "GRADUATED_THRESHOLDS",
     "Composer",
     "RewardSpec",
+    "diversity",
     "graduated",
+    "group_reward",
     "ladder",
     "length_penalty",
+    "pairwise_ranking",
     "reward",
     "shape",
     "soft_overlong",

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import group_tasks
 import pytest
 
 from grpo_core.errors import AbstentionLimitError, UserError
@@ -349,3 +350,24 @@ def _tiny_model(folder: Path) -> Path:
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
+
+
+# --- rewards relative to the group
+
+
+def test_group_rewards_compare_the_completions_of_a_prompt() -> None:
+    spec = f"{Path(group_tasks.__file__)}:words"
+    with pytest.raises(UserError, match=r"group reward shortest\(\): give reward_funcs\(…, num_generations=N\)"):
+        reward_funcs(spec)
+    (function,) = reward_funcs(spec, workers=1, num_generations=2, max_abstain_share=1.0)
+    log = Log()
+    try:
+        rows = [json.dumps({"id": number}) for number in ("0", "0", "1", "1")]
+        columns = {"row": rows, "task": None}
+        assert function(**{**batch(["a", "aa", "bb", "b"]), **columns}, **log.keywords()) == [0.75, 0.5, 0.0, 0.25]
+        assert function(**batch(["a"], row={"id": "0"}, task=None)) == [0.5], "an evaluation of one completion"
+        with pytest.raises(UserError, match="compares the 2 completions of a prompt, and this process got 3 of them"):
+            function(**batch(["a", "a", "a"], row={"id": "0"}, task=None))
+    finally:
+        function.close()
+    assert log.metrics["group_tasks.words/shortest"] == 0.5

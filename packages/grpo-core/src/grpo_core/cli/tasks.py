@@ -111,6 +111,9 @@ def facts_of(bound: BoundTask) -> dict[str, Any]:
             {"name": spec.name, "weight": spec.weight, "maximum": spec.maximum, "needs": spec.needs}
             for spec in bound.rewards
         ],
+        "group_rewards": [
+            {"name": spec.name, "weight": spec.weight, "maximum": spec.maximum} for spec in bound.task.group_specs()
+        ],
         "compose": repr(bound.task.compose),
         "stop": list(bound.task.stop),
         "max_completion_length": bound.task.max_completion_length,
@@ -146,6 +149,8 @@ def _print_facts(facts: dict[str, Any]) -> None:
     rewards = table("reward", "weight", "maximum", "needs")
     for part in facts["rewards"]:
         rewards.add_row(part["name"], f"{part['weight']:g}", f"{part['maximum']:g}", part["needs"] or "-")
+    for part in facts["group_rewards"]:
+        rewards.add_row(part["name"], f"{part['weight']:g}", f"{part['maximum']:g}", "all answers to a prompt")
     rest = table("", "")
     rest.show_header = False
     length = f"{facts['max_completion_length']} tokens" if facts["max_completion_length"] else "as the trainer says"

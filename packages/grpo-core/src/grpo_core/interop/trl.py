@@ -9,6 +9,7 @@ Rows are passed as JSON strings, so that a score is a function of task name, row
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from grpo_core.engines.base import SampleKey
@@ -19,7 +20,7 @@ from grpo_core.plugins.task_objects import AnyTask, Tasks, name_tasks, send
 from grpo_core.plugins.tasks import bind, load_task, received_task
 from grpo_core.prompts.mixture import Mixture, task_labels
 from grpo_core.rollouts.opponents import EndpointOpponent, play_opponents
-from grpo_core.scoring import Scorer, check_abstentions
+from grpo_core.scoring import Scorer, check_abstentions, group_scores
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Prompt, Row
 from grpo_core.task.score import Score
@@ -52,6 +53,7 @@ def reward_funcs(
     workers: int | None = None,
     opponent_url: str | None = None,
     max_abstain_share: float = MAX_ABSTAIN_SHARE,
+    num_generations: int | None = None,
 ) -> list[TaskReward]:
     """Return the reward function of a task, or one for each task of a mixture.
 
@@ -60,6 +62,8 @@ def reward_funcs(
         workers: Scoring processes per task; by default one per usable core.
         opponent_url: Endpoint that plays the opponent of tasks that have one: `http://host:port/v1#model`.
         max_abstain_share: Largest share of a task's completions in a batch that may go unscored.
+        num_generations: That of TRL's configuration, for a task with group rewards: a process that gets a part of a
+            group then says so.
 
     Raises:
         UserError: TRL cannot train the task; gives the reason.
@@ -68,8 +72,13 @@ def reward_funcs(
     tasks = [bind(spec) for spec in parse_task_specs(named.spec)]
     for each in tasks:
         _check_single_turn(each)
+        if each.task.group_specs() and num_generations is None:
+            raise UserError(
+                f"task {each.name!r} has the group reward {each.task.group_specs()[0].name}(): give "
+                "reward_funcs(…, num_generations=N), the number of TRL's configuration."
+            )
     return [
-        TaskReward(each, label, workers, _endpoint_of(each, opponent_url), max_abstain_share)
+        TaskReward(each, label, workers, _endpoint_of(each, opponent_url), max_abstain_share, num_generations)
         for each, label in zip(tasks, task_labels(tasks), strict=True)
     ]
 
@@ -129,6 +138,7 @@ class TaskReward:
         workers: Scoring processes.
         opponent_url: Endpoint of the task's opponent.
         max_abstain_share: Largest share of unscored completions.
+        num_generations: Completions of a prompt, for a task with group rewards.
     """
 
     def __init__(
@@ -138,11 +148,16 @@ class TaskReward:
         workers: int | None = None,
         opponent_url: str | None = None,
         max_abstain_share: float = MAX_ABSTAIN_SHARE,
+        num_generations: int | None = None,
     ) -> None:
         self.__name__ = label  # TRL's name of the reward in its logs
         self.task = load_task(task)
-        self._arguments = (send(self.task), label, workers, opponent_url, max_abstain_share)
-        self._max_abstain_share = max_abstain_share
+        self._arguments = (send(self.task), label, workers, opponent_url, max_abstain_share, num_generations)
+        self._parts = [
+            *(spec.name for spec in self.task.rewards),
+            *(spec.name for spec in self.task.task.group_specs()),
+        ]
+        self._max_abstain_share, self._num_generations = max_abstain_share, num_generations
         self._opponent = EndpointOpponent(OpenAIEngine.from_url(opponent_url)) if opponent_url else None
         self._scorer = Scorer(self.task, workers=workers)
 
@@ -197,9 +212,24 @@ class TaskReward:
 
     def _score(self, texts: Sequence[str], rows: Sequence[Row], *, step: int) -> list[Score]:
         if self._opponent is None:
-            return self._scorer.score(texts, rows)
-        keys = [SampleKey(0, step, f"{self.__name__}/{row.id}", index) for index, row in enumerate(rows)]
-        return play_opponents(self._scorer, texts, rows, self._opponent, keys=keys)
+            scores = self._scorer.score(texts, rows)
+        else:
+            keys = [SampleKey(0, step, f"{self.__name__}/{row.id}", index) for index, row in enumerate(rows)]
+            scores = play_opponents(self._scorer, texts, rows, self._opponent, keys=keys)
+        return self._with_group_rewards(texts, rows, scores) if self.task.task.group_specs() else scores
+
+    def _with_group_rewards(self, texts: Sequence[str], rows: Sequence[Row], scores: Sequence[Score]) -> list[Score]:
+        """Add the group rewards; TRL puts the completions of a prompt side by side."""
+        groups = [list(members) for _, members in groupby(range(len(rows)), key=lambda index: rows[index].id)]
+        sizes = {len(members) for members in groups}
+        if not sizes <= {1, self._num_generations}:  # 1 in an evaluation
+            raise UserError(
+                f"reward {self.__name__!r} compares the {self._num_generations} completions of a prompt, and this "
+                f"process got {', '.join(map(str, sorted(sizes)))} of them: per_device_train_batch_size must be a "
+                "multiple of num_generations."
+            )
+        batch = [([texts[i] for i in own], rows[own[0]], [scores[i] for i in own]) for own in groups]
+        return [score for own in group_scores(self._scorer, batch) for score in own]
 
     def _columns(self) -> dict[str, Callable[[Score], Any]]:
         # The same columns in every batch, also for abstained scores: TRL's table needs a value for each completion.
@@ -208,8 +238,8 @@ class TaskReward:
             "valid": lambda score: None if score.abstained else score.valid,
             "why": lambda score: score.why,
         }
-        for spec in self.task.rewards:
-            columns[spec.name] = _part(spec.name)
+        for name in self._parts:
+            columns[name] = _part(name)
         return {f"{self.__name__}/{name}": value for name, value in columns.items()}
 
     def _metrics(self, scores: Sequence[Score]) -> dict[str, float]:
@@ -218,8 +248,8 @@ class TaskReward:
         if scored:
             metrics["solved_rate"] = sum(score.solved for score in scored) / len(scored)
             metrics["valid_rate"] = sum(score.valid for score in scored) / len(scored)
-            for spec in self.task.rewards:
-                metrics[spec.name] = sum(score.parts[spec.name] for score in scored) / len(scored)
+            for name in self._parts:
+                metrics[name] = sum(score.parts.get(name, 0.0) for score in scored) / len(scored)
         return {f"{self.__name__}/{name}": mean for name, mean in metrics.items()}
 
 

@@ -19,6 +19,7 @@ from grpo_core.plugins.tasks import load_task, received_task
 from grpo_core.scoring.abstention import ScoreCounts, ScorerStats, check_abstentions
 from grpo_core.scoring.wire import (
     ANSWER,
+    GROUP,
     NEXT_TURN,
     OPPONENT_PROMPT,
     REFUSED,
@@ -26,12 +27,14 @@ from grpo_core.scoring.wire import (
     encode_moves,
     encode_out_of_time,
     encode_request,
+    group_parts_of,
     prompt_of,
     score_of,
     turn_state_of,
 )
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.game import Move
+from grpo_core.task.group_grading import GroupParts
 from grpo_core.task.row import Prompt, Row
 from grpo_core.task.score import Fault, Score
 from grpo_core.task.turns import TurnState
@@ -82,14 +85,8 @@ class Scorer:
         if max_abstain_share is not None:
             check_abstentions((), self.task.name, max_abstain_share)
         sent = send(self.task)
-        self._remake = partial(
-            _remade,
-            sent,
-            workers=workers,
-            timeout_s=timeout_s,
-            memory_mib=memory_mib,
-            max_abstain_share=max_abstain_share,
-        )
+        limits = {"timeout_s": timeout_s, "memory_mib": memory_mib, "max_abstain_share": max_abstain_share}
+        self._remake = partial(_remade, sent, workers=workers, **limits)
         self._pool = KillablePool(
             "grpo_core.scoring.wire:make_handler",
             args=sent,
@@ -170,6 +167,11 @@ class Scorer:
         return self._pool.submit_as(
             request, self.timeout_s, lambda outcome: turn_state_of(outcome, self.task.name, moves)
         )
+
+    def submit_group(self, texts: Sequence[str], row: Row) -> Future[GroupParts]:
+        """Queue the group rewards of a prompt's valid completions; the limit is that of all. See `group_scores`."""
+        request = GROUP + encode_request("", _row_json(row), texts)
+        return self._pool.submit_as(request, self.timeout_s * len(texts), partial(group_parts_of, self.task.name))
 
     def out_of_time(self, row: Row, why: str) -> Future[Score]:
         """Queue the score of a completion whose limit ran out before it could be scored, by the task's `on_timeout`."""

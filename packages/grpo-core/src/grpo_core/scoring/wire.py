@@ -15,6 +15,9 @@
     request:  ANSWER, then the same
     answer:   the validator's answer as JSON; null where it gives none
 
+    request:  GROUP, then an empty text, row JSON, then each valid completion of a prompt
+    answer:   what the group rewards give to each, `GroupParts` as JSON
+
     request:  NEXT_TURN, then the same with the moves made so far, as JSON, for the text
     answer:   what comes next, a `TurnState` as JSON
 
@@ -27,13 +30,14 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any, cast
 
 from grpo_core.errors import DataError
 from grpo_core.killable.outcome import Outcome, Status
 from grpo_core.plugins.tasks import received_task
 from grpo_core.task.game import Move
+from grpo_core.task.group_grading import GroupParts, group_parts
 from grpo_core.task.row import Message, Prompt
 from grpo_core.task.score import MAX_WHY_CHARS, Fault, Score
 from grpo_core.task.turns import TurnState
@@ -53,7 +57,10 @@ REFUSED = b"\xfc\xff\xff\xff"
 ANSWER = b"\xfb\xff\xff\xff"
 """Marks a request for the validator's answer."""
 
-_KINDS = (OPPONENT_PROMPT, NEXT_TURN, OUT_OF_TIME, REFUSED, ANSWER)
+GROUP = b"\xfa\xff\xff\xff"
+"""Marks a request for the group rewards of the completions of a prompt."""
+
+_KINDS = (OPPONENT_PROMPT, NEXT_TURN, OUT_OF_TIME, REFUSED, ANSWER, GROUP)
 _LENGTH = struct.Struct("<I")
 _FAULTS: dict[Status, Fault] = {
     "timeout": "timeout",
@@ -149,6 +156,13 @@ def turn_state_of(outcome: Outcome, task: str, moves: Sequence[Move]) -> TurnSta
     return TurnState(**{**state, **tuples, "prompt": _prompt(state["prompt"])})
 
 
+def group_parts_of(task: str, outcome: Outcome) -> GroupParts:
+    """The group rewards that a worker answered with, or the fault, whose reason names the task."""
+    if outcome.status != "ok":
+        return GroupParts(fault=_FAULTS[outcome.status], why=_reason(outcome.why, task))
+    return GroupParts(**json.loads(outcome.value))
+
+
 def _reason(why: str, task: str) -> str:
     return f"task {task}: {why}"[:MAX_WHY_CHARS]
 
@@ -173,6 +187,8 @@ def make_handler(*sent: str) -> Callable[[bytes], bytes]:
                 return encode_prompt(None)
             if kind == NEXT_TURN:
                 return encode_turn_state(TurnState((), fault="infrastructure", why=str(error)))
+            if kind == GROUP:
+                return json.dumps(asdict(GroupParts(fault="infrastructure", why=str(error)))).encode()
             return encode_score(Score(None, why=str(error), fault="infrastructure"))
         if kind == ANSWER:
             return encode_prompt(task.answer(text, row))
@@ -180,6 +196,8 @@ def make_handler(*sent: str) -> Callable[[bytes], bytes]:
             return encode_prompt(task.opponent_prompt(text, row))
         if kind == NEXT_TURN:
             return encode_turn_state(task.next_turn(row, json.loads(text)))
+        if kind == GROUP:
+            return json.dumps(asdict(group_parts(task, predictions, row))).encode()
         if kind == OUT_OF_TIME:
             return encode_score(task.out_of_time(row, text))
         if kind == REFUSED:

@@ -101,7 +101,9 @@ def reward_specs(task: str, functions: Sequence[Callable[..., float]]) -> tuple[
     if callable(functions):
         raise UserError(f"task {task!r}: rewards={name_of(functions)} must be a tuple, e.g. ({name_of(functions)},).")
     if not functions:
-        raise UserError(f"task {task!r} has no rewards; give at least one function marked with @reward.")
+        raise UserError(
+            f"task {task!r} has no rewards; give at least one function marked with @reward (@reward(0) only records)."
+        )
     specs: list[RewardSpec] = []
     for function in functions:
         name = name_of(function)

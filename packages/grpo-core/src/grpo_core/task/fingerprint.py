@@ -71,6 +71,8 @@ class Fingerprint:
         ]
         if task.respond is not None:
             meanings += [meaning_of(task.respond), str(task.max_turns)]
+        for spec in task.group_specs():
+            meanings += [f"{spec.name} {spec.weight} {spec.maximum}", meaning_of(spec.function)]
         return b"".join(map(hashed, meanings))
 
     @property

@@ -43,7 +43,7 @@ class Grader:
     def _score(self, text: str, row: Row, predictions: Sequence[str] | None) -> Score:
         who = "validate()"
         try:
-            answer = self._answer(text, row)
+            answer = self.validated(text, row)
             if self._opponent is not None and not predictions:
                 who = "opponent prompt"  # its crash may be why there are no predictions
                 self._ask_opponent(answer, row)
@@ -67,19 +67,19 @@ class Grader:
             except (Exception, SystemExit) as error:  # as above
                 return fault_of(f"reward {spec.name}()", error)
         try:
-            value = _number(self._task.compose(self._reward_specs, parts, valid), "a composed reward is a number")
+            value = number(self._task.compose(self._reward_specs, parts, valid), "a composed reward is a number")
             if not math.isfinite(value):
-                raise _Returned(f"{value}; a composed reward is a finite number")
+                raise Returned(f"{value}; a composed reward is a finite number")
             solved = valid and self._is_solved({**given, "answer": answer, "parts": parts}, parts)
         except (Exception, SystemExit) as error:  # as above
             return fault_of("compose/solved", error)
         return Score(value, parts, valid, solved, why or one_line(self._shortfall(parts)))
 
-    def _answer(self, text: str, row: Row) -> Any:
-        """Call the validator; raises `Invalid` where it refuses the completion."""
+    def validated(self, text: str, row: Row) -> Any:
+        """Return what the validator makes of a completion; raises `Invalid` where it refuses it."""
         answer = call_by_name(self._task.validate, self._given(text, row), positional=2)
         if isinstance(answer, Invalid) or answer is Invalid:
-            raise _Returned("Invalid; what holds no answer is refused by raise Invalid(reason)")
+            raise Returned("Invalid; what holds no answer is refused by raise Invalid(reason)")
         _refuse_coroutine(answer)
         return answer
 
@@ -96,14 +96,14 @@ class Grader:
                 return 0.0
         if not valid and ("answer" in spec.arguments or "predictions" in spec.arguments):
             return 0.0
-        raw = _number(
+        raw = number(
             spec.function(**{name: answer if name == "answer" else given[name] for name in spec.arguments}),
             "a reward is a number",
         )
         if not math.isfinite(raw):
-            raise _Returned(f"{raw}; a reward is a finite number")
+            raise Returned(f"{raw}; a reward is a finite number")
         if not spec.is_fact and raw > spec.maximum + 1e-6 * max(1.0, abs(spec.maximum)):
-            raise _Returned(f"{raw}, above its maximum {spec.maximum}; state it: @reward(…, maximum={raw:g})")
+            raise Returned(f"{raw}, above its maximum {spec.maximum}; state it: @reward(…, maximum={raw:g})")
         return raw
 
     def _is_solved(self, available: Mapping[str, Any], parts: Mapping[str, float]) -> bool:
@@ -112,7 +112,7 @@ class Grader:
             solved = call_by_name(self._task.solved, customary, positional=2)
             _refuse_coroutine(solved)
             if isinstance(solved, str):
-                raise _Returned(f"the text {solved[:40]!r}; solved is True or False")
+                raise Returned(f"the text {solved[:40]!r}; solved is True or False")
             return bool(solved)
         earned = [spec for spec in self._reward_specs if spec.is_criterion]
         return bool(earned) and all(spec.reached_by(parts[spec.name]) for spec in earned)
@@ -124,7 +124,7 @@ class Grader:
     def answer(self, text: str, row: Row) -> str | None:
         """See `BoundTask.answer`."""
         try:
-            return one_line(repr(self._answer(text, row)))
+            return one_line(repr(self.validated(text, row)))
         except (Exception, SystemExit):  # a refusal, or a crash that `score` meets too and reports
             return None
 
@@ -132,7 +132,7 @@ class Grader:
         """See `BoundTask.opponent_prompt`."""
         assert self._opponent is not None
         try:
-            return self._ask_opponent(self._answer(text, row), row)
+            return self._ask_opponent(self.validated(text, row), row)
         except (Exception, SystemExit):  # untrusted text met the task's code; `score` meets it too and reports it
             return None
 
@@ -142,26 +142,30 @@ class Grader:
         return as_prompt(call_by_name(self._opponent.prompt, available, positional=1), "opponent prompt")
 
 
-class _Returned(Exception):
+class Returned(Exception):
     """A function of the task returned what it must not; the message goes on after `returned`."""
 
 
-def _number(value: Any, rule: str) -> float:
-    """Convert a function's result, which may also be a number of numpy or torch; text is never a number."""
+def number(value: Any, rule: str) -> float:
+    """Convert a function's result, which may also be a number of numpy or torch; text is never a number.
+
+    Raises:
+        Returned: it is none; the message ends in the rule.
+    """
     _refuse_coroutine(value)
     if isinstance(value, str | bytes | bytearray):
-        raise _Returned(f"the text {value[:40]!r}; {rule}")
+        raise Returned(f"the text {value[:40]!r}; {rule}")
     try:
         return float(value)
     except (TypeError, ValueError):  # ValueError: an array of several
         kind = "None" if value is None else f"a {type(value).__name__}"
-        raise _Returned(f"{kind}; {rule}") from None
+        raise Returned(f"{kind}; {rule}") from None
 
 
 def _refuse_coroutine(value: Any) -> None:
     if inspect.iscoroutine(value):
         value.close()  # nobody will await it
-        raise _Returned("a coroutine; it is called without await: write def in place of async def")
+        raise Returned("a coroutine; it is called without await: write def in place of async def")
 
 
 def fault_of(where: str, error: BaseException) -> Score:
@@ -175,7 +179,7 @@ def fault_of(where: str, error: BaseException) -> Score:
         return Score(None, why=one_line(f"{where} ran out of time: {error}"), fault="timeout")
     if isinstance(error, InfrastructureError):
         return Score(None, why=one_line(f"{where}: {error}"), fault="infrastructure")
-    if isinstance(error, _Returned):
+    if isinstance(error, Returned):
         return Score(None, why=one_line(f"the task's {where} returned {error}"), fault="reward")
     return Score(
         None, why=one_line(f"{where} raised {type(error).__name__} ({where_raised(error)}): {error}"), fault="reward"

@@ -13,6 +13,7 @@ from grpo_core.task.calling import binding_of
 from grpo_core.task.composition import Composer, RewardSpec, check_composer, reward_specs, weighted_sum
 from grpo_core.task.evaluation import EvaluationDefaults
 from grpo_core.task.exemptions import check_exemptions
+from grpo_core.task.group_rewards import GroupRewardSpec, group_reward_specs, is_group_reward
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.row import Message, Prompt, Row, TaskConfig
 
@@ -51,7 +52,8 @@ class Task:
         load: `(config)` -> iterable of rows: the dataset loader.
         prompt: `(row)` -> str or chat messages: the prompt template.
         validate: `(text, row)` -> a typed answer, or raises `Invalid(reason)`.
-        rewards: Functions of answer, row, text, config (and predictions), marked with `@reward`.
+        rewards: Functions of answer, row, text, config (and predictions), marked with `@reward`; beside them functions
+            of all answers to a prompt, marked with `@group_reward`.
         config: Class of its options.
         row: Class of its rows; by default read from `load`'s return annotation.
         version: Changed by the author when scores change; part of the identity.
@@ -82,7 +84,7 @@ class Task:
     load: Callable[..., Iterable[Row]]
     prompt: Callable[..., Prompt | Sequence[Message]]
     validate: Callable[..., Any]
-    rewards: Sequence[Callable[..., float]]
+    rewards: Sequence[Callable[..., Any]]
     config: type[TaskConfig] = field(default=TaskConfig, kw_only=True)
     row: type[Row] | None = field(default=None, kw_only=True)
     version: str = field(default="0", kw_only=True)
@@ -133,10 +135,20 @@ class Task:
                     raise UserError(f"task {self.name!r}: {contribution}: {error}") from None
         check_exemptions(self.name, self.exempt)
         check_composer(self.name, self.compose, self.specs())
+        if self.group_specs() and self.respond is not None and self.max_turns > 1:
+            raise UserError(
+                f"task {self.name!r}: {self.group_specs()[0].name}() compares answers; with turns there are none."
+            )
 
     def specs(self) -> tuple[RewardSpec, ...]:
-        """The rewards with their marks, in order."""
-        return reward_specs(self.name, self.rewards)
+        """The rewards of a completion by itself with their marks, in order."""
+        if callable(self.rewards):
+            return reward_specs(self.name, self.rewards)  # which refuses it
+        return reward_specs(self.name, [function for function in self.rewards if not is_group_reward(function)])
+
+    def group_specs(self) -> tuple[GroupRewardSpec, ...]:
+        """The rewards relative to the group with their marks, in order."""
+        return group_reward_specs(self.name, self.rewards)
 
     def row_type(self) -> type[Row]:
         """The class of the rows: `row`, else what `load`'s return annotation iterates over.

@@ -41,10 +41,20 @@ def check_training(config: RunConfig) -> None:
         plan_of(config, task)
     for task in tasks:
         train_rows(config.trainer, task)
-    check_turns(config.trainer, tasks)
+    check_tasks(config.trainer, tasks)
 
 
-def check_turns(trainer: TrainerConfig, tasks: Sequence[BoundTask]) -> None:
+def check_tasks(trainer: TrainerConfig, tasks: Sequence[BoundTask]) -> None:
+    """Check that the tasks can be trained with these settings.
+
+    Raises:
+        UserError: a game or a group reward that does not fit them.
+    """
+    _check_turns(trainer, tasks)
+    _check_group_rewards(trainer, tasks)
+
+
+def _check_turns(trainer: TrainerConfig, tasks: Sequence[BoundTask]) -> None:
     """Check that a game is trained with what fits it: its groups are sides of episodes and not answers to a prompt."""
     sides = {len(learning_roles(task, task.rows()[0])) for task in tasks}
     games = [task.name for task in tasks if task.task.game is not None]
@@ -55,6 +65,16 @@ def check_turns(trainer: TrainerConfig, tasks: Sequence[BoundTask]) -> None:
         )
     if games and trainer.dynamic_sampling:
         raise UserError(f"{games[0]}: trainer.dynamic_sampling draws useless prompts again, and an episode is none.")
+
+
+def _check_group_rewards(trainer: TrainerConfig, tasks: Sequence[BoundTask]) -> None:
+    """Check that group rewards have several completions to compare."""
+    for task in tasks:
+        if task.task.group_specs() and trainer.num_generations == 1:
+            raise UserError(
+                f"{task.name}: the group reward {task.task.group_specs()[0].name}() compares the completions of a "
+                "prompt, and trainer.num_generations=1 samples one. Use 2 or more."
+            )
 
 
 def train_rows(trainer: TrainerConfig, task: BoundTask) -> list[Row]:

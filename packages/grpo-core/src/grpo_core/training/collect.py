@@ -14,10 +14,12 @@ from grpo_core.algorithms.advantages.groups import group_std
 from grpo_core.config import RunConfig
 from grpo_core.engines.base import Sampling
 from grpo_core.engines.compatibility import max_context
+from grpo_core.errors import UserError
 from grpo_core.policy.ranks import Ranks
 from grpo_core.prompts.mixture import Draw
 from grpo_core.rewards import soft_overlong
 from grpo_core.rollouts.episodes import learning_roles
+from grpo_core.rollouts.group_rewards import with_group_rewards
 from grpo_core.rollouts.multi_turn import RolloutContext
 from grpo_core.rollouts.prompt_group import PromptGroup
 from grpo_core.rollouts.rollout import Rollout
@@ -73,6 +75,12 @@ class Collector:
     ) -> None:
         self.config, self.setup, self.ranks, self._greedy = config, setup, ranks, greedy
         trainer = config.trainer
+        compared = [task.name for task in setup.mixture.tasks.values() if task.task.group_specs()]
+        if greedy and compared:
+            raise UserError(
+                f"{compared[0]}: its group rewards would be missing in the baseline {trainer.baseline}, which is the "
+                "reward of a completion by itself. Use another trainer.baseline."
+            )
         self._sampling = Sampling(
             temperature=trainer.temperature,
             top_k=trainer.top_k,
@@ -186,6 +194,8 @@ class Collector:
         own = groups[first : share.stop * sides]
         with policy.in_step(), policy.whole(self.config.engine.gather_weights), policy.precision():
             rollouts = sample_rollouts(own, self._context, sampling, generations, step)
+        if generations > 1:
+            rollouts = with_group_rewards(rollouts, own, self._context.scoring)
         if self.ranks.size == 1:
             return rollouts
         return [rollout for data in self.ranks.gather(packed(rollouts, first)) for rollout in unpacked(data, groups)]

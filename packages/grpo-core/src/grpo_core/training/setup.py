@@ -43,7 +43,7 @@ from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.runs import ENDLESS
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.catalogue import owner_of
-from grpo_core.training.checks import check_turns, train_rows
+from grpo_core.training.checks import check_tasks, train_rows
 from grpo_core.training.learning_rate import follows_time
 from grpo_core.training.random_state import seed_everything
 from grpo_core.training.rank_shares import accumulation, check_shares
@@ -117,7 +117,7 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     specs = parse_task_specs(config.task)
     bound = [bind(spec) for spec in specs]
     check_model(config.model or "")
-    check_turns(trainer, bound)
+    check_tasks(trainer, bound)
     tasks = dict(zip(task_labels(bound), bound, strict=True))
     all_rows = {label: train_rows(trainer, task) for label, task in tasks.items()}
     metric_names = known_names(bound, owner_of)

@@ -1,0 +1,42 @@
+"""Group rewards of sampled rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from grpo_core.rollouts.prompt_group import PromptGroup
+from grpo_core.rollouts.rollout import Rollout
+from grpo_core.rollouts.task_scoring import Scoring
+from grpo_core.scoring.groups import group_scores
+from grpo_core.task.score import Score
+
+
+def with_group_rewards(rollouts: Sequence[Rollout], groups: Sequence[PromptGroup], scoring: Scoring) -> list[Rollout]:
+    """Rollouts whose scores include the group rewards of their tasks.
+
+    Args:
+        rollouts: Scored rollouts, group by group, equally many of each.
+        groups: The groups.
+        scoring: Scorers of their tasks.
+    """
+    if not groups:
+        return list(rollouts)
+    size = len(rollouts) // len(groups)
+    completed = list(rollouts)
+    for label, scorer in scoring.scorers.items():
+        if not scorer.task.task.group_specs():
+            continue
+        numbers = [number for number, group in enumerate(groups) if group.draw.label == label]
+        members = [rollouts[number * size : (number + 1) * size] for number in numbers]
+        scored = group_scores(scorer, [([each.text for each in own], own[0].row, _scores(own)) for own in members])
+        for number, own, scores in zip(numbers, members, scored, strict=True):
+            completed[number * size : (number + 1) * size] = [
+                replace(rollout, score=score, status="abstained" if score.abstained else "scored")
+                for rollout, score in zip(own, scores, strict=True)
+            ]
+    return completed
+
+
+def _scores(rollouts: Sequence[Rollout]) -> list[Score]:
+    return [rollout.score for rollout in rollouts if rollout.score is not None]
