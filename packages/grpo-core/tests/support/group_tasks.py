@@ -27,6 +27,10 @@ def validate(text: str) -> str:
     return text
 
 
+def anything(text: str) -> str:
+    return text
+
+
 @reward(0.5)
 def has_a(answer: str) -> float:
     if answer == "ownfault":
@@ -56,5 +60,4 @@ def watched(answers: Sequence[str]) -> Sequence[float]:
 words = Task(
     "words", load, prompt, validate, (has_a, shortest, watched), compose=weighted_sum(invalid=-1.0), timeout_s=0.5
 )
-plain = Task("plain", load, prompt, validate, (has_a,))
-varied = Task("varied", load, prompt, validate, (has_a, diversity(0.2), pairwise_ranking(lambda a, b, row: a < b, 0.3)))
+varied = Task("varied", load, prompt, anything, (has_a, diversity(0.2), pairwise_ranking(lambda a, b, row: a < b, 0.3)))

@@ -24,12 +24,12 @@ def test_a_run_is_trained_on_them(tmp_path: Path) -> None:
     assert len(rollouts) == 8
     for rollout in rollouts:
         parts = rollout.score.parts
-        by_itself = 1.0 * parts["has_a"]
+        by_itself = 0.5 * parts["has_a"]
         relative = 0.2 * parts["diversity"] + 0.3 * parts["pairwise_ranking"]
         assert math.isclose(rollout.reward, by_itself + relative)
     assert any(rollout.score.parts["diversity"] > 0 for rollout in rollouts)
     evaluated = result.summary["tasks"]["group_tasks.varied"]["initial"]
-    assert evaluated["mean_reward"] <= 1.0, "held-out completions are scored by themselves"
+    assert evaluated["mean_reward"] <= 0.5, "held-out completions are scored by themselves"
 
 
 @pytest.mark.parametrize(
