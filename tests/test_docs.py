@@ -41,7 +41,7 @@ SLOW = (
     r"(uv run )?grpo-run($| .*--max-steps| --seed)",
     r"(RUN=\$\()?grpo run .*--config",
     r"grpo run --max-steps",
-    r"grpo (warm-start|resume|publish|rollouts|replay|games) ",
+    r"grpo (warm-start|resume|publish|rollouts|replay|forecast|games) ",
     r"grpo runs",
     r"(uv run )?grpo eval ",
     r"ls (\$RUN|model)",

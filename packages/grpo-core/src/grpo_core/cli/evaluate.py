@@ -15,7 +15,7 @@ from grpo_core.paths import user_path
 
 if TYPE_CHECKING:
     from grpo_core.callbacks import Callback
-    from grpo_core.config import LoadedConfig, RunConfig
+    from grpo_core.config import LoadedConfig
     from grpo_core.evaluation.runs import RunEvaluation
 
 EXAMPLES = """\b
@@ -96,8 +96,9 @@ def run_evaluation(
         callbacks: Callbacks notified of progress and results.
     """
     from grpo_core.config import resolve
-    from grpo_core.evaluation.checks import check_evaluation
+    from grpo_core.evaluation.checks import check_evaluation, check_model_and_device
     from grpo_core.evaluation.settings import EvaluationSettings
+    from grpo_core.plugins.models import check_model
 
     config = loaded.config if options["endpoint"] else resolve(loaded.config, loaded.sources, trains=False).config
     assert config.model is not None, "given by the user, or chosen by `resolve`"
@@ -114,7 +115,9 @@ def run_evaluation(
         surprisal=settings.surprisal,
     )
     if options["endpoint"] is None:
-        _check_models(config, options["base"])
+        if options["base"] is not None:
+            check_model(options["base"])
+        check_model_and_device(config)
     check_evaluation(config.task, overrides, defaults)
     with only_results_on_stdout(callbacks):
         from grpo_core.evaluation import evaluate as evaluation
@@ -142,18 +145,6 @@ def run_evaluation(
             overwrite=options["overwrite"],
             callbacks=callbacks,
         )
-
-
-def _check_models(config: RunConfig, base: str | None) -> None:
-    """Report a mistake before torch is imported, which takes seconds."""
-    from grpo_core.plugins.models import check_model
-    from grpo_core.profiles.accelerator import check_device
-
-    assert config.model is not None, "the configuration is resolved"
-    check_model(config.model, config.adapter)
-    if base is not None:
-        check_model(base)
-    check_device(config.device)
 
 
 def run_run_evaluation(

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from grpo_core.config import RunConfig
 from grpo_core.evaluation.plan import settings_of
 from grpo_core.evaluation.rows import held_out, subset
 from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.plugins.models import check_model
 from grpo_core.plugins.tasks import bind
+from grpo_core.profiles.accelerator import check_device
 from grpo_core.task.spec import parse_task_specs
 
 
@@ -27,3 +30,14 @@ def check_evaluation(task: str, given: Mapping[str, Any], defaults: EvaluationSe
         bound = bind(spec)
         settings, _ = settings_of(bound, given, defaults)
         subset(held_out(bound, size=settings.size, split=settings.split).rows(), settings.subset_frac)
+
+
+def check_model_and_device(config: RunConfig) -> None:
+    """Check the names of a resolved configuration's model, adapter and device.
+
+    Raises:
+        UserError: no such model, adapter or device.
+    """
+    assert config.model is not None, "the configuration is resolved"
+    check_model(config.model, config.adapter)
+    check_device(config.device)

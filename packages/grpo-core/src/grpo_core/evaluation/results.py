@@ -80,7 +80,7 @@ class Evaluation:
         if any(self.certainty):
             result["surprisal"] = self._certainty(lambda certainty: certainty.surprisal, seed)
             result["entropy"] = self._certainty(lambda certainty: certainty.entropy, seed)
-        levels = self._levels()
+        levels = self.levels()
         if len(levels) > 1:
             result["by_difficulty"] = {name: self.part_of(index)._brief(seed) for name, index in levels.items()}
         return result
@@ -186,7 +186,7 @@ class Evaluation:
             **_named("mean_reward", bootstrap_mean(self._over_rows(lambda score: score.value), seed=seed)),
         }
 
-    def _levels(self) -> dict[str, list[int]]:
+    def levels(self) -> dict[str, list[int]]:
         """Rows by difficulty, the easiest first: each value, or quartiles where there are many."""
         known = {index: row.difficulty for index, row in enumerate(self.rows) if row.difficulty is not None}
         values = sorted(set(known.values()))

@@ -122,6 +122,20 @@ def evaluate_model(
     Returns:
         Task label -> evaluation.
     """
+    evaluated = load_evaluated(model, adapter, tasks, options, callbacks, start=start)
+    return evaluate_tasks(tasks, evaluated, options.scoring, callbacks)
+
+
+def load_evaluated(
+    model: str,
+    adapter: str | None,
+    tasks: Mapping[str, EvaluationTask],
+    options: ModelOptions,
+    callbacks: Callbacks,
+    *,
+    start: tuple[str, str | None] | None = None,
+) -> EvaluatedModel:
+    """Load a model with its sampler; arguments are those of `evaluate_model`."""
     from grpo_core.policy.load import load_policy
     from grpo_core.rollouts.model_opponents import plays_base
 
@@ -147,7 +161,7 @@ def evaluate_model(
     )
     if start is not None and start != (model, adapter) and any(plays_base(task.task) for task in tasks.values()):
         evaluated = replace(evaluated, start=load(*start))
-    return evaluate_tasks(tasks, evaluated, options.scoring, callbacks)
+    return evaluated
 
 
 def evaluate_tasks(

@@ -1,0 +1,146 @@
+"""A forecast counts what groups of a size would teach, says how sure it is, and agrees with the run that follows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_core import Row, train
+from grpo_core.cli.forecast_text import advice
+from grpo_core.cli.main import main
+from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
+from grpo_core.evaluation.forecast import Times, forecast, no_signal
+from grpo_core.evaluation.results import Evaluation
+from grpo_core.plugins.tasks import load_task
+from grpo_core.task.score import Score
+
+TIMES = Times(sampling=0.5, update=0.5, measured=1)
+
+
+def evaluation(rewards: Sequence[Sequence[float | None]], difficulties: Sequence[float] | None = None) -> Evaluation:
+    n = len(rewards[0])
+    levels: Sequence[float | None] = difficulties or [None] * len(rewards)
+    flat = [reward for row in rewards for reward in row]
+    return Evaluation(
+        rows=[Row(id=str(index), difficulty=level) for index, level in enumerate(levels)],
+        texts=[""] * len(flat),
+        lengths=[1] * len(flat),
+        truncated=[False] * len(flat),
+        scores=[
+            Score(None, fault="reward") if reward is None else Score(reward, valid=True, solved=reward == 1)
+            for reward in flat
+        ],
+        temperature=1.0,
+        split="train",
+        n=n,
+    )
+
+
+@given(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=2, max_size=7), st.integers(2, 5))
+def test_no_signal_is_the_share_of_all_groups_that_are_equal(rewards: list[float], generations: int) -> None:
+    groups = list(itertools.combinations(rewards, generations))
+    if not groups:
+        assert math.isnan(no_signal(rewards, generations))
+    else:
+        assert no_signal(rewards, generations) == pytest.approx(sum(len(set(g)) == 1 for g in groups) / len(groups))
+
+
+def test_shares_rates_and_the_histogram() -> None:
+    result = forecast(evaluation([[0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0], [1, 1, 0, 0]]), 4, TIMES)
+    assert result.histogram == (1, 0, 1, 1, 0, 0, 1)
+    assert result.solved.value == pytest.approx(7 / 16)
+    by_size = {size.generations: size for size in result.sizes}
+    # Of the C(4, 2) = 6 pairs, 3 are equal with one solved, and 2 with two.
+    assert by_size[2].no_signal.value == pytest.approx((1 + 1 + 3 / 6 + 2 / 6) / 4)
+    assert by_size[4].no_signal.value == 0.5
+    assert by_size[4].pass_at.value == 0.75
+    # A group of 4 takes 4 s; half of them teach something.
+    assert by_size[4].useful_per_hour.value == pytest.approx(3600 / 4 / 2)
+    assert by_size[4].useful_per_hour.low < by_size[4].useful_per_hour.value < by_size[4].useful_per_hour.high
+
+
+def test_what_was_not_scored_is_left_out_and_counted() -> None:
+    result = forecast(evaluation([[None, 1, 0], [None, None, None], [None, 1, 1]]), 2, TIMES)
+    assert result.abstained == 5
+    assert result.sizes[0].no_signal.n == 2
+    assert result.solved.value == 0.75
+
+
+def test_the_recommended_size_is_the_smallest_that_is_good_enough() -> None:
+    # Every pair differs with chance 4 / 7 (16 of 28), every larger group surely or nearly so.
+    assert forecast(evaluation([[1, 1, 1, 1, 0, 0, 0, 0]] * 20), 8, TIMES).recommended.generations == 4  # type: ignore[union-attr]
+    assert forecast(evaluation([[1] * 8] * 20), 8, TIMES).recommended is None
+
+
+ARITHMETIC = "math.arithmetic?min_difficulty=1&max_difficulty=3"
+
+
+def test_advice_names_the_difficulties_with_signal() -> None:
+    rewards = [[1.0, 1.0, 1.0, 1.0]] * 8 + [[1.0, 0.0, 1.0, 0.0]] * 8 + [[0.0, 0.0, 0.0, 0.0]] * 8
+    result = forecast(evaluation(rewards, [1.0] * 8 + [2.0] * 8 + [3.0] * 8), 4, TIMES)
+    assert [level.name for level in result.best_levels] == ["2"]
+    lines = advice(result, load_task(ARITHMETIC))
+    assert "difficulty 2 has the most signal: ?min_difficulty=2&max_difficulty=2" in lines
+    assert any("dynamic_sampling" in line for line in lines)  # two thirds of the groups have no signal
+
+
+@pytest.mark.parametrize(("reward", "expected"), [(1.0, "too easy (solved 1.00)"), (0.0, "too hard (solved 0.00)")])
+def test_advice_where_nothing_has_a_signal(reward: float, expected: str) -> None:
+    (line,) = advice(forecast(evaluation([[reward] * 4] * 20), 4, TIMES), load_task(ARITHMETIC))
+    assert expected in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["math.arithmetic", "--samples", "4"], "the run's groups have 8 completions"),
+        (["math.arithmetic,math.echo", "--model", "tiny"], "a forecast is of one task"),
+        (["games.tictactoe"], "is a game"),
+        (["math.arithmetic", "--model", "nope"], "no model 'nope'"),
+        (["math.arithmetic", "trainer.num_generation=4"], "num_generations"),
+    ],
+)
+def test_mistakes_are_one_line_before_torch_matters(
+    capsys: pytest.CaptureFixture[str], arguments: Sequence[str], message: str
+) -> None:
+    assert main(["forecast", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_command_samples_and_measures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["forecast", "math.arithmetic", "--prompts", "4", "--samples", "8", "--json", "--quiet"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["prompts"], facts["samples"], facts["generations"]) == (4, 8, 8)
+    assert facts["update_s"] > 0 and facts["sampling_s"] > 0
+    assert main(["forecast", "math.arithmetic", "--prompts", "2", "--samples", "8", "--quiet"]) == 0
+    assert "8 (run)" in capsys.readouterr().out
+
+
+@pytest.mark.slow  # trains 12 steps of the embedded model
+def test_the_run_that_follows_is_as_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["forecast", "math.arithmetic", "--prompts", "128", "--json", "--quiet", "--seed", "3"]) == 0
+    predicted = json.loads(capsys.readouterr().out)
+    run = train(
+        RunConfig(
+            task="math.arithmetic",
+            seed=7,
+            output_dir=str(tmp_path),
+            trainer=TrainerConfig(max_steps=12, learning_rate=1e-12),  # the first steps, often enough to be sure
+            eval=EvalConfig(at_start=False, at_end=False),
+        ),
+        progress=False,
+    )
+    lines = (run.run_dir / "logs" / "train_log.jsonl").read_bytes().splitlines()
+    steps = [orjson.loads(line) for line in lines]
+    own = next(size for size in predicted["by_generations"] if size["generations"] == predicted["generations"])
+    for name, estimate in (("frac_reward_zero_std", own["no_signal"]), ("solved_rate", predicted["solved_rate"])):
+        seen = sum(step[name] for step in steps) / len(steps)
+        assert estimate["ci_low"] <= seen <= estimate["ci_high"], (name, seen, estimate)
