@@ -9,6 +9,7 @@ from grpo_core.display.text import print_out, table, visible
 from grpo_core.evaluation.forecast import BINS, EASY, HARD
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
     from grpo_core.config import RunConfig
@@ -37,7 +38,7 @@ def print_forecast(forecast: Forecast, task: BoundTask, config: RunConfig) -> No
     facts = f"solved {_with_ends(forecast.solved)}   mean reward {_with_ends(forecast.reward)}"
     if forecast.abstained:
         facts += f"   {forecast.abstained} completions not scored"
-    blocks = [visible(heading), facts, "", _histogram(forecast), "", _sizes(forecast)]
+    blocks: list[RenderableType] = [visible(heading), facts, "", _histogram(forecast), "", _sizes(forecast)]
     if forecast.levels:
         blocks += ["", _levels(forecast)]
     print_out(*blocks, "", _times(forecast), *(f"advice  {line}" for line in advice(forecast, task)))

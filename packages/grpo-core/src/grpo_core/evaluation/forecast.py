@@ -224,9 +224,9 @@ def _solved_rates(evaluation: Evaluation) -> list[float]:
 def _size(evaluation: Evaluation, generations: int, times: Times, seed: int) -> GroupSize:
     share = rate_over_rows([no_signal(rewards, generations) for rewards in _rewards(evaluation)], seed=seed)
     per_hour = 3600 / (generations * times.total) if times.total > 0 else math.nan
-    useful = (per_hour * (1.0 - end) for end in (share.value, share.high, share.low))
+    useful, least, most = (per_hour * (1.0 - end) for end in (share.value, share.high, share.low))
     pass_at = rate_over_rows(evaluation.pass_at(generations), seed=seed)
-    return GroupSize(generations, share, pass_at, Interval(*useful, share.n))
+    return GroupSize(generations, share, pass_at, Interval(useful, least, most, share.n))
 
 
 def _level(name: str, evaluation: Evaluation, generations: int, seed: int) -> Level:
