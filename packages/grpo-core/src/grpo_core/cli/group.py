@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "models": ("grpo_core.cli.models:models", "List the embedded models."),
     "profiles": ("grpo_core.cli.profiles:profiles", "List the GPU profiles, and what one sets for a model."),
     "fetch": ("grpo_core.cli.fetch:fetch", "Download models and tasks' data for a machine without a network."),
+    "new": ("grpo_core.cli.new:new", "Write a plugin with a task of your own to begin with."),
     "doctor": ("grpo_core.cli.doctor:doctor", "Show what this machine can do, and what is broken."),
     "warm-start": ("grpo_core.cli.warm_start:warm_start", "Fine-tune a model on a task's gold completions."),
 }
