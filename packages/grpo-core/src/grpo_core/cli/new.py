@@ -135,7 +135,7 @@ def _print(project: Project, files: Sequence[str], notes: Sequence[tuple[str, st
     line("wrote", f"{project.name}: {', '.join(files)}")
     for label, text in notes:
         line(label, text)
-    line("next", f"{'uv' if shutil.which('uv') else 'python -m'} pip install -e './{project.name}[test]'")
+    line("next", f"{'uv' if shutil.which('uv') else 'python -m'} pip install -e './{project.name}[dev]'")
     line("next", command("check", project.full_name, "--fuzz", "200"))
     line("next", f"pytest {project.name}")
     line("next", command("run", "--quick", "--task", project.full_name))
