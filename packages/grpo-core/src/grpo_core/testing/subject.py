@@ -64,6 +64,12 @@ class Subject:
         seed: Seed of their choice, and of everything that is drawn.
         progress: Called with what is done, how much of it, and the total.
 
+    Attributes:
+        whole: The task as it was given.
+        task: The task with at most `LOADED_ROWS` rows.
+        loaded: These rows.
+        rows: Those of them that completions are scored for.
+
     Raises:
         DataError: the task has no rows here.
     """
@@ -75,7 +81,7 @@ class Subject:
         seed: int = 0,
         progress: Callable[[str, int, int], None] = lambda what, done, total: None,
     ) -> None:
-        self.seed, self.progress = seed, progress
+        self.seed, self.progress, self.whole = seed, progress, task
         self.task, self.loaded = load_rows(task, max(LOADED_ROWS, rows))
         self.rows = random.Random(f"check/{seed}").sample(self.loaded, min(rows, len(self.loaded)))
         self.timeout_s = min(task.task.timeout_s, LONGEST_S)
@@ -170,14 +176,18 @@ class Subject:
         return [(row, self.task.prompt(row)) for row in self.loaded]
 
     @cached_property
+    def probed(self) -> list[Scored]:
+        """The completions that `probes` score again."""
+        return [*self.golds[:FEW], *self.others[:FEW], *self.junk[: len(JUNK)]]
+
+    @cached_property
     def probes(self) -> list[Mapping[str, Any]]:
         """What two processes with different hash seeds make of the task; `error` where one of them failed."""
         places = {row.id: place for place, row in enumerate(self.loaded)}
-        few = [*self.golds[:FEW], *self.others[:FEW], *self.junk[: len(JUNK)]]
         request = {
             "rows": len(self.loaded),
-            "texts": [each.text for each in few],
-            "places": [places[each.row.id] for each in few],
+            "texts": [each.text for each in self.probed],
+            "places": [places[each.row.id] for each in self.probed],
             "predictions": self.predictions(),
         }
         payloads = [

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from grpo_core.errors import DataError, unknown_name
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.calling import where_raised
 from grpo_core.task.exemptions import CHECKS
 from grpo_core.testing.checks import games, hostile, processes, rows, scores
+from grpo_core.testing.openenv import write_openenv
 from grpo_core.testing.results import Result, TaskReport, failed
 from grpo_core.testing.subject import DEFAULT_ROWS, Subject
 
@@ -71,6 +73,7 @@ def check_task(
     seed: int = 0,
     checks: Collection[str] = (),
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    openenv: Path | None = None,
 ) -> TaskReport:
     """Run the conformance checks on a task.
 
@@ -80,6 +83,7 @@ def check_task(
         seed: Seed of their choice.
         checks: Names of the checks; empty means all.
         progress: Called with what is done, how much of it, and the total.
+        openenv: Folder to write OpenEnv's manifest and report into; needs all checks.
 
     Raises:
         DataError: the task has no rows.
@@ -91,7 +95,10 @@ def check_task(
         for done, name in enumerate(names):
             progress(f"{task.name}, {name}", done, len(names))
             results.append(run_check(subject, name))
-        return TaskReport(task.name, task.spec, len(subject.rows), seed, results)
+        report = TaskReport(task.name, task.spec, len(subject.rows), seed, results)
+        if openenv is not None:
+            write_openenv(subject, report, openenv)
+        return report
 
 
 def check_available(task: BoundTask, **options: object) -> TaskReport:

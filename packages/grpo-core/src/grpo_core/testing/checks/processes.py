@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from grpo_core.testing.probe import HEAVY
-from grpo_core.testing.results import Result, failed, passed
+import json
+
+from grpo_core.testing.probe import HEAVY, compared
+from grpo_core.testing.results import Result, failed, passed, shown
 from grpo_core.testing.subject import Subject
 
 
@@ -15,23 +17,23 @@ def determinism(subject: Subject) -> Result:
     for name, advice in (
         ("rows", "Draw rows from config.seed, and sort what comes out of a set before it is used."),
         ("prompts", "Sort what comes out of a set before it is written."),
-        (
-            "scores",
-            "A score must follow from the text and the row alone: not from a clock, chance or a set's order.",
-        ),
     ):
         if len(first[name]) != len(second[name]):
-            return failed(
-                f"two processes have {len(first[name])} and {len(second[name])} {name}",
-                "hash seeds 1 and 2",
-                advice,
-            )
-        for place, (one, other) in enumerate(zip(first[name], second[name], strict=True)):
+            return failed(f"two processes have {len(first[name])} and {len(second[name])} {name}", "", advice)
+        for row, one, other in zip(subject.loaded, first[name], second[name], strict=False):
             if one != other:
-                where = f"row {subject.loaded[place].id!r}" if name != "scores" else f"completion {place + 1}"
-                example = f"{one} and {other}" if name == "scores" else where
-                return failed(f"{name} differ between two processes, first at {where}", example, advice)
-    return passed(f"{len(first['rows'])} rows and {len(first['scores'])} scores are the same in two processes")
+                return failed(f"{name} differ between two processes", f"the first is that of row {row.id!r}", advice)
+    # As JSON, in which a worker answers too.
+    recorded = [json.loads(json.dumps(compared(each.score))) for each in subject.probed]
+    for each, *scores in zip(subject.probed, recorded, first["scores"], second["scores"], strict=True):
+        if scores[0] != scores[1] or scores[0] != scores[2]:
+            different = next(score for score in scores[1:] if score != scores[0])
+            return failed(
+                f"{each.kind} earns {scores[0][0]} in one process, {different[0]} in another",
+                f"row {each.row.id!r}: {shown(each.text)}: {scores[0]} and {different}",
+                "A score must follow from the text and the row alone: not from a clock, chance or a set's order.",
+            )
+    return passed(f"{len(first['rows'])} rows and {len(recorded)} scores are the same in other processes")
 
 
 def imports(subject: Subject) -> Result:
