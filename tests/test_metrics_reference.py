@@ -70,7 +70,7 @@ def metrics_of(
     steps = {name: value for line in lines for name, value in json.loads(line).items() if name != "step"}
     own = {name: value for name, value in steps.items() if not name.startswith("games/")}
     named = {name.replace(TASK, "NAME").replace(GAME, "NAME"): value for name, value in own.items()}
-    return {re.sub(r"/part/\w+$", "/part/FUNCTION", name): value for name, value in named.items()}
+    return {re.sub(r"/(part|part_correlation)/\w+$", r"/\1/FUNCTION", name): value for name, value in named.items()}
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from grpo_core.callbacks import Callback, RunInfo, StepRecord
 from grpo_core.plugins import variants as registry
-from grpo_core.tracking.jsonl import last_logged
+from grpo_core.tracking.hacking import HackingSigns
+from grpo_core.tracking.jsonl import TRAIN_LOG, last_logged, read_jsonl
 
 if TYPE_CHECKING:
     from grpo_core.config import RunConfig, TrainerConfig
@@ -87,11 +88,16 @@ class Monitor(Callback):
     def __init__(self, config: RunConfig, warn: Callable[[str], None], *, kl_target: float = DEFAULT_KL_TARGET) -> None:
         self._config, self._warn, self._kl_target = config, warn, kl_target
         self._rules = rules(config, kl_target)
+        self._signs = HackingSigns({})
 
     def on_run_start(self, info: RunInfo) -> None:
-        """Read the counts of a resumed run."""
+        """Read the tasks, and the metrics of a resumed run."""
         skipped = last_logged(info.run_dir).get("skipped_updates") or 0
         self._rules = rules(self._config, self._kl_target, skipped=float(skipped))
+        self._signs = HackingSigns.of(self._config)
+        log = info.run_dir / TRAIN_LOG
+        for _, line in read_jsonl(log) if log.is_file() else ():  # of a resumed run, which has warned already
+            self._signs.observe({name: value for name, value in line.items() if isinstance(value, int | float)})
 
     def on_step(self, record: StepRecord) -> None:
         """Give the warnings that are due after this step."""
@@ -100,6 +106,8 @@ class Monitor(Callback):
             if message is not None:
                 since = f" for {rule.steps} logged steps" if rule.steps > 1 else ""
                 self._warn(f"step {record.step}: {message.replace('{since}', since)}")
+        for sign in self._signs.observe(record.metrics):
+            self._warn(f"step {record.step}: {sign}")
 
 
 def rules(config: RunConfig, kl_target: float, *, skipped: float = 0.0) -> list[Rule]:

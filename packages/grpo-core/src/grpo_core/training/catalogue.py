@@ -106,6 +106,13 @@ CATALOGUE: tuple[Metric, ...] = (
     ),
     Metric("completions/max_length", "tokens of the longest", "below `trainer.max_completion_length`", _REWARDS),
     Metric("completions/truncated_frac", "share that ended at the length limit", "below 0.1", _REWARDS),
+    Metric(
+        "completions/similarity",
+        "mean of 1 − edit distance / longer length over pairs of completions of different prompts: the first of each "
+        "of 16 prompts, 500 characters; left out for one prompt",
+        "as at the start; near 1 where every prompt gets the same answer",
+        _REWARDS,
+    ),
     Metric("task/NAME/reward", "mean value", "as `reward`", _TASKS),
     Metric("task/NAME/solved_rate", "share solved", "as `solved_rate`", _TASKS),
     Metric("task/NAME/valid_rate", "share with an answer", "as `valid_rate`", _TASKS),
@@ -114,6 +121,12 @@ CATALOGUE: tuple[Metric, ...] = (
         "task/NAME/part/FUNCTION",
         "mean raw value of a reward function, before its weight",
         "all of them rise; one that rises alone is being hacked",
+        _TASKS,
+    ),
+    Metric(
+        "task/NAME/part_correlation/FUNCTION",
+        "correlation of a reward function with the value over the completions; left out where either is constant",
+        "above 0; of a watched part (weight 0) that falls, the reward no longer means what it should",
         _TASKS,
     ),
     Metric("loss", "all that was differentiated; near 0 on policy", "means little by itself", _UPDATE),
