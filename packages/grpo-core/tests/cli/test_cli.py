@@ -12,6 +12,7 @@ from types import ModuleType
 import click
 import pytest
 
+from grpo_core import __version__
 from grpo_core.cli import main as entry
 from grpo_core.cli.group import COMMANDS
 from grpo_core.errors import AbstentionLimitError, NonFiniteError, UserError
@@ -337,11 +338,14 @@ def test_tasks_show_tells_everything(capsys: pytest.CaptureFixture[str], elsewhe
     ]
     assert (facts["rows"], facts["row"]["gold"], facts["stop"]) == (3, "gold 0", ["\n"])
     assert len(facts["identity"]) == 16
+    assert facts["ingredients"].keys() == {"code", "config", "data"}
+    assert facts["versions"] == {"grpo-core": __version__}
 
     code, out, _ = grpo(capsys, "tasks", "show", "./rhyme.py:couplet")
     assert code == 0
     assert "9 tokens, scored within 5 s" in out
     assert "split: a test" in out
+    assert f"code {facts['ingredients']['code']}" in out
     assert "\x1b" not in out
     assert r"\x1b[2J" in out, "the prompt's control code is visible"
 

@@ -18,8 +18,8 @@ def validate(text: str, row: Row) -> str:
 
 
 @reward()
-def digits(answer: str) -> float:
-    return sum(char.isdecimal() for char in answer) / max(1, len(answer))
+def varied(answer: str) -> float:
+    return sum(map(ord, answer)) % 7 / 6  # differs between the completions of a prompt
 
 
 @reward(0)
@@ -27,5 +27,5 @@ def length(text: str) -> float:
     return 100.0 * len(text)
 
 
-plain = Task("numbers", load, lambda row: f"{row.id} + 1 =", validate, (digits,), max_completion_length=6)
-watched = replace(plain, rewards=(length, digits))
+plain = Task("numbers", load, lambda row: f"{row.id} + 1 =", validate, (varied,), max_completion_length=6)
+watched = replace(plain, rewards=(length, varied))

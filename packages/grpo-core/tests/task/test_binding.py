@@ -531,6 +531,21 @@ def test_identity_changes_with_whatever_changes_a_score(changed: dict[str, Any])
     assert bound(**changed).identity != bound().identity
 
 
+@pytest.mark.parametrize(
+    ("changed", "ingredients"),
+    [
+        ({"version": "1"}, {"code"}),
+        ({"rewards": (near,)}, {"code"}),
+        ({"prompt": other_prompt}, {"code", "data"}),  # prompts are data, too
+        ({"load": other_rows}, {"data"}),
+        ({"options": {"split": "test"}}, {"config"}),
+    ],
+)
+def test_ingredients_say_what_changed_an_identity(changed: dict[str, Any], ingredients: set[str]) -> None:
+    before, after = bound().ingredients, bound(**changed).ingredients
+    assert {name for name in before if before[name] != after[name]} == ingredients
+
+
 def test_identity_does_not_depend_on_what_leaves_scores_alone() -> None:
     assert bound(timeout_s=9.0, on_timeout="fail", default_model="tiny").identity == bound().identity
 

@@ -19,12 +19,13 @@ from resumed_runs import GAMES, TASKS, VARIANTS, assert_same, config, evaluation
 
 from grpo_core import train
 from grpo_core.config import EvalConfig, RunConfig
-from grpo_core.errors import UserError
+from grpo_core.errors import UnknownNameError, UserError
 from grpo_core.evaluation.held_out import HeldOutEvaluator
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.tracking.presence import working_in
 from grpo_core.training.resume import resume
 from grpo_core.training.run_folder import RunFolder
+from grpo_core.training.stored_run import allowed
 from grpo_core.training.trainer import RunResult
 from grpo_core.training.update import Updater
 
@@ -262,8 +263,22 @@ def test_a_changed_task_is_refused_unless_it_is_allowed(folder: Path, tmp_path: 
         tasks.write_text(source.replace("32 <=", "33 <="))
         with pytest.raises(UserError, match=r"rows or rewards of a task changed.*--allow data"):
             resume(run)
+        assert not resume(run, allow=["task"]).interrupted  # another word for data
     finally:
         tasks.write_text(source)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("dat", "--allow dat: no such thing. Did you mean 'data'?"),
+        ("trainer.learning_rat", "no setting 'trainer.learning_rat'.*learning_rate"),
+    ],
+)
+def test_what_cannot_be_allowed_is_refused(name: str, message: str) -> None:
+    with pytest.raises(UnknownNameError, match=message):
+        allowed([name])
+    assert allowed(["task", "trainer.learning_rate"]) == {"data", "trainer.learning_rate"}
 
 
 def test_another_machine_is_refused_unless_it_is_allowed(folder: Path, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_watched_part_changes_no_weight_of_the_model(tmp_path: Path, baseline:
 def test_a_watched_part_is_in_no_value_and_not_in_solved() -> None:
     task = load_task(f"{TASKS}:watched")
     row = task.rows()[0]
-    for text, value in (("12", 1.0), ("1a", 0.5)):
+    for text, value in (("01", 1.0), ("11", 0.0)):  # 48 + 49 = 13 · 7 + 6, and 49 + 49 = 14 · 7
         score = task.score(text, row)
         assert (score.value, score.solved) == (value, value == 1.0)
         assert score.parts["length"] == 200.0

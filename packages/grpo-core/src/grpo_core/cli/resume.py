@@ -29,7 +29,10 @@ Examples:
 @click.option("--additional-steps", type=COUNT, metavar="N", help="Exactly N more steps, not to the planned end.")
 @click.option("--stop-after", type=COUNT, metavar="N", help="Stop after N steps of this call, saved, as by a signal.")
 @click.option(
-    "--allow", multiple=True, metavar="NAME", help="Allow to differ: a setting, data, hardware, versions or conditions."
+    "--allow",
+    multiple=True,
+    metavar="NAME",
+    help="Allow to differ: a setting, data (or task), hardware, versions or conditions.",
 )
 @click.option("--nproc", metavar="N", help="Continue in N processes of this machine.")
 @click.option("--every", type=COUNT, metavar="N", help="Print a line of every N steps; in a pipe, of each by default.")

@@ -100,6 +100,7 @@ def facts_of(bound: BoundTask) -> dict[str, Any]:
         "name": bound.name,
         "spec": bound.spec,
         "distribution": host.distribution(plugin) if plugin in host.names else "a file",
+        "versions": _versions(bound),
         "description": describe(bound.task),
         "version": bound.task.version,
         "default_model": bound.task.default_model,
@@ -124,14 +125,38 @@ def facts_of(bound: BoundTask) -> dict[str, Any]:
     }
     try:
         row = bound.rows()[0]
-        facts |= {"identity": bound.identity, "rows": len(bound.rows()), "row": row.model_dump(mode="json")}
+        facts |= {
+            "identity": bound.identity,
+            "ingredients": dict(bound.ingredients),
+            "rows": len(bound.rows()),
+            "row": row.model_dump(mode="json"),
+        }
         facts["prompt"] = bound.prompt(row)
         overlap = own_overlap(bound)
         facts["also_trained"] = None if overlap is None else overlap.as_json()
     except DataError as missing:
-        facts |= {"identity": None, "rows": None, "row": None, "prompt": None, "unavailable": str(missing)}
+        facts |= {
+            "identity": None,
+            "ingredients": None,
+            "rows": None,
+            "row": None,
+            "prompt": None,
+            "unavailable": str(missing),
+        }
         facts["also_trained"] = None
     return facts
+
+
+def _versions(bound: BoundTask) -> dict[str, str]:
+    """Versions of the packages whose code decides a score: grpo-core and the plugin's own."""
+    from grpo_core import __version__
+    from grpo_core.plugins.host import default_host
+
+    versions = {"grpo-core": __version__}
+    if bound.plugin in default_host().names:
+        name, _, version = default_host().distribution(bound.plugin).rpartition(" ")
+        versions[name or bound.plugin] = version
+    return versions
 
 
 def _print_facts(facts: dict[str, Any]) -> None:
@@ -167,6 +192,9 @@ def _print_facts(facts: dict[str, Any]) -> None:
     else:
         rows = f"{facts['rows']} rows of split {facts['options']['split']['value']}"
         rest.add_row("identity", f"{facts['identity']} ({rows})")
+        parts = "   ".join(f"{name} {hashed}" for name, hashed in facts["ingredients"].items())
+        rest.add_row("made of", f"{parts}   task version {facts['version']}")
+        rest.add_row("versions", ", ".join(f"{name} {version}" for name, version in facts["versions"].items()))
         if overlap := facts["also_trained"]:
             rest.add_row("test rows", f"{overlap['of']}, of which {overlap['n']} are training rows, too")
         rest.add_row("row", visible(orjson.dumps(facts["row"]).decode()))

@@ -24,7 +24,7 @@ from grpo_core.training.result import RunResult
 from grpo_core.training.run_folder import RunFolder, SilentFolder
 from grpo_core.training.setup import Setup, prepare
 from grpo_core.training.state import hardware
-from grpo_core.training.stored_run import RunEnd, StoredRun, of_planned, stored_config
+from grpo_core.training.stored_run import RunEnd, StoredRun, allowed, of_planned, stored_config
 from grpo_core.training.trainer import Trainer
 
 
@@ -48,7 +48,8 @@ def resume(
         additional_steps: Steps from there, which neither the time limit nor patience ends; the learning rate stays at
             its schedule's end beyond the planned ones.
         stop_after: Stop after so many steps of this call.
-        allow: What may differ from the checkpoint: dotted settings, `data`, `hardware`, `versions` or `conditions`.
+        allow: What may differ from the checkpoint: dotted settings, `data` or `task`, `hardware`, `versions` or
+            `conditions`.
         callbacks: Notified of progress, results and warnings.
 
     Raises:
@@ -69,7 +70,7 @@ def resume(
         observed = observe(config, callbacks, resources) if ranks.is_main else Observers(Callbacks(), ())
         setup = prepare(config, resources, ranks, checkpoint=checkpoint)
         shared = _other_ranks(config, ranks, info["distributed_info"])
-        _check_surroundings(setup, info, allow, has_other_ranks=bool(shared))
+        _check_surroundings(setup, info, allowed(allow), has_other_ranks=bool(shared))
         setup = _with_end(setup, end, planned=int(state["planned_steps"]))
         is_in_batch = state.get("buffer") is not None  # version 0.1 saved between the optimizer steps of a batch
         folder: RunFolder = SilentFolder(path)
@@ -99,7 +100,8 @@ def _check_surroundings(
     }
     rows = {"training rows": data_hash(setup.rows)}
     packages = versions(tasks_of(setup).values())
-    _check_same(allow, "data", setup.identities, stored, "rows or rewards of a task changed")
+    what = "rows or rewards of a task changed (grpo tasks show prints its hash, grpo replay what that does to scores)"
+    _check_same(allow, "data", setup.identities, stored, what)
     _check_same(allow, "data", rows, {"training rows": info["data_hash"]}, "other rows are left for the training")
     _check_same(allow, "hardware", machine, then, "numbers may differ in their last bits here")
     _check_same(allow, "versions", packages, info["versions"], "numbers may differ with other packages")

@@ -13,8 +13,9 @@ import orjson
 from grpo_core.checkpoints import Step, check_run, read_json
 from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.config import RunConfig, flatten, load_config, resolve
+from grpo_core.config.keys import find
 from grpo_core.config.layers import format_value
-from grpo_core.errors import UserError
+from grpo_core.errors import UnknownNameError, UserError, near_match
 from grpo_core.paths import user_path
 from grpo_core.tracking.runs import ENDLESS, has_ended
 from grpo_core.training.provenance import is_free
@@ -24,6 +25,12 @@ INFO_FILE = "training_info.json"
 """File that describes a checkpoint, for people and for the checks of a resume."""
 
 STATE_FILE = "trainer_state.json"
+
+
+SURROUNDINGS = ("data", "hardware", "versions", "conditions")
+"""What may differ beside settings, as `--allow` names it."""
+
+_ALIASES = {"task": "data"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,7 @@ class StoredRun:
         Raises:
             UserError: no such or a damaged checkpoint, nothing left to do, or a changed setting.
         """
+        allow = allowed(allow)
         reader = CheckpointReader(path)
         checkpoint = reader.path(from_step)
         reader.verify(checkpoint, only=None if verifies_weights else (STATE_FILE, INFO_FILE))
@@ -106,6 +114,21 @@ def check_resume(
     check_run(path)
     config = stored_config(path, stop_after)
     StoredRun.read(path, config, from_step, additional_steps=additional_steps, allow=allow, verifies_weights=False)
+
+
+def allowed(names: Collection[str]) -> frozenset[str]:
+    """Check the names of what may differ from a checkpoint; `task` is another word for `data`.
+
+    Raises:
+        UnknownNameError: a name that is neither a setting nor one of `SURROUNDINGS`.
+    """
+    for name in names:
+        if name in SURROUNDINGS or name in _ALIASES:
+            continue
+        if hint := near_match(name, (*SURROUNDINGS, *_ALIASES)):
+            raise UnknownNameError(f"--allow {name}: no such thing.{hint} Or give the dotted name of a setting.")
+        find(name, "--allow")
+    return frozenset(_ALIASES.get(name, name) for name in names)
 
 
 def stored_config(path: Path, stop_after: int | None) -> RunConfig:
