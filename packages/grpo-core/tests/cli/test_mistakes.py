@@ -12,6 +12,8 @@ from pathlib import Path
 import orjson
 import pytest
 
+from grpo_core.tracking.presence import working_in
+
 TASK = """
 from grpo_core import Row, Task, reward
 
@@ -58,6 +60,7 @@ MISTAKES: Mapping[str, tuple[Sequence[str], str]] = {
     "resume: checkpoint": (("resume", "finished", "--from-step", "7"), "has no step_7"),
     "resume: changed setting": (("resume", "changed"), "seed is 5 now, and the checkpoint was trained with 0"),
     "resume: steps": (("resume", "finished", "--stop-after", "0"), "'--stop-after'"),
+    "resume: in use": (("resume", "used", "--additional-steps", "1"), "used is in use: process"),
     "publish: no run": (("publish", "nowhere", "./x"), "no run nowhere"),
     "rollouts: no run": (("rollouts", "nowhere"), "no run nowhere"),
     "sample: task": (("sample", "nothing.here"), "no task 'nothing.here'"),
@@ -107,18 +110,20 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
     try:
         stored_run(here / "finished", seed=0)
         stored_run(here / "changed", seed=5)
+        stored_run(here / "used", seed=0)
     finally:
         os.chdir(before)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPO_")}
-    done = subprocess.run(
-        [sys.executable, "-c", CODE],
-        input=json.dumps({name: words for name, (words, _) in MISTAKES.items()}),
-        capture_output=True,
-        text=True,
-        cwd=here,
-        env={**environment, "HF_HUB_OFFLINE": "1"},
-        check=False,
-    )
+    with working_in(here / "used"):
+        done = subprocess.run(
+            [sys.executable, "-c", CODE],
+            input=json.dumps({name: words for name, (words, _) in MISTAKES.items()}),
+            capture_output=True,
+            text=True,
+            cwd=here,
+            env={**environment, "HF_HUB_OFFLINE": "1"},
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     return {name: tuple(report) for name, report in json.loads(done.stdout).items()}
 

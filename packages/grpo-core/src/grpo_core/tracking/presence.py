@@ -95,6 +95,21 @@ def working_in(run_dir: Path) -> Iterator[str]:
         lock.release()
 
 
+def check_unlocked(run_dir: Path) -> None:
+    """Refuse early what `working_in` would refuse, as far as a lock says it.
+
+    Raises:
+        UserError: another process works in the folder; names it.
+    """
+    try:
+        with filelock.FileLock(run_dir / LOCK, timeout=0):
+            return
+    except filelock.Timeout:
+        raise _refusal(run_dir) from None
+    except OSError:  # no locks here, or a folder that cannot be written: `working_in` decides
+        return
+
+
 def _refusal(run_dir: Path) -> UserError:
     other = noted(run_dir)
     who = "another process" if other is None else str(other)

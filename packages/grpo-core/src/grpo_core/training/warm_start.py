@@ -35,7 +35,7 @@ from grpo_core.training.solved_target import SolvedTarget
 SaveDtype = Literal["float32", "float16", "bfloat16"]
 Precision = Literal["float32", "bfloat16"]
 
-LOGGING_STEPS = 100
+LOGGING_STEPS = 10
 """Steps that one logged loss is the mean of."""
 
 
