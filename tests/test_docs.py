@@ -44,6 +44,7 @@ SLOW = (
     r"grpo (warm-start|resume|publish|rollouts|replay|forecast|games) ",
     r"grpo runs",
     r"(uv run )?grpo eval ",
+    r"grpo check .*--fuzz",
     r"ls (\$RUN|model)",
 )
 """Commands that load a model, or take minutes, and those that need what they leave; run with -m slow."""
