@@ -31,13 +31,19 @@ def blocks(page: str, language: str) -> Iterator[tuple[str, str]]:
         yield match[1] or "", match[2]
 
 
-def commands(page: str) -> list[Command]:
-    found: list[Command] = []
+def command_blocks(page: str) -> list[list[Command]]:
+    """The commands of each block of a page."""
+    found: list[list[Command]] = []
     for _, block in blocks(page, "(?:console|bash)"):
+        found.append([])
         for piece in re.split(r"^\$ ", block.replace("\\\n", ""), flags=re.MULTILINE)[1:]:
             command, *shown = piece.rstrip("\n").split("\n")
-            found.append(Command(command, tuple(line.rstrip() for line in shown if line.strip())))
+            found[-1].append(Command(command, tuple(line.rstrip() for line in shown if line.strip())))
     return found
+
+
+def commands(page: str) -> list[Command]:
+    return [command for block in command_blocks(page) for command in block]
 
 
 def missing_lines(shown: tuple[str, ...], printed: str, *, any_number: bool) -> list[str]:
