@@ -274,3 +274,44 @@ def test_a_corrupt_line_is_named(run: Path, capsys: pytest.CaptureFixture[str]) 
     log.write_bytes(b'{"step": 1}\n' + log.read_bytes())
     assert entry.main(["rollouts", str(run)]) == 2
     assert "rollouts.jsonl: line 1 is corrupt" in capsys.readouterr().err
+
+
+def timed(step: int, text: str, seconds: dict[str, float] | None, **score: Any) -> dict[str, Any]:
+    line = record(step, A, 0, 0.5, text, **({} if seconds is None else {"score_s": seconds}))
+    line["score"] |= score
+    return line
+
+
+SLOW = [
+    timed(1, "slow", {"validate": 0.5, "exact": 1.0}),
+    timed(2, "quick", {"validate": 0.001, "exact": 0.002}),
+    timed(2, "killed", None, why="task math.arithmetic: no answer within 5 s"),
+    timed(2, "unknown", None),
+]
+
+
+def test_the_slowest_come_first_over_all_steps_with_the_time_of_each_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write(tmp_path / "run_1", SLOW)
+    assert entry.main(["rollouts", str(run), "--slow"]) == 0
+    out, err = capsys.readouterr()
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert [row[10] for row in rows] == ["text", "killed", "slow", "quick", "unknown"]
+    assert [row[-1] for row in rows] == ["ms", "", "1.5e+03", "3", ""]
+    assert [line.split()[1:3] for line in err.splitlines()] == [
+        ["part", "completions"],
+        ["validate", "2"],
+        ["exact", "2"],
+    ]
+    assert entry.main(["rollouts", str(run), "--slow", "--step", "2", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [each["text"] for each in facts["rollouts"]] == ["killed", "quick", "unknown"]
+    assert facts["parts"][0] == {"task": A, "part": "validate", "n": 1, "p50": 0.001, "p99": 0.001, "longest": 0.001}
+
+
+def test_a_run_without_times_says_so(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(["rollouts", str(run), "--slow"]) == 0
+    assert "holds no times of scoring" in capsys.readouterr().err
+    assert entry.main(["rollouts", str(run), "--slow", "--best"]) == 2
+    assert "--best and --slow exclude one another" in capsys.readouterr().err

@@ -81,6 +81,14 @@ def test_a_changed_reward_flips_verdicts_and_signs(run: Path) -> None:
     assert (result.advantages.groups, result.advantages.equal_then, result.advantages.equal_now) == (3, 2.0, 2.0)
 
 
+def test_group_rewards_compare_the_completions_of_a_prompt(run: Path) -> None:
+    result = replayed(run, task=f"{TASKS}:compared")
+    # Step 2: "1", "3", "1" differ from one, both and one of the two others; half of each share is added.
+    assert result.steps[2].now == pytest.approx(0.25 + 0.5 + 0.25)
+    # Step 1: "1", "2", "9" all differ, 1 + 3 · 0.5; of "x", "8", "9" the two that are valid, 2 · 0.5.
+    assert result.steps[1].now == pytest.approx(2.5 + 1.0)
+
+
 def test_steps_and_the_number_of_changes_are_chosen(run: Path) -> None:
     assert replayed(run, task=AFTER, step=2).completions == 3
     assert len(replayed(run, task=AFTER, limit=2).changes) == 2

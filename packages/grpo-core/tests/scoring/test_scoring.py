@@ -402,3 +402,15 @@ def test_bound_task_is_kept() -> None:
     assert isinstance(SUMS, BoundTask)
     assert Scorer(SUMS).task is SUMS
     assert Scorer(SPEC).task.spec == SPEC
+
+
+def test_scores_say_how_long_each_part_took() -> None:
+    with Scorer(f"{FILE}:sums", workers=1) as scorer:
+        row = scorer.task.rows()[2]
+        score, again = scorer.score(["4", "4"], [row] * 2)
+        killed = scorer.out_of_time(row, "too long").result()
+    assert score.seconds.keys() == {"validate", "right", "without_torch"}
+    assert all(0 <= seconds < 20 for seconds in score.seconds.values())
+    assert score == again, "equal scores are equal, however long they took"
+    assert "seconds" not in score.as_json()
+    assert killed.seconds == {}

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from grpo_core import Invalid, Opponent, Row, Task, reward
+from grpo_core.rewards import diversity
 
 
 class Number(Row):
@@ -37,4 +38,5 @@ def near(answer: int, row: Number) -> float:
 
 before = Task("numbers", load, lambda row: f"{row.number} =", validate, (exact,))
 after = replace(before, rewards=(near,))
+compared = replace(before, rewards=(exact, diversity(0.5)))
 opposed = replace(after, opponent=Opponent(prompt=lambda answer: str(answer)))

@@ -83,7 +83,7 @@ def forecast(
     available = len(bound.rows())
     check_model_and_device(config)
     with Waiting(err(), quiet=quiet) as progress:
-        _warn(config, progress)
+        _warn(config, bound, progress)
         result = _forecast(config, bound, count, min(prompts, available) / available, progress)
     if as_json:
         facts = {"task": bound.spec, "model": config.model, "temperature": config.trainer.temperature}
@@ -107,10 +107,14 @@ def _task(config: RunConfig) -> BoundTask:
     return bound
 
 
-def _warn(config: RunConfig, progress: Waiting) -> None:
+def _warn(config: RunConfig, bound: BoundTask, progress: Waiting) -> None:
     from grpo_core.plugins import variants as registry
 
     trainer = config.trainer
+    if names := [spec.name for spec in bound.task.group_specs()]:
+        progress.on_warning(
+            f"rewards relative to the group are left out: {', '.join(names)}; more groups have a signal."
+        )
     if trainer.top_k or trainer.min_p:
         progress.on_warning("trainer.top_k and trainer.min_p are not applied here: completions are more diverse.")
     if not registry.get("advantage", trainer.baseline).needs_group:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+import math
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -13,7 +15,7 @@ from grpo_core.errors import UserError, unknown_name
 from grpo_core.tracking.rollouts import RolloutRecord, read_rollouts
 
 Judgement = Literal["solved", "unsolved", "abstained"]
-Order = Literal["worst", "best"]
+Order = Literal["worst", "best", "slowest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,8 @@ class Selection:
         task: Spec of a task, or its name without options.
         step: A step, `all`, or None for the last step that has any.
         judged: `solved`; `unsolved`: scored, but not solved; or `abstained`: not scored.
-        order: Whether the worst or the best scores come first; completions that were not scored come last.
+        order: Whether the worst scores, the best or the slowest come first; completions that were not scored come last,
+            but those that ran out of time are the slowest.
         limit: Largest number of completions, or of groups with `whole_groups`.
         whole_groups: Whether to add all other completions of the same prompts.
     """
@@ -43,6 +46,8 @@ class Selection:
 
     def rank(self, record: RolloutRecord) -> tuple[bool, float]:
         """Return the sort key of a completion; equal scores keep the order of the log."""
+        if self.order == "slowest":
+            return False, -scoring_seconds(record)
         value = record.score.value
         if value is None:
             return True, 0.0
@@ -54,6 +59,48 @@ def judgement(record: RolloutRecord) -> Judgement:
     if record.score.value is None:
         return "abstained"
     return "solved" if record.score.solved else "unsolved"
+
+
+def scoring_seconds(record: RolloutRecord) -> float:
+    """Return how long a completion's scoring took; infinite if it ran out of time, 0 if it is not known."""
+    if record.score.fault == "timeout" or "no answer within" in record.score.why:
+        return math.inf
+    return math.fsum((record.score_s or {}).values())
+
+
+@dataclass(frozen=True, slots=True)
+class PartTime:
+    """How long a part of scoring took over some completions, in seconds.
+
+    Attributes:
+        task: Spec of the task.
+        part: `validate`, or the name of a reward.
+        n: Completions that were measured.
+        p50: Median.
+        p99: 99th percentile.
+        longest: Longest duration.
+    """
+
+    task: str
+    part: str
+    n: int
+    p50: float
+    p99: float
+    longest: float
+
+
+def part_times(run_dir: Path, selection: Selection) -> list[PartTime]:
+    """Return the durations of each part of scoring over the completions of a task and step, all by default."""
+    import numpy as np
+
+    times: dict[tuple[str, str], array[float]] = {}
+    for record in read_rollouts(run_dir, step=selection.exact_step, task=selection.task):
+        for part, seconds in (record.score_s or {}).items():
+            times.setdefault((record.task, part), array("d")).append(seconds)
+    return [
+        PartTime(task, part, len(values), *(float(end) for end in np.quantile(values, (0.5, 0.99, 1.0))))
+        for (task, part), values in times.items()
+    ]
 
 
 def select(run_dir: Path, selection: Selection) -> list[RolloutRecord]:

@@ -12,15 +12,30 @@ import orjson
 
 from grpo_core.cli.rollout_selection import Judgement, each_group, judgement
 from grpo_core.display.lines import number
-from grpo_core.display.text import print_out, rendered, table, visible
+from grpo_core.display.text import err, print_out, rendered, table, visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
+    from grpo_core.cli.rollout_selection import PartTime
     from grpo_core.tracking.rollouts import RolloutRecord
 
-COLUMNS = ("step", "task", "row", "group", "score", "judged", "tokens", "finish", "parts", "prompt", "text", "why")
+COLUMNS = (
+    "step",
+    "task",
+    "row",
+    "group",
+    "score",
+    "judged",
+    "tokens",
+    "finish",
+    "parts",
+    "prompt",
+    "text",
+    "why",
+    "ms",
+)
 """Columns of a line in a pipe."""
 
 WORDS: Mapping[Judgement, tuple[str, str]] = {
@@ -48,8 +63,28 @@ def print_lines(records: Sequence[RolloutRecord]) -> None:
             record.prompt_text,
             record.text,
             record.score.why,
+            _milliseconds(record),
         )
         sys.stdout.write("\t".join(map(visible, cells)) + "\n")
+
+
+def print_times(times: Sequence[PartTime]) -> None:
+    """Print how long the parts of scoring took: on stdout in a terminal, else on stderr, beside the lines."""
+    if not times:
+        err().print("the run holds no times of scoring: it is of an earlier version, or nothing was scored")
+        return
+    listing = table("task", "part", "completions", "p50", "p99", "longest")
+    for each in times:
+        cells = (f"{1000 * seconds:.3g} ms" for seconds in (each.p50, each.p99, each.longest))
+        listing.add_row(visible(each.task), visible(each.part), str(each.n), *cells)
+    if sys.stdout.isatty():
+        print_out(listing, "")
+    else:
+        err().print(listing)
+
+
+def _milliseconds(record: RolloutRecord) -> str:
+    return "" if record.score_s is None else f"{1000 * sum(record.score_s.values()):.3g}"
 
 
 def print_pages(records: Sequence[RolloutRecord]) -> None:
@@ -115,6 +150,8 @@ def _tokens(record: RolloutRecord) -> str:
         facts.append(f"log-probability {record.logprob:.2f}")
     if record.reward is not None and record.reward != record.score.value:
         facts.append(f"reward {record.reward:.4g} after the length penalty")
+    if record.score_s is not None:
+        facts.append(f"scored in {_milliseconds(record)} ms")
     if record.included is False:
         facts.append("left out of the loss")
     return ", ".join(facts)

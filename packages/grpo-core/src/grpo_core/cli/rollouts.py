@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -20,6 +21,7 @@ Examples:
   grpo rollouts training_runs/run_2026-11-21_10-02-11
   grpo rollouts RUN --best --limit 3 --group
   grpo rollouts RUN --task math.arithmetic --step all --unsolved
+  grpo rollouts RUN --slow
   grpo rollouts RUN --limit 1000 | cut -f 11 | sort | uniq -c
 """
 
@@ -28,6 +30,7 @@ Examples:
 @click.argument("run", metavar="RUN")
 @click.option("--worst", is_flag=True, help="Lowest scores first.  [default]")
 @click.option("--best", is_flag=True, help="Highest scores first.")
+@click.option("--slow", is_flag=True, help="Slowest to score first, of all steps, with the time of each part.")
 @click.option("--task", metavar="TASK", help="Only this task, given with or without its options.")
 @click.option("--step", metavar="N", help="Only this step, or all.  [default: the last one]")
 @click.option("--group", "whole_groups", is_flag=True, help="Add all other completions of the same prompt and step.")
@@ -40,6 +43,7 @@ def rollouts(
     run: str,
     worst: bool,
     best: bool,
+    slow: bool,
     task: str | None,
     step: str | None,
     whole_groups: bool,
@@ -52,26 +56,29 @@ def rollouts(
     In a terminal, completions are printed below one another, in a pager if there are many; in a pipe, one per line
     with columns separated by tabs. Unprintable characters are escaped.
     """
-    from grpo_core.cli.rollout_selection import Selection, select, survey
-    from grpo_core.cli.rollout_text import print_lines, print_pages
+    from grpo_core.cli.rollout_selection import Selection, part_times, select, survey
+    from grpo_core.cli.rollout_text import print_lines, print_pages, print_times
     from grpo_core.display.text import err, print_json, visible
 
-    if worst and best:
-        raise UserError("--worst and --best exclude one another.")
+    chosen = [name for name, is_chosen in (("worst", worst), ("best", best), ("slow", slow)) if is_chosen]
+    if len(chosen) > 1:
+        raise UserError(f"--{chosen[0]} and --{chosen[1]} exclude one another.")
     folder = user_path(run, "RUN")
-    records = select(
-        folder,
-        Selection(
-            task=task,
-            step=_step(step),
-            judged=_judgement(judged),
-            order="best" if best else "worst",
-            limit=limit,
-            whole_groups=whole_groups,
-        ),
+    selection = Selection(
+        task=task,
+        step=_step(step) if step is not None or not slow else "all",
+        judged=_judgement(judged),
+        order="slowest" if slow else "best" if best else "worst",
+        limit=limit,
+        whole_groups=whole_groups,
     )
+    records = select(folder, selection)
+    times = part_times(folder, selection) if slow and records else []
+    if slow and records and not as_json:
+        print_times(times)
     if as_json:
-        print_json([record.model_dump(mode="json") for record in records])
+        found = [record.model_dump(mode="json") for record in records]
+        print_json({"parts": [asdict(each) for each in times], "rollouts": found} if slow else found)
     elif records and sys.stdout.isatty():
         print_pages(records)
     elif records:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -70,7 +69,7 @@ def _samples(bound: BoundTask, count: int) -> Iterable[dict[str, Any]]:
             "row": row.model_dump(mode="json"),
             "prompt": bound.prompt(row),
             "gold": row.gold,
-            "score": None if score is None else asdict(score),
+            "score": None if score is None else score.as_json(),
             "conditions": conditions,
         }
 

@@ -47,9 +47,13 @@ def explanation_tree(task: BoundTask, row: Row, text: str, explanation: Explanat
         tree.add(_labelled("value", visible(explanation.rule)))
         if explanation.base or all(part.contribution is None for part in explanation.parts):
             tree.add(_labelled("base", f"{explanation.base:+.4g}"))
-    width = max(len(part.name) for part in explanation.parts)
+    width = max((len(part.name) for part in explanation.parts), default=0)
     for part in explanation.parts:
         tree.add(_part(part, width))
+    for spec in task.task.group_specs():
+        tree.add(
+            Text(f"{spec.name:<{width}}  compares all completions of a prompt: no part of one", style="bright_black")
+        )
     heading = Text(visible(f"{task.spec}   row {row.id}"), style="bold")
     return [heading, listing, tree]
 

@@ -174,7 +174,7 @@ def records(evaluation: Evaluation) -> Iterator[dict[str, Any]]:
             "text": evaluation.texts[index],
             "length": evaluation.lengths[index],
             "truncated": evaluation.truncated[index],
-            "score": {name: getattr(score, name) for name in score.__slots__},
+            "score": score.as_json(),
         }
         known = evaluation.certainty[index] if evaluation.certainty else None
         if known is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import count, groupby
@@ -18,7 +18,7 @@ from grpo_core.config import RunConfig, ScoringConfig
 from grpo_core.errors import DataError, UserError, unknown_name
 from grpo_core.evaluation.replayed_advantages import Comparison, ReplayedBaseline
 from grpo_core.plugins.tasks import load_task
-from grpo_core.scoring import Scorer
+from grpo_core.scoring import Scorer, group_scores
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Row
 from grpo_core.task.score import Score
@@ -201,7 +201,7 @@ def replay(
         result.baseline = baseline.description
         collector = _Collector(result, limit)
         for number, records in groupby(chosen, key=lambda record: record.step):
-            scored = list(_scored(records, scorers, result))
+            scored = _scored(records, scorers, result)
             for record, new in scored:
                 collector.add(record, new)
             result.advantages.add(*baseline.signs(scored))
@@ -235,7 +235,7 @@ def _scorer(bound: BoundTask, config: ScoringConfig) -> Scorer:
 
 def _scored(
     records: Iterable[RolloutRecord], scorers: Mapping[str, Scorer], result: Replay
-) -> Iterator[tuple[RolloutRecord, Score]]:
+) -> list[tuple[RolloutRecord, Score]]:
     """Score the completions of one step; the members of a group share their row."""
     waiting = []
     rows: dict[tuple[str, int], Row] = {}
@@ -253,8 +253,30 @@ def _scored(
         if key not in rows or rows[key].id != record.row_id:
             rows[key] = _row(scorer.task, record)
         waiting.append((record, scorer.submit(record.text, rows[key])))
-    for record, future in waiting:
-        yield record, future.result()
+    scored = [(record, future.result()) for record, future in waiting]
+    return _with_group_rewards(scored, rows, scorers)
+
+
+def _with_group_rewards(
+    scored: Sequence[tuple[RolloutRecord, Score]], rows: Mapping[tuple[str, int], Row], scorers: Mapping[str, Scorer]
+) -> list[tuple[RolloutRecord, Score]]:
+    """Add the group rewards of the tasks that have any; the completions of a group are those of its prompt."""
+    completed = list(scored)
+    for spec, scorer in scorers.items():
+        if not scorer.task.task.group_specs():
+            continue
+        members: dict[int, list[int]] = {}
+        for index, (record, _) in enumerate(scored):
+            if record.task == spec:
+                members.setdefault(record.group, []).append(index)
+        groups = [
+            ([scored[index][0].text for index in own], rows[spec, group], [scored[index][1] for index in own])
+            for group, own in members.items()
+        ]
+        for own, scores in zip(members.values(), group_scores(scorer, groups), strict=True):
+            for index, score in zip(own, scores, strict=True):
+                completed[index] = (scored[index][0], score)
+    return completed
 
 
 def _identity(bound: BoundTask) -> str | None:

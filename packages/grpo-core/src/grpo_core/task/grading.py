@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,6 +43,7 @@ class Grader:
 
     def _score(self, text: str, row: Row, predictions: Sequence[str] | None) -> Score:
         who = "validate()"
+        started = time.perf_counter()
         try:
             answer = self.validated(text, row)
             if self._opponent is not None and not predictions:
@@ -53,19 +55,25 @@ class Grader:
             return fault_of(who, error)
         else:
             valid, why = True, ""
-        return self._composed(self._given(text, row, predictions or ()), answer, valid, why)
+        seconds = {"validate": time.perf_counter() - started}
+        return self._composed(self._given(text, row, predictions or ()), answer, valid, why, seconds)
 
     def refuse(self, text: str, row: Row, why: str) -> Score:
         """See `BoundTask.refuse`."""
         return self._composed(self._given(text, row, ()), None, valid=False, why=one_line(f"invalid: {why}"))
 
-    def _composed(self, given: Mapping[str, Any], answer: Any, valid: bool, why: str) -> Score:
+    def _composed(
+        self, given: Mapping[str, Any], answer: Any, valid: bool, why: str, seconds: dict[str, float] | None = None
+    ) -> Score:
         parts: dict[str, float] = {}
+        seconds = {} if seconds is None else seconds
         for spec in self._reward_specs:
+            started = time.perf_counter()
             try:
                 parts[spec.name] = self._raw(spec, given, answer, valid, parts)
             except (Exception, SystemExit) as error:  # as above
                 return fault_of(f"reward {spec.name}()", error)
+            seconds[spec.name] = time.perf_counter() - started
         try:
             value = number(self._task.compose(self._reward_specs, parts, valid), "a composed reward is a number")
             if not math.isfinite(value):
@@ -73,7 +81,7 @@ class Grader:
             solved = valid and self._is_solved({**given, "answer": answer, "parts": parts}, parts)
         except (Exception, SystemExit) as error:  # as above
             return fault_of("compose/solved", error)
-        return Score(value, parts, valid, solved, why or one_line(self._shortfall(parts)))
+        return Score(value, parts, valid, solved, why or one_line(self._shortfall(parts)), seconds=seconds)
 
     def validated(self, text: str, row: Row) -> Any:
         """Return what the validator makes of a completion; raises `Invalid` where it refuses it."""

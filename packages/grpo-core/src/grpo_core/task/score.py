@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 Fault = Literal["", "reward", "timeout", "infrastructure"]
 
@@ -27,6 +27,8 @@ class Score:
         solved: Exact success; see `Task.solved`.
         why: One line: the validator's reason, the parts below their maximum, or the fault.
         fault: Why there is no value: the reward's own `reward` crash, a `timeout`, or `infrastructure`.
+        seconds: Duration of `validate` and of every reward by its name; empty where it was not measured. Equal scores
+            may differ in it.
     """
 
     value: float | None
@@ -35,11 +37,16 @@ class Score:
     solved: bool = False
     why: str = ""
     fault: Fault = ""
+    seconds: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def abstained(self) -> bool:
         """Whether there is no value."""
         return self.value is None
+
+    def as_json(self) -> dict[str, Any]:
+        """The score as plain values, without its duration: equal for equal scores."""
+        return {name: getattr(self, name) for name in self.__slots__ if name != "seconds"}
 
 
 def one_line(text: str) -> str:

@@ -89,7 +89,8 @@ def _rollout_fields(step: int, rollout: Rollout, identity: str) -> dict[str, Any
         "finish_reason": "length" if rollout.is_truncated else "stop",
         "logprob": math.fsum(rollout.logprobs),
         "status": rollout.status,
-        "score": score and {name: getattr(score, name) for name in score.__slots__},
+        "score": score and score.as_json(),
+        **({"score_s": {name: round(s, 6) for name, s in score.seconds.items()}} if score and score.seconds else {}),
     }
 
 
