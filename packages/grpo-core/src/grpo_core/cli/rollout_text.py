@@ -21,21 +21,7 @@ if TYPE_CHECKING:
     from grpo_core.cli.rollout_selection import PartTime
     from grpo_core.tracking.rollouts import RolloutRecord
 
-COLUMNS = (
-    "step",
-    "task",
-    "row",
-    "group",
-    "score",
-    "judged",
-    "tokens",
-    "finish",
-    "parts",
-    "prompt",
-    "text",
-    "why",
-    "ms",
-)
+COLUMNS = ("step", "task", "row", "group", "score", "judged", "tokens", "finish", "parts", "prompt", "text", "why")
 """Columns of a line in a pipe."""
 
 WORDS: Mapping[Judgement, tuple[str, str]] = {
@@ -46,9 +32,14 @@ WORDS: Mapping[Judgement, tuple[str, str]] = {
 """Judgement -> word and style in a terminal."""
 
 
-def print_lines(records: Sequence[RolloutRecord]) -> None:
-    """Print a heading and one line per completion, with columns separated by tabs."""
-    sys.stdout.write("\t".join(COLUMNS) + "\n")
+def print_lines(records: Sequence[RolloutRecord], *, with_times: bool = False) -> None:
+    """Print a heading and one line per completion, with columns separated by tabs.
+
+    Args:
+        records: Completions.
+        with_times: Add the column `ms`: milliseconds of scoring.
+    """
+    sys.stdout.write("\t".join((*COLUMNS, *(["ms"] if with_times else []))) + "\n")
     for record in records:
         cells = (
             str(record.step),
@@ -63,7 +54,7 @@ def print_lines(records: Sequence[RolloutRecord]) -> None:
             record.prompt_text,
             record.text,
             record.score.why,
-            _milliseconds(record),
+            *([_milliseconds(record)] if with_times else []),
         )
         sys.stdout.write("\t".join(map(visible, cells)) + "\n")
 

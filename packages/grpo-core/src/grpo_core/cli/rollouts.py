@@ -82,7 +82,7 @@ def rollouts(
     elif records and sys.stdout.isatty():
         print_pages(records)
     elif records:
-        print_lines(records)
+        print_lines(records, with_times=slow)
     if not records:
         err().print(visible(f"no completion of {run} matches; the run has {survey(folder)}"), soft_wrap=True)
 
