@@ -99,6 +99,18 @@ def test_a_task_whose_prompt_raises_fails_the_checks_that_need_it(sums: Path) ->
     assert result.status == "failed" and "KeyError (sums.py:" in result.example
 
 
+def test_a_task_that_hangs_is_checked_in_seconds(sums: Path) -> None:
+    hanging = SUMS.replace("def validate(text, row):", "def validate(text, row):\n    while True: pass")
+    sums.write_text(hanging.replace("(exact,), exempt", "(exact,), timeout_s=0.2, exempt"))
+    report = check_task(load_task(f"{sums}:add"), checks=set(CHECKS) - {"rows"})
+    found = {result.check: result for result in report.results}
+    assert {name for name, result in found.items() if result.status == "failed"} == {
+        "gold", "junk", "ladder", "hostile", "latency", "determinism", "imports",
+    }  # fmt: skip
+    assert "no answer within 0.2 s" in found["gold"].example
+    assert "not tried: 8 completions before it" in found["junk"].example
+
+
 def test_the_command_exits_by_what_it_found(sums: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", f"{sums}:add", "--rows", "2"]) == 0
     held = capsys.readouterr().out

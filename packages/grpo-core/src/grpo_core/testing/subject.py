@@ -31,6 +31,12 @@ FEW = 3
 LONGEST_S = 60.0
 """Bound on the time of one completion, for tasks whose own limit is longer."""
 
+MAX_TIMEOUTS = 6
+"""Completions that may run out of time before no more are tried: a task that always hangs is checked in a minute."""
+
+CHUNK = 8
+"""Completions that are scored at once."""
+
 PROBE_S = 180.0
 """Bound on a process that loads the task and scores a few completions."""
 
@@ -84,6 +90,7 @@ class Subject:
         self.seed, self.progress, self.whole = seed, progress, task
         self.task, self.loaded = load_rows(task, max(LOADED_ROWS, rows))
         self.rows = random.Random(f"check/{seed}").sample(self.loaded, min(rows, len(self.loaded)))
+        self._timeouts = 0
         self.timeout_s = min(task.task.timeout_s, LONGEST_S)
         self.scorer = Scorer(self.task, timeout_s=self.timeout_s)
         self._sent = send(self.task)
@@ -99,6 +106,11 @@ class Subject:
         """End the worker processes."""
         self.scorer.close()
         self.pool.close()
+
+    @property
+    def hangs(self) -> bool:
+        """Whether so many completions ran out of time that no more are tried."""
+        return self._timeouts >= MAX_TIMEOUTS
 
     @property
     def with_gold(self) -> list[Row]:
@@ -126,7 +138,16 @@ class Subject:
         predictions = None
         if self.task.opponent is not None:
             predictions = [self.predictions(text if predict else PREDICTION) or [] for text in texts]
-        scores = self.scorer.score(texts, [row for _, _, row in batch], predictions)
+        scores: list[Score] = []
+        while len(scores) < len(batch):
+            here = slice(len(scores), len(scores) + CHUNK)
+            if self.hangs:
+                why = f"not tried: {self._timeouts} completions before it took longer than {self.timeout_s:g} s"
+                scores += [Score(None, why=why, fault="timeout")] * len(batch[here])
+                continue
+            rows = [row for _, _, row in batch[here]]
+            scores += self.scorer.score(texts[here], rows, None if predictions is None else predictions[here])
+            self._timeouts += sum(is_out_of_time(score) for score in scores[here])
         return [Scored(kind, text, row, score) for (kind, text, row), score in zip(batch, scores, strict=True)]
 
     def ask(self, operation: str, timeout_s: float, **request: Any) -> Outcome:
@@ -183,6 +204,8 @@ class Subject:
     @cached_property
     def probes(self) -> list[Mapping[str, Any]]:
         """What two processes with different hash seeds make of the task; `error` where one of them failed."""
+        if any(each.score.fault == "timeout" for each in self.probed):
+            return [{"error": f"golds or junk take longer than {self.timeout_s:g} s"}] * 2
         places = {row.id: place for place, row in enumerate(self.loaded)}
         request = {
             "rows": len(self.loaded),
@@ -198,6 +221,11 @@ class Subject:
             json.loads(outcome.value) if outcome.status == "ok" else {"error": outcome.why}
             for outcome in self.pool.map(payloads, PROBE_S)
         ]
+
+
+def is_out_of_time(score: Score) -> bool:
+    """Whether the limit of a completion ran out, also in a task that then calls it wrong."""
+    return score.fault == "timeout" or ": no answer within " in score.why
 
 
 def load_rows(task: BoundTask, limit: int) -> tuple[BoundTask, Sequence[Row]]:

@@ -6,10 +6,12 @@ import json
 import math
 
 from grpo_core.testing.results import Result, failed, passed, shown
-from grpo_core.testing.subject import FEW, Subject
+from grpo_core.testing.subject import FEW, Subject, is_out_of_time
 
 SPARE_S = 20.0
 """Time that measuring may take beyond that of the completions: a busy machine."""
+
+FASTER = "Make it faster, or raise timeout_s: a busier machine would not score this."
 
 LONGEST_TURN = 1 << 17
 """Longest text of a turn: written as JSON, each character takes up to 6, and a request at most `MAX_TEXT_CHARS`."""
@@ -27,7 +29,7 @@ def hostile(subject: Subject) -> Result:
                 f"row {each.row.id!r}: {shown(each.text)}: {each.score.why}",
                 "Bound the length of what is parsed, and raise Invalid; no pattern that backtracks, no recursion.",
             )
-        if f"no answer within {subject.timeout_s:g} s" in each.score.why:
+        if is_out_of_time(each.score):
             return failed(
                 f"{each.kind} takes longer than {subject.timeout_s:g} s",
                 f"row {each.row.id!r}: {shown(each.text)}",
@@ -59,6 +61,11 @@ def _turns_problem(subject: Subject) -> Result | None:
 def latency(subject: Subject) -> Result:
     """Scoring an ordinary completion takes at most half of the time limit."""
     few = [*subject.golds, *subject.others[:FEW], *subject.junk[:FEW]]
+    late = next((each for each in few if is_out_of_time(each.score)), None)
+    if late is not None:
+        return failed(
+            f"{late.kind} takes longer than {subject.timeout_s:g} s", f"row {late.row.id!r}: {shown(late.text)}", FASTER
+        )
     request = {
         "texts": [each.text for each in few],
         "rows": [each.row.model_dump_json() for each in few],
@@ -84,7 +91,7 @@ def latency(subject: Subject) -> Result:
         return failed(
             f"{each.kind} takes {slowest:.2g} s of the limit of {subject.timeout_s:g} s; longest is {longest}",
             f"row {each.row.id!r}: {shown(each.text)}",
-            "Make it faster, or raise timeout_s: a busier machine would not score this.",
+            FASTER,
             **measured,
         )
     p50, p99 = measured["all_p50_ms"], measured["all_p99_ms"]

@@ -142,7 +142,7 @@ def feedback(subject: Subject) -> Result:
         for each in (*subject.junk, *subject.others, *subject.damage[-1])
         if not each.score.solved and each.row.gold
     ]
-    said = [(each, each.score.why) for each in wrong if not each.score.valid]
+    said = [(each, each.score.why) for each in wrong if each.score.why.startswith("invalid: ")]
     if subject.task.task.respond is not None and subject.task.has_turns:
         states = [(each, subject.scorer.next_turn([each.text], each.row)) for each in wrong]
         said += [(each, _text_of(state.result().prompt or "")) for each, state in states]

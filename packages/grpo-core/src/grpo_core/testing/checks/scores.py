@@ -72,13 +72,13 @@ def bounds(subject: Subject) -> Result:
                 f"row {each.row.id!r}: {shown(each.text)}: {_parts(each.score)}",
                 "A penalty must not pay: weight < 0 goes with positive amounts, maximum=0 with negative ones.",
             )
-    return passed(f"{count} completions")
+    return passed(f"{count} completions") if count else not_applicable("no completion was scored")
 
 
 def observed_range(subject: Subject) -> Result:
     """Every reward that can be earned reaches its declared maximum on a gold."""
-    if not subject.golds:
-        return not_applicable(NO_GOLD)
+    if not any(each.score.parts for each in subject.golds):
+        return not_applicable("no gold was scored" if subject.golds else NO_GOLD)
     for spec in subject.task.rewards:
         reached = [each.score.parts[spec.name] for each in subject.golds if spec.name in each.score.parts]
         if spec.is_criterion and reached and not any(map(spec.reached_by, reached)):
@@ -148,10 +148,13 @@ def _all_scored(subject: Subject) -> Iterable[Scored]:
 
 
 def _unscored(each: Scored) -> Result:
+    is_late = each.score.fault == "timeout"
     return failed(
         f"{each.kind} is not scored",
         f"row {each.row.id!r}: {shown(each.text)}: {each.score.fault}: {each.score.why}",
-        "Raise Invalid for what is the completion's fault; any other exception is the task's.",
+        "Make scoring faster, or raise timeout_s."
+        if is_late
+        else "Raise Invalid for what is the completion's fault; any other exception is the task's.",
     )
 
 
