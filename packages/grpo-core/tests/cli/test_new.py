@@ -69,6 +69,7 @@ def test_what_is_guessed_about_a_file_is_said(capsys: pytest.CaptureFixture[str]
     assert re.search(r"^rows +59 of rows.jsonl$", out, re.MULTILINE)
     task = load_task("./yards/src/yards/task.py:questions")
     assert task.prompt(task.rows()[0]).endswith(" yards?\nAnswer:")
+    assert task.task.default_model is None  # that of core.qa has never seen these questions
     moved = load_task("./yards/src/yards/task.py:questions?path=rows.jsonl")
     assert [row.id for row in moved.rows()] == [row.id for row in task.rows()]
 
