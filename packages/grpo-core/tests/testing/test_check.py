@@ -124,6 +124,17 @@ def test_the_command_exits_by_what_it_found(sums: Path, capsys: pytest.CaptureFi
     assert main(["check", f"{sums}:add", "-k", "jnuk"]) == 2
 
 
+def test_perfect_play_says_how_much_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found() -> str:
+        (result,) = check_task(load_task("games.tictactoe"), rows=1, checks=["perfect"]).results
+        assert result.status == "passed"
+        return result.text
+
+    assert found() == "1 starts, each seat, every reply"
+    monkeypatch.setattr("grpo_core.testing.checks.games.POSITIONS", 1000)
+    assert found() != "1 starts, each seat, every reply"
+
+
 def test_the_report_as_json(sums: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(sums), "-k", "junk,latency", "--json", "--seed", "3"]) == 1
     report = json.loads(capsys.readouterr().out)

@@ -109,7 +109,7 @@ def play_perfectly(task: BoundTask, sent: Sequence[str], row: str, nodes: int) -
         worst[role], line[role] = search.least(start, role)
     return {
         "positions": search.seen,
-        "complete": search.seen < nodes,
+        "complete": search.complete,
         "value": dict(value),
         "worst": worst,
         "line": line,
@@ -125,7 +125,7 @@ class _Search:
     """
 
     def __init__(self, rules: Rules, nodes: int) -> None:
-        self.rules, self.nodes, self.seen = rules, nodes, 0
+        self.rules, self.nodes, self.seen, self.complete = rules, nodes, 0, True
 
     def perfect(self, state: Any) -> Mapping[str, float]:
         """Returns of a game in which all play perfectly."""
@@ -156,6 +156,7 @@ class _Search:
             for action in actions:
                 after = self.rules.call("apply", state=state, action=action)
                 stack.append((after, (*moves, self.rules.written(self._place(state, action), state))))
+        self.complete = self.complete and not stack
         return least, line
 
     def _place(self, state: Any, action: Any) -> int:
