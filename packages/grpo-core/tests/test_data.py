@@ -305,10 +305,12 @@ def test_what_is_no_file_is_called_what_it_is(tmp_path: Path, monkeypatch: pytes
 
 
 def test_blank_lines_and_a_byte_order_mark_are_no_rows(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text('\n{"a": 1}\n\n   \n{"a": 2}')
+    (tmp_path / "rows.jsonl").write_bytes(b'\xef\xbb\xbf\n{"a": 1}\n\n   \n{"a": 2}')
+    (tmp_path / "marked.jsonl").write_bytes(b'\xef\xbb\xbf{"a": 1}\n')
     (tmp_path / "rows.csv").write_bytes(b"\xef\xbb\xbfa\n1\n2\n")
 
     assert [record for _, record in read_records(f"{tmp_path}/rows.jsonl")] == [{"a": 1}, {"a": 2}]
+    assert [record for _, record in read_records(f"{tmp_path}/marked.jsonl")] == [{"a": 1}]
     assert [record for _, record in read_records(f"{tmp_path}/rows.csv")] == [{"a": "1"}, {"a": "2"}]
 
 
@@ -344,6 +346,8 @@ def test_records_say_where_they_stand(tmp_path: Path) -> None:
         ("r.csv", b"question,answer\nQ,1\nQ\n", "r.csv:3: 2 columns are named, this line has another number"),
         ("r.csv", b"question,answer\nQ,1,2\n", "r.csv:2: 2 columns are named"),
         ("r.csv", b"question,answer\n\xff,1\n", "r.csv:"),
+        ("r.csv", b"question;answer\nQ, R;1\n", "r.csv: the separator looks like ';'; save the file with commas"),
+        ("r.csv", b"question\tanswer\nQ\t1\n", "r.csv: the separator looks like '\\t'; save"),
         ("r.parquet", b"PAR1 is not enough", "r.parquet: "),
         ("r.parquet", b"", "r.parquet: "),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import hashlib
 import json
@@ -143,7 +144,7 @@ def procedural(
 
 def read_rows(
     config: DatasetConfig,
-    make: Callable[[Mapping[str, Any]], RowType],
+    make: Callable[[Record], RowType],
     *,
     needs: Iterable[str],
     hub: str | None = None,
@@ -191,7 +192,7 @@ def read_rows(
 
 def _mapped(
     where: str, columns: Mapping[str, Any], fields: Mapping[str, str], needed: Sequence[str], unread: Collection[str]
-) -> _Record:
+) -> Record:
     """The columns of a record under the names of the task's fields.
 
     Args:
@@ -215,7 +216,7 @@ def _mapped(
         column = fields.get(name, name)
         if column not in columns:
             raise DataError(f"{missing(column)} Say where it is with ?fields={name}:COLUMN.")
-    record = _Record(columns)
+    record = Record(where, columns)
     for name, column in fields.items():
         if column in columns:
             record[name] = columns[column]
@@ -224,16 +225,18 @@ def _mapped(
     return record
 
 
-class _Record(dict[str, Any]):
+class Record(dict[str, Any]):
     """A record that remembers which of its fields were read.
 
     Attributes:
+        where: File and line (or row).
         read: Names of the fields that were read.
         is_read_whole: Whether all fields were read at once, as by `Model(**record)`.
     """
 
-    def __init__(self, fields: Mapping[str, Any]) -> None:
+    def __init__(self, where: str, fields: Mapping[str, Any]) -> None:
         super().__init__(fields)
+        self.where = where
         self.read: set[str] = set()
         self.is_read_whole = False
 
@@ -242,6 +245,7 @@ class _Record(dict[str, Any]):
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
+        """As of a dict."""
         self.read.add(name)
         return super().get(name, default)
 
@@ -250,10 +254,12 @@ class _Record(dict[str, Any]):
         return super().__contains__(name)
 
     def keys(self) -> Any:
+        """As of a dict."""
         self.is_read_whole = True
         return super().keys()
 
     def items(self) -> Any:
+        """As of a dict."""
         self.is_read_whole = True
         return super().items()
 
@@ -303,6 +309,7 @@ def _jsonl_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             where = f"{path}:{number}"
             if len(line) > MAX_LINE_BYTES:
                 raise DataError(f"{where}: a line of more than {MAX_LINE_BYTES} bytes.")
+            line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
             if not line.strip():
                 continue
             try:
@@ -357,13 +364,16 @@ def _csv_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     with path.open(encoding="utf-8-sig", newline="") as text:
         reader = csv.DictReader(text)
         try:
-            _refuse_repeated_columns(path, reader.fieldnames or ())
+            names = reader.fieldnames or ()
+            _refuse_repeated_columns(path, names)
+            if separator := next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), ""):
+                raise DataError(
+                    f"{path}: the separator looks like {separator!r}; save the file with commas, or as .jsonl."
+                )
             for record in reader:
                 where = f"{path}:{reader.line_num}"
                 if None in record or None in record.values():
-                    raise DataError(
-                        f"{where}: {len(reader.fieldnames or ())} columns are named, this line has another number."
-                    )
+                    raise DataError(f"{where}: {len(names)} columns are named, this line has another number.")
                 yield where, dict(record)
         except (csv.Error, UnicodeDecodeError) as error:
             raise DataError(f"{path}:{reader.line_num}: {error}") from None

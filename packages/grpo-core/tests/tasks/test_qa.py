@@ -137,7 +137,7 @@ def test_a_gold_that_does_not_parse_is_named_with_its_line(
     ("options", "message"),
     [
         ("&verifier=numbers", "Input should be 'exact', 'number'"),
-        ("&template=mine", "or a text with {question} in it"),
+        ("&template=mine", "task 'core.qa': template: must be qa, plain, steps, tags, or a text with {question} in it"),
         ("&fields=question:nothing", "no field 'nothing'. It has: question, answer"),
         ("&fields=question:question,answers:answer", "this task reads no field 'answers'. Did you mean 'answer'?"),
     ],

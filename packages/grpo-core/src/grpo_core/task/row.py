@@ -88,4 +88,5 @@ def first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in problem["loc"]) or "(the whole)"
     given = repr(problem.get("input"))
-    return f"{where}: {problem['msg']} (given {given if len(given) <= 80 else given[:77] + '…'})"
+    what = problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return f"{where}: {what} (given {given if len(given) <= 80 else given[:77] + '…'})"

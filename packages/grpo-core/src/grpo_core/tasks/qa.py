@@ -57,7 +57,7 @@ class QaConfig(DatasetConfig):
     @classmethod
     def _known_template(cls, value: str) -> str:
         if value not in TEMPLATES and QUESTION not in value:
-            raise ValueError(f"template must be {', '.join(TEMPLATES)}, or a text with {QUESTION} in it")
+            raise ValueError(f"must be {', '.join(TEMPLATES)}, or a text with {QUESTION} in it")
         return value
 
 
