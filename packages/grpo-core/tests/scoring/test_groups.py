@@ -117,5 +117,11 @@ def test_mistakes_name_the_reward() -> None:
         task(group_tasks.shortest)
     with pytest.raises(UserError, match="two rewards named 'shortest'"):
         task(shortest, group_tasks.shortest)
+    with pytest.raises(UserError, match=r"task 'some': 'exact' among its rewards must be a function"):
+        task("exact")
+    with pytest.raises(UserError, match=r"task 'x': prompt='q' must be a function"):
+        Task("x", group_tasks.load, "q", group_tasks.validate, (group_tasks.has_a,))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="Write a def with @reward"):
+        task(lambda answer: 1.0, lambda text: 0.0)
     with pytest.raises(UserError, match="write @group_reward"):
         group_reward(group_tasks.has_a)  # type: ignore[arg-type]

@@ -34,6 +34,13 @@ def scorer() -> Iterator[Scorer]:
         yield made
 
 
+def test_what_is_no_completion_or_no_row_is_named(scorer: Scorer) -> None:
+    with pytest.raises(UserError, match="a completion to score must be text, not None"):
+        scorer.submit(None, ROWS[0])  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"a row must be a Row, not a dict: load_task\(…\)\.rows\(\) has them"):
+        scorer.score(["1"], [{"id": "0"}])  # type: ignore[list-item]
+
+
 # Equal to scoring in process
 
 

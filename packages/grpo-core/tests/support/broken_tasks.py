@@ -12,7 +12,7 @@ from typing import Any
 
 import small_games
 
-from grpo_core import Invalid, Row, Task, TaskConfig, graduated, reward
+from grpo_core import Invalid, Row, Task, TaskConfig, graduated, group_reward, reward
 from grpo_core.data import split_of
 from grpo_core.task.game import game_task
 
@@ -165,5 +165,13 @@ feedback = broken("feedback", validate=_telling)
 feedback_of_a_turn = broken("feedback_of_a_turn", respond=lambda row: f" no, {2 * row.n}. Again:", max_turns=2)
 demos = broken("demos", demos=lambda config: ((prompt(row), " I do not know") for row in load(config)))
 perfect = game_task(replace(small_games.HEAP, name="perfect", best=lambda state: 1))
+
+
+@group_reward()
+def _first(answers: list[int]) -> list[float]:
+    return [1.0]
+
+
+group = broken("group", rewards=(number, exact, _first))
 
 NAMES = [name for name, value in list(vars().items()) if isinstance(value, Task) and name != "faultless"]

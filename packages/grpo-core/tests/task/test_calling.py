@@ -34,6 +34,8 @@ def test_a_name_that_is_known_keeps_its_meaning_where_others_are_renamed() -> No
 def test_one_renamed_argument_where_two_are_customary_is_ambiguous() -> None:
     with pytest.raises(UserError, match=r"takes 'answer'; it may take text, row, config"):
         call_by_name(lambda answer: answer, GIVEN, positional=2)
+    with pytest.raises(UserError, match=r"takes 'completion'; .*Names of your own are taken for all of text, row\.$"):
+        call_by_name(lambda completion: completion, GIVEN, positional=2)
 
 
 def test_an_unknown_argument_names_the_near_one() -> None:

@@ -13,7 +13,7 @@ from grpo_core.testing.table import check_task
 
 FILE = Path(broken_tasks.__file__)
 
-QUICK = {"gold", "junk", "bounds", "range", "ladder", "split", "leak", "feedback"}
+QUICK = {"gold", "group", "junk", "bounds", "range", "ladder", "split", "leak", "feedback"}
 """Checks that start no process beside the scorer's."""
 
 
@@ -47,4 +47,4 @@ def test_of_all_checks_one_finds_the_fault(name: str) -> None:
 def test_a_task_without_fault_passes() -> None:
     report = check_task(load_task(f"{FILE}:faultless"), rows=4)
     assert not report.failures
-    assert {r.check for r in report.results if r.status == "not applicable"} == {"demos", "perfect"}
+    assert {r.check for r in report.results if r.status == "not applicable"} == {"demos", "group", "perfect"}

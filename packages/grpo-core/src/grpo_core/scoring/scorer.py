@@ -217,7 +217,7 @@ class Scorer:
                 f"task {self.task.name!r} has an opponent: give the predictions for each completion (an empty list "
                 "where it was not asked), from `opponent_prompts` and an engine."
             )
-        longest = max(map(len, (text, *(predictions or ()))))
+        longest = _longest((text, *(predictions or ())))
         if longest > MAX_TEXT_CHARS:
             why = f"text too long to be scored: {longest} characters; the limit is {MAX_TEXT_CHARS}"
             if self._fails_on_timeout and len(text) > MAX_TEXT_CHARS:
@@ -316,7 +316,19 @@ def _check_lengths(
         raise UserError(f"task {task!r}: {counts}; give one of each per completion.")
 
 
+def _longest(texts: Sequence[str]) -> int:
+    for text in texts:
+        if not isinstance(text, str):
+            raise UserError(f"a completion to score must be text, not {text!r:.40}.")
+    return max(map(len, texts))
+
+
 def _row_json(row: Row) -> str:
+    if not isinstance(row, Row):
+        raise UserError(
+            f"a row must be a Row, not a {type(row).__name__}: load_task(…).rows() has them, and row_from_json(…) "
+            "reads one from JSON."
+        )
     try:
         return row.model_dump_json()
     except PydanticSerializationError as error:

@@ -56,10 +56,9 @@ def binding_of(function: Callable[..., Any], available: tuple[str, ...], positio
     unknown = [name for name in names if name not in available]
     customary = [name for name in available[:positional] if name not in names]
     if unknown and len(unknown) != len(customary):
-        raise UserError(
-            f"{name_of(function)}() takes {unknown[0]!r}; it may take {', '.join(available)}."
-            f"{near_match(unknown[0], available)}"
-        )
+        near = near_match(unknown[0], available)
+        order = "" if near or len(customary) < 2 else f" Names of your own are taken for all of {', '.join(customary)}."
+        raise UserError(f"{name_of(function)}() takes {unknown[0]!r}; it may take {', '.join(available)}.{near}{order}")
     return {**{name: name for name in names if name in available}, **dict(zip(unknown, customary, strict=False))}
 
 

@@ -106,6 +106,8 @@ def reward_specs(task: str, functions: Sequence[Callable[..., float]]) -> tuple[
         )
     specs: list[RewardSpec] = []
     for function in functions:
+        if not callable(function):
+            raise UserError(f"task {task!r}: {function!r:.40} among its rewards must be a function.")
         name = name_of(function)
         weight, needs, maximum = getattr(function, "_grpo_reward", (1.0, None, 1.0))
         arguments = asked_for(function, REWARD_ARGUMENTS)
@@ -117,7 +119,10 @@ def reward_specs(task: str, functions: Sequence[Callable[..., float]]) -> tuple[
                 )
         earlier = [spec.name for spec in specs]
         if name in earlier:
-            raise UserError(f"task {task!r} has two rewards named {name!r}; parts are kept by name, so rename one.")
+            hint = " Write a def with @reward() in place of a lambda." if name == "<lambda>" else ""
+            raise UserError(
+                f"task {task!r} has two rewards named {name!r}; parts are kept by name, so rename one.{hint}"
+            )
         if needs is not None and needs not in earlier:
             raise UserError(
                 f"task {task!r}: reward {name}() needs {needs!r}, which is not an earlier reward "

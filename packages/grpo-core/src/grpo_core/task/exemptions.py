@@ -12,6 +12,7 @@ CHECKS: Mapping[str, str] = {
     "bounds": "no completion earns more than the rewards and the composer declare",
     "range": "every reward that can be earned reaches its declared maximum on a gold",
     "ladder": "the more an answer is damaged, the less it earns",
+    "group": "group rewards give a number to each of several valid completions of a prompt",
     "hostile": "very long, deep, unclosed and undecodable text gets a score in time",
     "latency": "a completion is scored in half of its time limit",
     "determinism": "rows, prompts and scores are the same in processes with different hash seeds",

@@ -129,6 +129,8 @@ class Task:
         for contribution, (available, positional) in _CALLS.items():
             function = getattr(self, contribution)
             if function is not None and not isinstance(function, Opponent):
+                if not callable(function):
+                    raise UserError(f"task {self.name!r}: {contribution}={function!r:.40} must be a function.")
                 try:
                     binding_of(function, available, positional)
                 except UserError as error:

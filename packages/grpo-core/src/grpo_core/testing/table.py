@@ -22,6 +22,7 @@ FUNCTIONS: Mapping[str, Callable[[Subject], Result]] = {
     "bounds": scores.bounds,
     "range": scores.observed_range,
     "ladder": scores.ladder,
+    "group": scores.group,
     "hostile": hostile.hostile,
     "latency": hostile.latency,
     "determinism": processes.determinism,

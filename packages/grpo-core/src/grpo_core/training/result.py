@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,14 +73,14 @@ class RunResult:
         """
         return Records(record for _, record in read_jsonl(self.run_dir / TRAIN_LOG))
 
-    def rollouts(self, *, step: int | None = None, task: str | None = None) -> Iterator[RolloutRecord]:
+    def rollouts(self, *, step: int | None = None, task: str | None = None) -> list[RolloutRecord]:
         """The completions that were trained on, with prompts, rows and scores, in order.
 
         Args:
             step: Only those of this step.
             task: Only those of this task, by its spec.
         """
-        return read_rollouts(self.run_dir, step=step, task=task)
+        return list(read_rollouts(self.run_dir, step=step, task=task))
 
     def evaluate(self, task: Tasks | None = None, **settings: Any) -> EvaluationResults:
         """Evaluate the trained model.

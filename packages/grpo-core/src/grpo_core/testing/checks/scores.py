@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Iterable
 from statistics import fmean
 
+from grpo_core.scoring.groups import Group, group_scores
+from grpo_core.task.group_grading import is_compared
 from grpo_core.task.score import Score
 from grpo_core.testing.damage import LEVELS
 from grpo_core.testing.limits import LUCK, TOLERANCE, highest_value, unearned_value
@@ -112,6 +114,30 @@ def ladder(subject: Subject) -> Result:
                 "Pay more for what is closer to right; a model climbs the steps that are there.",
             )
     return passed(" ≥ ".join(f"{mean:.2g}" for mean in means) + " as damage grows")
+
+
+def group(subject: Subject) -> Result:
+    """Group rewards give a number to each of several valid completions of a prompt."""
+    if not subject.task.task.group_specs():
+        return not_applicable("it has no group reward")
+    candidates = [each for each in _all_scored(subject) if is_compared(each.score)]
+    groups: list[Group] = []
+    for row in subject.rows:
+        members = [each for each in candidates if each.row.id == row.id]
+        members *= 2 if len(members) == 1 else 1  # one text twice is a group, too
+        if members:
+            groups.append(([each.text for each in members], row, [each.score for each in members]))
+    for (texts, row, _), scores in zip(groups, group_scores(subject.scorer, groups), strict=True):
+        for text, score in zip(texts, scores, strict=True):
+            if score.value is None:
+                return failed(
+                    score.why,
+                    f"row {row.id!r}: {len(texts)} valid completions, among them {shown(text)}",
+                    "Return one finite number for each of `answers`, in order; it gets two or more.",
+                )
+    if not groups:
+        return not_applicable("no completion that was tried is valid")
+    return passed(f"{sum(len(texts) for texts, _, _ in groups)} completions of {len(groups)} prompts")
 
 
 def _composer_problem(subject: Subject) -> Result | None:
