@@ -134,6 +134,7 @@ def test_what_needs_no_model_imports_no_torch() -> None:
         (("resume", "/dev/null"), "is not a run folder: it is a device"),
         (("run", "--task", "/dev:x"), "task spec"),
         (("sample", "./no.py:x"), "there is no file ./no.py"),
+        (("sample", "./no.py"), "there is no file ./no.py"),
         (("run", f"trainer.max_steps=1{'0' * 30}"), "at most 10^9"),
         (("run", "trainer.learning_rate=1e300"), "at most 10."),
         (("resume", "x", "--additional-steps", "1" * 30), "is not in the range 1<=x<=1000000000"),

@@ -98,7 +98,11 @@ def test_options_and_composition_reach_the_worker() -> None:
         ("404", "reward", "reward right() raised LookupError (scoring_tasks.py:45): no such number: 404"),
         ("500", "reward", "task scoring_tasks.sums: its worker exited with status 1, twice"),
         ("501", "reward", "task scoring_tasks.sums: its worker was killed by SIGSEGV, twice"),
-        ("502", "reward", "reward right() raised MemoryError (scoring_tasks.py:51):"),
+        (
+            "502",
+            "reward",
+            "reward right() raised MemoryError (scoring_tasks.py:51); a worker's memory limit is scoring.memory_mib",
+        ),
         ("spin", "timeout", "task scoring_tasks.sums: no answer within 0.5 s"),
     ],
 )
@@ -369,7 +373,7 @@ def test_the_limit_names_task_count_share_and_reasons() -> None:
     assert str(caught.value) == (
         "task 'math.x': 5 of 8 completions could not be scored (62%; the limit is 25%). Reasons: "
         "3 × reward: reward right() raised ValueError (x.py:3); 2 × timeout: no answer within 5 s. "
-        "Score one by hand: its `why` says where it failed."
+        "Score one by hand, which shows where it failed: grpo explain math.x --completion TEXT."
     )
     assert caught.value.exit_code == 3
 
@@ -379,6 +383,10 @@ def test_a_scorer_may_hold_its_batches_to_a_limit() -> None:
         assert len(scorer.score(["4", "404"], [ROWS[2]] * 2)) == 2
         with pytest.raises(AbstentionLimitError, match=r"task 'scoring_tasks\.sums': 2 of 3"):
             scorer.score(["4", "404", "404"], [ROWS[2]] * 3)
+        with pytest.raises(
+            AbstentionLimitError, match=r": grpo explain \S*scoring_tasks\.py:sums --completion TEXT\.$"
+        ):
+            scorer.score(["404"], [ROWS[2]])
     with pytest.raises(UserError, match="between 0 and 1"):
         Scorer(SUMS, max_abstain_share=1.5)
 

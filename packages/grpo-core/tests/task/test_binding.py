@@ -196,6 +196,10 @@ def crash(answer):
     return [][1]
 
 
+def no_message(answer):
+    raise AssertionError
+
+
 def give_up(answer):
     sys.exit(3)
 
@@ -227,14 +231,19 @@ async def later(answer: str) -> float:
         (lambda answer: [1.0], "reward", "returned a list; a reward is a number"),
         (later, "reward", "the task's reward later() returned a coroutine"),
         (lambda answer: 2.0, "reward", "returned 2.0, above its maximum 1.0; state it: @reward(…, maximum=2)"),
-        (lambda answer: 10**400, "reward", "OverflowError"),
+        (
+            lambda answer: 10**400,
+            "reward",
+            "returned a number beyond the range of a float; a reward is a finite number",
+        ),
+        (no_message, "reward", "reward no_message() raised AssertionError (test_binding.py:"),
     ],
 )
 def test_a_reward_that_fails_abstains_and_is_named(function: Callable[..., float], fault: str, why: str) -> None:
     score = score_with(function)
 
     assert (score.value, score.parts, score.valid, score.solved, score.fault) == (None, {}, False, False, fault)
-    assert why in score.why and len(score.why) <= MAX_WHY_CHARS
+    assert why in score.why and len(score.why) <= MAX_WHY_CHARS and not score.why.endswith(":")
 
 
 @pytest.mark.parametrize(
@@ -458,6 +467,13 @@ def test_a_file_without_that_task_lists_what_it_has(file: Path) -> None:
         load_task(f"{file}:cuplet")
     with pytest.raises(UserError, match="has no Task or Game 'not_a_task'"):
         load_task(f"{file}:not_a_task")
+
+
+def test_a_file_alone_lists_its_tasks(file: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"is a file: name one of its tasks, as in .*rhyme\.py:couplet\. It has: couplet$"
+    ):
+        load_task(f"{file}?size=2")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -97,7 +97,6 @@ def test_with_options_sets_and_removes() -> None:
         ("", "cannot be read"),
         ("a.b,", "cannot be read"),
         ("math gsm8k", "Write plugin.task or ./file.py:task, with :weight or ?option=value"),
-        ("./rhyme.py", "Write plugin.task or ./file.py:task"),
         ("a.b:", "weight '' must be a number above 0, as in a.b:2"),
         ("a.b:0", "weight '0' must be a number above 0"),
         ("a.b:-1", "weight '-1'"),

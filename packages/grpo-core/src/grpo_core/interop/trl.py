@@ -198,7 +198,7 @@ class TaskReward:
         parsed = {text: self.task.row_from_json(text) for text in {row[index] for index in own}}
         rows = [parsed[row[index]] for index in own]
         own_scores = self._score(texts, rows, step=getattr(trainer_state, "global_step", 0))
-        check_abstentions(own_scores, self.__name__, self._max_abstain_share)
+        check_abstentions(own_scores, self.__name__, self._max_abstain_share, self.task)
         scores: list[Score | None] = [None] * len(completions)
         for index, score in zip(own, own_scores, strict=True):
             scores[index] = score

@@ -14,6 +14,11 @@ from grpo_core.task.game import Game, game_task
 from grpo_core.task.task import Task
 
 
+def is_file(name: str) -> bool:
+    """Whether the name in a spec is a file without the task: `./rhyme.py`."""
+    return "/" in name and name.endswith(".py")
+
+
 def task_from_file(name: str) -> tuple[Task, str]:
     """The task that a spec's name says, `./rhyme.py:couplet`.
 
@@ -21,8 +26,14 @@ def task_from_file(name: str) -> tuple[Task, str]:
         (task, the name that logs call it by: `rhyme.couplet`).
 
     Raises:
-        UserError: there is no such file, it fails while it is imported, or it has no such task.
+        UserError: there is no such file, it fails while it is imported, it has no such task, or none is named.
     """
+    if is_file(name):
+        tasks = tasks_of_file(name, f"task {name!r}")
+        raise UserError(
+            f"task {name!r} is a file: name one of its tasks, as in {name}:{min(tasks, default='task')}. "
+            f"It has: {', '.join(sorted(tasks)) or '(none)'}"
+        )
     file, _, attribute = name.rpartition(":")
     tasks = tasks_of_file(file, f"task {name!r}")
     if attribute not in tasks:

@@ -6,7 +6,7 @@ from typing import Any
 
 from grpo_core.errors import UserError
 from grpo_core.plugins.host import PluginHost, default_host
-from grpo_core.plugins.task_files import task_from_file
+from grpo_core.plugins.task_files import is_file, task_from_file
 from grpo_core.plugins.task_objects import AnyTask, bind_object, name_tasks, receive
 from grpo_core.task.bound import BoundTask, bind_config
 from grpo_core.task.spec import TaskSpec, parse_task_specs
@@ -37,7 +37,7 @@ def bind(spec: TaskSpec, host: PluginHost | None = None) -> BoundTask:
     """Like `load_task`, from a parsed spec."""
     if (bound := bind_object(spec)) is not None:
         return bound
-    if ".py:" in spec.name:
+    if ".py:" in spec.name or is_file(spec.name):
         task, name = task_from_file(spec.name)
     else:
         task, name = (host or default_host()).task(spec.name), spec.name

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import re
+import shlex
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from grpo_core.errors import AbstentionLimitError, UserError
 from grpo_core.task.score import Score
+
+if TYPE_CHECKING:
+    from grpo_core.task.bound import BoundTask
 
 MAX_REASONS = 64
 """Distinct reasons counted; a reason may quote a completion, so their number has no bound of its own."""
@@ -80,13 +85,14 @@ def count_reasons(scores: Iterable[Score], counts: Counter[str]) -> None:
         counts[reason if reason in counts or len(counts) < MAX_REASONS else OTHER_REASONS] += 1
 
 
-def check_abstentions(scores: Sequence[Score], task_name: str, limit: float) -> None:
+def check_abstentions(scores: Sequence[Score], task_name: str, limit: float, task: BoundTask | None = None) -> None:
     """Refuse a batch of one task of which too many have no value.
 
     Args:
         scores: Scores of one task.
         task_name: Name of the task, for the message.
         limit: Largest allowed share, in [0, 1].
+        task: The task, for the command that the message advises; by default the one that is called `task_name`.
 
     Raises:
         AbstentionLimitError: more than `limit` of the scores abstained; names the task and the commonest reasons.
@@ -103,5 +109,12 @@ def check_abstentions(scores: Sequence[Score], task_name: str, limit: float) -> 
     raise AbstentionLimitError(
         f"task {task_name!r}: {len(abstained)} of {len(scores)} completions could not be scored "
         f"({len(abstained) / len(scores):.0%}; the limit is {limit:.0%}). Reasons: {commonest}. "
-        "Score one by hand: its `why` says where it failed."
+        f"Score one by hand, which shows where it failed: {_by_hand(task_name, task)}."
     )
+
+
+def _by_hand(task_name: str, task: BoundTask | None) -> str:
+    """What shows why one completion has no value."""
+    if task is not None and task.is_object:
+        return f"grpo_core.score({task.task.name}, completion, row).why"
+    return f"grpo explain {shlex.quote(task_name if task is None else task.spec)} --completion TEXT"

@@ -241,7 +241,7 @@ class Scorer:
 
     def _checked(self, scores: list[Score]) -> list[Score]:
         if self.max_abstain_share is not None:
-            check_abstentions(scores, self.task.name, self.max_abstain_share)
+            check_abstentions(scores, self.task.name, self.max_abstain_share, self.task)
         return scores
 
 

@@ -165,6 +165,8 @@ def number(value: Any, rule: str) -> float:
         raise Returned(f"the text {value[:40]!r}; {rule}")
     try:
         return float(value)
+    except OverflowError:  # an int above 1.8e308
+        raise Returned(f"a number beyond the range of a float; {rule.removesuffix('number')}finite number") from None
     except (TypeError, ValueError):  # ValueError: an array of several
         kind = "None" if value is None else f"a {type(value).__name__}"
         raise Returned(f"{kind}; {rule}") from None
@@ -189,6 +191,9 @@ def fault_of(where: str, error: BaseException) -> Score:
         return Score(None, why=one_line(f"{where}: {error}"), fault="infrastructure")
     if isinstance(error, Returned):
         return Score(None, why=one_line(f"the task's {where} returned {error}"), fault="reward")
-    return Score(
-        None, why=one_line(f"{where} raised {type(error).__name__} ({where_raised(error)}): {error}"), fault="reward"
-    )
+    why = f"{where} raised {type(error).__name__} ({where_raised(error)})"
+    if isinstance(error, MemoryError):
+        why += f"; a worker's memory limit is scoring.memory_mib{': ' if str(error) else ''}"
+    elif str(error):
+        why += ": "
+    return Score(None, why=one_line(f"{why}{error}"), fault="reward")

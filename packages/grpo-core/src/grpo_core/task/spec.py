@@ -16,6 +16,7 @@ _NAMED = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?::(?P<weight>[^?]*))?(?:\?(?P<q
 _FILE = re.compile(
     r"(?P<name>(?:\.{0,2}|~\w*)/[^?]*?\.py:[A-Za-z_]\w*)(?::(?P<weight>[^?]*))?(?:\?(?P<query>.*))?", re.DOTALL
 )
+_FILE_ALONE = re.compile(r"(?:\.{0,2}|~\w*)/[^?:]*\.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class TaskSpec:
     """One task of a spec.
 
     Attributes:
-        name: `plugin.task`, or a file and a name in it: `./rhyme.py:couplet`.
+        name: `plugin.task`, or a file and a name in it: `./rhyme.py:couplet`. A file alone is refused by what looks it
+            up, which can say which tasks the file has.
         weight: Its share in a mixture, relative to the others.
         options: The values after `?`, as text.
     """
@@ -66,6 +68,9 @@ def parse_task_specs(text: str) -> tuple[TaskSpec, ...]:
 
 
 def _parse_one(text: str) -> TaskSpec:
+    file, _, _ = text.partition("?")
+    if _FILE_ALONE.fullmatch(file):
+        return TaskSpec(file)
     match = _FILE.fullmatch(text) or _NAMED.fullmatch(text)
     if match is None:
         raise UserError(

@@ -86,13 +86,13 @@ class Report:
         """
         setup = self._setup
         self._folder.log_rollouts(step, collected.rollouts, setup.identities, self._origin(collected))
-        for label in setup.mixture.tasks:
+        for label, task in setup.mixture.tasks.items():
             scores = [
                 rollout.score
                 for rollout, name in zip(collected.rollouts, collected.labels, strict=True)
                 if name == label and rollout.score is not None
             ]
-            check_abstentions(scores, label, self._config.scoring.max_abstain_share)
+            check_abstentions(scores, label, self._config.scoring.max_abstain_share, task)
             for score in scores:
                 if score.abstained:
                     message = f"{label}: a completion was not scored ({score.fault}): {score.why}"
