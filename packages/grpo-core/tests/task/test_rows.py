@@ -74,3 +74,16 @@ def test_a_row_that_pydantic_refuses_names_task_and_field() -> None:
 
     with pytest.raises(DataError, match=r"task 'demo\.add': load\(\) made a row that is refused: a: .*\(given 'one'\)"):
         rows_of(bad)
+
+
+def test_what_load_raises_is_told_in_one_line() -> None:
+    def early(config) -> Iterable[Sum]:
+        raise RuntimeError("boom")
+
+    def late(config) -> Iterable[Sum]:
+        yield sum_with()
+        raise KeyError("b")
+
+    for load, what in ((early, "RuntimeError"), (late, "KeyError")):
+        with pytest.raises(DataError, match=rf"^task 'demo.add': load\(\) raised {what} \(test_rows.py:\d+\): "):
+            rows_of(load)

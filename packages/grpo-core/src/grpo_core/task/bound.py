@@ -11,7 +11,7 @@ import orjson
 from pydantic import ValidationError
 
 from grpo_core.errors import DataError, UserError, near_match
-from grpo_core.task.calling import call_by_name
+from grpo_core.task.calling import call_by_name, errors_named
 from grpo_core.task.composition import RewardSpec
 from grpo_core.task.declarations import Declarations
 from grpo_core.task.evaluation import EvaluationDefaults
@@ -89,9 +89,11 @@ class BoundTask:
         return self._loader.from_json(text)
 
     def prompt(self, row: Row) -> Prompt:
-        """The prompt of a row: text, or a tuple of messages."""
-        prompt = call_by_name(self.task.prompt, {"row": row, "config": self.config}, positional=1)
-        return as_prompt(prompt, f"task {self.name!r}: prompt()")
+        """The prompt of a row: text, or a tuple of messages; what `prompt` raises becomes a `DataError`."""
+        where = f"task {self.name!r}: prompt()"
+        with errors_named(f"{where} of row {row.id!r}"):
+            prompt = call_by_name(self.task.prompt, {"row": row, "config": self.config}, positional=1)
+        return as_prompt(prompt, where)
 
     def demos(self) -> Iterator[tuple[Prompt, str]]:
         """(prompt, completion) pairs for a warm start: `size` of the task's own, else each row with its gold.

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from grpo_core.errors import UserError, near_match
+from grpo_core.errors import DataError, GrpoError, UserError, near_match
 
 _GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -84,6 +84,30 @@ def where_raised(error: BaseException, file: Path | None = None) -> str:
     held = [frame for frame in frames if not frame.filename.startswith("<")] or frames
     last = next((frame for frame in reversed(held) if frame.filename == str(file)), held[-1])
     return f"{Path(last.filename).name}:{last.lineno}"
+
+
+def raised(error: BaseException) -> str:
+    """What an author's code raised, as messages say it: `raised KeyError (file.py:12): 'word'`."""
+    return f"raised {type(error).__name__} ({where_raised(error)}): {error}"
+
+
+@contextmanager
+def errors_named(where: str, *, but: type[Exception] | None = None) -> Iterator[None]:
+    """Turn what an author's code raises into an error of one line; our own errors, and those of a class, stay.
+
+    Args:
+        where: What is called, as the message names it.
+        but: The class.
+
+    Raises:
+        DataError: for everything else.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        if isinstance(error, (GrpoError, but or GrpoError)):
+            raise
+        raise DataError(f"{where} {raised(error)}") from error
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from grpo_core.errors import UserError
-from grpo_core.task.calling import call_by_name, where_raised
+from grpo_core.task.calling import call_by_name, raised
 from grpo_core.task.evaluation import EvaluationDefaults
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.row import TaskConfig
@@ -61,6 +61,4 @@ class Declarations:
         except UserError as error:  # the task's own message to its user
             raise UserError(f"task {self._name!r}: {error}") from error
         except (Exception, SystemExit) as error:  # the task's code, called before a run: it names itself
-            raise UserError(
-                f"task {self._name!r}: {declaration}() raised {type(error).__name__} ({where_raised(error)}): {error}"
-            ) from error
+            raise UserError(f"task {self._name!r}: {declaration}() {raised(error)}") from error

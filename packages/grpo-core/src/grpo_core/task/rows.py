@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from grpo_core.errors import MAX_NAME_CHARS, DataError, UserError, near_match
-from grpo_core.task.calling import call_by_name
+from grpo_core.task.calling import call_by_name, errors_named
 from grpo_core.task.row import Row, TaskConfig, first_problem
 from grpo_core.task.task import Task
 
@@ -35,13 +35,15 @@ class RowLoader:
             spec: Spec of the task, for messages.
 
         Raises:
-            DataError: no row, a row of the wrong class, a repeated id, or a row that does not survive JSON.
+            DataError: no row, a row of the wrong class, a repeated id, a row that does not survive JSON, or another
+                exception of `load`.
         """
         try:
-            loaded = call_by_name(self._task.load, {"config": self._config}, positional=1)
-            if not isinstance(loaded, Iterable):
-                raise DataError(f"task {self._name!r}: load() gave {type(loaded).__name__}; it must give rows.")
-            rows = tuple(self._checked(islice(loaded, self._config.size)))
+            with errors_named(f"task {self._name!r}: load()", but=ValidationError):
+                loaded = call_by_name(self._task.load, {"config": self._config}, positional=1)
+                if not isinstance(loaded, Iterable):
+                    raise DataError(f"task {self._name!r}: load() gave {type(loaded).__name__}; it must give rows.")
+                rows = tuple(self._checked(islice(loaded, self._config.size)))
         except ValidationError as error:
             raise DataError(f"task {self._name!r}: load() made a row that is refused: {first_problem(error)}") from None
         if not rows:
