@@ -36,6 +36,28 @@ def test_size_takes_the_first_rows_and_asks_for_no_more() -> None:
     assert [row.a for row in rows_of(endless, TaskConfig(size=2))] == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        ([], "task 'demo.add': rows.jsonl has no rows."),
+        (["train"], "rows.jsonl has 1 row: 1 train, 0 validation, 0 test. Give more rows, or one file per split with"),
+        (["train", "train", "validation"], "rows.jsonl has 3 rows: 2 train, 1 validation, 0 test. Give more"),
+    ],
+)
+def test_a_split_of_a_file_without_rows_counts_those_of_the_others(splits: list[str], message: str) -> None:
+    def load(config) -> Iterable[Sum]:
+        return [Sum(id=str(number), a=number, b=0) for number, split in enumerate(splits) if split == config.split]
+
+    with pytest.raises(DataError) as caught:
+        rows_of(load, TaskConfig(path="rows.jsonl", split="test", size=1))
+    assert message in str(caught.value)
+
+
+def test_an_empty_file_of_one_split_is_named() -> None:
+    with pytest.raises(DataError, match=r"task 'demo\.add': test\.jsonl has no rows\."):
+        rows_of(lambda config: [], TaskConfig(path="{split}.jsonl", split="test"))
+
+
 def sum_with(**changes: Any) -> Sum:
     return Sum(**{"id": "x", "a": 1, "b": 2, **changes})
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from grpo_core.errors import MAX_NAME_CHARS, DataError, UserError, near_match
 from grpo_core.task.calling import call_by_name, errors_named
-from grpo_core.task.row import Row, TaskConfig, first_problem
+from grpo_core.task.row import Row, Split, TaskConfig, first_problem
 from grpo_core.task.task import Task
+
+SPLIT_IN_PATH = "{split}"
+"""In a path, it stands for the name of the split."""
 
 
 class RowLoader:
@@ -47,12 +50,29 @@ class RowLoader:
         except ValidationError as error:
             raise DataError(f"task {self._name!r}: load() made a row that is refused: {first_problem(error)}") from None
         if not rows:
-            raise DataError(
-                f"task {spec!r} has no rows for split {self._config.split!r}"
-                + (f" in {self._config.path}" if self._config.path else "")
-                + "; try another split, or give a local file with ?path=."
-            )
+            raise DataError(self._why_no_rows(spec))
         return rows
+
+    def _why_no_rows(self, spec: str) -> str:
+        split, path = self._config.split, self._config.path
+        if path is None or path.startswith("hub:"):
+            where = f"split {split!r}" + (f" in {path}" if path else "")
+            return f"task {spec!r} has no rows for {where}; try another split, or give a local file with ?path=."
+        if SPLIT_IN_PATH in path:
+            return f"task {self._name!r}: {path.replace(SPLIT_IN_PATH, split)} has no rows."
+        counts = {name: 0 if name == split else self._count_rows(name) for name in get_args(Split)}
+        total = sum(counts.values())
+        if not total:
+            return f"task {self._name!r}: {path} has no rows."
+        shares = ", ".join(f"{number} {name}" for name, number in counts.items())
+        return (
+            f"task {self._name!r}: {path} has {total} row{'s' * (total > 1)}: {shares}. Give more rows, "
+            f"or one file per split with {SPLIT_IN_PATH} in its path."
+        )
+
+    def _count_rows(self, split: Split) -> int:
+        config = self._config.model_copy(update={"split": split, "size": None})
+        return sum(1 for _ in call_by_name(self._task.load, {"config": config}, positional=1))
 
     def from_json(self, text: str | bytes) -> Row:
         """Read a row back; see `BoundTask.row_from_json`."""
