@@ -120,6 +120,8 @@ def test_a_reference_of_a_schema_is_never_fetched(write: Write, monkeypatch: pyt
         ("json", {"type": "objekt"}, "is not a JSON schema"),
         ("code", "assert", "the gold is not Python"),
         ("code", "print(1)", "asserts nothing"),
+        ("code", "import math\nx = 1", "asserts nothing"),
+        ("code", "assert f(1) == 1\nf(2) == 2", "test 1 asserts nothing"),
         ("exact", "", "the gold is empty"),
     ],
 )
@@ -150,8 +152,50 @@ def test_a_wrong_option_is_refused(write: Write, options: str, message: str) -> 
 
 
 def test_an_empty_file_is_refused(write: Write) -> None:
-    with pytest.raises(DataError, match="has no rows for split 'train'"):
+    with pytest.raises(DataError, match=r"task 'core.qa': .*/train\.jsonl has no rows\.$"):
         load_task(write([])).rows()
+
+
+def test_a_repeated_row_is_read_once_and_counted(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    records = [{"question": text, "answer": "x"} for text in ("a?", "b?", "a?", " a? ", "c?")]
+    ids = [row.id for row in load_task(write([records[0], records[1], records[4]])).rows()]
+    assert not caplog.messages
+    assert [row.id for row in load_task(write(records)).rows()] == ids
+    assert [message.partition(": ")[2] for message in caplog.messages] == ["dropped 2 repeated rows."]
+
+
+def test_repeated_rows_are_counted_once_where_size_ends_the_reading(
+    write: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = write([{"question": text, "answer": "x"} for text in ("a?", "a?", "b?", "b?")], "&size=2")
+    for _ in range(2):
+        assert len(load_task(spec).rows()) == 2
+    assert [message.partition(": ")[2] for message in caplog.messages] == ["dropped 1 repeated row."]
+
+
+def test_a_question_with_two_golds_names_both_lines(write: Write) -> None:
+    records = [{"question": "a?", "answer": "x"}, {"question": "b?", "answer": "x"}, {"question": "a?", "answer": "y"}]
+    with pytest.raises(
+        DataError, match=r"train\.jsonl:3: the same question as in .*train\.jsonl:1, with another .*'a\?'"
+    ):
+        load_task(write(records)).rows()
+
+
+def test_a_question_may_come_with_other_choices(write: Write) -> None:
+    records = [
+        {"question": "Which is even?", "answer": answer, "choices": choices}
+        for answer, choices in (("A", ["2", "3"]), ("A", ["4", "5"]), ("B", ["5", "6"]))
+    ]
+    rows = load_task(write(records, "&verifier=choice")).rows()
+    assert len({row.id for row in rows}) == 3
+    assert rows[0].id == load_task(write(records[:1], "&verifier=choice")).rows()[0].id
+
+
+def test_set_up_is_part_of_every_test_below_it(write: Write) -> None:
+    gold = "import math\nassert f(1) == math.floor(2.5)\nlimit = 4\nassert f(2) == limit\nassert f(3) == limit + 2"
+    spec = write([{"question": "Double it.", "answer": gold}], "&verifier=code")
+    assert scored(spec, "def f(n): return 2 * n").solved
+    assert scored(spec, "def f(n): return min(2 * n, 4)").value == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(("verifier", "package"), [("math", "grpo-tasks-math"), ("code", "grpo-tasks-code")])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 from pydantic import field_validator
 
-from grpo_core.data import DatasetConfig, read_rows, stable_id
+from grpo_core.data import DatasetConfig, Record, read_rows, stable_id
 from grpo_core.plugins.loading import resolve
 from grpo_core.task.composition import reward
 from grpo_core.task.row import Row
@@ -38,6 +40,8 @@ ANSWERS: Mapping[str, str] = {"plain": "{answer}", "steps": "\n#### {answer}", "
 """Gold completions for a warm start, by template; otherwise a space and the answer."""
 
 STOP = ("</answer>", "\nQuestion:")
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class QaConfig(DatasetConfig):
@@ -80,23 +84,58 @@ def load(config: QaConfig) -> Iterator[QaRow]:
     verifier = VERIFIERS[config.verifier]
     verifier.require(config.verifier)
 
-    def row(record: Mapping[str, Any]) -> QaRow:
+    is_of_hub = (config.path or "").startswith("hub:")
+    first: dict[tuple[str, tuple[str, ...]], tuple[str, str]] = {}  # question and choices -> its answer, and where
+    of_id: dict[str, tuple[str, ...]] = {}
+
+    def row(record: Record) -> QaRow:
         question, answer = _text(record["question"], "question"), _text(record["answer"], "answer")
         choices = _choices(record.get("choices"))
         if not question:
             raise ValueError("the question is empty")
         verifier.check(answer, choices)
+        answer_there, there = first.setdefault((question, choices), (answer, record.where))
+        if answer_there != answer and not is_of_hub:  # a file of the hub cannot be edited: each is a row
+            raise ValueError(
+                f"the same question as in {there}, with another answer: {question!r:.80}. Keep one of them; with "
+                "verifier=regex one pattern takes several answers: yes|no"
+            )
+        row_id = stable_id(f"{question}\n{answer}")
+        if of_id.setdefault(row_id, choices) != choices:
+            row_id = stable_id("\n".join([question, answer, *choices]))
         demo = record.get("completion")
         gold = answer if demo is None and verifier.is_answer else demo
         return QaRow(
-            id=stable_id(f"{question}\n{answer}"),
+            id=row_id,
             question=question,
             answer=answer,
             choices=choices,
             gold=None if gold is None else _completion(_text(gold, "completion"), config, is_whole=demo is not None),
         )
 
-    return read_rows(config, row, needs=("question", "answer"), content=lambda row: row.question)
+    rows = read_rows(config, row, needs=("question", "answer"), content=lambda row: row.question)
+    yield from _distinct(rows, config)
+
+
+def _distinct(rows: Iterable[QaRow], config: QaConfig) -> Iterator[QaRow]:
+    """Rows without repetitions of question, choices and answer; says on stderr how many were dropped."""
+    ids: set[str] = set()
+    dropped = 0
+    try:
+        for row in rows:
+            if row.id in ids:
+                dropped += 1
+            else:
+                ids.add(row.id)
+                yield row
+    finally:  # also where size ends the reading
+        if dropped:
+            _say(f"{config.path}, split {config.split}: dropped {dropped} repeated row{'s' * (dropped > 1)}.")
+
+
+@lru_cache(maxsize=64)  # a command may load a task several times
+def _say(message: str) -> None:
+    _LOGGER.warning(message)
 
 
 def _text(value: Any, field: str) -> str:

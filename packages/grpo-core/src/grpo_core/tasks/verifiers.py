@@ -246,8 +246,18 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
+_SETUP = (
+    *(ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.AugAssign),
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
+)
+"""Statements that prepare a test and are none."""
+
+
 def tests_of(gold: str) -> list[str]:
-    """The tests of a gold: a JSON list of texts, or Python whose every statement with an assert is a test."""
+    """The tests of a gold: a JSON list of texts, or Python whose statements are tests.
+
+    Imports, assignments and definitions of that Python are part of every test below them.
+    """
     if gold.lstrip().startswith("["):
         try:
             tests = json.loads(gold)
@@ -260,7 +270,13 @@ def tests_of(gold: str) -> list[str]:
         tree = ast.parse(gold)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"the gold is not Python: {error}") from None
-    return [ast.unparse(statement) for statement in tree.body]
+    tests, setup = [], list[ast.stmt]()
+    for statement in tree.body:
+        if isinstance(statement, _SETUP):
+            setup.append(statement)
+        else:
+            tests.append(ast.unparse(ast.Module([*setup, statement], [])))
+    return tests or ([ast.unparse(tree)] if setup else [])
 
 
 def _check_code(gold: str, choices: tuple[str, ...]) -> None:
