@@ -72,7 +72,8 @@ class RowLoader:
 
     def _count_rows(self, split: Split) -> int:
         config = self._config.model_copy(update={"split": split, "size": None})
-        return sum(1 for _ in call_by_name(self._task.load, {"config": config}, positional=1))
+        with errors_named(f"task {self._name!r}: load()"):
+            return sum(1 for _ in call_by_name(self._task.load, {"config": config}, positional=1))
 
     def from_json(self, text: str | bytes) -> Row:
         """Read a row back; see `BoundTask.row_from_json`."""
