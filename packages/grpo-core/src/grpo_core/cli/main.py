@@ -12,6 +12,7 @@ import click
 
 from grpo_core import __version__
 from grpo_core.cli.group import LazyGroup
+from grpo_core.cli.interrupts import Interrupts, interrupts
 from grpo_core.cli.options import HELP
 from grpo_core.cli.streams import standard_streams
 from grpo_core.errors import ExitCode, GrpoError, UserError
@@ -50,8 +51,8 @@ def main_run(arguments: Sequence[str] | None = None) -> int:
 
 def run_command(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
     """Run a command; every error becomes lines on stderr and an exit code."""
-    with standard_streams() as stdout:
-        code = _run(command, arguments, name)
+    with interrupts() as interrupted, standard_streams() as stdout:
+        code = _run(command, arguments, name, interrupted)
         stdout.flush()
         if stdout.problem:
             failure = _fail(f"stdout cannot be written: {stdout.problem}. Its output is lost.", ExitCode.FAILED)
@@ -59,25 +60,43 @@ def run_command(command: click.Command, arguments: Sequence[str] | None, name: s
         return code
 
 
-def _run(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
+def _run(command: click.Command, arguments: Sequence[str] | None, name: str, interrupted: Interrupts) -> int:
     try:
-        load_dotenv(Path(".env"))
-        words = sys.argv[1:] if arguments is None else list(arguments)
-        _refuse_empty(words)
-        result = command.main(args=list(words), prog_name=name, standalone_mode=False, obj=words)
-    except GrpoError as error:
-        return _fail(str(error), error.exit_code)
-    except click.exceptions.NoSuchOption as error:
-        return _fail(_no_such_option(error), ExitCode.USER_MISTAKE)
-    except click.ClickException as error:
-        return _fail(_usage(error), error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        return _fail("interrupted; nothing more is written.", ExitCode.INTERRUPTED, label="stopped")
+        return _result(command, arguments, name)
+    except Exception as error:
+        interrupted.cancel()
+        if interrupted.happened:  # as libraries do that turn what ends an import into an ImportError
+            return _interrupted()
+        return _failure(error)
+    except KeyboardInterrupt:
+        interrupted.cancel()
+        return _interrupted()
     except SystemExit as error:  # click ends so when the reader of a pipe has gone
         return error.code if isinstance(error.code, int) else ExitCode.FAILED
-    except Exception as error:  # out of memory and a full disk get advice; anything else is a bug
-        return _unexpected(error)
+
+
+def _result(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
+    load_dotenv(Path(".env"))
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    _refuse_empty(words)
+    result = command.main(args=list(words), prog_name=name, standalone_mode=False, obj=words)
     return result if isinstance(result, int) else ExitCode.DONE
+
+
+def _interrupted() -> int:
+    return _fail("interrupted; nothing more is written.", ExitCode.INTERRUPTED, label="stopped")
+
+
+def _failure(error: Exception) -> int:
+    if isinstance(error, GrpoError):
+        return _fail(str(error), error.exit_code)
+    if isinstance(error, click.exceptions.NoSuchOption):
+        return _fail(_no_such_option(error), ExitCode.USER_MISTAKE)
+    if isinstance(error, click.ClickException):
+        return _fail(_usage(error), error.exit_code)
+    if isinstance(error, click.Abort):
+        return _interrupted()
+    return _unexpected(error)  # out of memory and a full disk get advice; anything else is a bug
 
 
 MAY_BE_EMPTY = ("--completion", "--prediction")

@@ -1,0 +1,55 @@
+"""Ctrl-C while a command starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+GOES_ON = """
+import signal, time
+try:
+    signal.raise_signal(signal.SIGINT)
+except BaseException:
+    pass
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    pass
+"""
+
+MAKES_ANOTHER_ERROR = """
+import signal
+try:
+    signal.raise_signal(signal.SIGINT)
+except BaseException:
+    raise ModuleNotFoundError("Could not import module 'PreTrainedModel'") from None
+"""
+
+PROGRAM = """
+import sys
+import click
+from grpo_core.cli.main import run_command
+
+@click.command()
+def command():
+    import library
+
+sys.exit(run_command(command, [], "x"))
+"""
+
+
+@pytest.mark.parametrize("library", [GOES_ON, MAKES_ANOTHER_ERROR])
+def test_an_import_that_catches_ctrl_c_ends_as_interrupted(tmp_path: Path, library: str) -> None:
+    (tmp_path / "library.py").write_text(library)
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stderr.strip()) == (130, "stopped: interrupted; nothing more is written.")
+
+
+def test_ctrl_c_before_the_commands_are_imported_shows_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
+    program = "import sys; sys.path.insert(0, '.'); from grpo_core.cli.start import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "stopped: interrupted.\n")
