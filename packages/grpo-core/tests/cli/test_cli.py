@@ -48,6 +48,14 @@ bare = Task("bare", lambda config: [Row(id="1")], lambda row: ({"role": "user", 
 empty = Task("empty", lambda config: [], lambda row: "", validate, (one_line,), row=Row)
 """
 
+POOR = """
+@reward()
+def broken(answer):
+    return answer[9999]
+
+poor = Task("poor", load, lambda row: "", validate, (broken,), row=Row)
+"""
+
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -374,6 +382,14 @@ def test_sample_shows_rows_with_gold_and_its_score(capsys: pytest.CaptureFixture
     assert "1   solved   one_line 1, rhymes 1" in out
     assert 'user: "hi"' in out
     assert "score    -" in out, "bare has no gold"
+
+
+def test_sample_fails_where_a_gold_is_not_scored(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
+    (elsewhere / "rhyme.py").write_text(COUPLET + POOR)
+    code, out, err = grpo(capsys, "sample", "./rhyme.py:poor,./rhyme.py:couplet", "-n", "1")
+    assert code == 1
+    assert "not scored (reward): reward broken() raised IndexError (rhyme.py:" in out and "solved   one_line 1" in out
+    assert "1 of 2 golds could not be scored" in err and "row '0' of rhyme.poor" in err
 
 
 def test_models_lists_embedded_ones(capsys: pytest.CaptureFixture[str], plugins: Callable[..., None]) -> None:

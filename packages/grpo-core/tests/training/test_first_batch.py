@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from grpo_core import train
+from grpo_core import Row, Task, reward, train
 from grpo_core.callbacks import Callback
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
+from grpo_core.config.resolution import EXAMPLE_MODEL
 from grpo_core.errors import UserError
+from grpo_core.plugins.task_objects import name_tasks
+from grpo_core.training.first_batch import _advice
 
 FILE = """
 from grpo_core import Row, Task, reward
@@ -33,6 +36,11 @@ def task(name, part):
 
 impossible, possible = task("impossible", never), task("possible", counted)
 """
+
+
+@reward()
+def long(answer):
+    return float(len(answer) > 9)
 
 
 class Warnings(Callback):
@@ -76,3 +84,12 @@ def test_a_batch_with_differences_says_nothing(tmp_path: Path) -> None:
 
 def test_a_few_completions_say_nothing(tmp_path: Path) -> None:
     assert run(tmp_path, "impossible", 15) == []
+
+
+def test_advice_for_an_object_is_python(tmp_path: Path) -> None:
+    task = Task("mine", lambda config: [Row(id="1")], lambda row: "?", lambda text, row: text, (long,), row=Row)
+    named = name_tasks(task)
+    assert _advice(named.spec) == (
+        'Fine-tune a start on the task\'s golds, grpo_core.warm_start(mine, "./warm", preset="tiny"), or name a model '
+        f'that sometimes succeeds: model="{EXAMPLE_MODEL}".'
+    )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from grpo_core.cli.options import COUNT, HELP, JSON
+from grpo_core.errors import GrpoError
 
 if TYPE_CHECKING:
     from grpo_core.task.bound import BoundTask
@@ -24,7 +25,7 @@ Examples:
 @click.option("-n", "count", default=3, show_default=True, type=COUNT, help="Rows of each task.")
 @JSON
 def sample(task: str, count: int, as_json: bool) -> None:
-    """Show rows of a task with prompt, gold and the score of the gold."""
+    """Show rows of a task with prompt, gold and the score of the gold. The exit code is 1 if a gold is not scored."""
     from grpo_core.display.progress import Waiting
     from grpo_core.display.text import err, print_json, print_out
     from grpo_core.evaluation.overlap import own_choices
@@ -44,6 +45,23 @@ def sample(task: str, count: int, as_json: bool) -> None:
         print_out(*([""] if index else []), _entry(entry))
     with Waiting(err()) as progress:  # at the end, because it reads all rows of two splits
         progress.on_choices([choice for label, each in labelled.items() for choice in own_choices(label, each)])
+    _check_scored(samples)
+
+
+def _check_scored(samples: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse golds without a score.
+
+    Raises:
+        GrpoError: there are some; names the first.
+    """
+    scored = [entry for entry in samples if entry["score"] is not None]
+    missing = [entry for entry in scored if entry["score"]["value"] is None]
+    if missing:
+        first = missing[0]
+        raise GrpoError(
+            f"{len(missing)} of {len(scored)} golds could not be scored: a run would leave such completions out. The "
+            f"first is that of row {first['row']['id']!r} of {first['task']}, whose score says why."
+        )
 
 
 def _samples(bound: BoundTask, count: int) -> Iterable[dict[str, Any]]:

@@ -8,6 +8,8 @@ from grpo_core.callbacks import Callbacks
 from grpo_core.config import RunConfig
 from grpo_core.config.resolution import EXAMPLE_MODEL
 from grpo_core.errors import UserError
+from grpo_core.plugins.task_objects import PREFIX, is_object
+from grpo_core.task.spec import parse_task_specs
 from grpo_core.training.collect import Collected
 
 LEAST = 64
@@ -32,9 +34,20 @@ def check_first_batch(collected: Collected, config: RunConfig, callbacks: Callba
     message = (
         f"all {len(rewards)} completions of the first {len(collected.groups)} prompts by {config.model} earn "
         f"{float(rewards[0]):g}: GRPO learns from how completions differ, so there is nothing to learn from yet. "
-        f"Fine-tune a start on the task's golds, grpo warm-start --task {shlex.quote(config.task)} --preset tiny "
-        f"--out ./warm, or name a model that sometimes succeeds: --model {EXAMPLE_MODEL}."
+        f"{_advice(config.task)}"
     )
     if was_chosen:
         raise UserError(message)
     callbacks.warn_once(message)
+
+
+def _advice(task: str) -> str:
+    """How to begin with a model that can learn: in Python where a task is an object, which a command may not find."""
+    specs = parse_task_specs(task)
+    if any(map(is_object, specs)):
+        name = specs[0].name.rpartition(":")[2].removeprefix(PREFIX) if len(specs) == 1 else "tasks"
+        tune, model = f'grpo_core.warm_start({name}, "./warm", preset="tiny")', f'model="{EXAMPLE_MODEL}"'
+    else:
+        tune = f"grpo warm-start --task {shlex.quote(task)} --preset tiny --out ./warm"
+        model = f"--model {EXAMPLE_MODEL}"
+    return f"Fine-tune a start on the task's golds, {tune}, or name a model that sometimes succeeds: {model}."
