@@ -27,7 +27,10 @@ except BaseException:
     raise ModuleNotFoundError("Could not import module 'PreTrainedModel'") from None
 """
 
-PROGRAM = """
+LISTENS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+"""What a suite in the background needs: it ignores Ctrl-C, and so do its children."""
+
+PROGRAM = f"""{LISTENS}
 import sys
 import click
 from grpo_core.cli.main import run_command
@@ -50,6 +53,6 @@ def test_an_import_that_catches_ctrl_c_ends_as_interrupted(tmp_path: Path, libra
 
 def test_ctrl_c_before_the_commands_are_imported_shows_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
-    program = "import sys; sys.path.insert(0, '.'); from grpo_core.cli.start import main; sys.exit(main())"
+    program = f"{LISTENS}import sys; sys.path.insert(0, '.'); from grpo_core.cli.start import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "stopped: interrupted.\n")
