@@ -289,6 +289,9 @@ assert f(n, [*things]) == reference.solve(n)
         "assert f({'a': Own(1)}, *[Own(2)]) == 3",
         "assert Solver(1).solve(x=Own(1)) == 3",
         "T = Own\nassert f(T) == 3",
+        "def check(h):\n    assert h(Own(1)) == 1\ncheck(f)",
+        "def check(n, *, h):\n    assert h(Own(n)) == 1\ndef all(k):\n    check(1, h=k)\nall(f)",
+        "g = f\nassert g(Own(1)) == 1",
     ],
 )
 def test_what_is_handed_on(test: str) -> None:

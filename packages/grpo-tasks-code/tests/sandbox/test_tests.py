@@ -202,6 +202,12 @@ def test_imports_and_classes_of_the_setup_are_there_for_the_program(sandbox: San
     assert sandbox.run_tests(code, ["assert round(area(Shape(1)), 2) == 3.14"], SLOW_MACHINE_S, setup=setup).passed == 1
 
 
+def test_a_program_under_another_name_gets_the_classes_of_the_test(sandbox: Sandbox) -> None:
+    test = "class P:\n    def __init__(self, x): self.x = x\ndef check(h):\n    assert h(P(1)) == 2\ncheck(f)"
+    assert sandbox.run_tests("def f(p): return p.x + 1", [test], SLOW_MACHINE_S).passed == 1
+    assert sandbox.run_tests("def f(p): return p.x", [test], SLOW_MACHINE_S).passed == 0
+
+
 @pytest.mark.parametrize(
     ("code", "status", "execution_status"),
     [

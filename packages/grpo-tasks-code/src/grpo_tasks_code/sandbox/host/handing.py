@@ -18,6 +18,7 @@ def handed(trees: Sequence[ast.AST], kind: str, programs: frozenset[str]) -> ast
     """
     nodes = [node for tree in trees for node in ast.walk(tree)]
     flow = _Flow(nodes, kind)
+    programs = _with_aliases(nodes, programs)
     for node in nodes:
         if isinstance(node, ast.Call) and names.root(node.func) in programs and any(map(flow.carries, _given(node))):
             return node
@@ -111,6 +112,24 @@ class _Flow:
                     yield from names.roots([value])
             case ast.Call(func=ast.Name(id=name)) if name in self._functions and any(map(self.carries, _given(node))):
                 yield from (part.arg for part in ast.walk(self._functions[name].args) if isinstance(part, ast.arg))
+
+
+def _with_aliases(nodes: Sequence[ast.AST], programs: frozenset[str]) -> frozenset[str]:
+    """Add other names of the functions: `g` of `g = f`, and `h` of `def check(h)` where `check(f)` calls it."""
+    functions = {node.name: node.args for node in nodes if isinstance(node, ast.FunctionDef)}
+    size = 0
+    while size < len(programs):
+        size = len(programs)
+        for node in nodes:
+            match node:
+                case ast.Assign(targets=targets, value=ast.Name(id=name)) if name in programs:
+                    programs |= {target.id for target in targets if isinstance(target, ast.Name)}
+                case ast.Call(func=ast.Name(id=called)) if called in functions:
+                    parameters = [*functions[called].posonlyargs, *functions[called].args]
+                    given = [*zip((part.arg for part in parameters), node.args, strict=False)]
+                    given += [(keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg]
+                    programs |= {name for name, value in given if isinstance(value, ast.Name) and value.id in programs}
+    return programs
 
 
 def _given(call: ast.Call) -> list[ast.expr]:
