@@ -80,7 +80,9 @@ def home(tmp_path: Path) -> Path:
 def environment() -> dict[str, str]:
     """The environment of a reader's shell in which this environment is active."""
     ours = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"} | {"PATH": ours}
+    # Neither the tests' limit of threads, nor what tells a command that `uv run` started it.
+    hidden = ("OMP_NUM_THREADS", "UV_RUN_RECURSION_DEPTH")
+    return {key: value for key, value in os.environ.items() if key not in hidden} | {"PATH": ours}
 
 
 def run_commands(page: str, home: Path, *, slow: bool) -> None:

@@ -37,7 +37,12 @@ def follow(folder: Path, *, skipped: str, before_own_task: tuple[str, ...], **va
         for command in block
     ]
     typed = [command.text.replace("git clone …", f"git clone -q {ROOT}") for _, command in steps]
-    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "OMP_NUM_THREADS")  # of this environment and its tests
+    hidden = (
+        "PYTHONPATH",
+        "VIRTUAL_ENV",
+        "OMP_NUM_THREADS",
+        "UV_RUN_RECURSION_DEPTH",
+    )  # of this environment and its tests
     clean = {key: value for key, value in os.environ.items() if key not in hidden}
     outcomes = run_in_one_shell(typed, folder, clean | variables)
     for (page, command), (code, output) in zip(steps, outcomes, strict=True):

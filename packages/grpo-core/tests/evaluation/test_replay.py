@@ -113,7 +113,10 @@ def test_the_length_penalty_of_the_run_is_kept(tmp_path: Path) -> None:
     assert (result.advantages.equal_then, result.advantages.equal_now, result.advantages.differ) == (0.0, 0.0, 0)
 
 
-def test_what_crashes_now_is_counted_and_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_crashes_now_is_counted_and_ends_with_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # a narrow table folds what is looked for
     run = written(tmp_path / "run_1", [record(1, 0, 1, "666"), record(1, 0, 1, "1"), record(1, 0, 1, "666")])
     assert main(["replay", str(run), "--task", AFTER]) == 3
     out, err = capsys.readouterr()

@@ -83,7 +83,7 @@ def test_a_file_that_starts_work_in_a_thread_cannot_do_so_in_workers(tmp_path: P
     )
     command = (
         "from grpo_core import Scorer\nfrom grpo_core.killable import worker_set\n"
-        "worker_set.SPARE_AFTER_S = 600.0\n"  # it imports the file, too
+        "worker_set.SPARES = 0\n"  # it imports the file, too
         f"with Scorer({str(file)!r} + ':one', workers=1) as s:\n    s.warm()\n"
     )
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, timeout=60)
@@ -97,7 +97,7 @@ def test_a_guarded_script_runs_and_sigterm_ends_all_of_it(tmp_path: Path) -> Non
         "if __name__ == '__main__':\n"
         "    import time\n"
         "    from grpo_core.killable import worker_set\n"
-        "    worker_set.SPARE_AFTER_S = 600.0\n"  # it imports the file, too
+        "    worker_set.SPARES = 0\n"  # it imports the file, too
         "    with Scorer(SPEC, workers=2) as scorer:\n"
         "        scorer.warm()\n"
         "        print('ready', flush=True)\n"

@@ -131,7 +131,7 @@ def test_closing_while_busy_answers_everybody() -> None:
 
 
 def test_closing_lets_idle_workers_run_their_exit_handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpo_core.killable.worker_set.SPARE_AFTER_S", 600.0)
+    monkeypatch.setattr("grpo_core.killable.worker_set.SPARES", 0)
     with pool(2, "make_with_exit_handler", str(tmp_path / "log")) as workers:
         workers.warm()
     assert (tmp_path / "log").read_text() == "left in peace\n" * 2
@@ -219,7 +219,7 @@ def start_script(body: str, factory: str = "make", *args: str) -> subprocess.Pop
         import os, signal, sys, threading, time
         sys.path.insert(0, {HERE!r})
         from grpo_core.killable import KillablePool, worker_set
-        worker_set.SPARE_AFTER_S = 600.0
+        worker_set.SPARES = 0
         workers = KillablePool("killable_targets:{factory}", args={args!r}, workers=2)
         pid = lambda: int(workers.submit(b"pid:", 30).result().value)
         workers.warm()

@@ -18,6 +18,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 GRACE_S = 1.0
 """Time for idle workers to run their exit handlers when the pool is closed, and for dead ones to be reaped."""
 
+SPARES = 1
+"""Workers beyond those that may be busy at once."""
+
 SPARE_AFTER_S = 0.25
 """From the first ready worker to the start of the spare: a pool that is used once, and briefly, goes without."""
 
@@ -92,7 +95,7 @@ class WorkerSet:
 
     def start(self) -> None:
         """Start the workers that are wanted, and the spare when it is due; none in a pause."""
-        spares = int(self._wanted > 0 and time.monotonic() >= self.spare_due)
+        spares = SPARES if self._wanted > 0 and time.monotonic() >= self.spare_due else 0
         while len(self.workers) < self._wanted + spares and not self.is_paused:
             try:
                 self._start_one()
