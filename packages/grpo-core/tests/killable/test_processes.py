@@ -30,6 +30,15 @@ def _targets_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(HERE)
 
 
+_OTHERS: list[psutil.Process] = []
+"""Processes that other tests of this process have left running, such as a shared sandbox."""
+
+
+@pytest.fixture(autouse=True)
+def _others_are_known() -> None:
+    _OTHERS[:] = psutil.Process().children()
+
+
 def pool(workers: int = 1, factory: str = "make", *args: str) -> KillablePool:
     return KillablePool(f"killable_targets:{factory}", args=args, workers=workers, name="test")
 
@@ -60,7 +69,7 @@ def pid_of(workers: KillablePool) -> int:
 
 
 def children() -> list[psutil.Process]:
-    return psutil.Process().children()
+    return [child for child in psutil.Process().children() if child not in _OTHERS]
 
 
 @pytest.mark.parametrize("end", ["timeout", "close"])
