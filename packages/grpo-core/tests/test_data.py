@@ -22,13 +22,13 @@ from grpo_core.data import (
     MAX_LINE_BYTES,
     DatasetConfig,
     ProceduralConfig,
-    _repeated_key,
     procedural,
     read_records,
     read_rows,
     split_of,
     stable_id,
 )
+from grpo_core.data.records import _repeated_key
 from grpo_core.errors import DataError, ExhaustedError, UserError
 
 

@@ -183,7 +183,7 @@ def test_a_question_with_two_golds_names_both_lines(write: Write) -> None:
 
 def test_two_golds_of_a_dataset_that_nobody_can_edit_are_two_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [("o/n row 0", {"question": "a?", "answer": "x"}), ("o/n row 1", {"question": "a?", "answer": "y"})]
-    monkeypatch.setattr("grpo_core.data._hub_records", lambda name, split: iter(records))
+    monkeypatch.setattr("grpo_core.data.records._hub_records", lambda name, split: iter(records))
     assert [row.gold for row in load_task("core.qa?path=hub:o/n").rows()] == [" x", " y"]
 
 
