@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from grpo_core.policy.fresh import fresh_model
 from grpo_core.tracking.presence import working_in
 from grpo_core.training.resume import resume
 from grpo_core.training.run_folder import RunFolder
+from grpo_core.training.state import RunState
 from grpo_core.training.stored_run import allowed
 from grpo_core.training.trainer import RunResult
 from grpo_core.training.update import Updater
@@ -261,11 +263,52 @@ def test_a_changed_task_is_refused_unless_it_is_allowed(folder: Path, tmp_path: 
     source = tasks.read_text()
     try:
         tasks.write_text(source.replace("32 <=", "33 <="))
-        with pytest.raises(UserError, match=r"rows or rewards of a task changed.*--allow data"):
+        with pytest.raises(UserError, match=r"changed since the checkpoint: its code .*--allow data") as refused:
             resume(run)
+        assert "its data" not in str(refused.value) and "its options" not in str(refused.value)
         assert not resume(run, allow=["task"]).interrupted  # another word for data
     finally:
         tasks.write_text(source)
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_the_message_names_each_ingredient_that_changed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_old: bool
+) -> None:
+    info = RunState.info
+
+    def stored(state: RunState) -> dict[str, Any]:
+        facts = info(state)
+        if is_old:
+            del facts["ingredients"]  # as a checkpoint of an earlier version
+        return {**facts, "versions": {**facts["versions"], "grpo-core": "0.0.1"}}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunState, "info", stored)
+        run = train(config(folder, tmp_path, "plain", stop_after=1)).run_dir
+    tasks = folder / "tasks.py"
+    source = tasks.read_text()
+    what = (
+        r"its identity is \w{16} now and was \w{16} \(a checkpoint of that version"
+        if is_old
+        else r"its code \(.*\) and its data \(rows or prompts; hash \w{16} now, \w{16} then\)"
+    )
+    try:
+        tasks.write_text(source.replace("32 <=", "33 <=").replace("lambda row: row.id,", "lambda row: row.id + '!',"))
+        for name in [name for name in sys.modules if name.startswith("grpo_task_file_")]:
+            monkeypatch.delitem(sys.modules, name)  # as in another process
+        with pytest.raises(UserError, match=rf"{what}.*; grpo-core is \S+ now and was 0.0.1\. "):
+            resume(run)
+    finally:
+        tasks.write_text(source)
+
+
+def test_another_option_of_a_task_is_allowed_with_the_task(folder: Path, tmp_path: Path) -> None:
+    run = train(config(folder, tmp_path, "plain", stop_after=1)).run_dir
+    edited(run, lambda text: re.sub(r"^(task: .*)$", r"\1?seed=7", text, count=1, flags=re.MULTILINE))
+    with pytest.raises(UserError, match=r"task is .*seed=7 now.*--allow task"):
+        resume(run)
+    assert not resume(run, allow=["task"]).interrupted
 
 
 @pytest.mark.parametrize(
@@ -278,7 +321,7 @@ def test_a_changed_task_is_refused_unless_it_is_allowed(folder: Path, tmp_path: 
 def test_what_cannot_be_allowed_is_refused(name: str, message: str) -> None:
     with pytest.raises(UnknownNameError, match=message):
         allowed([name])
-    assert allowed(["task", "trainer.learning_rate"]) == {"data", "trainer.learning_rate"}
+    assert allowed(["task", "trainer.learning_rate"]) == {"data", "task", "trainer.learning_rate"}
 
 
 def test_another_machine_is_refused_unless_it_is_allowed(folder: Path, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class Fingerprint:
         """Hash of everything: 16 hex digits."""
         return self._identity(self._functions)
 
-    @property
+    @cached_property
     def ingredients(self) -> Mapping[str, str]:
         """Hash of each ingredient: 16 hex digits.
 
@@ -82,6 +82,29 @@ class Fingerprint:
     def _identity(self, functions: bytes) -> str:
         head = map(hashed, (self.name, self.task.version, self.config.model_dump_json()))
         return _digest(chain(head, (self._marks, functions), self.rows()))
+
+
+INGREDIENTS = {
+    "code": ("its code", "functions, rewards or version"),
+    "config": ("its options", "given or by default"),
+    "data": ("its data", "rows or prompts"),
+}
+"""Ingredients of an identity, and how messages name them."""
+
+
+def name_changes(now: Mapping[str, str], then: Mapping[str, str]) -> str:
+    """The ingredients whose hashes differ, with both hashes.
+
+    Args:
+        now: Ingredients of the task, of `Fingerprint.ingredients`.
+        then: Stored ingredients.
+    """
+    changed = [
+        f"{words} ({parts}; hash {now[name]} now, {then.get(name)} then)"
+        for name, (words, parts) in INGREDIENTS.items()
+        if now[name] != then.get(name)
+    ]
+    return " and ".join(changed)
 
 
 def _digest(parts: Iterable[bytes]) -> str:

@@ -119,6 +119,7 @@ class RunState:
             "config_hash": config_hash(config),
             "data_hash": data_hash(setup.rows),
             "identities": dict(setup.identities),
+            "ingredients": {task.spec: dict(task.ingredients) for task in setup.mixture.tasks.values()},
             "reference": "reference" if setup.policy.has_reference else None,
             "distributed_info": {
                 "world_size": self.ranks.size,

@@ -31,6 +31,7 @@ SURROUNDINGS = ("data", "hardware", "versions", "conditions")
 """What may differ beside settings, as `--allow` names it."""
 
 _ALIASES = {"task": "data"}
+"""Other words for some of them; `task` is a setting, too, whose change it allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def check_resume(
 
 
 def allowed(names: Collection[str]) -> frozenset[str]:
-    """Check the names of what may differ from a checkpoint; `task` is another word for `data`.
+    """Check the names of what may differ from a checkpoint; `task` allows the setting and the `data`.
 
     Raises:
         UnknownNameError: a name that is neither a setting nor one of `SURROUNDINGS`.
@@ -128,7 +129,7 @@ def allowed(names: Collection[str]) -> frozenset[str]:
         if hint := near_match(name, (*SURROUNDINGS, *_ALIASES)):
             raise UnknownNameError(f"--allow {name}: no such thing.{hint} Or give the dotted name of a setting.")
         find(name, "--allow")
-    return frozenset(_ALIASES.get(name, name) for name in names)
+    return frozenset(names) | {_ALIASES[name] for name in names if name in _ALIASES}
 
 
 def stored_config(path: Path, stop_after: int | None) -> RunConfig:
