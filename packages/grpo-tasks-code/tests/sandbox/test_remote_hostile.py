@@ -20,11 +20,11 @@ import psutil
 import pytest
 
 from grpo_core import UserError
+from grpo_core.serving import Bounds, Certificate, clean_token
 from grpo_tasks_code.sandbox import Execution, Executor, Level, TestResult
 from grpo_tasks_code.sandbox.executor import Cancellation
 from grpo_tasks_code.sandbox.remote import HttpExecutor, SandboxServer, client
 from grpo_tasks_code.sandbox.remote import __main__ as command
-from grpo_tasks_code.sandbox.remote.bounded import Bounds, Certificate, clean_token
 
 TOKEN = "token"
 SOON_S = 20.0

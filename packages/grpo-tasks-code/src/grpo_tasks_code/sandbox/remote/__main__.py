@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from grpo_tasks_code.sandbox.remote.client import TOKEN_VARIABLE
 def main() -> None:
     """Serve this machine's sandbox; exit codes are those of `grpo`."""
     try:
-        from grpo_tasks_code.sandbox.remote.bounded import Certificate, is_loopback
+        from grpo_core.serving import Certificate, is_loopback, read_token
         from grpo_tasks_code.sandbox.remote.server import DEFAULT_PORT, SandboxServer
     except ModuleNotFoundError as error:
         sys.exit(f"error: the server needs {error.name}: pip install 'grpo-tasks-code[remote]'.")
@@ -34,7 +33,7 @@ def main() -> None:
         if arguments.ssl_keyfile and not arguments.ssl_certfile:
             raise UserError("--ssl-keyfile needs --ssl-certfile.")
         certificate = Certificate(arguments.ssl_certfile, arguments.ssl_keyfile) if arguments.ssl_certfile else None
-        token = _token(arguments.token_file)
+        token = read_token(arguments.token_file, TOKEN_VARIABLE)
         with (
             Sandbox(workers=arguments.workers) as sandbox,
             SandboxServer(sandbox, token, host=arguments.host, port=arguments.port, certificate=certificate) as server,
@@ -55,18 +54,6 @@ def main() -> None:
         sys.exit(2)
     except SandboxUnavailableError as error:
         sys.exit(f"error: {error}")
-
-
-def _token(file: Path | None) -> str:
-    if file is None:
-        return os.environ.get(TOKEN_VARIABLE, "")
-    try:
-        token = file.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise UserError(f"--token-file {file}: {error}.") from None
-    if not token.strip():
-        raise UserError(f"--token-file {file}: there is no token in it.")
-    return token
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from grpo_core import UserError
+from grpo_core.serving import JSON, BoundedServer, Bounds, Certificate
 from grpo_tasks_code.sandbox.arguments import (
     DEFAULT_MEMORY_MIB,
     DEFAULT_OUTPUT_BYTES,
@@ -28,7 +29,6 @@ from grpo_tasks_code.sandbox.arguments import (
 from grpo_tasks_code.sandbox.errors import SandboxUnavailableError
 from grpo_tasks_code.sandbox.execution import Policy
 from grpo_tasks_code.sandbox.executor import Cancellation, Executor
-from grpo_tasks_code.sandbox.remote.bounded import JSON, BoundedServer, Bounds, Certificate
 from grpo_tasks_code.sandbox.remote.client import BYTES_PER_CHARACTER
 
 DEFAULT_PORT = 8700

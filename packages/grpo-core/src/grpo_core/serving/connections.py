@@ -1,0 +1,130 @@
+"""Connections of a bounded server: limits of their number, and of the time that a client takes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from grpo_core.serving.bounds import Bounds
+
+
+class BoundedEventLoop(asyncio.SelectorEventLoop):
+    """Limits the duration of TLS handshakes, for which uvicorn allows a minute.
+
+    Args:
+        handshake_s: Limit in seconds.
+    """
+
+    def __init__(self, handshake_s: float) -> None:
+        super().__init__()
+        self._handshake_s = handshake_s
+
+    async def create_server(self, *args: Any, **options: Any) -> Any:
+        """Create a server as asyncio does, with the limit."""
+        if options.get("ssl") is not None:
+            options["ssl_handshake_timeout"] = self._handshake_s
+        return await super().create_server(*args, **options)
+
+
+class Connections:
+    """Open connections, and those of them that wait for a request.
+
+    Args:
+        bounds: Limits.
+    """
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self._open: set[BoundedProtocol] = set()
+        self._waiting: dict[BoundedProtocol, None] = {}  # the longest wait first
+
+    def add(self, protocol: BoundedProtocol) -> None:
+        """Add a new connection; beyond the limit, close the one that has waited longest for its request."""
+        self._open.add(protocol)
+        if len(self._open) > self.bounds.connections:
+            victim = next(iter(self._waiting), protocol)
+            self.remove(victim)
+            victim.transport.abort()
+
+    def remove(self, protocol: BoundedProtocol) -> None:
+        """Forget a connection."""
+        self._open.discard(protocol)
+        self._waiting.pop(protocol, None)
+
+    def mark(self, protocol: BoundedProtocol, *, waits: bool) -> None:
+        """Record whether a connection waits for a request."""
+        self._waiting.pop(protocol, None)
+        if waits and protocol in self._open:
+            self._waiting[protocol] = None
+
+
+class BoundedProtocol(H11Protocol):
+    """Closes connections beyond the limit, and those that send a head or read an answer too slowly.
+
+    Args:
+        connections: All connections of the server.
+        options: Arguments of uvicorn.
+    """
+
+    def __init__(self, connections: Connections, **options: Any) -> None:
+        super().__init__(**options)
+        self._all, self._bounds = connections, connections.bounds
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def connection_made(self, transport: Any) -> None:
+        """Count the connection, which has to send a request soon."""
+        super().connection_made(transport)
+        self._all.add(self)
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._leave()
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        """Handle what has arrived; a whole head ends the wait for it."""
+        super().handle_events()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._all.mark(self, waits=False)
+            self._stop("head")
+
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        """Give the connection to the WebSocket protocol, whose application limits the number of its sessions."""
+        self._leave()
+        super().handle_websocket_upgrade(event)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        if self.cycle.response_complete:  # else the next request was there already
+            self._wait_for_head()
+
+    def pause_writing(self) -> None:
+        """Start the limit of a client that does not read."""
+        super().pause_writing()
+        self._start("send", self._bounds.send_s)
+
+    def resume_writing(self) -> None:
+        """End that limit."""
+        super().resume_writing()
+        self._stop("send")
+
+    def _leave(self) -> None:
+        self._all.remove(self)
+        for name in list(self._timers):
+            self._stop(name)
+
+    def _wait_for_head(self) -> None:
+        self._all.mark(self, waits=True)
+        self._start("head", self._bounds.head_s)
+
+    def _start(self, name: str, seconds: float) -> None:
+        self._stop(name)
+        self._timers[name] = self.loop.call_later(seconds, self.transport.abort)
+
+    def _stop(self, name: str) -> None:
+        if name in self._timers:
+            self._timers.pop(name).cancel()
