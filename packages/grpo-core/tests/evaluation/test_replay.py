@@ -15,6 +15,9 @@ from grpo_core.cli.main import main
 from grpo_core.config import RunConfig, ScoringConfig, TrainerConfig
 from grpo_core.errors import DataError, UserError
 from grpo_core.evaluation.replay import Replay, replay
+from grpo_core.evaluation.rescoring import NEVER_ASKED, NEVER_SCORED, NO_PREDICTIONS, NO_SCORED_TEXT
+from grpo_core.task.game import Episode, write_transcript
+from grpo_core.task.score import Score
 
 TASKS = Path(__file__).parents[1] / "support" / "replayed_tasks.py"
 BEFORE, AFTER = f"{TASKS}:before", f"{TASKS}:after"
@@ -125,19 +128,110 @@ def test_what_crashes_now_is_counted_and_ends_with_3(
     assert "2 of 3 completions could not be scored now" in err
 
 
-def test_completions_of_several_turns_are_left_out_and_counted(tmp_path: Path) -> None:
-    run = written(tmp_path / "run_1", [record(1, 0, 1, "1", turns=2), record(1, 0, 1, "1")])
-    task = replayed(run).tasks[BEFORE]
-    assert (task.completions, task.skipped) == (1, 1)
+def stored(name: str, row: Mapping[str, Any], text: str, score: Score, **fields: Any) -> dict[str, Any]:
+    """A line of the log, of a task that is not `before`."""
+    return record(1, 0, 1, "1") | {
+        "task": f"{TASKS}:{name}", "row": dict(row), "text": text, "score": score.as_json(), "reward": score.value,
+        "status": "abstained" if score.abstained else "scored", **fields,
+    }  # fmt: skip
 
 
-def test_tasks_that_cannot_be_replayed_are_refused_by_name(run: Path) -> None:
-    with pytest.raises(UserError, match="has an opponent"):
-        replayed(run, task=f"{TASKS}:opposed")
-    with pytest.raises(UserError, match="is a game"):
-        replayed(run, task="games.tictactoe")
+def test_the_last_completion_of_a_conversation_is_scored_again(tmp_path: Path) -> None:
+    row = {"id": "5", "gold": None, "difficulty": None, "secret": 5}
+    task = load_task(f"{TASKS}:guess")
+    lines = [
+        stored("guess", row, f"9\n1: lower:{last}", task.score(last, task.row_from_json(json.dumps(row))),
+               turns=2, scored_text=last)
+        for last in ("5", "3", "8")
+    ]  # fmt: skip
+    run = written(tmp_path / "run_1", lines)
+    unchanged = replayed(run).tasks[f"{TASKS}:guess"]
+    assert (unchanged.completions, unchanged.changed, unchanged.skipped.total()) == (3, 0, 0)
+    result = replayed(run, task=f"{TASKS}:guess_after")
+    assert result.tasks[f"{TASKS}:guess"].flips == {("unsolved", "solved"): 1}
+    assert [(change.text, change.new.value) for change in result.changes] == [("9\n1: lower:3", 1.0)]
+
+
+def test_the_moves_of_a_game_are_scored_by_todays_rules(tmp_path: Path) -> None:
+    task = load_task(f"{TASKS}:heap")
+    row = Episode(id="e", seed=0, seat="")
+    moves = ("3", "2")  # of a heap of five: the second player takes the last one and wins
+    lines = [
+        stored("heap", row.model_dump(), "a story", task.score(write_transcript(role, moves), row),
+               group=group, role=role, turns=1, scored_text=write_transcript(role, moves))
+        for group, role in enumerate(("first", "second"))
+    ]  # fmt: skip
+    run = written(tmp_path / "run_1", lines)
+    assert replayed(run).tasks[f"{TASKS}:heap"].changed == 0
+    result = replayed(run, task=f"{TASKS}:heap_after")
+    (changed,) = result.tasks.values()
+    assert changed.flips == {("unsolved", "solved"): 1, ("solved", "unsolved"): 1}
+    assert (changed.means.then, changed.means.now) == (0.0, 0.0)  # what one wins, the other loses
+    # Illegal moves, which a reward of today may read otherwise, are part of the transcript as they were written.
+    assert {change.text for change in result.changes} == {"a story"}
+
+
+def test_the_opponents_answers_are_those_of_the_run(tmp_path: Path) -> None:
+    task = load_task(f"{TASKS}:opposed_strictly")
+    row = task.rows()[0]
+
+    def line(text: str, predictions: Sequence[str] | None) -> dict[str, Any]:
+        score = task.score(text, row, predictions or ())
+        return stored("opposed_strictly", row.model_dump(), text, score, predictions=predictions)
+
+    run = written(tmp_path / "run_1", [line("2", ["2", "3"]), line("4", ["1", "1"]), line("3", None), line("x", None)])
+    unchanged = replayed(run).tasks[task.spec]
+    assert (unchanged.completions, unchanged.changed, unchanged.skipped.total()) == (4, 0, 0)
+    (changed,) = replayed(run, task=f"{TASKS}:opposed_after").tasks.values()
+    # "2" fooled one of two and does not unite them; "4" does both; "3" was invalid, so that nobody was asked.
+    assert (changed.completions, changed.means.then, changed.means.now) == (3, 1.5, 1.0)
+    assert changed.skipped == {NEVER_ASKED: 1}
+
+
+def test_what_the_log_does_not_hold_is_counted_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"id": "5", "gold": None, "difficulty": None, "secret": 5}
+    number = load_task(f"{TASKS}:opposed").rows()[0].model_dump()
+    right, failed = Score(1.0, {"right": 1.0}, True, True), Score(None, why="respond() crashed", fault="reward")
+    lines = [
+        stored("guess", row, "9\n1: lower:5", right, turns=2),  # as an earlier version wrote it
+        stored("guess", row, "9", failed, turns=2),
+        stored("opposed", number, "2", right),
+        stored("opposed", number, "2", failed),
+        record(1, 0, 1, "1"),
+    ]
+    run = written(tmp_path / "run_1", lines)
+    tasks = replayed(run).tasks
+    assert tasks[f"{TASKS}:guess"].skipped == {NO_SCORED_TEXT: 1, NEVER_SCORED: 1}
+    assert tasks[f"{TASKS}:opposed"].skipped == {NO_PREDICTIONS: 1, NEVER_SCORED: 1}
+    assert tasks[BEFORE].completions == 1
+    assert main(["replay", str(run)]) == 0
+    assert f"1 not scored again: {NO_SCORED_TEXT}" in capsys.readouterr().out
+    assert main(["replay", str(run), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)["tasks"][f"{TASKS}:guess"]
+    assert (facts["skipped"], facts["skipped_because"]) == (2, {NO_SCORED_TEXT: 1, NEVER_SCORED: 1})
+
+
+def test_a_log_without_a_completion_to_score_is_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"id": "5", "gold": None, "difficulty": None, "secret": 5}
+    run = written(tmp_path / "run_1", [stored("guess", row, "5", Score(1.0, {}, True, True), turns=2)])
+    assert main(["replay", str(run)]) == 0
+    assert "0 completions   mean reward - → -" in capsys.readouterr().out
+
+
+def test_the_changed_ingredients_of_a_task_are_named(run: Path) -> None:
+    ingredients = {BEFORE: {**load_task(BEFORE).ingredients, "code": "0123456789abcdef"}}
+    assert replayed(run, ingredients=ingredients).tasks[BEFORE].changed_ingredients == ""  # the identity is the same
+    after = replayed(run, task=AFTER, ingredients=ingredients).tasks[BEFORE]
+    assert "its code (" in after.changed_ingredients and "0123456789abcdef then" in after.changed_ingredients
+
+
+def test_a_row_of_another_task_is_refused(run: Path) -> None:
     with pytest.raises(DataError, match="a row that the run stored is none of this task"):
         replayed(run, task="math.arithmetic")
+    with pytest.raises(DataError, match="a row that the run stored is none of this task"):
+        replayed(run, task="games.tictactoe")
 
 
 def test_the_command_prints_tables_or_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

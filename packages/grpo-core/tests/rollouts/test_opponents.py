@@ -88,7 +88,7 @@ class Fake:
 def play(scorer: Scorer, texts: Sequence[str], sampler: OpponentSampler) -> list[float | None]:
     rows = scorer.task.rows()
     rows = [rows[index % 2] for index in range(len(texts))]
-    return [score.value for score in play_opponents(scorer, texts, rows, sampler, keys=keys(len(texts)))]
+    return [score.value for score in play_opponents(scorer, texts, rows, sampler, keys=keys(len(texts))).scores]
 
 
 def test_rewards_receive_what_the_opponent_answered(scorer: Scorer) -> None:
@@ -122,7 +122,7 @@ def test_a_missing_answer_abstains_as_infrastructure(scorer: Scorer) -> None:
             return [("9",) * 4, Unanswered("HTTP 500")]
 
     rows = scorer.task.rows()
-    first, second = play_opponents(scorer, ["7", "8"], rows, Broken(), keys=keys(2))
+    first, second = play_opponents(scorer, ["7", "8"], rows, Broken(), keys=keys(2)).scores
     assert first.value == 1.0
     assert (second.value, second.fault) == (None, "infrastructure")
     assert second.why.endswith("guessing.guess, the opponent did not answer: HTTP 500")
@@ -130,7 +130,7 @@ def test_a_missing_answer_abstains_as_infrastructure(scorer: Scorer) -> None:
 
 def test_a_prompt_that_crashes_is_not_scored_as_if_nobody_guessed_right(scorer: Scorer) -> None:
     fake = Fake()
-    (score,) = play_opponents(scorer, ["666"], scorer.task.rows()[:1], fake, keys=keys(1))
+    (score,) = play_opponents(scorer, ["666"], scorer.task.rows()[:1], fake, keys=keys(1)).scores
     assert (score.value, score.fault) == (None, "reward")
     assert score.why == "opponent prompt raised RuntimeError (guessing.py:18): cursed"
     assert fake.calls == []
@@ -143,7 +143,7 @@ def test_a_question_that_the_opponent_cannot_read_makes_the_completion_invalid(s
         ) -> list[tuple[str, ...] | Unanswered]:
             return [("9",) * 4, Unanswered("a prompt of 600 tokens", is_unreadable=True)]
 
-    first, second = play_opponents(scorer, ["7", "8"], scorer.task.rows(), ShortSighted(), keys=keys(2))
+    first, second = play_opponents(scorer, ["7", "8"], scorer.task.rows(), ShortSighted(), keys=keys(2)).scores
     assert first.value == 1.0
     assert second == scorer.task.refuse(
         "8", scorer.task.rows()[1], "the opponent cannot read it: a prompt of 600 tokens"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from small_games import GUESS, HEAP
+
 from grpo_core import Invalid, Opponent, Row, Task, reward
 from grpo_core.rewards import diversity
 
@@ -39,4 +41,42 @@ def near(answer: int, row: Number) -> float:
 before = Task("numbers", load, lambda row: f"{row.number} =", validate, (exact,))
 after = replace(before, rewards=(near,))
 compared = replace(before, rewards=(exact, diversity(0.5)))
-opposed = replace(after, opponent=Opponent(prompt=lambda answer: str(answer)))
+
+
+@reward()
+def fooled(answer: int, predictions: tuple[str, ...]) -> float:
+    """Share of the opponent's answers that are wrong."""
+    return sum(text != str(answer) for text in predictions) / len(predictions)
+
+
+@reward()
+def unanimous(predictions: tuple[str, ...]) -> float:
+    return float(len(set(predictions)) == 1)
+
+
+def even(text: str, row: Number) -> int:
+    if validate(text, row) % 2:
+        raise Invalid("odd")
+    return int(text)
+
+
+opposed = replace(before, rewards=(fooled,), opponent=Opponent(prompt=lambda answer: str(answer), samples=2))
+opposed_strictly = replace(opposed, validate=even)
+opposed_after = replace(opposed, rewards=(unanimous,))
+
+
+@reward()
+def secret_or_less(answer: int, row: Row) -> float:
+    return float(answer <= getattr(row, "secret", 0))
+
+
+guess, heap = GUESS, HEAP
+guess_after = replace(GUESS, rewards=(secret_or_less,))
+
+
+def last_one_loses(state: tuple[int, str]) -> dict[str, float] | None:
+    won = HEAP.outcome(state)
+    return won and {role: -value for role, value in won.items()}
+
+
+heap_after = replace(HEAP, outcome=last_one_loses)

@@ -31,7 +31,7 @@ def groups(folder: Path) -> list[PromptGroup]:
 
 def said(group: PromptGroup, index: int, value: float | None, *texts: str) -> Rollout:
     turns = tuple(Turn((1,), Completion((2,), (0.0,), text, "stop", 0)) for text in texts)
-    return rollout_of(group, index, turns, Score(value))
+    return rollout_of(group, index, turns, Score(value), scored_text=None)
 
 
 def test_the_group_whose_rewards_differ_is_shown_each_text_once(tmp_path: Path) -> None:

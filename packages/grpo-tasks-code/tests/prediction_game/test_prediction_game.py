@@ -225,7 +225,7 @@ def test_a_program_that_its_opponent_cannot_read_is_not_fair_and_harms_no_other(
     with Scorer(TASK, workers=1) as scorer:
         opponent = PolicyOpponent(load_policy("code-tiny"), frozen=False)
         keys = [SampleKey(0, 1, "game", sample) for sample in range(2)]
-        too_long, six = play_opponents(scorer, texts, [ROW, ROW], opponent, keys=keys)
+        too_long, six = play_opponents(scorer, texts, [ROW, ROW], opponent, keys=keys).scores
     assert (too_long.value, too_long.valid, too_long.fault) == (-1.0, False, "")
     assert "the opponent's context is 512" in too_long.why
     assert six.valid

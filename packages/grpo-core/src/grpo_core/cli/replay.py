@@ -11,6 +11,9 @@ from grpo_core.errors import AbstentionLimitError, ExitCode, UserError
 from grpo_core.paths import user_path
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from grpo_core.config import RunConfig
     from grpo_core.evaluation.replay import Replay
 
@@ -62,6 +65,7 @@ def replay(run: str, task: str | None, step: str | None, limit: int, workers: in
             task=task,
             step=number,
             limit=limit,
+            ingredients=_ingredients(folder),
             progress=lambda done: progress.on_progress("scoring again, step", done, total),
         )
     if as_json:
@@ -72,12 +76,26 @@ def replay(run: str, task: str | None, step: str | None, limit: int, workers: in
     return ExitCode.DONE
 
 
-def _config(folder: object, workers: int | None) -> RunConfig:
-    from pathlib import Path
+def _ingredients(folder: Path) -> Mapping[str, Mapping[str, str]]:
+    """The ingredients of the tasks' identities, from the newest checkpoint; empty where there is none that has them."""
+    from grpo_core.checkpoints import CheckpointError, read_json
+    from grpo_core.checkpoints.reader import CheckpointReader
+    from grpo_core.training.stored_run import INFO_FILE
 
+    try:
+        checkpoint = CheckpointReader(folder).path("latest")
+    except CheckpointError:  # completions can be scored again without one
+        return {}
+    ingredients: Mapping[str, Mapping[str, str]] = read_json(checkpoint / INFO_FILE, "training info").get(
+        "ingredients", {}
+    )
+    return ingredients
+
+
+def _config(folder: Path, workers: int | None) -> RunConfig:
     from grpo_core.config import load_config, resolve
 
-    loaded = load_config(config_file=Path(str(folder)) / "config.yaml", environ={}, dotenv_path=None)
+    loaded = load_config(config_file=folder / "config.yaml", environ={}, dotenv_path=None)
     config = resolve(loaded.config, loaded.sources).config
     if workers is None:
         return config

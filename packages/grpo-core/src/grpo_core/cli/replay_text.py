@@ -30,6 +30,8 @@ def print_replay(result: Replay) -> None:
 
 def _task(spec: str, task: TaskReplay) -> list[str]:
     same = "the same" if task.is_same else f"was {', '.join(sorted(task.identities_then)) or 'not logged'}"
+    if task.changed_ingredients:
+        same += f"; changed: {task.changed_ingredients}"
     means = task.means.as_json()
     lines = [
         visible(f"{spec}   scored by {task.spec}   identity {task.identity_now or 'unknown, no data here'} ({same})"),
@@ -37,9 +39,7 @@ def _task(spec: str, task: TaskReplay) -> list[str]:
         f"{number(means['mean_now'], '.4g')}   {task.changed} changed   {task.flips.total()} verdicts flipped",
     ]
     lines += [f"  {count} × {then} → {now}" for (then, now), count in task.flips.most_common()]
-    if task.skipped:
-        lines.append(f"  {task.skipped} not scored again: they have several turns, which the log holds as one text")
-    return lines
+    return [*lines, *(f"  {count} not scored again: {why}" for why, count in task.skipped.most_common())]
 
 
 def _steps(result: Replay) -> Table:

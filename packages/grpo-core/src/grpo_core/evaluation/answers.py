@@ -223,11 +223,11 @@ def _play(
     questions: Sequence[Question],
 ) -> dict[int, Future[Score]]:
     answered = [index for index, answer in enumerate(answers) if not answer.error]
-    scores = play_opponents(
+    played = play_opponents(
         scorer,
         [answers[index].text for index in answered],
         [rows[index] for index in answered],
         opponent,
         keys=[questions[index].key for index in answered],
     )
-    return {index: resolved(score) for index, score in zip(answered, scores, strict=True)}
+    return {index: resolved(score) for index, score in zip(answered, played.scores, strict=True)}

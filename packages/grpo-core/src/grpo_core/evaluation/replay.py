@@ -5,22 +5,21 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from grpo_core.config import RunConfig, ScoringConfig
 from grpo_core.errors import DataError, UserError, unknown_name
 from grpo_core.evaluation.replayed_advantages import Comparison, ReplayedBaseline
+from grpo_core.evaluation.rescoring import score_again
 from grpo_core.plugins.tasks import load_task
-from grpo_core.scoring import Scorer, group_scores
+from grpo_core.scoring import Scorer
 from grpo_core.task.bound import BoundTask
-from grpo_core.task.row import Row
+from grpo_core.task.fingerprint import name_changes
 from grpo_core.task.score import Score
 from grpo_core.tracking.rollouts import RolloutRecord, read_rollouts
 
@@ -94,8 +93,10 @@ class TaskReplay:
         identity_now: Identity of that task; None where its data is missing.
         identities_then: Identities that the log holds.
         is_same: Whether every identity of the log is the task's.
+        changed_ingredients: The ingredients of the identity that differ, with their hashes; empty where it is the same,
+            or where it is not known.
         completions: Completions scored again.
-        skipped: Completions of several turns, which the log holds as one text.
+        skipped: Why completions were not scored again -> their number.
         changed: Completions whose value or verdict differs.
         flips: (verdict then, verdict now) -> number of completions.
         means: Mean rewards.
@@ -105,11 +106,24 @@ class TaskReplay:
     identity_now: str | None
     identities_then: set[str] = field(default_factory=set)
     is_same: bool = True
+    changed_ingredients: str = ""
     completions: int = 0
-    skipped: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
     changed: int = 0
     flips: Counter[tuple[str, str]] = field(default_factory=Counter)
     means: Means = field(default_factory=Means)
+
+    def compare_identity(self, stored: str, bound: BoundTask) -> None:
+        """Compare the identity of a stored completion with that of today's task."""
+        if stored not in self.identities_then:
+            self.identities_then.add(stored)
+            self.is_same &= self.identity_now is not None and bound.is_identified_by(stored)
+
+    def name_ingredients(self, bound: BoundTask, stored: Mapping[str, str] | None) -> None:
+        """Name the ingredients that differ, where all completions are of one identity, whose ingredients are stored."""
+        now = None if self.is_same or stored is None else _ingredients(bound)
+        if now is not None and stored is not None and len(self.identities_then) == 1:
+            self.changed_ingredients = name_changes(now, stored)
 
 
 @dataclass(slots=True)
@@ -149,7 +163,9 @@ class Replay:
                     "identities_then": sorted(task.identities_then),
                     "same_identity": task.is_same,
                     "completions": task.completions,
-                    "skipped": task.skipped,
+                    "changed_ingredients": task.changed_ingredients,
+                    "skipped": task.skipped.total(),
+                    "skipped_because": dict(task.skipped),
                     "changed": task.changed,
                     "flips": [
                         {"then": then, "now": now, "n": number} for (then, now), number in task.flips.most_common()
@@ -171,6 +187,7 @@ def replay(
     task: str | None = None,
     step: int | None = None,
     limit: int = 20,
+    ingredients: Mapping[str, Mapping[str, str]] | None = None,
     progress: Callable[[int], None] = lambda step: None,
 ) -> Replay:
     """Score a run's completions again, one step in memory at a time.
@@ -181,6 +198,7 @@ def replay(
         task: Spec of a task that scores in place of the run's one of the same name, or of its only one.
         step: Replay this step alone.
         limit: Largest number of changes kept.
+        ingredients: Spec of the run -> ingredients of its identity, as the run stored them.
         progress: Called with each step that is done.
 
     Raises:
@@ -201,11 +219,18 @@ def replay(
         result.baseline = baseline.description
         collector = _Collector(result, limit)
         for number, records in groupby(chosen, key=lambda record: record.step):
-            scored = _scored(records, scorers, result)
-            for record, new in scored:
+            step_records = list(records)
+            for record in step_records:
+                result.tasks[record.task].compare_identity(record.identity, tasks[record.task])
+            rescored = score_again(step_records, scorers)
+            for spec, reasons in rescored.skipped.items():
+                result.tasks[spec].skipped += reasons
+            for record, new in rescored.scores:
                 collector.add(record, new)
-            result.advantages.add(*baseline.signs(scored))
+            result.advantages.add(*baseline.signs(rescored.scores))
             progress(number)
+    for spec, changes in result.tasks.items():
+        changes.name_ingredients(tasks[spec], (ingredients or {}).get(spec))
     result.changes = collector.largest()
     return result
 
@@ -213,70 +238,16 @@ def replay(
 def _tasks_now(specs: Sequence[str], task: str | None) -> dict[str, BoundTask]:
     """The task that scores the completions of each spec of the run; without the specs that are not replayed."""
     if task is None:
-        return {spec: _replayable(load_task(spec)) for spec in specs}
-    bound = _replayable(load_task(task))
+        return {spec: load_task(spec) for spec in specs}
+    bound = load_task(task)
     same_name = [spec for spec in specs if spec.partition("?")[0] == bound.name or spec == bound.spec]
     if not same_name and len(specs) > 1:
         raise unknown_name("task in this run", task, specs)
     return dict.fromkeys(same_name or specs, bound)
 
 
-def _replayable(bound: BoundTask) -> BoundTask:
-    if bound.task.game is not None:
-        raise UserError(f"task {bound.name!r} is a game, of which the log holds a story and no moves to score again.")
-    if bound.opponent is not None:
-        raise UserError(f"task {bound.name!r} has an opponent, whose answers the log does not hold.")
-    return bound
-
-
 def _scorer(bound: BoundTask, config: ScoringConfig) -> Scorer:
     return Scorer(bound, workers=config.workers, timeout_s=config.timeout_s, memory_mib=config.memory_mib)
-
-
-def _scored(
-    records: Iterable[RolloutRecord], scorers: Mapping[str, Scorer], result: Replay
-) -> list[tuple[RolloutRecord, Score]]:
-    """Score the completions of one step; the members of a group share their row."""
-    waiting = []
-    rows: dict[tuple[str, int], Row] = {}
-    for record in records:
-        changes = result.tasks[record.task]
-        scorer = scorers[record.task]
-        if record.identity not in changes.identities_then:
-            changes.identities_then.add(record.identity)
-            is_same = changes.identity_now is not None and scorer.task.is_identified_by(record.identity)
-            changes.is_same = changes.is_same and is_same
-        if record.turns > 1:
-            changes.skipped += 1
-            continue
-        key = (record.task, record.group)
-        if key not in rows or rows[key].id != record.row_id:
-            rows[key] = _row(scorer.task, record)
-        waiting.append((record, scorer.submit(record.text, rows[key])))
-    scored = [(record, future.result()) for record, future in waiting]
-    return _with_group_rewards(scored, rows, scorers)
-
-
-def _with_group_rewards(
-    scored: Sequence[tuple[RolloutRecord, Score]], rows: Mapping[tuple[str, int], Row], scorers: Mapping[str, Scorer]
-) -> list[tuple[RolloutRecord, Score]]:
-    """Add the group rewards of the tasks that have any; the completions of a group are those of its prompt."""
-    completed = list(scored)
-    for spec, scorer in scorers.items():
-        if not scorer.task.task.group_specs():
-            continue
-        members: dict[int, list[int]] = {}
-        for index, (record, _) in enumerate(scored):
-            if record.task == spec:
-                members.setdefault(record.group, []).append(index)
-        groups = [
-            ([scored[index][0].text for index in own], rows[spec, group], [scored[index][1] for index in own])
-            for group, own in members.items()
-        ]
-        for own, scores in zip(members.values(), group_scores(scorer, groups), strict=True):
-            for index, score in zip(own, scores, strict=True):
-                completed[index] = (scored[index][0], score)
-    return completed
 
 
 def _identity(bound: BoundTask) -> str | None:
@@ -286,11 +257,11 @@ def _identity(bound: BoundTask) -> str | None:
         return None
 
 
-def _row(task: BoundTask, record: RolloutRecord) -> Row:
+def _ingredients(bound: BoundTask) -> Mapping[str, str] | None:
     try:
-        return task.row_from_json(orjson.dumps(record.row))
-    except DataError as error:
-        raise DataError(f"step {record.step}: a row that the run stored is none of this task: {error}") from None
+        return bound.ingredients
+    except DataError:  # as above
+        return None
 
 
 class _Collector:

@@ -215,7 +215,7 @@ class TaskReward:
             scores = self._scorer.score(texts, rows)
         else:
             keys = [SampleKey(0, step, f"{self.__name__}/{row.id}", index) for index, row in enumerate(rows)]
-            scores = play_opponents(self._scorer, texts, rows, self._opponent, keys=keys)
+            scores = play_opponents(self._scorer, texts, rows, self._opponent, keys=keys).scores
         return self._with_group_rewards(texts, rows, scores) if self.task.task.group_specs() else scores
 
     def _with_group_rewards(self, texts: Sequence[str], rows: Sequence[Row], scores: Sequence[Score]) -> list[Score]:

@@ -152,9 +152,15 @@ class Play(Generic[Answer]):
             why = self.why or "the opponent left nothing to play"
             failed = Score(None, why=why, fault=self.fault or "infrastructure")
             return {role: _done(failed) for role in roles}
+        return {role: self.scorer.submit(text, self.row) for role, text in self.scored_texts().items()}
+
+    def scored_texts(self) -> dict[str, str]:
+        """The text that is scored for each learning role; empty where the rollout did not come to its end."""
+        if self.fault or not self.turns:
+            return {}
         if self.task.task.game is None:
-            return {"": self.scorer.submit(self.turns[-1].text, self.row)}
-        return {role: self.scorer.submit(write_transcript(role, self.moves), self.row) for role in roles}
+            return {"": self.turns[-1].text}
+        return {role: write_transcript(role, self.moves) for role in learning_roles(self.task, self.row)}
 
 
 Answering = Callable[[Sequence[Play[Answer]]], Iterator[tuple[int, Reply[Answer]]]]

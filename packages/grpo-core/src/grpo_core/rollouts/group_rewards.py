@@ -29,13 +29,18 @@ def with_group_rewards(rollouts: Sequence[Rollout], groups: Sequence[PromptGroup
             continue
         numbers = [number for number, group in enumerate(groups) if group.draw.label == label]
         members = [rollouts[number * size : (number + 1) * size] for number in numbers]
-        scored = group_scores(scorer, [([each.text for each in own], own[0].row, _scores(own)) for own in members])
+        scored = group_scores(scorer, [(_texts(own), own[0].row, _scores(own)) for own in members])
         for number, own, scores in zip(numbers, members, scored, strict=True):
             completed[number * size : (number + 1) * size] = [
                 replace(rollout, score=score, status="abstained" if score.abstained else "scored")
                 for rollout, score in zip(own, scores, strict=True)
             ]
     return completed
+
+
+def _texts(rollouts: Sequence[Rollout]) -> list[str]:
+    """The texts that were scored, so that a group reward sees the answers that the other rewards see."""
+    return [rollout.text if rollout.scored_text is None else rollout.scored_text for rollout in rollouts]
 
 
 def _scores(rollouts: Sequence[Rollout]) -> list[Score]:

@@ -71,8 +71,9 @@ def episode_rollouts(
 
     def rollout(number: int, group: PromptGroup, sample: int) -> Rollout:
         place = (group.draw.position, sample)
-        score = scores[place][group.role].result()
-        return rollout_of(group, number, _turns(plays[place], group.role), score, plays[place].story)
+        played, score = plays[place], scores[place][group.role].result()
+        scored_text = played.scored_texts().get(group.role)
+        return rollout_of(group, number, _turns(played, group.role), score, played.story, scored_text=scored_text)
 
     return {
         number: [rollout(number, group, sample) for sample in range(generations)] for number, group in groups.items()

@@ -39,6 +39,19 @@ class Unanswered:
     is_unreadable: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class OpponentScores:
+    """Scores of a batch of a task that has an opponent.
+
+    Attributes:
+        scores: Score of each completion.
+        predictions: The opponent's answers to each; None where it was not asked or did not answer.
+    """
+
+    scores: list[Score]
+    predictions: list[tuple[str, ...] | None]
+
+
 class OpponentSampler(Protocol):
     """Samples the opponent's answers: an engine of this process, or an endpoint."""
 
@@ -57,7 +70,7 @@ class OpponentSampler(Protocol):
 
 def play_opponents(
     scorer: Scorer, texts: Sequence[str], rows: Sequence[Row], sampler: OpponentSampler, *, keys: Sequence[SampleKey]
-) -> list[Score]:
+) -> OpponentScores:
     """Score a batch of one task that has an opponent: validate, ask the opponent once for all, score.
 
     A completion that the validator refuses is scored without asking. One that makes a prompt which the opponent cannot
@@ -97,7 +110,9 @@ def play_opponents(
         if score.valid and index not in predictions:  # a reward may take "nobody guessed it" for a success
             score = _abstention(scorer, "the opponent's prompt could not be made: it crashed or timed out", "reward")
         scores[index] = score
-    return [scores[index] for index in range(len(texts))]
+    return OpponentScores(
+        [scores[index] for index in range(len(texts))], [predictions.get(index) for index in range(len(texts))]
+    )
 
 
 class EngineOpponent:

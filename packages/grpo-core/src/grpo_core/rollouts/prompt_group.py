@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpo_core.prompts.mixture import Draw
@@ -24,7 +25,16 @@ class PromptGroup:
     role: str = ""
 
 
-def rollout_of(group: PromptGroup, number: int, turns: tuple[Turn, ...], score: Score, story: str = "") -> Rollout:
+def rollout_of(
+    group: PromptGroup,
+    number: int,
+    turns: tuple[Turn, ...],
+    score: Score,
+    story: str = "",
+    *,
+    scored_text: str | None,
+    predictions: Sequence[str] | None = None,
+) -> Rollout:
     """Make a scored rollout of a group, which has this number in the batch."""
     return Rollout(
         spec=group.draw.task.spec,
@@ -35,4 +45,6 @@ def rollout_of(group: PromptGroup, number: int, turns: tuple[Turn, ...], score: 
         score=score,
         status="abstained" if score.abstained else "scored",
         story=story,
+        scored_text=scored_text,
+        predictions=None if predictions is None else tuple(predictions),
     )

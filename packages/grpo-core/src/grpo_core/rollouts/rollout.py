@@ -42,6 +42,9 @@ class Rollout:
         score: The task's score; None before scoring.
         status: `scored`; `abstained` (no value: masked and counted, never 0); or `unscored` so far.
         story: All turns as people read them; empty where there is one.
+        scored_text: Text that was scored: the completion, the last one of a conversation, or the transcript of a game;
+            None where nothing was.
+        predictions: Answers of the opponent, in a task that has one; None where it was not asked.
     """
 
     spec: str
@@ -52,6 +55,8 @@ class Rollout:
     score: Score | None = None
     status: RolloutStatus = "unscored"
     story: str = ""
+    scored_text: str | None = None
+    predictions: tuple[str, ...] | None = None
 
     @property
     def text(self) -> str:

@@ -69,6 +69,7 @@ def _single_turns(
         if draw.label not in opponents:
             pending[index] = scorers[draw.label].submit(completion.text, draw.row)
     scores = {index: future.result() for index, future in pending.items()}
+    predictions: dict[int, tuple[str, ...] | None] = {}
     for label, opponent in opponents.items():
         indices = [index for index, draw in enumerate(draws) if draw.label == label]
         if not indices:
@@ -76,10 +77,15 @@ def _single_turns(
         texts = [completions[index].text for index in indices]
         rows = [draws[index].row for index in indices]
         keys = [requests[index].key for index in indices]
-        scores.update(zip(indices, play_opponents(scorers[label], texts, rows, opponent, keys=keys), strict=True))
+        played = play_opponents(scorers[label], texts, rows, opponent, keys=keys)
+        scores.update(zip(indices, played.scores, strict=True))
+        predictions.update(zip(indices, played.predictions, strict=True))
     numbers = [number for number in groups for _ in range(generations)]
     rollouts: dict[int, list[Rollout]] = {number: [] for number in groups}
     for index, (number, request) in enumerate(zip(numbers, requests, strict=True)):
-        turns = (Turn(request.prompt_ids, completions[index], trained=True),)
-        rollouts[number].append(rollout_of(groups[number], number, turns, scores[index]))
+        text, turns = completions[index].text, (Turn(request.prompt_ids, completions[index], trained=True),)
+        answers = predictions.get(index)
+        rollouts[number].append(
+            rollout_of(groups[number], number, turns, scores[index], scored_text=text, predictions=answers)
+        )
     return rollouts

@@ -25,8 +25,8 @@ MAX_LINE_BYTES = 16 * 2**20
 QUEUED = 256
 """Completions queued ahead of the one whose score is written next: enough for any number of workers."""
 
-TEXT_FIELDS = ("completion", "text")
-"""Fields that hold the completion; the second is that of a run's `logs/rollouts.jsonl`."""
+TEXT_FIELDS = ("completion", "scored_text", "text")
+"""Fields that hold the completion, the first that is there; the others are those of a run's `logs/rollouts.jsonl`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,9 @@ class LineScore:
 def score_lines(scorer: Scorer, file: IO[bytes]) -> Iterator[LineScore]:
     """Score the completions of a JSONL file; yields the result of every line that is not blank, in order.
 
-    A line is an object with the completion (`completion`, or `text`) and `row`: the id of one of the task's rows, or a
-    whole row. `predictions` holds the opponent's answers, for a task that has an opponent. Other fields are ignored.
+    A line is an object with the completion (`completion`; in a run's log `scored_text` or `text`) and `row`: the id of
+    one of the task's rows, or a whole row. `predictions` holds the opponent's answers, for a task that has an opponent.
+    Other fields are ignored.
 
     Args:
         scorer: Scorer of the task.
@@ -121,7 +122,7 @@ class _LineReader:
     def _text(self, record: Mapping[str, Any]) -> str:
         text = next((record[name] for name in TEXT_FIELDS if name in record), None)
         if not isinstance(text, str):
-            raise UserError(f"no completion: give it as text in {' or '.join(map(repr, TEXT_FIELDS))}.")
+            raise UserError("no completion: give it as text in 'completion' or 'text'.")
         return text
 
     def _row(self, record: Mapping[str, Any]) -> Row:

@@ -52,6 +52,9 @@ class RolloutRecord(BaseModel):
             scorer was killed.
         role: Role that the policy played, in a game; empty otherwise.
         turns: Number of turns; `text` holds all of them where there are several.
+        scored_text: Text that was scored, where it is not `text`: the last completion of several turns, or the
+            transcript of a game.
+        predictions: Answers of the task's opponent; None where it has none or was not asked.
     """
 
     # Unknown fields were added by a newer version: they are ignored, not refused.
@@ -81,6 +84,13 @@ class RolloutRecord(BaseModel):
     score_s: dict[str, float] | None = None
     role: str = ""
     turns: int = 1
+    scored_text: str | None = None
+    predictions: tuple[str, ...] | None = None
+
+    @property
+    def is_single_turn(self) -> bool:
+        """Whether `text` is the one completion of a task that is no game, which is what was scored."""
+        return self.turns == 1 and not self.role
 
     @property
     def prompt_text(self) -> str:
