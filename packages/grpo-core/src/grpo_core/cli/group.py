@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "sample": ("grpo_core.cli.sample:sample", "Show rows of a task with prompt, gold and score."),
     "explain": ("grpo_core.cli.explain:explain", "Show why a completion gets its score."),
     "score": ("grpo_core.cli.score:score", "Score a file of completions."),
+    "serve": ("grpo_core.cli.serve:serve", "Offer tasks to other trainers over HTTP."),
     "replay": ("grpo_core.cli.replay:replay", "Score a run's completions again after its task changed."),
     "check": ("grpo_core.cli.check:check", "Check that tasks keep what trainers rely on."),
     "models": ("grpo_core.cli.models:models", "List the embedded models."),

@@ -190,11 +190,24 @@ def play(plays: Sequence[Play[Answer]], answer: Answering[Answer]) -> None:
 
 
 def _in_time(played: Play[Answer], state: TurnState) -> TurnState:
-    """The next turn, where a move that cannot be read in time counts as an empty one, which no game can read."""
+    retried = retried_turn(played, state)
+    return state if retried is None else retried.result()
+
+
+def retried_turn(played: Play[Answer], state: TurnState) -> Future[TurnState] | None:
+    """Compute a turn again where a move cannot be read in time: it counts as an empty one, which no game can read.
+
+    Args:
+        played: The rollout.
+        state: Its state after the move.
+
+    Returns:
+        A future of the state after an empty move; None where the state stands.
+    """
     task = played.task.task
     if state.fault != "timeout" or task.on_timeout == "abstain" or task.game is None or not state.moves:
-        return state
-    return played.scorer.next_turn((*state.moves[:-1], ""), played.row).result()
+        return None
+    return played.scorer.next_turn((*state.moves[:-1], ""), played.row)
 
 
 def _answered(plays: Sequence[Play[Answer]], answer: Answering[Answer]) -> dict[int, Future[TurnState]]:

@@ -22,6 +22,7 @@ from grpo_core.scoring.wire import (
     GROUP,
     NEXT_TURN,
     OPPONENT_PROMPT,
+    PROMPT,
     REFUSED,
     abstention,
     encode_moves,
@@ -262,6 +263,20 @@ def answer_of(scorer: Scorer, text: str, row: Row) -> str | None:
     request = ANSWER + encode_request(text, _row_json(row), None)
     answer = scorer._pool.submit_as(request, scorer.timeout_s, prompt_of).result()
     return None if answer is None else str(answer)
+
+
+def submit_prompt(scorer: Scorer, row: Row) -> Future[tuple[Prompt | None, str]]:
+    """Queue the making of a row's prompt in a worker, for a row that somebody else wrote.
+
+    Args:
+        scorer: Scorer of the task.
+        row: The row.
+
+    Returns:
+        A future of (prompt, empty text), or of (None, why there is none).
+    """
+    request = PROMPT + encode_request("", _row_json(row), None)
+    return scorer._pool.submit_as(request, scorer.timeout_s, lambda outcome: (prompt_of(outcome), outcome.why))
 
 
 def score(task: AnyTask, text: str, row: Row, predictions: Sequence[str] | None = None, **options: Any) -> Score:

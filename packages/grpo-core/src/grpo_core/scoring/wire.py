@@ -18,6 +18,9 @@
     request:  GROUP, then an empty text, row JSON, then each valid completion of a prompt
     answer:   what the group rewards give to each, `GroupParts` as JSON
 
+    request:  PROMPT, then the same
+    answer:   the row's prompt as JSON
+
     request:  NEXT_TURN, then the same with the moves made so far, as JSON, for the text
     answer:   what comes next, a `TurnState` as JSON
 
@@ -60,7 +63,10 @@ ANSWER = b"\xfb\xff\xff\xff"
 GROUP = b"\xfa\xff\xff\xff"
 """Marks a request for the group rewards of the completions of a prompt."""
 
-_KINDS = (OPPONENT_PROMPT, NEXT_TURN, OUT_OF_TIME, REFUSED, ANSWER, GROUP)
+PROMPT = b"\xf9\xff\xff\xff"
+"""Marks a request for the prompt of a row that somebody else wrote."""
+
+_KINDS = (OPPONENT_PROMPT, NEXT_TURN, OUT_OF_TIME, REFUSED, ANSWER, GROUP, PROMPT)
 _LENGTH = struct.Struct("<I")
 _FAULTS: dict[Status, Fault] = {
     "timeout": "timeout",
@@ -183,7 +189,7 @@ def make_handler(*sent: str) -> Callable[[bytes], bytes]:
         try:
             row = task.row_from_json(row_json)
         except DataError as error:  # whoever gave the row is wrong, not the reward
-            if kind in (OPPONENT_PROMPT, ANSWER):
+            if kind in (OPPONENT_PROMPT, ANSWER, PROMPT):
                 return encode_prompt(None)
             if kind == NEXT_TURN:
                 return encode_turn_state(TurnState((), fault="infrastructure", why=str(error)))
@@ -192,6 +198,8 @@ def make_handler(*sent: str) -> Callable[[bytes], bytes]:
             return encode_score(Score(None, why=str(error), fault="infrastructure"))
         if kind == ANSWER:
             return encode_prompt(task.answer(text, row))
+        if kind == PROMPT:
+            return encode_prompt(task.prompt(row))
         if kind == OPPONENT_PROMPT:
             return encode_prompt(task.opponent_prompt(text, row))
         if kind == NEXT_TURN:

@@ -51,6 +51,7 @@ class BoundedServer:
         certificate: TLS certificate, for https.
 
     Attributes:
+        host: Address to listen on, as it was given.
         address: `http://host:port`, or https.
 
     Raises:
@@ -96,6 +97,7 @@ class BoundedServer:
             config.load()
         except (OSError, ssl.SSLError, ValueError) as error:  # an SSLError is an OSError, but not everywhere
             raise UserError(f"the certificate cannot be used: {error}.") from None
+        self.host = host
         self._socket, self._bounds = _listening(host, port), bounds
         self._server = uvicorn.Server(config)
         bound = self._socket.getsockname()

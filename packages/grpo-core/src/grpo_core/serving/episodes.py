@@ -1,0 +1,249 @@
+"""Episodes: a task played turn by turn, one completion at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+import uuid
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from grpo_core.engines.base import SampleKey
+from grpo_core.rollouts.episodes import Play, PlayedTurn, game_opponent, retried_turn
+from grpo_core.rollouts.opponents import Unanswered
+from grpo_core.scoring.scorer import Scorer, submit_prompt
+from grpo_core.serving.errors import RequestError, abstention_of, bad_request
+from grpo_core.serving.scoring import Sample, Service
+from grpo_core.serving.tasks import ServedTask
+from grpo_core.task.row import Prompt, Row
+from grpo_core.task.score import Score
+
+MAX_EPISODES = 1024
+"""Episodes that are played at the same time."""
+
+MAX_IDLE_S = 3600.0
+"""Time until an episode that nobody goes on with is forgotten; sampling a turn of a whole batch may take minutes."""
+
+MAX_ID_CHARS = 255
+
+
+class Episode:
+    """One episode of a task.
+
+    Args:
+        service: What the protocols share.
+        task: The task.
+
+    Attributes:
+        task: The task.
+        episode_id: Name of the episode; empty before the first `reset`.
+        used: Time of the last call, in seconds of the monotonic clock.
+    """
+
+    def __init__(self, service: Service, task: ServedTask) -> None:
+        self.task, self.episode_id, self.used = task, "", time.monotonic()
+        self._service = service
+        self._play: Play[None] | None = None
+        self._is_done = True
+        self._lock = asyncio.Lock()
+
+    async def reset(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Begin a new episode and return its first observation.
+
+        Args:
+            options: `split` and `index`, or `row` (an id or a whole row), or `seed`, which chooses one; by default a
+                random row. `episode_id` names the episode.
+
+        Raises:
+            RequestError: there is no such row, or the task cannot be played here.
+        """
+        self.task.check_playable()
+        episode_id = options.get("episode_id")
+        if episode_id is not None and not (isinstance(episode_id, str) and 0 < len(episode_id) <= MAX_ID_CHARS):
+            raise bad_request(f"'episode_id' is a text of 1 to {MAX_ID_CHARS} characters.")
+        row, is_own = await self._choose(options)
+        async with self._lock:
+            self.used = time.monotonic()
+            self.episode_id = episode_id or uuid.uuid4().hex
+            with self._service.tasks.scorer(self.task) as scorer:
+                prompt = "" if self.task.kind == "game" else await self._prompt(scorer, row, is_own=is_own)
+                played: Play[None] = Play(self.task.task, scorer, row, _key(self.task, row), prompt)
+                self._play, self._is_done = played, False
+                if self.task.kind == "game":
+                    goes_on = played.follow(await asyncio.wrap_future(scorer.next_turn((), row)))
+                    if not (goes_on and await self._oppose(played)):
+                        return await self._end(played)
+            return self._observation(played)
+
+    async def step(self, text: str) -> dict[str, Any]:
+        """Play a completion and return what follows.
+
+        Raises:
+            RequestError: the episode is over, or has not begun.
+        """
+        async with self._lock:
+            self.used = time.monotonic()
+            played = self._play
+            if played is None or self._is_done:
+                raise RequestError(HTTPStatus.CONFLICT, "the episode is over: reset begins another.")
+            text = self._service.completion(self.task, text)
+            played.turns.append(PlayedTurn(played.role, played.prompt, text, None, len(played.moves), played.goes_on))
+            with self._service.tasks.scorer(self.task) as scorer:
+                played.scorer = scorer
+                goes_on = self.task.task.has_turns and await self._follow(played, text)
+                if goes_on and await self._oppose(played):
+                    return self._observation(played)
+                return await self._end(played)
+
+    def state(self) -> dict[str, Any]:
+        """Facts about the episode."""
+        played = self._play
+        return {
+            "episode_id": self.episode_id or None,
+            "step_count": 0 if played is None else len(played.turns),
+            "task": self.task.label,
+            "row": None if played is None else played.row.id,
+            "done": self._is_done,
+        }
+
+    async def _choose(self, options: Mapping[str, Any]) -> tuple[Row, bool]:
+        """The row of the options, and whether it is one of the task's own."""
+        split, index, seed = options.get("split"), options.get("index"), options.get("seed")
+        for name, value in (("index", index), ("seed", seed)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+                raise bad_request(f"{name!r} is a whole number of at least 0.")
+        if split is not None and not isinstance(split, str):
+            raise bad_request("'split' is the name of a split.")
+        reference = options.get("row")
+        if reference is not None:
+            is_own = isinstance(reference, str) and not reference.lstrip().startswith("{")
+            return await self._service.row(self.task, reference, split), is_own
+        rows = list((await asyncio.to_thread(self.task.rows, split)).values())
+        if index is None:
+            index = secrets.randbelow(len(rows)) if seed is None else random.Random(seed).randrange(len(rows))
+        if index >= len(rows):
+            raise bad_request(f"index {index}: there are {len(rows)} rows, from 0 on.")
+        return rows[index], True
+
+    async def _prompt(self, scorer: Scorer, row: Row, *, is_own: bool) -> Prompt:
+        """The prompt of a row; a worker makes it where the row is somebody else's, who may have made one that hangs."""
+        if is_own:
+            return self.task.task.prompt(row)
+        prompt, why = await asyncio.wrap_future(submit_prompt(scorer, row))
+        if prompt is None:
+            raise bad_request(f"task {self.task.label!r} makes no prompt of this row: {why}")
+        return prompt
+
+    async def _follow(self, played: Play[None], text: str) -> bool:
+        """Compute what follows a move; returns whether there is another turn."""
+        state = await asyncio.wrap_future(played.scorer.next_turn((*played.moves, text), played.row))
+        retried = retried_turn(played, state)
+        return played.follow(state if retried is None else await asyncio.wrap_future(retried))
+
+    async def _oppose(self, played: Play[None]) -> bool:
+        """Let a model that plays against the policy move until the policy does; returns whether there is a turn."""
+        while played.seat and played.role != played.seat:
+            assert self.task.opponent is not None  # as `check_playable` found
+            opponent = game_opponent(self.task.task)
+            (answer,) = await asyncio.to_thread(self.task.opponent.sample, [played.prompt], opponent, [played.turn_key])
+            if isinstance(answer, Unanswered):
+                if not (answer.is_unreadable and played.turns):  # else what the policy wrote ends the game
+                    played.fault, played.why = "infrastructure", f"the opponent did not answer: {answer.why}"
+                return False
+            if not await self._follow(played, answer[0]):
+                return False
+        return True
+
+    async def _end(self, played: Play[None]) -> dict[str, Any]:
+        """Score an episode that is over."""
+        self._is_done = True
+        if self.task.task.has_turns:
+            futures = played.scores()
+            scores = dict(zip(futures, await asyncio.gather(*map(asyncio.wrap_future, futures.values())), strict=True))
+            self._service.metrics.count_scores(self.task.label, scores.values())
+        else:
+            (score,) = await self._service.score(self.task, [Sample(played.turns[-1].text, played.row)])
+            scores = {"": score}
+        return self._observation(played, scores)
+
+    def _observation(self, played: Play[None], scores: Mapping[str, Score] | None = None) -> dict[str, Any]:
+        """What OpenEnv calls a result; with scores, that of an episode that is over.
+
+        A policy that plays all roles of a game gets the reward of the role that moved last; `rewards` has those of all.
+        """
+        last = played.turns[-1].role if played.turns else ""
+        score = None if scores is None else scores.get(last) or next(iter(scores.values()))
+        observation: dict[str, Any] = {
+            "prompt": played.prompt if score is None else None,
+            "row": played.row.id,
+            "turn": len(played.turns),
+            "role": played.role if score is None else last,
+            "stop": list(self.task.task.task.stop),
+            "parts": {} if score is None else score.parts,
+            "valid": score is not None and score.valid,
+            "solved": score is not None and score.solved,
+            "why": "" if score is None else score.why,
+            "rewards": {} if scores is None else {role: each.value for role, each in scores.items() if role},
+            "story": "" if score is None else played.story,
+        }
+        metadata = {"episode_id": self.episode_id, "task": self.task.label}
+        if score is not None and score.abstained:
+            metadata["abstained"] = str(abstention_of(score))
+        return {
+            "observation": {**observation, "metadata": metadata},
+            "reward": None if score is None else score.value,
+            "done": score is not None,
+            "metadata": metadata,
+        }
+
+
+class Episodes:
+    """Episodes by their id, for a protocol without connections.
+
+    Args:
+        most: Largest number of episodes.
+        max_idle_s: Time until an episode that nobody goes on with is forgotten.
+    """
+
+    def __init__(self, most: int = MAX_EPISODES, max_idle_s: float = MAX_IDLE_S) -> None:
+        self._episodes: dict[str, Episode] = {}
+        self._most, self._max_idle_s = most, max_idle_s
+        self.sockets = 0
+
+    def __len__(self) -> int:
+        return len(self._episodes) + self.sockets
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no episode can be added, after those that nobody goes on with are forgotten."""
+        if len(self) >= self._most:
+            since = time.monotonic() - self._max_idle_s
+            self._episodes = {name: each for name, each in self._episodes.items() if each.used > since}
+        return len(self) >= self._most
+
+    def add(self, episode: Episode) -> None:
+        """Add an episode that has begun."""
+        self._episodes[episode.episode_id] = episode
+
+    def get(self, task: ServedTask, episode_id: Any) -> Episode:
+        """The episode of an id.
+
+        Raises:
+            RequestError: there is none of this task.
+        """
+        episode = self._episodes.get(episode_id) if isinstance(episode_id, str) else None
+        if episode is None or episode.task is not task:
+            why = "no such episode: give the 'episode_id' that reset answered with in 'metadata'; it may have expired."
+            raise RequestError(HTTPStatus.NOT_FOUND, why)
+        return episode
+
+    def remove(self, episode: Episode) -> None:
+        """Forget an episode that is over."""
+        self._episodes.pop(episode.episode_id, None)
+
+
+def _key(task: ServedTask, row: Row) -> SampleKey:
+    return SampleKey(0, 0, f"{task.label}/{row.id}", secrets.randbelow(2**31))

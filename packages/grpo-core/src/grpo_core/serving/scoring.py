@@ -1,0 +1,126 @@
+"""Scoring the completions of a request, whatever its protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from grpo_core.engines.base import SampleKey
+from grpo_core.engines.stop_strings import cut_at_stop
+from grpo_core.rollouts.opponents import play_opponents
+from grpo_core.scoring import Scorer, group_scores
+from grpo_core.serving.errors import bad_request
+from grpo_core.serving.metrics import Metrics
+from grpo_core.serving.tasks import ServedTask, ServedTasks
+from grpo_core.task.row import Row
+from grpo_core.task.score import Score
+
+END_TOKENS = (
+    "<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|return|>", "<|EOT|>",
+    "<end_of_turn>", "<eos>", "</s>", "<｜end▁of▁sentence｜>", "[EOS]",
+)  # fmt: skip
+"""Tokens that end a completion of common models; a trainer that decodes them passes them on as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A completion to score.
+
+    Attributes:
+        text: The completion.
+        row: Its row.
+        predictions: The opponent's answers; None where the server asks the opponent, or there is none.
+    """
+
+    text: str
+    row: Row
+    predictions: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What the protocols of a server share.
+
+    Attributes:
+        tasks: The tasks.
+        metrics: Counts.
+        end_tokens: Texts that are removed from the end of a completion that a trainer decoded with special tokens.
+    """
+
+    tasks: ServedTasks
+    metrics: Metrics = field(default_factory=Metrics)
+    end_tokens: tuple[str, ...] = END_TOKENS
+
+    async def row(self, task: ServedTask, reference: Any, split: str | None = None) -> Row:
+        """Find or read a row; see `ServedTask.row`."""
+        return await asyncio.to_thread(task.row, reference, split)
+
+    async def score(self, task: ServedTask, samples: Sequence[Sample]) -> list[Score]:
+        """Score completions; those of one row are a group where the task compares them.
+
+        Raises:
+            RequestError: the task has an opponent, and there are neither predictions nor a sampler of them.
+        """
+        with self.tasks.scorer(task) as scorer:
+            if task.task.opponent is not None and any(sample.predictions is None for sample in samples):
+                task.check_single_completion("grpo serve")
+                scores = await asyncio.to_thread(_with_opponent, task, scorer, samples)
+            else:
+                futures = [scorer.submit(sample.text, sample.row, sample.predictions) for sample in samples]
+                scores = await asyncio.gather(*map(asyncio.wrap_future, futures))
+            if task.task.task.group_specs():
+                scores = await asyncio.to_thread(_with_group_rewards, scorer, samples, scores)
+        self.metrics.count_scores(task.label, scores)
+        return scores
+
+    def completion(self, task: ServedTask, text: Any) -> str:
+        """The completion in a text that another trainer decoded: without end tokens, up to the task's stop string.
+
+        Raises:
+            RequestError: it is no text.
+        """
+        if not isinstance(text, str):
+            raise bad_request(f"a completion is text, not a {type(text).__name__}.")
+        return cut_at_stop(strip_end_tokens(text, self.end_tokens), task.task.task.stop)[0]
+
+
+def strip_end_tokens(text: str, end_tokens: Sequence[str]) -> str:
+    """Remove end tokens from the end of a text; white space goes with a token, and stays where there is none."""
+    shortened = text
+    while True:
+        stripped = shortened.rstrip()
+        token = next((token for token in end_tokens if stripped.endswith(token)), None)
+        if token is None:
+            return shortened
+        shortened = stripped.removesuffix(token)
+
+
+def all_parts(task: ServedTask, score: Score) -> Mapping[str, float]:
+    """Every part of a score; 0 for a reward that was not computed because the completion is invalid.
+
+    Other trainers average each of these over a batch, and need the same names in every sample.
+    """
+    names = [spec.name for spec in task.task.rewards]
+    names += [spec.name for spec in task.task.task.group_specs()]
+    return {name: score.parts.get(name, 0.0) for name in names}
+
+
+def _with_opponent(task: ServedTask, scorer: Scorer, samples: Sequence[Sample]) -> list[Score]:
+    assert task.opponent is not None
+    keys = [SampleKey(0, 0, f"{task.label}/{sample.row.id}", index) for index, sample in enumerate(samples)]
+    texts, rows = [sample.text for sample in samples], [sample.row for sample in samples]
+    return play_opponents(scorer, texts, rows, task.opponent, keys=keys)
+
+
+def _with_group_rewards(scorer: Scorer, samples: Sequence[Sample], scores: Sequence[Score]) -> list[Score]:
+    groups: dict[str, list[int]] = {}
+    for index, sample in enumerate(samples):
+        groups.setdefault(sample.row.id, []).append(index)
+    batch = [([samples[i].text for i in own], samples[own[0]].row, [scores[i] for i in own]) for own in groups.values()]
+    complete = list(scores)
+    for own, grouped in zip(groups.values(), group_scores(scorer, batch), strict=True):
+        for index, score in zip(own, grouped, strict=True):
+            complete[index] = score
+    return complete
