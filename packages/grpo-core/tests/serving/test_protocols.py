@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from group_tasks import words
+from local_endpoint import completion
+from local_endpoint import serving as endpoint
 from scoring_tasks import guess, sums
 from served import ask, refused, send, serving
 from small_games import GUESS, HEAP
 
-from grpo_core import load_task
+from grpo_core import Opponent, load_task
 from grpo_core.serving.server import TaskServer
 
 SUMS = "/scoring_tasks.sums"
@@ -65,6 +68,17 @@ def test_predictions_of_an_opponent(server: TaskServer) -> None:
     assert ask(server, "/scoring_tasks.guess/score", body)["score"] == 0.5
     status, why = refused(server, "/scoring_tasks.guess/score", {"row": "1+1", "completion": "2"})
     assert status == 501 and "--opponent-url" in why
+
+
+def test_an_endpoint_plays_the_opponent() -> None:
+    with (
+        endpoint(lambda request: completion("2")) as model,
+        serving(replace(guess, opponent=Opponent(prompt=lambda answer: f"{answer}?", samples=2)),
+                opponent_url=f"{model.url}#m") as server,
+    ):  # fmt: skip
+        assert ask(server, "/score", {"row": "1+1", "completion": "2"})["score"] == 1.0
+        assert ask(server, "/remote_rm", {"prompt": "?", "response": "3", "label": "1+1"}) == 0.0
+        assert [request["prompt"] for request in model.seen] == ["2?"] * 2 + ["3?"] * 2
 
 
 def test_openrlhf(server: TaskServer) -> None:

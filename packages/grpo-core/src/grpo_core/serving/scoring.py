@@ -111,7 +111,7 @@ def _with_opponent(task: ServedTask, scorer: Scorer, samples: Sequence[Sample]) 
     assert task.opponent is not None
     keys = [SampleKey(0, 0, f"{task.label}/{sample.row.id}", index) for index, sample in enumerate(samples)]
     texts, rows = [sample.text for sample in samples], [sample.row for sample in samples]
-    return play_opponents(scorer, texts, rows, task.opponent, keys=keys)
+    return play_opponents(scorer, texts, rows, task.opponent, keys=keys).scores
 
 
 def _with_group_rewards(scorer: Scorer, samples: Sequence[Sample], scores: Sequence[Score]) -> list[Score]:
