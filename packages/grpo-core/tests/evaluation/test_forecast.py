@@ -6,21 +6,26 @@ import itertools
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
+import replayed_tasks
+import small_games
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core import Row, train
+from grpo_core.callbacks import Callbacks
 from grpo_core.cli.forecast_text import advice
 from grpo_core.cli.main import main
-from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
-from grpo_core.evaluation.forecast import Times, forecast, no_signal
+from grpo_core.config import EvalConfig, RunConfig, ScoringConfig, TrainerConfig
+from grpo_core.evaluation.forecast import Times, forecast, mixture_forecast, no_signal
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.plugins.tasks import load_task
 from grpo_core.task.score import Score
+from grpo_core.training.forecasting import run_forecast
 
 TIMES = Times(sampling=0.5, update=0.5, measured=1)
 
@@ -74,6 +79,44 @@ def test_what_was_not_scored_is_left_out_and_counted() -> None:
     assert result.solved.value == 0.75
 
 
+def test_rewards_of_groups_count_as_they_were_compared() -> None:
+    # The samples of a prompt were split into two groups of 2, and one of 4, where the same answers earn something else.
+    groups = {2: [[[1.0, 0.5], [0.5, 0.5 + 1e-12]], [[0.2, 0.2], []]], 4: [[[1.0, 0.5, 0.5, 0.0]], [[0.2, 0.2]]]}
+    result = forecast(evaluation([[1, 0, 0, 0], [0, 0, 0, None]]), 4, TIMES, groups=groups)
+    # At 2: one of two groups is silent; the only scored one of the second prompt is, too. At 4: none, and that one.
+    assert [size.no_signal.value for size in result.sizes] == [0.75, 0.5]
+    assert result.reward.value == pytest.approx((0.5 + 0.2) / 2)
+    assert result.solved.value == pytest.approx((1 / 4 + 0) / 2)  # no group reward says anything about it
+
+
+def test_the_sides_of_an_episode_are_one_observation() -> None:
+    sides = evaluation([[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 0], [0, 0, 0, 1]])
+    rows = [Row(id=name) for name in ("a", "a", "b", "b")]
+    result = forecast(replace(sides, rows=rows), 4, TIMES)
+    assert (result.prompts, result.solved.n, result.sizes[0].no_signal.n) == (4, 2, 2)
+    assert result.solved.value == 0.5
+
+
+def test_a_mixture_is_the_weighted_mean_of_its_tasks() -> None:
+    quick, slow = Times(sampling=0.5, update=0.5, measured=1), Times(sampling=2.0, update=1.0, measured=1)
+    easy = forecast(evaluation([[1, 1, 1, 1], [1, 0, 0, 0]]), 4, quick)
+    hard = forecast(evaluation([[0, 0, 0, 0]] * 2), 4, slow)
+    mixture = mixture_forecast({"easy": easy, "hard": hard}, {"easy": 3.0, "hard": 1.0})
+    assert mixture.shares == {"easy": 0.75, "hard": 0.25}
+    assert mixture.solved.value == pytest.approx(0.75 * easy.solved.value)
+    assert mixture.own_size.no_signal.value == pytest.approx(0.75 * 0.5 + 0.25)
+    assert mixture.own_size.no_signal.low < mixture.own_size.no_signal.value < mixture.own_size.no_signal.high
+    # A group of 4 takes 4 · (0.75 · 1 s + 0.25 · 3 s) = 6 s, and 0.375 of them have a signal.
+    assert mixture.own_size.useful_per_hour.value == pytest.approx(3600 / 6 * 0.375)
+    # Of independent estimates, the interval of the sum is narrower than the sum of the intervals.
+    width = 0.75 * (easy.own_size.no_signal.high - 0.5) + 0.25 * 0
+    assert mixture.own_size.no_signal.high - mixture.own_size.no_signal.value <= width + 1e-12
+    alone = mixture_forecast({"easy": easy}, {"easy": 2.0})
+    for one, whole in zip(alone.sizes, easy.sizes, strict=True):
+        assert one.no_signal.high == pytest.approx(whole.no_signal.high)
+        assert one.useful_per_hour.low == pytest.approx(whole.useful_per_hour.low)
+
+
 def test_the_recommended_size_is_the_smallest_that_is_good_enough() -> None:
     # Every pair differs with chance 4 / 7 (16 of 28), every larger group surely or nearly so.
     assert forecast(evaluation([[1, 1, 1, 1, 0, 0, 0, 0]] * 20), 8, TIMES).recommended.generations == 4  # type: ignore[union-attr]
@@ -102,8 +145,8 @@ def test_advice_where_nothing_has_a_signal(reward: float, expected: str) -> None
     ("arguments", "message"),
     [
         (["math.arithmetic", "--samples", "4"], "the run's groups have 8 completions"),
-        (["math.arithmetic,math.echo", "--model", "tiny"], "a forecast is of one task"),
-        (["games.tictactoe"], "is a game"),
+        (["math.arithmetic,games.tictactoe", "--model", "tiny"], "train it by itself, or against an opponent"),
+        (["math.arithmetic,math.echoo", "--model", "tiny"], "Did you mean 'math.echo'?"),
         (["math.arithmetic", "--model", "nope"], "no model 'nope'"),
         (["math.arithmetic", "trainer.num_generation=4"], "num_generations"),
     ],
@@ -122,6 +165,60 @@ def test_the_command_samples_and_measures(capsys: pytest.CaptureFixture[str]) ->
     assert facts["update_s"] > 0 and facts["sampling_s"] > 0
     assert main(["forecast", "math.arithmetic", "--prompts", "2", "--samples", "8", "--quiet"]) == 0
     assert "8 (run)" in capsys.readouterr().out
+
+
+COMPARED = f"{Path(replayed_tasks.__file__)}:compared"
+
+
+@pytest.mark.parametrize(
+    ("task", "prompts", "sides"),
+    [
+        pytest.param("math.arithmetic:1,math.comparison:1", 4, 1, id="a mixture"),
+        pytest.param(COMPARED, 4, 1, id="group rewards"),
+        pytest.param(f"{small_games.__file__}:HEAP?size=8", 4, 2, id="a game"),
+        pytest.param(f"{small_games.__file__}:HEAP?opponent=base&illegal=random&size=8", 4, 1, id="an opponent"),
+        pytest.param(f"{small_games.__file__}:GUESS", 4, 1, id="a conversation"),
+    ],
+)
+def test_its_samples_are_those_that_the_run_begins_with(tmp_path: Path, task: str, prompts: int, sides: int) -> None:
+    """With as many samples as the run's groups have, a forecast computes what the run's first step logs."""
+    tasks = task.count(",") + 1
+    config = RunConfig(
+        task=task,
+        model="tiny",
+        output_dir=str(tmp_path),
+        trainer=TrainerConfig(
+            max_steps=1, prompts_per_step=prompts * tasks, num_generations=4, max_completion_length=8, temperature=0.7
+        ),
+        scoring=ScoringConfig(workers=1),
+        eval=EvalConfig(at_start=False, at_end=False),
+    )
+    result = run_forecast(config, prompts=prompts, samples=4, callbacks=Callbacks())
+    first = orjson.loads((train(config, progress=False).run_dir / "logs" / "train_log.jsonl").read_bytes())
+    assert result.own_size.no_signal.value == pytest.approx(first["frac_reward_zero_std"])
+    assert result.reward.value == pytest.approx(first["reward"])
+    assert result.solved.value == pytest.approx(first["solved_rate"])
+    assert all(each.prompts == prompts * sides and each.samples == 4 for each in result.tasks.values())
+    assert (result.times.update is not None) == (result.times.measured > 0)
+
+
+def test_the_command_takes_mixtures_games_and_opponents(capsys: pytest.CaptureFixture[str]) -> None:
+    sampled = ["--prompts", "2", "--samples", "4", "--quiet", "--model", "tiny", "trainer.num_generations=4"]
+    assert main(["forecast", "math.arithmetic:3,math.comparison", *sampled, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert {label: task["share"] for label, task in facts["tasks"].items()} == {
+        "math.arithmetic": 0.75,
+        "math.comparison": 0.25,
+    }
+    assert [size["generations"] for size in facts["by_generations"]] == [2, 4]
+    assert main(["forecast", "math.arithmetic:3,math.comparison", *sampled]) == 0
+    out = capsys.readouterr().out
+    assert "2 + 2 prompts × 4 completions" in out and "75%" in out
+    heap = f"{small_games.__file__}:HEAP?size=8"
+    assert main(["forecast", heap, *sampled]) == 0
+    assert "the policy plays all sides, each a group" in capsys.readouterr().out
+    assert main(["forecast", f"{heap}&opponent=greedy", *sampled]) == 0
+    assert "here against greedy" in capsys.readouterr().out
 
 
 @pytest.mark.slow  # trains 12 steps of the embedded model

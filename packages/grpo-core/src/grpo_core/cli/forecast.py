@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,7 +13,7 @@ from grpo_core.errors import UserError
 if TYPE_CHECKING:
     from grpo_core.config import RunConfig
     from grpo_core.display.progress import Waiting
-    from grpo_core.evaluation.forecast import Forecast
+    from grpo_core.evaluation.forecast import MixtureForecast
     from grpo_core.task.bound import BoundTask
 
 EXAMPLES = """\b
@@ -21,6 +21,7 @@ Examples:
   grpo forecast math.arithmetic
   grpo forecast math.gsm8k --model Qwen/Qwen2.5-0.5B-Instruct --samples 32
   grpo forecast "math.arithmetic?min_difficulty=1&max_difficulty=4" trainer.num_generations=4
+  grpo forecast math.arithmetic:2,math.comparison --model tiny --prompts 32
 """
 
 MIN_SAMPLES = 16
@@ -45,7 +46,7 @@ MIN_SAMPLES = 16
     default=64,
     show_default=True,
     type=click.IntRange(1, 10**6),
-    help="Prompts, drawn from the rows that the run would train on.",
+    help="Prompts of each task, those that the run would draw first.",
 )
 @click.option("--seed", metavar="N", help="Seed of sampling.")
 @JSON
@@ -62,89 +63,59 @@ def forecast(
 ) -> None:
     """Predict from samples whether a run would learn: groups without signal, solved rates, useful groups per hour.
 
-    Settings are those of `grpo run`: sampling, length limit, generations per prompt and model are the run's. A group
-    without signal has equal rewards, from which most baselines learn nothing. Every number has a 95% interval.
+    Settings are those of `grpo run`: tasks, sampling, length limit, generations per prompt and model are the run's. A
+    group without signal has equal rewards, from which most baselines learn nothing. Every number has a 95% interval.
     """
     from grpo_core.config import resolve
     from grpo_core.display.progress import Waiting
     from grpo_core.display.text import err, print_json
-    from grpo_core.evaluation.checks import check_model_and_device
+    from grpo_core.training.checks import check_training
 
     loaded = read_settings({**settings, "task": task}, overrides, config_file)
     config = resolve(loaded.config, loaded.sources).config
-    bound = _task(config)
+    tasks = _tasks(config)
     generations = config.trainer.num_generations
     if samples is not None and samples < generations:
         raise UserError(
             f"--samples {samples}: the run's groups have {generations} completions. Sample at least as many, or give "
             f"the run fewer: trainer.num_generations={samples}."
         )
-    count = samples or max(MIN_SAMPLES, generations)
-    available = len(bound.rows())
-    check_model_and_device(config)
+    check_training(config)
     with Waiting(err(), quiet=quiet) as progress:
-        _warn(config, bound, progress)
-        result = _forecast(config, bound, count, min(prompts, available) / available, progress)
+        _warn(config, progress)
+        result = _forecast(config, prompts, samples or max(MIN_SAMPLES, generations), progress)
     if as_json:
-        facts = {"task": bound.spec, "model": config.model, "temperature": config.trainer.temperature}
-        print_json({**facts, **result.as_json()})
+        facts = {"task": config.task, "model": config.model, "temperature": config.trainer.temperature}
+        print_json({**facts, **(result if len(tasks) > 1 else next(iter(result.tasks.values()))).as_json()})
     else:
         from grpo_core.cli.forecast_text import print_forecast
 
-        print_forecast(result, bound, config)
+        print_forecast(result, tasks, config)
 
 
-def _task(config: RunConfig) -> BoundTask:
+def _tasks(config: RunConfig) -> dict[str, BoundTask]:
+    """The tasks by label."""
     from grpo_core.plugins.tasks import bind
+    from grpo_core.prompts.mixture import task_labels
     from grpo_core.task.spec import parse_task_specs
 
-    specs = parse_task_specs(config.task)
-    if len(specs) != 1:
-        raise UserError(f"a forecast is of one task; {config.task!r} names {len(specs)}. Run it for each.")
-    bound = bind(specs[0])
-    if bound.task.game is not None:
-        raise UserError(f"task {bound.name!r} is a game, whose prompts depend on the moves; grpo eval plays it.")
-    return bound
+    bound = [bind(spec) for spec in parse_task_specs(config.task)]
+    return dict(zip(task_labels(bound), bound, strict=True))
 
 
-def _warn(config: RunConfig, bound: BoundTask, progress: Waiting) -> None:
+def _warn(config: RunConfig, progress: Waiting) -> None:
     from grpo_core.plugins import variants as registry
 
     trainer = config.trainer
-    if names := [spec.name for spec in bound.task.group_specs()]:
-        progress.on_warning(
-            f"rewards relative to the group are left out: {', '.join(names)}; more groups have a signal."
-        )
-    if trainer.top_k or trainer.min_p:
-        progress.on_warning("trainer.top_k and trainer.min_p are not applied here: completions are more diverse.")
     if not registry.get("advantage", trainer.baseline).needs_group:
         progress.on_warning(f"the baseline {trainer.baseline} also learns from groups of equal rewards.")
 
 
-def _forecast(config: RunConfig, bound: BoundTask, samples: int, share: float, progress: Waiting) -> Forecast:
+def _forecast(config: RunConfig, prompts: int, samples: int, progress: Waiting) -> MixtureForecast:
     """Import torch and sample; what can be checked was checked before."""
     from grpo_core.callbacks import Callbacks
-    from grpo_core.evaluation.settings import EvaluationSettings
 
-    trainer = config.trainer
     with only_results_on_stdout((progress,)):
-        from grpo_core.evaluation.forecasting import run_forecast
-        from grpo_core.evaluation.setup import EvaluationTask
+        from grpo_core.training.forecasting import run_forecast
 
-        settings: dict[str, Any] = {
-            "n": samples,
-            "temperature": trainer.temperature,
-            "top_p": trainer.top_p,
-            "max_completion_length": trainer.max_completion_length,
-        }
-        # Half a row more, so that rounding takes none away.
-        rows = len(bound.rows())
-        drawn = EvaluationSettings(
-            size=None,
-            split=bound.config.split,
-            subset_frac=min(1.0, share + 0.5 / rows),
-            seed=config.seed,
-            surprisal=False,
-            **settings,
-        )
-        return run_forecast(EvaluationTask(bound, drawn), bound.name, config, Callbacks((progress,)))
+        return run_forecast(config, prompts=prompts, samples=samples, callbacks=Callbacks((progress,)))

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 from grpo_core.display.lines import interval, number
 from grpo_core.display.text import print_out, table, visible
 from grpo_core.evaluation.forecast import BINS, EASY, HARD
+from grpo_core.task.game import SELF, GameConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import RenderableType
     from rich.table import Table
 
     from grpo_core.config import RunConfig
-    from grpo_core.evaluation.forecast import Forecast
+    from grpo_core.evaluation.forecast import Forecast, GroupSize, MixtureForecast, Sizes
     from grpo_core.evaluation.intervals import Interval
     from grpo_core.task.bound import BoundTask
 
@@ -23,25 +26,62 @@ MAX_NO_SIGNAL = 0.5
 """Share of groups without signal above which the monitor of a run warns."""
 
 
-def print_forecast(forecast: Forecast, task: BoundTask, config: RunConfig) -> None:
+def print_forecast(result: MixtureForecast, tasks: Mapping[str, BoundTask], config: RunConfig) -> None:
     """Print a forecast.
 
     Args:
-        forecast: The forecast.
-        task: Its task.
+        result: The forecast.
+        tasks: Label -> task.
         config: Configuration of the run.
     """
+    samples = next(iter(result.tasks.values()))
+    prompts = " + ".join(str(each.prompts) for each in result.tasks.values())
     heading = (
-        f"{task.spec}   model {config.model}   {forecast.prompts} prompts × {forecast.samples} completions at "
+        f"{config.task}   model {config.model}   {prompts} {_unit(tasks)} × {samples.samples} completions at "
         f"temperature {config.trainer.temperature:g}"
     )
-    facts = f"solved {_with_ends(forecast.solved)}   mean reward {_with_ends(forecast.reward)}"
-    if forecast.abstained:
-        facts += f"   {forecast.abstained} completions not scored"
-    blocks: list[RenderableType] = [visible(heading), facts, "", _histogram(forecast), "", _sizes(forecast)]
-    if forecast.levels:
-        blocks += ["", _levels(forecast)]
-    print_out(*blocks, "", _times(forecast), *(f"advice  {line}" for line in advice(forecast, task)))
+    facts = f"solved {_with_ends(result.solved)}   mean reward {_with_ends(result.reward)}"
+    if abstained := sum(each.abstained for each in result.tasks.values()):
+        facts += f"   {abstained} completions not scored"
+    blocks: list[RenderableType] = [visible(heading), facts, ""]
+    blocks += [_tasks(result)] if len(tasks) > 1 else [_histogram(samples)]
+    blocks += ["", _sizes(result)]
+    for label, each in result.tasks.items():
+        if each.levels:
+            blocks += ["", _levels(each, "" if len(tasks) == 1 else label)]
+    notes = [f"note    {visible(line)}" for label, task in tasks.items() for line in _notes(label, task)]
+    lines = [line for label, task in tasks.items() for line in _advice_of(label, result, task)]
+    print_out(*blocks, "", _times(result), *notes, *(f"advice  {line}" for line in lines))
+
+
+def _unit(tasks: Mapping[str, BoundTask]) -> str:
+    is_game = [task.task.game is not None for task in tasks.values()]
+    return "sides of episodes" if all(is_game) else "prompts"
+
+
+def _notes(label: str, task: BoundTask) -> list[str]:
+    """What the numbers of a task do not mean."""
+    if task.task.game is not None and isinstance(task.config, GameConfig):
+        if task.config.opponent == SELF:
+            return [
+                f"{label}: the policy plays all sides, each a group: what one wins another loses, so that solved says "
+                "nothing about strength. grpo eval plays it against others."
+            ]
+        return [f"{label}: solved is won, here against {task.config.opponent}; another opponent has other groups."]
+    if task.opponent is not None:
+        return [f"{label}: rewards depend on its opponent, {task.opponent.engine}, as it answers at the start."]
+    return []
+
+
+def _advice_of(label: str, result: MixtureForecast, task: BoundTask) -> list[str]:
+    """The advice of a task; of several, with its label, and the number of generations once, for all."""
+    own = result.tasks[label]
+    if len(result.tasks) == 1:
+        return advice(own, task)
+    lines = [f"{visible(label)}: {line}" for line in advice(own, task) if "num_generations" not in line]
+    if label != next(iter(result.tasks)) or result.recommended is None:
+        return lines
+    return [_size_advice(result, result.recommended), *lines]
 
 
 def advice(forecast: Forecast, task: BoundTask) -> list[str]:
@@ -50,11 +90,7 @@ def advice(forecast: Forecast, task: BoundTask) -> list[str]:
     own, recommended = forecast.own_size, forecast.recommended
     if recommended is None:
         return [_when_silent(forecast, task)]
-    kept = "the run's own" if recommended is own else f"the run has {own.generations}"
-    lines.append(
-        f"trainer.num_generations={recommended.generations} ({kept}): {recommended.useful:.0%} of the groups have a "
-        f"signal, {forecast.sizes[-1].useful:.0%} with {forecast.sizes[-1].generations}"
-    )
+    lines.append(_size_advice(forecast, recommended))
     if own.no_signal.value > MAX_NO_SIGNAL:
         lines.append(_when_silent(forecast, task))
     levels = forecast.best_levels
@@ -67,8 +103,18 @@ def advice(forecast: Forecast, task: BoundTask) -> list[str]:
     return lines
 
 
+def _size_advice(result: Sizes, recommended: GroupSize) -> str:
+    kept = "the run's own" if recommended is result.own_size else f"the run has {result.generations}"
+    return (
+        f"trainer.num_generations={recommended.generations} ({kept}): {recommended.useful:.0%} of the groups have a "
+        f"signal, {result.sizes[-1].useful:.0%} with {result.sizes[-1].generations}"
+    )
+
+
 def _when_silent(forecast: Forecast, task: BoundTask) -> str:
     solved = forecast.solved.value
+    if task.task.game is not None:
+        return f"most episodes end alike (won {solved:.2f}): set trainer.baseline=role, or choose another opponent"
     if solved > EASY:
         return f"the task is too easy (solved {solved:.2f}): take harder rows, or set curriculum.enabled=true"
     if solved < HARD:
@@ -104,26 +150,48 @@ def _histogram(forecast: Forecast) -> Table:
     return listing
 
 
-def _sizes(forecast: Forecast) -> Table:
+def _sizes(forecast: Sizes) -> Table:
     listing = table("generations", "groups without signal", "pass@generations", "useful groups per hour")
     for size in forecast.sizes:
         own = " (run)" if size.generations == forecast.generations else ""
-        rate = size.useful_per_hour
-        per_hour = f"{rate.value:.0f} [{rate.low:.0f}, {rate.high:.0f}]" if rate.value == rate.value else "-"
-        listing.add_row(f"{size.generations}{own}", _with_ends(size.no_signal), _with_ends(size.pass_at), per_hour)
+        cells = (_with_ends(size.no_signal), _with_ends(size.pass_at), _per_hour(size))
+        listing.add_row(f"{size.generations}{own}", *cells)
     return listing
 
 
-def _levels(forecast: Forecast) -> Table:
-    listing = table("difficulty", "prompts", "solved", "groups without signal")
+def _per_hour(size: GroupSize) -> str:
+    rate = size.useful_per_hour
+    return f"{rate.value:.0f} [{rate.low:.0f}, {rate.high:.0f}]" if rate.value == rate.value else "-"
+
+
+def _tasks(result: MixtureForecast) -> Table:
+    """The tasks of a mixture, with groups of the run's size."""
+    listing = table("task", "share", "prompts", "solved", "mean reward", "groups without signal", "ms")
+    for label, each in result.tasks.items():
+        listing.add_row(
+            visible(label),
+            f"{result.shares[label]:.0%}",
+            str(each.prompts),
+            _with_ends(each.solved),
+            _with_ends(each.reward),
+            _with_ends(each.own_size.no_signal),
+            f"{1000 * each.times.total:.3g}",
+        )
+    return listing
+
+
+def _levels(forecast: Forecast, label: str) -> Table:
+    listing = table(
+        f"difficulty of {visible(label)}" if label else "difficulty", "prompts", "solved", "groups without signal"
+    )
     for level in forecast.levels:
         listing.add_row(level.name, str(level.prompts), _with_ends(level.solved), _with_ends(level.no_signal))
     return listing
 
 
-def _times(forecast: Forecast) -> str:
-    times = forecast.times
-    completions = forecast.prompts * forecast.samples
+def _times(result: MixtureForecast) -> str:
+    times = result.times
+    completions = sum(each.prompts * each.samples for each in result.tasks.values())
     text = f"time    {1000 * times.sampling:.3g} ms per completion to sample and score (all {completions})"
     if times.update is None:
         return f"{text}; an update was not measured and is not counted"

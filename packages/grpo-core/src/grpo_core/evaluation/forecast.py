@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,10 @@ EASY, HARD = 0.8, 0.2
 
 BINS = ((0.0, 0.0), (0.0, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 1.0), (1.0, 1.0))
 """Bins of the solved rate of a prompt: never, always, and fifths between, each with its lower end except 0 and 1."""
+
+
+EQUAL = 1e-9
+"""Rewards that differ by no more are equal: sums of the same parts, up to rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +86,48 @@ class Level:
     no_signal: Interval
 
 
+class Sizes:
+    """What is read from forecasts by the size of the groups, of one task or of a mixture."""
+
+    __slots__ = ()
+
+    generations: int
+    sizes: tuple[GroupSize, ...]
+
+    @property
+    def own_size(self) -> GroupSize:
+        """The forecast for groups of the run's size."""
+        return next(size for size in self.sizes if size.generations == self.generations)
+
+    @property
+    def recommended(self) -> GroupSize | None:
+        """The smallest groups that keep `ENOUGH` of the largest size's useful ones; None where none has a signal."""
+        largest = self.sizes[-1].useful
+        return next((size for size in self.sizes if size.useful >= ENOUGH * largest), None) if largest > 0 else None
+
+    def sizes_as_json(self) -> dict[str, Any]:
+        """The sizes as plain values, and which is recommended."""
+        recommended = self.recommended
+        return {
+            "by_generations": [
+                {
+                    "generations": size.generations,
+                    "no_signal": _plain(size.no_signal),
+                    "pass_at_k": _plain(size.pass_at),
+                    "useful_groups_per_hour": _plain(size.useful_per_hour),
+                }
+                for size in self.sizes
+            ],
+            "recommended_generations": None if recommended is None else recommended.generations,
+        }
+
+
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(Sizes):
     """Forecast of one task.
 
     Attributes:
-        prompts: Prompts that were sampled.
+        prompts: Prompts that were sampled; in a game that the policy plays alone, sides of episodes.
         samples: Completions of each.
         generations: Completions per prompt of the run.
         abstained: Completions that could not be scored.
@@ -111,17 +151,6 @@ class Forecast:
     times: Times
 
     @property
-    def own_size(self) -> GroupSize:
-        """The forecast for groups of the run's size."""
-        return next(size for size in self.sizes if size.generations == self.generations)
-
-    @property
-    def recommended(self) -> GroupSize | None:
-        """The smallest groups that keep `ENOUGH` of the largest size's useful ones; None where none has a signal."""
-        largest = self.sizes[-1].useful
-        return next((size for size in self.sizes if size.useful >= ENOUGH * largest), None) if largest > 0 else None
-
-    @property
     def best_levels(self) -> tuple[Level, ...]:
         """Difficulties with at least `ENOUGH` of the useful groups of the best one; empty where none has a signal."""
         best = max((1.0 - level.no_signal.value for level in self.levels), default=0.0)
@@ -129,7 +158,6 @@ class Forecast:
 
     def as_json(self) -> dict[str, Any]:
         """The forecast as plain values; a number that is unknown is None."""
-        recommended = self.recommended
         return {
             "prompts": self.prompts,
             "samples": self.samples,
@@ -141,15 +169,7 @@ class Forecast:
                 {"from": low, "to": high, "prompts": number}
                 for (low, high), number in zip(BINS, self.histogram, strict=True)
             ],
-            "by_generations": [
-                {
-                    "generations": size.generations,
-                    "no_signal": _plain(size.no_signal),
-                    "pass_at_k": _plain(size.pass_at),
-                    "useful_groups_per_hour": _plain(size.useful_per_hour),
-                }
-                for size in self.sizes
-            ],
+            **self.sizes_as_json(),
             "by_difficulty": [
                 {
                     "difficulty": level.name,
@@ -159,43 +179,142 @@ class Forecast:
                 }
                 for level in self.levels
             ],
-            "recommended_generations": None if recommended is None else recommended.generations,
             "recommended_difficulty": [level.name for level in self.best_levels],
             "sampling_s": self.times.sampling,
             "update_s": self.times.update,
         }
 
 
-def forecast(evaluation: Evaluation, generations: int, times: Times, *, seed: int = 0) -> Forecast:
-    """Forecast from the completions of an evaluation.
+@dataclass(frozen=True, slots=True)
+class MixtureForecast(Sizes):
+    """Forecast of several tasks, drawn by their weights.
+
+    Attributes:
+        tasks: Label -> forecast of the task.
+        shares: Label -> share of the prompts.
+        generations: Completions per prompt of the run.
+        solved: Solved rate.
+        reward: Mean reward.
+        sizes: Forecasts by size of the groups, ascending.
+        times: Mean seconds per completion.
+    """
+
+    tasks: Mapping[str, Forecast]
+    shares: Mapping[str, float]
+    generations: int
+    solved: Interval
+    reward: Interval
+    sizes: tuple[GroupSize, ...]
+    times: Times
+
+    def as_json(self) -> dict[str, Any]:
+        """The forecast as plain values; a number that is unknown is None."""
+        return {
+            "generations": self.generations,
+            "solved_rate": _plain(self.solved),
+            "mean_reward": _plain(self.reward),
+            **self.sizes_as_json(),
+            "sampling_s": self.times.sampling,
+            "update_s": self.times.update,
+            "tasks": {label: {"share": self.shares[label], **each.as_json()} for label, each in self.tasks.items()},
+        }
+
+
+Groups = Mapping[int, Sequence[Sequence[Sequence[float]]]]
+"""Size -> for each prompt, the rewards of the groups that its completions were split into, without what abstained."""
+
+
+def group_sizes(samples: int, generations: int) -> list[int]:
+    """The sizes of groups that are forecast: powers of 2 up to the number of samples, and the run's own."""
+    return sorted({*(2**power for power in range(1, samples.bit_length()) if 2**power <= samples), generations})
+
+
+def forecast(
+    evaluation: Evaluation, generations: int, times: Times, *, seed: int = 0, groups: Groups | None = None
+) -> Forecast:
+    """Forecast from several completions of each prompt, sampled as the run would.
 
     Args:
-        evaluation: Several completions of each prompt, sampled as the run would.
+        evaluation: The completions with their rewards.
         generations: Completions per prompt of the run, at most those of the evaluation.
         times: Measured seconds.
         seed: Seed of the bootstrap.
+        groups: Rewards within groups of every size, for a task whose rewards depend on the group.
     """
-    sizes = sorted(
-        {*(2**power for power in range(1, evaluation.n.bit_length()) if 2**power <= evaluation.n), generations}
-    )
     levels = evaluation.levels()
     solved = _solved_rates(evaluation)
+    prompts = _over_prompts(evaluation)
+    rewards = _mean_rewards(evaluation) if groups is None else [_mean_of(each) for each in groups[generations]]
     return Forecast(
         prompts=len(evaluation.rows),
         samples=evaluation.n,
         generations=generations,
         abstained=sum(score.abstained for score in evaluation.scores),
-        solved=rate_over_rows(solved, seed=seed),
-        reward=bootstrap_mean(_mean_rewards(evaluation), seed=seed),
+        solved=rate_over_rows(prompts(solved), seed=seed),
+        reward=bootstrap_mean(prompts(rewards), seed=seed),
         histogram=_histogram(solved),
-        sizes=tuple(_size(evaluation, size, times, seed) for size in sizes),
+        sizes=tuple(
+            _size(evaluation, size, _silent(evaluation, size, groups), times, seed)
+            for size in group_sizes(evaluation.n, generations)
+        ),
         levels=tuple(
-            _level(name, evaluation.part_of(rows), generations, seed)
+            _level(name, evaluation, rows, _silent(evaluation, generations, groups), seed)
             for name, rows in levels.items()
             if len(levels) > 1
         ),
         times=times,
     )
+
+
+def mixture_forecast(tasks: Mapping[str, Forecast], weights: Mapping[str, float]) -> MixtureForecast:
+    """Forecast of a mixture from those of its tasks.
+
+    Args:
+        tasks: Label -> forecast, all of the same sizes.
+        weights: Label -> weight.
+    """
+    each = list(tasks.values())
+    total = math.fsum(weights[label] for label in tasks)
+    shares = {label: weights[label] / total for label in tasks}
+    parts = list(shares.values())
+    updates = [one.times.update for one in each]
+    known = [update for update in updates if update is not None]
+    times = Times(
+        sampling=_dot(parts, [one.times.sampling for one in each]),
+        update=_dot(parts, known) if len(known) == len(each) else None,
+        measured=sum(one.times.measured for one in each),
+    )
+
+    def size_of(index: int) -> GroupSize:
+        sizes = [one.sizes[index] for one in each]
+        silent = _combined(parts, [size.no_signal for size in sizes])
+        pass_at = _combined(parts, [size.pass_at for size in sizes])
+        return _group_size(sizes[0].generations, silent, pass_at, times)
+
+    return MixtureForecast(
+        tasks=dict(tasks),
+        shares=shares,
+        generations=each[0].generations,
+        solved=_combined(parts, [one.solved for one in each]),
+        reward=_combined(parts, [one.reward for one in each]),
+        sizes=tuple(size_of(index) for index in range(len(each[0].sizes))),
+        times=times,
+    )
+
+
+def _dot(parts: Sequence[float], values: Sequence[float]) -> float:
+    return math.fsum(part * value for part, value in zip(parts, values, strict=True))
+
+
+def _combined(parts: Sequence[float], estimates: Sequence[Interval]) -> Interval:
+    """Weighted mean of independent estimates, with the interval of Zou and Donner 2008 (Statistics in Medicine 27).
+
+    low = v - √Σ p² (vᵢ - lowᵢ)², high = v + √Σ p² (highᵢ - vᵢ)²
+    """
+    value = _dot(parts, [one.value for one in estimates])
+    below = math.hypot(*(part * (one.value - one.low) for part, one in zip(parts, estimates, strict=True)))
+    above = math.hypot(*(part * (one.high - one.value) for part, one in zip(parts, estimates, strict=True)))
+    return Interval(value, value - below, value + above, sum(one.n for one in estimates))
 
 
 def no_signal(rewards: Sequence[float], generations: int) -> float:
@@ -221,17 +340,54 @@ def _solved_rates(evaluation: Evaluation) -> list[float]:
     return [solved / scored if scored else math.nan for scored, solved in evaluation.counts()]
 
 
-def _size(evaluation: Evaluation, generations: int, times: Times, seed: int) -> GroupSize:
-    share = rate_over_rows([no_signal(rewards, generations) for rewards in _rewards(evaluation)], seed=seed)
+def _silent(evaluation: Evaluation, generations: int, groups: Groups | None) -> list[float]:
+    """[R] chance that a group of this size has equal rewards, for each prompt."""
+    if groups is None:
+        return [no_signal(rewards, generations) for rewards in _rewards(evaluation)]
+    return [_silent_share(split) for split in groups[generations]]
+
+
+def _over_prompts(evaluation: Evaluation) -> Callable[[Sequence[float]], list[float]]:
+    """A function that averages the values of rows over those of one prompt: the sides of an episode are no two."""
+    ids = [row.id for row in evaluation.rows]
+
+    def averaged(values: Sequence[float]) -> list[float]:
+        known: dict[str, list[float]] = {row_id: [] for row_id in ids}
+        for row_id, value in zip(ids, values, strict=True):
+            if not math.isnan(value):
+                known[row_id].append(value)
+        return [math.fsum(each) / len(each) if each else math.nan for each in known.values()]
+
+    return averaged
+
+
+def _silent_share(split: Sequence[Sequence[float]]) -> float:
+    """Share of groups of equal rewards; sums of parts are equal up to rounding. NaN where nothing was scored."""
+    scored = [rewards for rewards in split if rewards]
+    return sum(max(rewards) - min(rewards) <= EQUAL for rewards in scored) / len(scored) if scored else math.nan
+
+
+def _mean_of(split: Sequence[Sequence[float]]) -> float:
+    rewards = [reward for group in split for reward in group]
+    return math.fsum(rewards) / len(rewards) if rewards else math.nan
+
+
+def _size(evaluation: Evaluation, generations: int, silent: Sequence[float], times: Times, seed: int) -> GroupSize:
+    prompts = _over_prompts(evaluation)
+    pass_at = rate_over_rows(prompts(evaluation.pass_at(generations)), seed=seed)
+    return _group_size(generations, rate_over_rows(prompts(silent), seed=seed), pass_at, times)
+
+
+def _group_size(generations: int, share: Interval, pass_at: Interval, times: Times) -> GroupSize:
     per_hour = 3600 / (generations * times.total) if times.total > 0 else math.nan
     useful, least, most = (per_hour * (1.0 - end) for end in (share.value, share.high, share.low))
-    pass_at = rate_over_rows(evaluation.pass_at(generations), seed=seed)
     return GroupSize(generations, share, pass_at, Interval(useful, least, most, share.n))
 
 
-def _level(name: str, evaluation: Evaluation, generations: int, seed: int) -> Level:
-    share = rate_over_rows([no_signal(rewards, generations) for rewards in _rewards(evaluation)], seed=seed)
-    return Level(name, len(evaluation.rows), rate_over_rows(_solved_rates(evaluation), seed=seed), share)
+def _level(name: str, evaluation: Evaluation, rows: Sequence[int], silent: Sequence[float], seed: int) -> Level:
+    share = rate_over_rows([silent[row] for row in rows], seed=seed)
+    solved = _solved_rates(evaluation.part_of(rows))
+    return Level(name, len(rows), rate_over_rows(solved, seed=seed), share)
 
 
 def _histogram(rates: Sequence[float]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from grpo_core.rollouts.prompt_group import PromptGroup
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.rollouts.task_scoring import Scoring
+from grpo_core.scoring import Scorer
 from grpo_core.scoring.groups import group_scores
 from grpo_core.task.score import Score
 
@@ -29,13 +30,23 @@ def with_group_rewards(rollouts: Sequence[Rollout], groups: Sequence[PromptGroup
             continue
         numbers = [number for number, group in enumerate(groups) if group.draw.label == label]
         members = [rollouts[number * size : (number + 1) * size] for number in numbers]
-        scored = group_scores(scorer, [(_texts(own), own[0].row, _scores(own)) for own in members])
+        scored = compared_scores(members, scorer)
         for number, own, scores in zip(numbers, members, scored, strict=True):
             completed[number * size : (number + 1) * size] = [
                 replace(rollout, score=score, status="abstained" if score.abstained else "scored")
                 for rollout, score in zip(own, scores, strict=True)
             ]
     return completed
+
+
+def compared_scores(groups: Sequence[Sequence[Rollout]], scorer: Scorer) -> list[list[Score]]:
+    """The scores of the rollouts of each group, with the group rewards of their task.
+
+    Args:
+        groups: Scored rollouts, group by group.
+        scorer: Scorer of their task.
+    """
+    return group_scores(scorer, [(_texts(own), own[0].row, _scores(own)) for own in groups])
 
 
 def _texts(rollouts: Sequence[Rollout]) -> list[str]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.algorithms.advantages.groups import group_std
-from grpo_core.config import RunConfig
+from grpo_core.config import RunConfig, TrainerConfig
 from grpo_core.engines.base import Sampling
 from grpo_core.engines.compatibility import max_context
 from grpo_core.errors import UserError
@@ -53,6 +53,49 @@ class Collected:
     generate_s: float
 
 
+def sampling_of(trainer: TrainerConfig) -> Sampling:
+    """How a run samples completions."""
+    return Sampling(
+        temperature=trainer.temperature,
+        top_k=trainer.top_k,
+        top_p=trainer.top_p,
+        min_p=trainer.min_p,
+        max_completion_length=trainer.max_completion_length,
+    )
+
+
+def rollout_context(setup: Setup, should_stop: Callable[[], bool]) -> RolloutContext:
+    """What a run's rollouts are made with, the same in every step."""
+    return RolloutContext(
+        engine=setup.engine,
+        scoring=setup.scoring,
+        seed=setup.config.seed,
+        tokenizer=setup.policy.tokenizer,
+        max_context=max_context(setup.policy.model),
+        should_stop=should_stop,
+    )
+
+
+def groups_of(setup: Setup, draw: Draw) -> list[PromptGroup]:
+    """The groups of a drawn prompt: one, or one for each side of an episode that the policy plays alone."""
+    prompt_ids = setup.prompt_ids[draw.label][draw.row.id]
+    return [PromptGroup(draw, prompt_ids, role) for role in learning_roles(draw.task, draw.row)]
+
+
+def length_penalty(trainer: TrainerConfig, rollout: Rollout) -> float:
+    """The soft overlong penalty of a rollout; 0 where none is configured."""
+    if trainer.soft_overlong_buffer is None:
+        return 0.0
+    return sum(
+        soft_overlong(
+            len(turn.completion.token_ids),
+            max_length=trainer.max_completion_length,
+            buffer=trainer.soft_overlong_buffer,
+        )
+        for turn in rollout.turns
+    )
+
+
 class Collector:
     """Draws prompts from the mixture and completes them.
 
@@ -81,21 +124,8 @@ class Collector:
                 f"{compared[0]}: its group rewards would be missing in the baseline {trainer.baseline}, which is the "
                 "reward of a completion by itself. Use another trainer.baseline."
             )
-        self._sampling = Sampling(
-            temperature=trainer.temperature,
-            top_k=trainer.top_k,
-            top_p=trainer.top_p,
-            min_p=trainer.min_p,
-            max_completion_length=trainer.max_completion_length,
-        )
-        self._context = RolloutContext(
-            engine=setup.engine,
-            scoring=setup.scoring,
-            seed=config.seed,
-            tokenizer=setup.policy.tokenizer,
-            max_context=max_context(setup.policy.model),
-            should_stop=should_stop if ranks.size == 1 else lambda: False,
-        )
+        self._sampling = sampling_of(trainer)
+        self._context = rollout_context(setup, should_stop if ranks.size == 1 else lambda: False)
 
     def collect(self, step: int) -> Collected:
         """Complete the next batch of prompts; under dynamic sampling, useless groups are drawn again, within bounds.
@@ -108,7 +138,7 @@ class Collector:
         """
         trainer, started = self.config.trainer, time.perf_counter()
         draws = self.setup.mixture.draw(trainer.prompts_per_step)
-        groups = [group for draw in draws for group in self._groups_of(draw)]
+        groups = [group for draw in draws for group in groups_of(self.setup, draw)]
         rollouts = self._complete_and_update(groups, step)
         metrics = self._resample(groups, rollouts, step) if trainer.dynamic_sampling else {}
         greedy = None
@@ -122,21 +152,11 @@ class Collector:
 
     def rewards(self, rollouts: Sequence[Rollout]) -> Tensor:
         """Rewards [N] float64, NaN where the score abstained; the soft overlong penalty is added where configured."""
-        trainer = self.config.trainer
         values = []
         for rollout in rollouts:
             assert rollout.score is not None
             value = math.nan if rollout.score.value is None else rollout.score.value
-            if trainer.soft_overlong_buffer is not None:
-                value += sum(
-                    soft_overlong(
-                        len(turn.completion.token_ids),
-                        max_length=trainer.max_completion_length,
-                        buffer=trainer.soft_overlong_buffer,
-                    )
-                    for turn in rollout.turns
-                )
-            values.append(value)
+            values.append(value + length_penalty(self.config.trainer, rollout))
         return torch.tensor(values, dtype=torch.float64)
 
     def _resample(self, groups: list[PromptGroup], rollouts: list[Rollout], step: int) -> dict[str, float]:
@@ -148,7 +168,7 @@ class Collector:
             attempts += 1
             rejected += len(useless)
             draws = self.setup.mixture.replace([groups[group].draw for group in useless])
-            new_groups = [group for draw in draws for group in self._groups_of(draw)]
+            new_groups = [group for draw in draws for group in groups_of(self.setup, draw)]
             new_rollouts = self._complete_and_update(new_groups, step)
             for index, number in enumerate(useless):
                 groups[number] = new_groups[index]
@@ -167,11 +187,6 @@ class Collector:
         groups = torch.tensor([rollout.group for rollout in rollouts])
         spread = group_std(self.rewards(rollouts), groups, ddof=0).view(-1, trainer.num_generations)[:, 0]
         return [int(group) for group in (spread <= trainer.dynamic_sampling_min_std).nonzero()]
-
-    def _groups_of(self, draw: Draw) -> list[PromptGroup]:
-        """The groups of a drawn prompt: one, or one for each side of an episode that the policy plays alone."""
-        prompt_ids = self.setup.prompt_ids[draw.label][draw.row.id]
-        return [PromptGroup(draw, prompt_ids, role) for role in learning_roles(draw.task, draw.row)]
 
     def _complete_and_update(self, groups: Sequence[PromptGroup], step: int) -> list[Rollout]:
         """Complete prompts, and update the curriculum with what was solved, in prompt order, before the next draw."""

@@ -1,0 +1,242 @@
+"""Samples a model on tasks exactly as a run would, and measures what an update costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from grpo_core.callbacks import Callbacks
+from grpo_core.config import EvalConfig, RunConfig
+from grpo_core.evaluation.forecast import (
+    Forecast,
+    Groups,
+    MixtureForecast,
+    Times,
+    forecast,
+    group_sizes,
+    mixture_forecast,
+)
+from grpo_core.evaluation.results import Evaluation
+from grpo_core.policy.memory import is_out_of_memory, release
+from grpo_core.policy.policy import Policy
+from grpo_core.policy.ranks import Ranks
+from grpo_core.prompts.mixture import Draw
+from grpo_core.rollouts.group_rewards import compared_scores
+from grpo_core.rollouts.rollout import Rollout
+from grpo_core.rollouts.sample import sample_rollouts
+from grpo_core.task.score import Score
+from grpo_core.task.spec import parse_task_specs
+from grpo_core.training.collect import groups_of, length_penalty, rollout_context, sampling_of
+from grpo_core.training.setup import Setup, prepare
+
+UPDATED = 64
+"""Most rollouts that the time of an update is measured on."""
+
+PASS_TOKENS = 2048
+"""Tokens of one of its passes, padding included: few enough for the memory of any model that can be trained here."""
+
+UPDATE_S = 10.0
+"""Time after which no further pass is begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Samples:
+    """Rollouts of one task.
+
+    Attributes:
+        groups: Rollouts of each prompt; an episode that the policy plays alone gives a group for each role.
+        seconds: Time of sampling and scoring.
+    """
+
+    groups: Sequence[Sequence[Rollout]]
+    seconds: float
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        """All rollouts, group by group."""
+        return [rollout for group in self.groups for rollout in group]
+
+
+def run_forecast(config: RunConfig, *, prompts: int, samples: int, callbacks: Callbacks) -> MixtureForecast:
+    """Sample rollouts with the run's model, tasks and settings, and forecast.
+
+    Args:
+        config: Resolved configuration of the run.
+        prompts: Most prompts of each task.
+        samples: Rollouts of each prompt.
+        callbacks: Notified of progress, warnings, and of rows that are left out.
+    """
+    sampled = config.model_copy(update={"eval": EvalConfig(at_start=False, at_end=False)})  # no held-out rows
+    with ExitStack() as resources:
+        setup = prepare(sampled, resources, Ranks())
+        callbacks.on_choices([choice for choice in setup.choices if choice.what == "rows"])
+        forecasts = {
+            label: _forecast_task(label, setup, min(prompts, len(rows)), samples, callbacks)
+            for label, rows in setup.rows.items()
+        }
+    weights = [spec.weight for spec in parse_task_specs(config.task)]
+    return mixture_forecast(forecasts, dict(zip(forecasts, weights, strict=True)))
+
+
+def _forecast_task(label: str, setup: Setup, prompts: int, samples: int, callbacks: Callbacks) -> Forecast:
+    sampled = _sample(label, setup, prompts, samples, callbacks)
+    generations = setup.config.trainer.num_generations
+    started = time.perf_counter()
+    groups = _compared(label, setup, sampled, generations)
+    # Groups of every size are compared here, and of one in a run.
+    seconds = sampled.seconds + (0.0 if groups is None else (time.perf_counter() - started) / len(groups))
+    callbacks.on_progress(f"measuring an update of {label}", 0, 0)
+    update, measured = _update_seconds(setup, sampled.rollouts, callbacks)
+    times = Times(seconds / len(sampled.rollouts), update, measured)
+    return forecast(_evaluation(setup, sampled), generations, times, seed=setup.config.seed, groups=groups)
+
+
+def _sample(label: str, setup: Setup, prompts: int, samples: int, callbacks: Callbacks) -> _Samples:
+    """Sample and score rollouts of a task, as many prompts at a time as in a step of the run."""
+    trainer, policy = setup.config.trainer, setup.policy
+    context, sampling = rollout_context(setup, lambda: False), sampling_of(trainer)
+    draws = list(_draws(label, setup, prompts))
+    rollouts: list[Rollout] = []
+    seconds = 0.0
+    for step, start in enumerate(range(0, len(draws), trainer.prompts_per_step), 1):
+        callbacks.on_progress(f"sampling {label}, prompts", start, len(draws))
+        groups = [group for draw in draws[start : start + trainer.prompts_per_step] for group in groups_of(setup, draw)]
+        started = time.perf_counter()
+        with policy.in_step(), policy.precision():
+            rollouts += sample_rollouts(groups, context, sampling, samples, step)
+        seconds += time.perf_counter() - started
+    callbacks.on_progress(f"sampling {label}, prompts", len(draws), len(draws))
+    return _Samples([rollouts[start : start + samples] for start in range(0, len(rollouts), samples)], seconds)
+
+
+def _draws(label: str, setup: Setup, prompts: int) -> Iterator[Draw]:
+    """The first prompts that the run would draw from a task; none twice."""
+    task, order = setup.mixture.tasks[label], setup.mixture.orders[label]
+    taken: set[str] = set()
+    for position in range(prompts):
+        row = order.next(taken)
+        if row.id in taken:  # a ladder's first rung may have fewer rows
+            return
+        taken.add(row.id)
+        yield Draw(task, label, row, position)
+
+
+def _compared(label: str, setup: Setup, sampled: _Samples, generations: int) -> Groups | None:
+    """Rewards within groups of each size, for a task with group rewards: its samples are split into disjoint groups."""
+    scorer, trainer = setup.scoring.scorers[label], setup.config.trainer
+    if not scorer.task.task.group_specs():
+        return None
+    rewards: dict[int, list[list[list[float]]]] = {}
+    for size in group_sizes(len(sampled.groups[0]), generations):
+        splits = [[own[at : at + size] for at in range(0, len(own) - size + 1, size)] for own in sampled.groups]
+        scores = iter(compared_scores([group for split in splits for group in split], scorer))
+        rewards[size] = [
+            [
+                [score.value + length_penalty(trainer, rollout) for score, rollout in scored if score.value is not None]
+                for scored in (zip(next(scores), group, strict=True) for group in split)
+            ]
+            for split in splits
+        ]
+    return rewards
+
+
+def _evaluation(setup: Setup, sampled: _Samples) -> Evaluation:
+    """The rollouts as the completions of an evaluation, whose values are the run's rewards."""
+    trainer, rollouts = setup.config.trainer, sampled.rollouts
+    return Evaluation(
+        rows=[group[0].row for group in sampled.groups],
+        texts=[rollout.text for rollout in rollouts],
+        lengths=[rollout.n_tokens for rollout in rollouts],
+        truncated=[rollout.is_truncated for rollout in rollouts],
+        scores=[_penalised(rollout, length_penalty(trainer, rollout)) for rollout in rollouts],
+        temperature=trainer.temperature,
+        split="train",
+        n=len(sampled.groups[0]),
+        top_p=trainer.top_p,
+        seconds=sampled.seconds,
+    )
+
+
+def _penalised(rollout: Rollout, penalty: float) -> Score:
+    assert rollout.score is not None, "rollouts are scored"
+    score = rollout.score
+    return score if score.value is None else replace(score, value=score.value + penalty)
+
+
+def _update_seconds(setup: Setup, rollouts: Sequence[Rollout], callbacks: Callbacks) -> tuple[float | None, int]:
+    """Seconds per rollout of a forward and a backward pass, and how many rollouts were measured.
+
+    The gradient is that of the completions' log-probs, whose cost is that of the policy loss.
+    """
+    policy, temperature = setup.policy, setup.config.trainer.temperature
+    chosen = rollouts[:: max(1, len(rollouts) // UPDATED)][:UPDATED]
+    samples = sorted((sample for rollout in chosen for sample in _samples_of(rollout)), key=_width)
+    batches = _batches(samples)
+    if not batches or not policy.parameters():
+        return None, 0
+    try:
+        _pass(policy, batches[0], temperature)  # the first one also pays for what is made once
+        started, seconds, measured = time.perf_counter(), 0.0, 0
+        for batch in batches:
+            _pass(policy, batch, temperature)
+            seconds, measured = time.perf_counter() - started, measured + len(batch)
+            if seconds > UPDATE_S:
+                break
+        return seconds / measured * len(samples) / len(chosen), len(chosen)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        callbacks.on_warning("the time of an update is not measured: it does not fit the memory.")
+        return None, 0
+    finally:
+        policy.model.zero_grad(set_to_none=True)
+        release()
+
+
+Sample = tuple[Sequence[int], Sequence[int]]
+"""Tokens of a prompt and of its completion."""
+
+
+def _batches(samples: Sequence[Sample]) -> list[list[Sample]]:
+    """Split samples, which are sorted by length, into passes."""
+    batches: list[list[Sample]] = []
+    for prompt, completion in samples:
+        width = len(prompt) + len(completion)
+        if not batches or (len(batches[-1]) + 1) * width > PASS_TOKENS:
+            batches.append([])
+        batches[-1].append((prompt, completion))
+    return batches
+
+
+def _samples_of(rollout: Rollout) -> list[Sample]:
+    """What is trained on of a rollout: each move of a game, or a whole conversation, whose turns go on from another."""
+    turns = [turn for turn in rollout.turns if turn.trained and turn.completion.token_ids]
+    if rollout.role or len(turns) < 2:
+        return [(turn.prompt_ids, turn.completion.token_ids) for turn in turns]
+    start, last = len(turns[0].prompt_ids), (*turns[-1].prompt_ids, *turns[-1].completion.token_ids)
+    return [(last[:start], last[start:])]
+
+
+def _width(sample: Sample) -> int:
+    """Tokens of prompt and completion; samples of like length together need little padding."""
+    return len(sample[0]) + len(sample[1])
+
+
+def _pass(policy: Policy, batch: Sequence[Sample], temperature: float) -> None:
+    rows = [torch.tensor([*prompt, *completion]) for prompt, completion in batch]
+    with policy.precision():
+        states = policy.states(
+            pad_sequence(rows, batch_first=True).to(policy.device),  # [B, L]
+            torch.tensor([len(prompt) for prompt, _ in batch], device=policy.device),
+            torch.tensor([len(completion) for _, completion in batch], device=policy.device),
+            [(row,) for row in range(len(batch))],
+        )
+        logp, _ = states.logprobs(temperature=temperature)
+    logp.sum().backward()
+    if policy.device.type == "cuda":
+        torch.cuda.synchronize()
