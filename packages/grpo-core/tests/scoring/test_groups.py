@@ -69,6 +69,16 @@ def test_a_failing_group_abstains_and_costs_no_other(scorer: Scorer, text: str, 
     assert [score.value for score in other] == [0.75, 0.0]
 
 
+def test_the_time_of_a_group_reward_is_shared_by_the_completions_it_compared(scorer: Scorer) -> None:
+    [scores] = scored(scorer, ["slow", "a", "skip", "1"])
+
+    assert [score.seconds.get("shortest", 0.0) >= 0.2 / 3 for score in scores] == [True, True, True, False]
+    assert all(0 <= score.seconds["watched"] < 0.2 / 3 for score in scores[:3])
+    assert all({"validate", "has_a"} <= score.seconds.keys() for score in scores[:3]), "those of each are kept"
+    [failed] = scored(scorer, ["crash", "a"])
+    assert all(score.seconds.keys() == {"validate", "has_a"} for score in failed)
+
+
 def test_a_completion_that_abstained_by_itself_has_no_part_in_it(scorer: Scorer) -> None:
     [scores] = scored(scorer, ["ownfault", "a", "bb"])
 

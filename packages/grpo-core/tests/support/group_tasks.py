@@ -42,6 +42,8 @@ def has_a(answer: str) -> float:
 def shortest(answers: Sequence[str]) -> Sequence[float | None]:
     if "hang" in answers:
         time.sleep(60)
+    if "slow" in answers:
+        time.sleep(0.2)
     if "die" in answers:
         os._exit(3)
     if "crash" in answers:

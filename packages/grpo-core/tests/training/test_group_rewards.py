@@ -9,6 +9,7 @@ import group_tasks
 import pytest
 
 from grpo_core import UserError, train
+from grpo_core.cli.rollout_selection import Selection, part_times
 from grpo_core.tracking.rollouts import read_rollouts
 
 SPEC = f"{Path(group_tasks.__file__)}:varied"
@@ -28,6 +29,8 @@ def test_a_run_is_trained_on_them(tmp_path: Path) -> None:
         relative = 0.2 * parts["diversity"] + 0.3 * parts["pairwise_ranking"]
         assert math.isclose(rollout.reward, by_itself + relative)
     assert any(rollout.score.parts["diversity"] > 0 for rollout in rollouts)
+    times = {(part.task, part.part): part.n for part in part_times(result.run_dir, Selection(step="all"))}
+    assert times[SPEC, "diversity"] == times[SPEC, "pairwise_ranking"] == 8, "grpo rollouts --slow lists them"
     evaluated = result.summary["tasks"]["group_tasks.varied"]["initial"]
     assert evaluated["mean_reward"] <= 0.5, "held-out completions are scored by themselves"
 

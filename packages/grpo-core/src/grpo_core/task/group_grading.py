@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,11 +20,13 @@ class GroupParts:
 
     Attributes:
         parts: Name of the reward -> raw value of each completion, None where it abstains.
+        seconds: Name of the reward -> duration of its call, divided by the number of completions.
         fault: Why there are no parts; empty where there are.
         why: The reason in one line.
     """
 
     parts: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
     fault: Fault = ""
     why: str = ""
 
@@ -38,18 +41,21 @@ def group_parts(task: BoundTask, texts: Sequence[str], row: Row) -> GroupParts:
     """
     where = "validate()"
     parts: dict[str, Sequence[float | None]] = {}
+    seconds: dict[str, float] = {}
     try:
         grader = Grader(task.task, task.config, task.rewards, task.opponent)
         answers = [grader.validated(text, row) for text in texts]
         available = {"answers": answers, "texts": list(texts), "row": row, "config": task.config}
         for spec in task.task.group_specs():
             where = f"group reward {spec.name}()"
+            started = time.perf_counter()
             raw = spec.function(**{name: available[name] for name in spec.arguments})
+            seconds[spec.name] = (time.perf_counter() - started) / len(texts)
             parts[spec.name] = _checked(spec, raw, len(texts))
     except (Exception, SystemExit) as error:  # the task's code met untrusted text: its crash is data, not ours
         fault = fault_of(where, error)
         return GroupParts(fault=fault.fault, why=fault.why)
-    return GroupParts(parts)
+    return GroupParts(parts, seconds)
 
 
 def _checked(spec: GroupRewardSpec, raw: Sequence[float | None], count: int) -> list[float | None]:
@@ -81,10 +87,11 @@ def with_group_parts(task: BoundTask, scores: Sequence[Score], group: GroupParts
             absent = {} if score.abstained else {spec.name: 0.0 for spec in specs}
             completed.append(replace(score, parts={**score.parts, **absent}))
         elif group.fault:
-            completed.append(Score(None, why=group.why, fault=group.fault))
+            completed.append(Score(None, why=group.why, fault=group.fault, seconds=score.seconds))
         else:
             raw = {spec.name: group.parts[spec.name][position] if group.parts else 0.0 for spec in specs}
-            completed.append(_with_parts(score, specs, raw))
+            timed = replace(score, seconds={**score.seconds, **group.seconds})
+            completed.append(_with_parts(timed, specs, raw))
             position += 1
     return completed
 
@@ -97,7 +104,8 @@ def is_compared(score: Score) -> bool:
 def _with_parts(score: Score, specs: Sequence[GroupRewardSpec], raw: Mapping[str, float | None]) -> Score:
     missing = next((name for name, value in raw.items() if value is None), None)
     if missing is not None:
-        return Score(None, why=one_line(f"group reward {missing}() gave None: it cannot be scored"), fault="reward")
+        why = one_line(f"group reward {missing}() gave None: it cannot be scored")
+        return Score(None, why=why, fault="reward", seconds=score.seconds)
     parts = {name: value for name, value in raw.items() if value is not None}
     assert score.value is not None
     value = score.value + math.fsum(spec.weight * parts[spec.name] for spec in specs)
