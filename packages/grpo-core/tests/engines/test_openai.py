@@ -234,7 +234,7 @@ def test_retry_after_is_honoured(endpoint: Endpoint, header: str) -> None:
 
 @pytest.mark.parametrize("header", ["soon", "-5", "9" * 400, "Mon, 99 Foo 0000"])
 def test_a_nonsense_retry_after_is_survived(endpoint: Endpoint, header: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpo_core.engines.openai.MAX_WAIT_S", 0.05)
+    monkeypatch.setattr("grpo_core.engines.endpoint.MAX_WAIT_S", 0.05)
     endpoint.respond = lambda handler, n: handler.send(429, b"", Retry_After=header) if n == 0 else handler.say("4")
     assert ask(engine(endpoint))[0].text == "4"
 
