@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from grpo_core.display.text import visible
+from grpo_core.task.row import prompt_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from grpo_core.task.bound import BoundTask
     from grpo_core.task.explanation import Explanation, PartExplanation
-    from grpo_core.task.row import Prompt, Row
+    from grpo_core.task.row import Row
 
 MAX_SHOWN_CHARS = 4000
 """Longest prompt or completion shown: some pages of a terminal; --json has all of it."""
@@ -56,13 +57,6 @@ def explanation_tree(task: BoundTask, row: Row, text: str, explanation: Explanat
         )
     heading = Text(visible(f"{task.spec}   row {row.id}"), style="bold")
     return [heading, listing, tree]
-
-
-def prompt_text(prompt: Prompt) -> str:
-    """A prompt as text: chat messages in order, each with its role."""
-    if isinstance(prompt, str):
-        return prompt
-    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
 
 
 def block(text: str) -> Text:

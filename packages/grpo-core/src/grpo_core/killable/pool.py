@@ -56,6 +56,7 @@ class KillablePool:
         memory_mib: Address space a worker may take beyond what the loaded target has (Linux); None is no limit.
         name: Shown in thread and process lists and in errors.
         start_timeout_s: Limit of loading the target.
+        has_spare: Whether there is such a spare.
 
     Raises:
         UserError: an argument that cannot be meant.
@@ -70,6 +71,7 @@ class KillablePool:
         memory_mib: int | None = 4096,
         name: str = "worker",
         start_timeout_s: float = 120.0,
+        has_spare: bool = True,
     ) -> None:
         module, _, factory = target.partition(":")
         if not module or not factory.isidentifier() or module == "__main__":
@@ -91,6 +93,7 @@ class KillablePool:
             memory_mib=memory_mib,
             name=name,
             start_timeout_s=start_timeout_s,
+            has_spare=has_spare,
         )
         try:
             cwd: str | None = os.getcwd()
@@ -98,7 +101,9 @@ class KillablePool:
             cwd = None
         self.workers = workers or default_workers()
         self.target, self.name = target, name
-        self._dispatcher = Dispatcher(Launch(target, args, memory_mib, name, cwd), self.workers, start_timeout_s)
+        self._dispatcher = Dispatcher(
+            Launch(target, args, memory_mib, name, cwd, has_spare), self.workers, start_timeout_s
+        )
         # The thread holds the dispatcher, not the pool, so that a forgotten pool is collected and ends it.
         self._finalizer = weakref.finalize(self, self._dispatcher.stop, drain=True)
         self._finalizer.atexit = False  # at exit every dispatcher is stopped without draining

@@ -20,6 +20,7 @@ from grpo_core.killable import worker as program
 from grpo_core.killable.orphans import kill_orphans
 from grpo_core.killable.outcome import Outcome
 from grpo_core.killable.scheduling import Waits, patience_s
+from grpo_core.killable.secrets import worker_environment
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 
@@ -90,6 +91,7 @@ class Launch:
         memory_mib: Address space a worker may take beyond what its loaded target has; None is no limit.
         name: Shown in process lists.
         cwd: Working directory, fixed when the pool was made, so that relative paths keep their meaning.
+        has_spare: Whether one more worker than may be busy is kept ready.
     """
 
     target: str
@@ -97,6 +99,7 @@ class Launch:
     memory_mib: int | None
     name: str
     cwd: str | None
+    has_spare: bool = True
 
 
 _WORKER_DEFAULTS = {
@@ -134,7 +137,7 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 cwd=launch.cwd,
-                env={**_WORKER_DEFAULTS, **os.environ, program.IN_WORKER_VARIABLE: self._mark},
+                env={**_WORKER_DEFAULTS, **worker_environment(), program.IN_WORKER_VARIABLE: self._mark},
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,  # Ctrl-C is for the trainer, and a kill takes what the target started
             )

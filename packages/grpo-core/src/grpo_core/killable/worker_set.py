@@ -95,7 +95,8 @@ class WorkerSet:
 
     def start(self) -> None:
         """Start the workers that are wanted, and the spare when it is due; none in a pause."""
-        spares = SPARES if self._wanted > 0 and time.monotonic() >= self.spare_due else 0
+        is_due = self._launch.has_spare and self._wanted > 0 and time.monotonic() >= self.spare_due
+        spares = SPARES if is_due else 0
         while len(self.workers) < self._wanted + spares and not self.is_paused:
             try:
                 self._start_one()

@@ -353,6 +353,16 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
             "grpo_core.engines.native:NativeEngine", summary="Samples from the weights in training, in this process."
         )
     },
+    "judge": {
+        "classifier": Variant(
+            "grpo_core.judges.process:open_classifier",
+            summary="A sequence classifier or reward model of transformers, in a process of its own.",
+        ),
+        "endpoint": Variant("grpo_core.judges.endpoint:open_endpoint", summary="An OpenAI-compatible endpoint."),
+        "local": Variant(
+            "grpo_core.judges.process:open_local", summary="A model of this machine, in a process of its own."
+        ),
+    },
     "metric": {},
     "schedule": {
         "constant": Variant(

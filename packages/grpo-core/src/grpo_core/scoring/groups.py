@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grpo_core.killable.pool import wait_all
+from grpo_core.scoring.judged import with_verdicts
 from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.group_grading import GroupParts, is_compared, with_group_parts
 from grpo_core.task.row import Row
@@ -28,7 +29,7 @@ def group_scores(scorer: Scorer, groups: Sequence[Group]) -> list[list[Score]]:
     ]
     asked = [number for number, texts in enumerate(compared) if len(texts) > 1]
     answers = wait_all([scorer.submit_group(compared[number], groups[number][1]) for number in asked])
-    parts = dict(zip(asked, answers, strict=True))
+    parts = dict(zip(asked, with_verdicts(scorer.task, answers, scorer.ask), strict=True))
     return [
         with_group_parts(scorer.task, scores, parts.get(number, GroupParts()))
         for number, (_, _, scores) in enumerate(groups)

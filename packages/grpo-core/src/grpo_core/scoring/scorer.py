@@ -17,6 +17,7 @@ from grpo_core.killable.pool import gather_all, resolved, wait_all
 from grpo_core.plugins.task_objects import AnyTask, send
 from grpo_core.plugins.tasks import load_task, received_task
 from grpo_core.scoring.abstention import ScoreCounts, ScorerStats, check_abstentions
+from grpo_core.scoring.judged import Ask, JudgedScoring, ask_judge
 from grpo_core.scoring.wire import (
     ANSWER,
     GROUP,
@@ -63,6 +64,7 @@ class Scorer:
             by default the task's own.
         memory_mib: Address space one completion may take (Linux); None is no limit.
         max_abstain_share: If given, `score` and `ascore` raise when a larger share of their batch abstains.
+        ask: Asks a task's judges, in this process.
 
     Raises:
         UserError: no such task or option, or an argument that cannot be meant.
@@ -76,18 +78,19 @@ class Scorer:
         timeout_s: float | None = None,
         memory_mib: int | None = 4096,
         max_abstain_share: float | None = None,
+        ask: Ask = ask_judge,
     ) -> None:
         refuse_in_worker("Scorer()")
         self.task = task if isinstance(task, BoundTask) else load_task(task)
         self.timeout_s = self.task.task.timeout_s if timeout_s is None else timeout_s
-        if not 0 < self.timeout_s < float("inf"):
-            raise UserError(f"timeout_s={timeout_s!r} must be a number of seconds above 0.")
+        _check_seconds(self.timeout_s)
         self.max_abstain_share = max_abstain_share
         if max_abstain_share is not None:
             check_abstentions((), self.task.name, max_abstain_share)
         sent = send(self.task)
+        self.ask = ask
         limits = {"timeout_s": timeout_s, "memory_mib": memory_mib, "max_abstain_share": max_abstain_share}
-        self._remake = partial(_remade, sent, workers=workers, **limits)
+        self._remake = partial(_remade, sent, workers=workers, ask=ask, **limits)
         self._pool = KillablePool(
             "grpo_core.scoring.wire:make_handler",
             args=sent,
@@ -96,6 +99,7 @@ class Scorer:
             name=f"score-{self.task.name}",
         )
         self._counts = ScoreCounts()
+        self._judged = JudgedScoring(self.task, self._pool, self.timeout_s, ask, self._counts.counted)
         _live.add(self)
 
     def __repr__(self) -> str:
@@ -161,9 +165,8 @@ class Scorer:
         """
         text = encode_moves(moves)
         if len(text) > MAX_TEXT_CHARS:
-            why = f"turns too long to go on: {len(text)} characters; the limit is {MAX_TEXT_CHARS}"
             fault: Fault = "timeout" if self._fails_on_timeout else "infrastructure"
-            return resolved(TurnState(tuple(moves), fault=fault, why=why))
+            return resolved(TurnState(tuple(moves), fault=fault, why=_too_long("turns", text)))
         request = NEXT_TURN + encode_request(text, _row_json(row), None)
         return self._pool.submit_as(
             request, self.timeout_s, lambda outcome: turn_state_of(outcome, self.task.name, moves)
@@ -189,8 +192,7 @@ class Scorer:
     @property
     def stats(self) -> ScorerStats:
         """Counts of this process so far."""
-        pool = self._pool.stats
-        return replace(self._counts.stats, quarantined=pool.quarantined, restarts=pool.restarts)
+        return replace(self._counts.stats, **{name: getattr(self._pool.stats, name) for name in _OF_POOL})
 
     def close(self) -> None:
         """Stop the workers; what has not been scored abstains as `infrastructure`."""
@@ -225,13 +227,16 @@ class Scorer:
                 request = encode_out_of_time(row_json, f"task {self.task.name}: {why}")
                 return self._pool.submit_as(request, self.timeout_s, self._to_score)
             return resolved(self._counts.counted(abstention(why, self.task.name, "infrastructure")))
+        if self._judged.is_needed:
+            return self._judged.submit(text, row_json, self._fallback(row_json))
         return self._submit_request(encode_request(text, row_json, predictions), row_json)
 
     def _submit_request(self, request: bytes, row_json: str) -> Future[Score]:
-        fallback = None
-        if self._fails_on_timeout:
-            fallback = encode_out_of_time(row_json, f"task {self.task.name}: no answer within {self.timeout_s:g} s")
-        return self._pool.submit_as(request, self.timeout_s, self._to_score, fallback=fallback)
+        return self._pool.submit_as(request, self.timeout_s, self._to_score, fallback=self._fallback(row_json))
+
+    def _fallback(self, row_json: str) -> bytes | None:
+        why = f"task {self.task.name}: no answer within {self.timeout_s:g} s"
+        return encode_out_of_time(row_json, why) if self._fails_on_timeout else None
 
     @property
     def _fails_on_timeout(self) -> bool:
@@ -321,6 +326,11 @@ def _shared_scorer(shared: _Shared) -> Scorer:
     return Scorer(shared.task)
 
 
+def _check_seconds(timeout_s: float) -> None:
+    if not 0 < timeout_s < float("inf"):
+        raise UserError(f"timeout_s={timeout_s!r} must be a number of seconds above 0.")
+
+
 def _check_lengths(
     task: str, texts: Sequence[str], rows: Sequence[Row], predictions: Sequence[Sequence[str]] | None
 ) -> None:
@@ -329,6 +339,10 @@ def _check_lengths(
         if predictions is not None:
             counts += f", {len(predictions)} lists of predictions"
         raise UserError(f"task {task!r}: {counts}; give one of each per completion.")
+
+
+def _too_long(what: str, text: str) -> str:
+    return f"{what} too long to go on: {len(text)} characters; the limit is {MAX_TEXT_CHARS}"
 
 
 def _longest(texts: Sequence[str]) -> int:
@@ -349,6 +363,9 @@ def _row_json(row: Row) -> str:
     except PydanticSerializationError as error:
         raise DataError(f"row {row.id!r} is no plain JSON: {error}") from None
 
+
+_OF_POOL = ("quarantined", "restarts")
+"""Counts that the pool keeps."""
 
 _live: weakref.WeakSet[Scorer] = weakref.WeakSet()
 

@@ -21,6 +21,9 @@
     request:  PROMPT, then the same
     answer:   the row's prompt as JSON
 
+    request:  JUDGED, then text, row JSON and the raw values that are known, as JSON
+    answer:   the score as JSON, or what judges must be asked first, `Pending` as JSON
+
     request:  NEXT_TURN, then the same with the moves made so far, as JSON, for the text
     answer:   what comes next, a `TurnState` as JSON
 
@@ -41,6 +44,7 @@ from grpo_core.killable.outcome import Outcome, Status
 from grpo_core.plugins.tasks import received_task
 from grpo_core.task.game import Move
 from grpo_core.task.group_grading import GroupParts, group_parts
+from grpo_core.task.judging import Graded, JudgeQuestion, Pending
 from grpo_core.task.row import Message, Prompt
 from grpo_core.task.score import MAX_WHY_CHARS, Fault, Score
 from grpo_core.task.turns import TurnState
@@ -66,7 +70,10 @@ GROUP = b"\xfa\xff\xff\xff"
 PROMPT = b"\xf9\xff\xff\xff"
 """Marks a request for the prompt of a row that somebody else wrote."""
 
-_KINDS = (OPPONENT_PROMPT, NEXT_TURN, OUT_OF_TIME, REFUSED, ANSWER, GROUP, PROMPT)
+JUDGED = b"\xf8\xff\xff\xff"
+"""Marks a request for a score of which judges decide parts."""
+
+_KINDS = (OPPONENT_PROMPT, NEXT_TURN, OUT_OF_TIME, REFUSED, ANSWER, GROUP, PROMPT, JUDGED)
 _LENGTH = struct.Struct("<I")
 _FAULTS: dict[Status, Fault] = {
     "timeout": "timeout",
@@ -166,7 +173,25 @@ def group_parts_of(task: str, outcome: Outcome) -> GroupParts:
     """The group rewards that a worker answered with, or the fault, whose reason names the task."""
     if outcome.status != "ok":
         return GroupParts(fault=_FAULTS[outcome.status], why=_reason(outcome.why, task))
-    return GroupParts(**json.loads(outcome.value))
+    content = json.loads(outcome.value)
+    questions = {name: JudgeQuestion.from_json(question) for name, question in content["questions"].items()}
+    return GroupParts(**{**content, "questions": questions})
+
+
+def encode_graded(graded: Graded) -> bytes:
+    """A score as JSON, or what judges must be asked first; lone surrogates in it are escaped."""
+    if isinstance(graded, Score):
+        return encode_score(graded)
+    return json.dumps(asdict(graded)).encode()
+
+
+def graded_of(outcome: Outcome, task: str) -> Graded:
+    """The score that a worker answered a `JUDGED` request with, or what judges must be asked first."""
+    content = json.loads(outcome.value) if outcome.value else {}
+    if "questions" not in content:
+        return score_of(outcome, task)
+    questions = {name: JudgeQuestion.from_json(question) for name, question in content["questions"].items()}
+    return Pending(content["parts"], questions)
 
 
 def _reason(why: str, task: str) -> str:
@@ -206,6 +231,8 @@ def make_handler(*sent: str) -> Callable[[bytes], bytes]:
             return encode_turn_state(task.next_turn(row, json.loads(text)))
         if kind == GROUP:
             return json.dumps(asdict(group_parts(task, predictions, row))).encode()
+        if kind == JUDGED:
+            return encode_graded(task.grader.graded(text, row, json.loads(predictions[0])))
         if kind == OUT_OF_TIME:
             return encode_score(task.out_of_time(row, text))
         if kind == REFUSED:

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from grpo_core.errors import DataError, UserError, near_match
 from grpo_core.task.calling import call_by_name, errors_named
-from grpo_core.task.composition import RewardSpec
 from grpo_core.task.declarations import Declarations
 from grpo_core.task.evaluation import EvaluationDefaults
 from grpo_core.task.fingerprint import Fingerprint
@@ -35,13 +34,14 @@ class BoundTask:
         name: `plugin.task`.
         config: Validated options.
         spec: Spec with which `load_task` makes the same task in another process.
+        rewards: The rewards with their marks, in order.
         is_object: Whether the spec names a `Task` object of this process, which others do not have.
     """
 
     def __init__(self, task: Task, name: str, config: TaskConfig, spec: TaskSpec, *, is_object: bool = False) -> None:
         self.task, self.name, self.config, self.is_object = task, name, config, is_object
         self._spec = spec
-        self._reward_specs = task.specs()
+        self.rewards = task.specs()
         self._loader = RowLoader(task, name, config)
         self._declarations = Declarations(task, name, config)
 
@@ -57,11 +57,6 @@ class BoundTask:
     def plugin(self) -> str | None:
         """The plugin that it comes from; None for a task of a file and for an object."""
         return None if self.is_object or ".py:" in self._spec.name else self.name.partition(".")[0]
-
-    @property
-    def rewards(self) -> tuple[RewardSpec, ...]:
-        """The rewards with their marks, in order."""
-        return self._reward_specs
 
     def with_options(self, **options: object) -> BoundTask:
         """The same task with some options changed; None returns an option to its default."""
@@ -120,8 +115,9 @@ class BoundTask:
         return self._declarations.opponent()
 
     @cached_property
-    def _grader(self) -> Grader:
-        return Grader(self.task, self.config, self._reward_specs, self.opponent)
+    def grader(self) -> Grader:
+        """What scores completions in this process."""
+        return Grader(self.task, self.config, self.rewards, self.opponent)
 
     def score(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> Score:
         """Score one completion in this process; `Scorer` does it with a killable time limit.
@@ -133,7 +129,7 @@ class BoundTask:
             row: Row of the completion.
             predictions: The opponent's answers, for a task that has one.
         """
-        return self._grader.score(text, row, predictions)
+        return self.grader.score(text, row, predictions)
 
     def refuse(self, text: str, row: Row, why: str) -> Score:
         """Score a completion as `score` scores one that the validator refuses.
@@ -143,7 +139,7 @@ class BoundTask:
             row: Row of the completion.
             why: Reason that the validator cannot know, e.g. that the completion is too long for the opponent.
         """
-        return self._grader.refuse(text, row, why)
+        return self.grader.refuse(text, row, why)
 
     def out_of_time(self, row: Row, why: str) -> Score:
         """Score a completion whose limit ran out, by the task's `on_timeout`.
@@ -155,18 +151,18 @@ class BoundTask:
             row: Row of the completion.
             why: The limit that ran out.
         """
-        return self._grader.out_of_time(row, why)
+        return self.grader.out_of_time(row, why)
 
     def answer(self, text: str, row: Row) -> str | None:
         """The validator's answer for a completion as Python writes it, shortened; None where it gives none."""
-        return self._grader.answer(text, row)
+        return self.grader.answer(text, row)
 
     def opponent_prompt(self, text: str, row: Row) -> Prompt | None:
         """The opponent's prompt for a completion, or None where the validator refuses it.
 
         A validator or prompt that crashes also gives None: `score` meets the same crash and attributes it.
         """
-        return self._grader.opponent_prompt(text, row)
+        return self.grader.opponent_prompt(text, row)
 
     @cached_property
     def conditions(self) -> Mapping[str, str]:
@@ -226,7 +222,7 @@ class BoundTask:
                 yield row.model_dump_json().encode()
                 yield orjson.dumps(self.prompt(row))
 
-        return Fingerprint(self.task, self.name, self.config, self._reward_specs, self.opponent, rows)
+        return Fingerprint(self.task, self.name, self.config, self.rewards, self.opponent, rows)
 
 
 def bind_config(task: Task, name: str, spec: TaskSpec) -> TaskConfig:

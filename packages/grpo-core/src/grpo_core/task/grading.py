@@ -11,6 +11,7 @@ from typing import Any
 from grpo_core.errors import InfrastructureError
 from grpo_core.task.calling import call_by_name, where_raised
 from grpo_core.task.composition import RewardSpec
+from grpo_core.task.judging import Graded, JudgedReward, JudgeQuestion, Pending, TooLong, arguments_of, question_of
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.row import Prompt, Row, TaskConfig, as_prompt
 from grpo_core.task.score import Invalid, Score, one_line
@@ -33,6 +34,7 @@ class Grader:
     def score(self, text: str, row: Row, predictions: Sequence[str] | None = None) -> Score:
         """See `BoundTask.score`."""
         score = self._score(text, row, predictions)
+        assert isinstance(score, Score)  # nothing waits for a judge where none is known
         return self.out_of_time(row, score.why) if score.fault == "timeout" else score
 
     def out_of_time(self, row: Row, why: str) -> Score:
@@ -41,7 +43,25 @@ class Grader:
             return Score(None, why=one_line(why), fault="timeout")
         return self._composed(self._given("", row, ()), None, valid=False, why=one_line(why))
 
-    def _score(self, text: str, row: Row, predictions: Sequence[str] | None) -> Score:
+    def graded(self, text: str, row: Row, known: Mapping[str, float]) -> Graded:
+        """Score one completion as `score` does, or say what judges must be asked before it has a score.
+
+        Args:
+            text: The completion.
+            row: Row of the completion.
+            known: Raw values of rewards that are known already, e.g. verdicts of judges.
+        """
+        try:
+            graded = self._score(text, row, None, known)
+        except TooLong as error:
+            graded = Score(None, why=str(error), fault="timeout")
+        if isinstance(graded, Score) and graded.fault == "timeout":
+            return self.out_of_time(row, graded.why)
+        return graded
+
+    def _score(
+        self, text: str, row: Row, predictions: Sequence[str] | None, known: Mapping[str, float] | None = None
+    ) -> Graded:
         who = "validate()"
         started = time.perf_counter()
         try:
@@ -56,18 +76,61 @@ class Grader:
         else:
             valid, why = True, ""
         seconds = {"validate": time.perf_counter() - started}
-        return self._composed(self._given(text, row, predictions or ()), answer, valid, why, seconds)
+        given = self._given(text, row, predictions or ())
+        if known is None or not valid:
+            return self._composed(given, answer, valid, why, seconds)
+        pending = self._pending(given, answer, known, seconds)
+        if isinstance(pending, Score) or pending.questions:
+            return pending
+        return self._composed(given, answer, valid, why, seconds, pending.parts)
+
+    def _pending(
+        self, given: Mapping[str, Any], answer: Any, known: Mapping[str, float], seconds: dict[str, float]
+    ) -> Pending | Score:
+        """The parts that are known without asking a judge, and what judges must be asked first; a fault is a score."""
+        parts: dict[str, float] = {}
+        questions: dict[str, JudgeQuestion] = {}
+        waiting: set[str] = set()
+        for spec in self._reward_specs:
+            if spec.name in known:
+                parts[spec.name] = known[spec.name]
+            elif spec.needs in waiting:
+                waiting.add(spec.name)
+            else:
+                started = time.perf_counter()
+                try:
+                    if isinstance(spec.function, JudgedReward) and self._is_open(spec, parts):
+                        where = arguments_of(given["row"], self._config)
+                        texts, answers = [given["text"]], [answer]
+                        questions[spec.name] = question_of(spec.function, self._task.prompt, texts, answers, where)
+                        waiting.add(spec.name)
+                    else:
+                        parts[spec.name] = self._raw(spec, given, answer, True, parts)
+                except TooLong:
+                    raise
+                except (Exception, SystemExit) as error:  # the task's code met untrusted text
+                    return fault_of(f"reward {spec.name}()", error)
+                seconds[spec.name] = time.perf_counter() - started
+        return Pending(parts, questions)
 
     def refuse(self, text: str, row: Row, why: str) -> Score:
         """See `BoundTask.refuse`."""
         return self._composed(self._given(text, row, ()), None, valid=False, why=one_line(f"invalid: {why}"))
 
     def _composed(
-        self, given: Mapping[str, Any], answer: Any, valid: bool, why: str, seconds: dict[str, float] | None = None
+        self,
+        given: Mapping[str, Any],
+        answer: Any,
+        valid: bool,
+        why: str,
+        seconds: dict[str, float] | None = None,
+        known: Mapping[str, float] | None = None,
     ) -> Score:
-        parts: dict[str, float] = {}
+        parts: dict[str, float] = dict(known or {})
         seconds = {} if seconds is None else seconds
         for spec in self._reward_specs:
+            if spec.name in parts:
+                continue
             started = time.perf_counter()
             try:
                 parts[spec.name] = self._raw(spec, given, answer, valid, parts)
@@ -98,10 +161,8 @@ class Grader:
     def _raw(
         self, spec: RewardSpec, given: Mapping[str, Any], answer: Any, valid: bool, parts: Mapping[str, float]
     ) -> float:
-        if spec.needs is not None:
-            needed = next(earlier for earlier in self._reward_specs if earlier.name == spec.needs)
-            if not needed.reached_by(parts[needed.name]):
-                return 0.0
+        if not self._is_open(spec, parts):
+            return 0.0
         if not valid and ("answer" in spec.arguments or "predictions" in spec.arguments):
             return 0.0
         raw = number(
@@ -113,6 +174,13 @@ class Grader:
         if not spec.is_fact and raw > spec.maximum + 1e-6 * max(1.0, abs(spec.maximum)):
             raise Returned(f"{raw}, above its maximum {spec.maximum}; state it: @reward(…, maximum={raw:g})")
         return raw
+
+    def _is_open(self, spec: RewardSpec, parts: Mapping[str, float]) -> bool:
+        """Whether the part that a reward needs has reached its maximum."""
+        if spec.needs is None:
+            return True
+        needed = next(earlier for earlier in self._reward_specs if earlier.name == spec.needs)
+        return needed.reached_by(parts[needed.name])
 
     def _is_solved(self, available: Mapping[str, Any], parts: Mapping[str, float]) -> bool:
         if self._task.solved is not None:

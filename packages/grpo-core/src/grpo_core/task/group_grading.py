@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.grading import Grader, Returned, fault_of, number
 from grpo_core.task.group_rewards import GroupRewardSpec
+from grpo_core.task.judging import JudgedReward, JudgeQuestion, arguments_of, question_of
 from grpo_core.task.row import Row
 from grpo_core.task.score import Fault, Score, one_line
 
@@ -23,12 +24,16 @@ class GroupParts:
         seconds: Name of the reward -> duration of its call, divided by the number of completions.
         fault: Why there are no parts; empty where there are.
         why: The reason in one line.
+        questions: Name of a reward that a judge decides -> what it is asked; its values are added by the scorer.
+        reasons: Name of such a reward -> why it has no value for a completion; empty where it has one.
     """
 
     parts: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     fault: Fault = ""
     why: str = ""
+    questions: Mapping[str, JudgeQuestion] = field(default_factory=dict)
+    reasons: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def group_parts(task: BoundTask, texts: Sequence[str], row: Row) -> GroupParts:
@@ -46,8 +51,13 @@ def group_parts(task: BoundTask, texts: Sequence[str], row: Row) -> GroupParts:
         grader = Grader(task.task, task.config, task.rewards, task.opponent)
         answers = [grader.validated(text, row) for text in texts]
         available = {"answers": answers, "texts": list(texts), "row": row, "config": task.config}
+        questions: dict[str, JudgeQuestion] = {}
         for spec in task.task.group_specs():
             where = f"group reward {spec.name}()"
+            if isinstance(spec.function, JudgedReward):
+                of = arguments_of(row, task.config)
+                questions[spec.name] = question_of(spec.function, task.task.prompt, texts, answers, of)
+                continue
             started = time.perf_counter()
             raw = spec.function(**{name: available[name] for name in spec.arguments})
             seconds[spec.name] = (time.perf_counter() - started) / len(texts)
@@ -55,7 +65,7 @@ def group_parts(task: BoundTask, texts: Sequence[str], row: Row) -> GroupParts:
     except (Exception, SystemExit) as error:  # the task's code met untrusted text: its crash is data, not ours
         fault = fault_of(where, error)
         return GroupParts(fault=fault.fault, why=fault.why)
-    return GroupParts(parts, seconds)
+    return GroupParts(parts, seconds, questions=questions)
 
 
 def _checked(spec: GroupRewardSpec, raw: Sequence[float | None], count: int) -> list[float | None]:
@@ -90,8 +100,9 @@ def with_group_parts(task: BoundTask, scores: Sequence[Score], group: GroupParts
             completed.append(Score(None, why=group.why, fault=group.fault, seconds=score.seconds))
         else:
             raw = {spec.name: group.parts[spec.name][position] if group.parts else 0.0 for spec in specs}
+            reasons = [group.reasons[spec.name][position] for spec in specs if spec.name in group.reasons]
             timed = replace(score, seconds={**score.seconds, **group.seconds})
-            completed.append(_with_parts(timed, specs, raw))
+            completed.append(_with_parts(timed, specs, raw, next(filter(None, reasons), "")))
             position += 1
     return completed
 
@@ -101,7 +112,11 @@ def is_compared(score: Score) -> bool:
     return score.valid and not score.abstained
 
 
-def _with_parts(score: Score, specs: Sequence[GroupRewardSpec], raw: Mapping[str, float | None]) -> Score:
+def _with_parts(
+    score: Score, specs: Sequence[GroupRewardSpec], raw: Mapping[str, float | None], no_verdict: str
+) -> Score:
+    if no_verdict:
+        return Score(None, why=one_line(no_verdict), fault="infrastructure", seconds=score.seconds)
     missing = next((name for name, value in raw.items() if value is None), None)
     if missing is not None:
         why = one_line(f"group reward {missing}() gave None: it cannot be scored")

@@ -14,6 +14,8 @@ from importlib import resources
 from types import CodeType, FunctionType
 from typing import Any
 
+from grpo_core.task.judging import JudgedReward
+
 _DEEPEST = 8
 """Levels of nesting that are looked into; a function may hold itself in its closure."""
 
@@ -50,6 +52,8 @@ def meaning_of(value: Any, depth: int = 0) -> str:
         return f"{_tree_of(value) or inner(value.__code__)}({inner(value.__defaults__, *_closed_over(value))})"
     if inspect.ismethod(value):
         return f"{inner(value.__self__, value.__func__)}"
+    if isinstance(value, JudgedReward):
+        return f"judge({inner(*value.grpo_meaning())})"
     if is_dataclass(value) and not isinstance(value, type):
         contents = (getattr(value, field.name) for field in fields(value))
         return f"{type(value).__qualname__}({inner(*contents)})"

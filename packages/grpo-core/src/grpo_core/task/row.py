@@ -83,6 +83,13 @@ def as_prompt(made: Any, who: str) -> Prompt:
     raise UserError(f"{who} must give text or a list of messages with role and content, not {made!r:.80}.")
 
 
+def prompt_text(prompt: Prompt) -> str:
+    """A prompt as text: chat messages in order, each with its role."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
+
+
 def first_problem(error: ValidationError) -> str:
     """The first problem of a pydantic error in one line: field, what is wrong, what was given."""
     problem = error.errors(include_url=False)[0]

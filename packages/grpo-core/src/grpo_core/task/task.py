@@ -14,6 +14,7 @@ from grpo_core.task.composition import Composer, RewardSpec, check_composer, rew
 from grpo_core.task.evaluation import EvaluationDefaults
 from grpo_core.task.exemptions import check_exemptions
 from grpo_core.task.group_rewards import GroupRewardSpec, group_reward_specs, is_group_reward
+from grpo_core.task.judging import JudgedReward, judged_rewards
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.row import Message, Prompt, Row, TaskConfig
 
@@ -137,10 +138,20 @@ class Task:
                     raise UserError(f"task {self.name!r}: {contribution}: {error}") from None
         check_exemptions(self.name, self.exempt)
         check_composer(self.name, self.compose, self.specs())
+        self._check_judges()
         if self.group_specs() and self.respond is not None and self.max_turns > 1:
             raise UserError(
                 f"task {self.name!r}: {self.group_specs()[0].name}() compares answers; with turns there are none."
             )
+
+    def _check_judges(self) -> None:
+        judges = [] if callable(self.rewards) else [each.name for each in judged_rewards(self.rewards)]
+        if judges and self.respond is not None and self.max_turns > 1:
+            raise UserError(
+                f"task {self.name!r}: judge {judges[0]!r} sees one completion; a task with turns cannot have one."
+            )
+        if judges and self.opponent is not None:
+            raise UserError(f"task {self.name!r}: judge {judges[0]!r}: a task with an opponent cannot have a judge.")
 
     def specs(self) -> tuple[RewardSpec, ...]:
         """The rewards of a completion by itself with their marks, in order."""
@@ -151,6 +162,10 @@ class Task:
     def group_specs(self) -> tuple[GroupRewardSpec, ...]:
         """The rewards relative to the group with their marks, in order."""
         return group_reward_specs(self.name, self.rewards)
+
+    def judges(self) -> tuple[JudgedReward, ...]:
+        """The rewards that a judge decides, in order, those relative to the group too."""
+        return judged_rewards(self.rewards)
 
     def row_type(self) -> type[Row]:
         """The class of the rows: `row`, else what `load`'s return annotation iterates over.

@@ -1,0 +1,49 @@
+"""Judges at OpenAI-compatible endpoints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from grpo_core.engines.base import Sampling
+from grpo_core.errors import UserError
+from grpo_core.judges.backend import Admission, Reply
+from grpo_core.judges.models import Endpoint
+from grpo_core.judges.prompts import JudgeCall
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+class EndpointBackend:
+    """Asks a model at an endpoint.
+
+    Args:
+        model: The endpoint.
+    """
+
+    def __init__(self, model: Endpoint) -> None:
+        self._client = model.client()
+        self._sampling = Sampling(temperature=model.temperature, max_completion_length=model.max_tokens)
+        self._session: httpx2.AsyncClient | None = None
+        self._key = ""
+
+    async def ask(self, call: JudgeCall, admit: Admission) -> Reply:
+        """Make a request with its repetitions; see `Backend.ask`."""
+        try:
+            if self._session is None:
+                self._key = self._client.key()
+                self._session = self._client.session(self._key)
+            path, body = self._client.body(call.messages, self._sampling)
+            answer = await self._client.ask(self._session, path, body, self._key, admit)
+        except UserError as error:
+            return Reply(error=str(error), is_refused=True)
+        return Reply(answer.text, None, answer.prompt_tokens, answer.tokens, answer.error)
+
+    def close(self) -> None:
+        """Forget the connections and the key; the operating system closes them with the process."""
+        self._session, self._key = None, ""
+
+
+def open_endpoint(model: Endpoint) -> EndpointBackend:
+    """The backend of an `Endpoint`."""
+    return EndpointBackend(model)

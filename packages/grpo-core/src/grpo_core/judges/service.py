@@ -1,0 +1,304 @@
+"""Judges of this process: one thread asks all of them, within their limits, and keeps count."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from grpo_core.errors import UserError
+from grpo_core.judges.backend import Backend, Reply
+from grpo_core.judges.cache import VerdictCache, key_of
+from grpo_core.judges.limits import Bounds, SharedLimits
+from grpo_core.judges.prompts import JudgeCall
+from grpo_core.judges.usage import Usage
+from grpo_core.killable.secrets import withhold
+from grpo_core.plugins import variants
+from grpo_core.plugins.folders import cache_folder
+from grpo_core.task.judging import JudgedReward, JudgeQuestion
+
+_LOGGER = logging.getLogger(__name__)
+
+VERDICT_ATTEMPTS = 3
+"""Replies of which one must hold a verdict."""
+
+CHARS_PER_TOKEN = 3
+"""For the estimate of a prompt's tokens: English has 4 characters in one, other languages fewer."""
+
+FAILURES_TO_PAUSE = 3
+"""Questions in a row that must fail for good before others fail at once; at least the concurrency."""
+
+PAUSE_S = 30.0
+"""Time for which others then fail at once, before one is tried again."""
+
+_MAX_EXCERPT_CHARS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A judge's verdict.
+
+    Attributes:
+        value: In [0, 1]; None where there is none.
+        why: The judge's reason, or why there is no verdict.
+        is_refused: Whether the user must change something before there can be any, e.g. a key.
+    """
+
+    value: float | None
+    why: str = ""
+    is_refused: bool = False
+
+
+class _BoundReachedError(Exception):
+    """The bound on requests or cost."""
+
+
+class JudgeService:
+    """Asks one model; made by `service_for`. Every method but `submit` belongs to the thread of the judges.
+
+    Args:
+        model: The model, with its limits.
+        folder: Folder of the cache and of the limits' file.
+    """
+
+    def __init__(self, model: Any, folder: Path) -> None:
+        withhold_all(model.secrets)
+        self.model, self.usage = model, Usage()
+        self._open = variants.resolve("judge", model.backend)
+        self._backend: Backend | None = None
+        bounds = Bounds(model.concurrency, model.requests_per_minute, model.tokens_per_minute, model.timeout_s)
+        self._limits = SharedLimits(folder / "limits.sqlite", model.address, bounds)
+        self._cache = VerdictCache(folder / "verdicts.sqlite") if model.cache else None
+        self._running: dict[bytes, tuple[asyncio.Task[Verdict], list[int]]] = {}
+        self._reserved = 0.0
+        self._failures, self._paused_until, self._last_error = 0, 0.0, ""
+        self._has_answered = False
+
+    def submit(self, judge: JudgedReward, question: JudgeQuestion) -> Future[Verdict]:
+        """Ask; cancelling the future takes the request back. Never raises for what a model or an endpoint does."""
+        return asyncio.run_coroutine_threadsafe(self._verdict(judge, question), _thread().loop)
+
+    def close(self) -> None:
+        """Close files and the backend."""
+        if self._backend is not None:
+            self._backend.close()
+        self._limits.close()
+        if self._cache is not None:
+            self._cache.close()
+
+    async def _verdict(self, judge: JudgedReward, question: JudgeQuestion) -> Verdict:
+        """The verdict, shared with whoever asks the same at the same time."""
+        if self._cache is None:
+            return await self._counted(judge, question, b"")
+        key = key_of(judge, question)
+        if key not in self._running:
+            task = asyncio.ensure_future(self._counted(judge, question, key))
+            self._running[key] = (task, [0])
+            task.add_done_callback(lambda _: self._running.pop(key, None))
+        elif self._running[key][0].cancelling():
+            return Verdict(None, "it was taken back")
+        else:
+            self.usage.cached += 1
+            self.usage.verdicts += 1
+        task, waiting = self._running[key]
+        waiting[0] += 1
+        try:
+            return await asyncio.shield(task)
+        finally:
+            waiting[0] -= 1
+            if waiting[0] == 0 and not task.done():
+                task.cancel()
+
+    async def _counted(self, judge: JudgedReward, question: JudgeQuestion, key: bytes) -> Verdict:
+        verdict = await self._decide(judge, question, key)
+        if verdict.value is None:
+            self.usage.abstained += 1
+            return replace(verdict, why=f"judge {judge.name}: {verdict.why}")
+        self.usage.verdicts += 1
+        return verdict
+
+    async def _decide(self, judge: JudgedReward, question: JudgeQuestion, key: bytes) -> Verdict:
+        try:
+            if self._cache is not None and (known := self._cache.get(key)) is not None:
+                self.usage.cached += 1
+                return Verdict(*known)
+            if time.monotonic() < self._paused_until:
+                return Verdict(None, f"{self._last_error} (not tried: {self._failures} questions in a row failed)")
+            verdict = await self._ask(judge, question)
+            if self._cache is not None and verdict.value is not None:
+                self._cache.put(key, verdict.value, verdict.why)
+        except _BoundReachedError as error:
+            return Verdict(None, str(error))
+        except UserError as error:  # the backend cannot be made
+            return Verdict(None, str(error).rstrip("."), is_refused=True)
+        except (sqlite3.Error, OSError) as error:
+            folder = f"the judges' folder {cache_folder() / 'judges'} cannot be used: {error}"
+            return Verdict(None, f"{folder}. GRPO_CACHE_DIR names another one", is_refused=True)
+        return verdict
+
+    async def _ask(self, judge: JudgedReward, question: JudgeQuestion) -> Verdict:
+        ending = ""
+        for _ in range(VERDICT_ATTEMPTS):
+            call = JudgeCall.new(judge, question)
+            reply = await self._reply(call)
+            if reply.error:
+                self._failures += 1
+                self._last_error = reply.error
+                if self._failures >= max(self.model.concurrency, FAILURES_TO_PAUSE):
+                    self._paused_until = time.monotonic() + PAUSE_S
+                return Verdict(None, reply.error, is_refused=reply.is_refused and not self._has_answered)
+            self._failures, self._has_answered = 0, True
+            value = call.verdict(reply.text) if reply.value is None else reply.value
+            if value is not None and 0 <= value <= 1:
+                return Verdict(value, reply.text.encode("utf-8", "replace").decode())
+            self.usage.unreadable += 1
+            ending = " ".join(reply.text[-_MAX_EXCERPT_CHARS:].split())
+        return Verdict(
+            None, f"{self.model.address}: no verdict in {VERDICT_ATTEMPTS} replies; the last ends {ending!r}"
+        )
+
+    async def _reply(self, call: JudgeCall) -> Reply:
+        if self._backend is None:
+            self._backend = self._open(self.model)
+        chars = sum(len(message["content"]) for message in call.messages)
+        prompt_tokens = chars // CHARS_PER_TOKEN
+        numbers: list[int] = []
+
+        @asynccontextmanager
+        async def admit() -> AsyncIterator[None]:
+            async with self._limits.admitted(prompt_tokens + self.model.max_tokens) as number:
+                reserved = self._reserve(prompt_tokens)
+                numbers.append(number)
+                try:
+                    yield
+                finally:
+                    self._reserved -= reserved
+
+        started = time.perf_counter()
+        reply = await self._backend.ask(call, admit)
+        self.usage.seconds += time.perf_counter() - started
+        if not reply.error:
+            read = prompt_tokens if reply.input_tokens is None else reply.input_tokens
+            written = len(reply.text) // CHARS_PER_TOKEN if reply.output_tokens is None else reply.output_tokens
+            self.usage.input_tokens += read
+            self.usage.output_tokens += written
+            self.usage.cost += self._price(read, written)
+            if numbers:
+                self._limits.end(numbers[-1], read + written)
+        return reply
+
+    def _reserve(self, prompt_tokens: int) -> float:
+        """Count a request that is about to be sent, with the most that it may cost."""
+        model = self.model
+        most = self._price(prompt_tokens, model.max_tokens)
+        if model.max_requests is not None and self.usage.requests >= model.max_requests:
+            raise _BoundReachedError(f"{model.address}: max_requests={model.max_requests} is reached")
+        if model.max_cost is not None and self.usage.cost + self._reserved + most > model.max_cost:
+            spent = f"{self.usage.cost:.4g} after {self.usage.requests} requests"
+            raise _BoundReachedError(f"{model.address}: max_cost={model.max_cost:g} is reached: {spent}")
+        self.usage.requests += 1
+        self._reserved += most
+        return most
+
+    def _price(self, read: int, written: int) -> float:
+        model = self.model
+        return (read * (model.input_price or 0.0) + written * (model.output_price or 0.0)) / 1e6
+
+
+class _Thread:
+    """The thread of the judges, with its event loop."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="judges", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def stop(self) -> None:
+        """Take back every request, and end."""
+
+        async def cancel_all() -> None:
+            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for service in list(_services.values()):
+                service.close()
+
+        asyncio.run_coroutine_threadsafe(cancel_all(), self.loop).result(timeout=2.0)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(timeout=2.0)
+
+
+_lock = threading.Lock()
+_services: dict[str, JudgeService] = {}
+_threads: list[_Thread] = []
+
+
+def _thread() -> _Thread:
+    with _lock:
+        if not _threads:
+            _threads.append(_Thread())
+        return _threads[0]
+
+
+def service_for(model: Any) -> JudgeService:
+    """The service of a model; equal models have the same one in a process.
+
+    Raises:
+        UserError: there is no such backend.
+    """
+    with _lock:
+        name = repr(model)
+        if name not in _services:
+            _services[name] = JudgeService(model, cache_folder() / "judges")
+        return _services[name]
+
+
+def usages() -> dict[str, Usage]:
+    """What each model that judged in this process has cost so far, by its address."""
+    by_address: dict[str, Usage] = {}
+    for service in list(_services.values()):
+        known = by_address.get(service.model.address, Usage())
+        by_address[service.model.address] = Usage.total((known, service.usage))
+    return by_address
+
+
+def usage_so_far() -> Usage:
+    """What all judges of this process have cost so far."""
+    return Usage.total(usages().values())
+
+
+def withhold_all(variables: tuple[str, ...]) -> None:
+    """Leave the variables that hold keys out of the environment of workers."""
+    for variable in variables:
+        withhold(variable)
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _services.clear()
+    _threads.clear()
+
+
+def _stop_at_exit() -> None:
+    for thread in _threads:
+        thread.stop()
+
+
+atexit.register(_stop_at_exit)
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,225 @@
+"""Scores of tasks with judges: rounds between the workers, which run the task's functions, and the judges."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
+
+from grpo_core.errors import GrpoError, UserError
+from grpo_core.judges.service import Verdict, service_for
+from grpo_core.killable import KillablePool
+from grpo_core.killable.pool import resolved, wait_all
+from grpo_core.scoring.wire import JUDGED, abstention, encode_request, graded_of
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.group_grading import GroupParts
+from grpo_core.task.judging import JudgedReward, JudgeQuestion
+from grpo_core.task.score import Score, one_line
+
+Ask = Callable[[JudgedReward, JudgeQuestion], "Future[Verdict]"]
+"""Asks a judge one question."""
+
+
+def ask_judge(judge: JudgedReward, question: JudgeQuestion) -> Future[Verdict]:
+    """Ask the model of a judge."""
+    return service_for(judge.model).submit(judge, question)
+
+
+def assume_best(judge: JudgedReward, question: JudgeQuestion) -> Future[Verdict]:
+    """The best verdict, of nobody: for checks of a task's own functions."""
+    return resolved(Verdict(1.0, "not asked: taken as its maximum"))
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedScoring:
+    """How the completions of a task with judges are scored.
+
+    Attributes:
+        task: The task.
+        pool: Its workers.
+        timeout_s: Limit of the task's functions, in each round; that of a judge is its own.
+        ask: Asks a judge.
+        finished: Called with every score, which it returns.
+    """
+
+    task: BoundTask
+    pool: KillablePool
+    timeout_s: float
+    ask: Ask
+    finished: Callable[[Score], Score]
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether judges decide a part of a completion by itself."""
+        return any(isinstance(spec.function, JudgedReward) for spec in self.task.rewards)
+
+    def submit(self, text: str, row_json: str, fallback: bytes | None) -> Future[Score]:
+        """Queue one completion; see `Scorer.submit`.
+
+        Args:
+            text: The completion.
+            row_json: Its row.
+            fallback: Request to a worker that follows one that timed out.
+        """
+        completion = _Completion(self, text, row_json, fallback)
+        completion.grade({})
+        return completion.future
+
+
+class _Completion:
+    """One completion on its way between workers and judges; its callbacks run in their threads."""
+
+    def __init__(self, scoring: JudgedScoring, text: str, row_json: str, fallback: bytes | None) -> None:
+        self.future: Future[Score] = Future()
+        self.future.add_done_callback(self._cancelled)
+        self._scoring, self._text, self._row_json, self._fallback = scoring, text, row_json, fallback
+        self._lock = threading.Lock()
+        self._waiting: list[Future[Verdict]] = []
+        self._reasons: dict[str, str] = {}
+        self._judges = {judge.name: judge for judge in scoring.task.task.judges()}
+
+    def grade(self, known: Mapping[str, float]) -> None:
+        """Have a worker score the completion, as far as it can."""
+        scoring = self._scoring
+        request = JUDGED + encode_request(self._text, self._row_json, [json.dumps(dict(known))])
+        convert = partial(graded_of, task=scoring.task.name)
+        graded = scoring.pool.submit_as(request, scoring.timeout_s, convert, fallback=self._fallback)
+        graded.add_done_callback(lambda done: self._guarded(lambda: self._graded(done.result())))
+
+    def _graded(self, graded: object) -> None:
+        if isinstance(graded, Score):
+            self._resolve(graded)
+            return
+        questions: Mapping[str, JudgeQuestion] = graded.questions  # type: ignore[attr-defined] # a Pending
+        parts: Mapping[str, float] = graded.parts  # type: ignore[attr-defined] # as above
+        asked = {name: self._scoring.ask(self._judges[name], question) for name, question in questions.items()}
+        with self._lock:
+            self._waiting = list(asked.values())
+        left = [len(asked)]
+
+        def judged(_: Future[Verdict]) -> None:
+            with self._lock:
+                left[0] -= 1
+                is_last = left[0] == 0
+            if is_last and not self.future.cancelled():
+                self._guarded(lambda: self._judged(parts, {name: each.result() for name, each in asked.items()}))
+
+        for future in asked.values():
+            future.add_done_callback(judged)
+        if self.future.cancelled():  # before there was anything to cancel
+            self._cancelled(self.future)
+
+    def _judged(self, parts: Mapping[str, float], verdicts: Mapping[str, Verdict]) -> None:
+        for verdict in verdicts.values():
+            if verdict.is_refused:
+                raise UserError(f"{verdict.why}.")
+            if verdict.value is None:
+                self._resolve(abstention(verdict.why, self._scoring.task.name, "infrastructure"))
+                return
+        self._reasons |= {name: verdict.why for name, verdict in verdicts.items()}
+        self.grade({**parts, **{name: each.value for name, each in verdicts.items() if each.value is not None}})
+
+    def _resolve(self, score: Score) -> None:
+        if not score.abstained and self._reasons:
+            reasons = [f"{name}: {_reason(text)}" for name, text in self._reasons.items() if _reason(text)]
+            score = replace(score, why=one_line("; ".join(filter(None, [score.why, *reasons]))))
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_result(self._scoring.finished(score))
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """Take a step; what it raises is the completion's result, or its abstention where the scorer is closed."""
+        try:
+            step()
+        except GrpoError as error:
+            if isinstance(error, UserError):
+                self._fail(error)
+            else:
+                self._resolve(abstention(str(error), self._scoring.task.name, "infrastructure"))
+        except BaseException as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+    def _cancelled(self, future: Future[Score]) -> None:
+        if future.cancelled():
+            with self._lock:
+                waiting = list(self._waiting)
+            for each in waiting:
+                each.cancel()
+
+
+def _reason(text: str) -> str:
+    """A judge's reason without the last line, which is the verdict."""
+    return " ".join(text.strip().splitlines()[:-1]) if "verdict-" in text else text
+
+
+def with_verdicts(task: BoundTask, groups: Sequence[GroupParts], ask: Ask) -> list[GroupParts]:
+    """Group rewards with those that judges decide, which are asked about all groups at once.
+
+    Args:
+        task: The task.
+        groups: Group rewards of several prompts.
+        ask: Asks a judge.
+
+    Raises:
+        UserError: a judge cannot be asked before the user changes something.
+    """
+    judges = {judge.name: judge for judge in task.task.judges()}
+    asked: list[tuple[int, str, dict[tuple[int, int], Future[Verdict]]]] = [
+        (number, name, _compare(judges[name], question, ask))
+        for number, group in enumerate(groups)
+        for name, question in group.questions.items()
+    ]
+    wait_all([future for _, _, comparisons in asked for future in comparisons.values()])
+    completed = list(groups)
+    for number, name, comparisons in asked:
+        verdicts = {pair: future.result() for pair, future in comparisons.items()}
+        values, reasons = _win_rates(len(groups[number].questions[name].texts), verdicts)
+        group = completed[number]
+        completed[number] = replace(
+            group, parts={**group.parts, name: values}, reasons={**group.reasons, name: reasons}
+        )
+    return completed
+
+
+def pairs(count: int, comparisons: int | None) -> list[tuple[int, int]]:
+    """The pairs that are compared: all, or for each answer the `comparisons` that stand next to it in a ring."""
+    if comparisons is None or comparisons >= count - 1:
+        return list(combinations(range(count), 2))
+    return [(one, (one + step) % count) for step in range(1, comparisons // 2 + 1) for one in range(count)]
+
+
+def _compare(judge: JudgedReward, question: JudgeQuestion, ask: Ask) -> dict[tuple[int, int], Future[Verdict]]:
+    """Both orders of every pair; equal texts are a tie that nobody is asked about."""
+    comparisons = {}
+    for one, other in pairs(len(question.texts), judge.comparisons):
+        for first, second in ((one, other), (other, one)):
+            texts = (question.texts[first], question.texts[second])
+            is_tie = texts[0] == texts[1]
+            comparisons[first, second] = (
+                resolved(Verdict(0.5, "equal texts")) if is_tie else ask(judge, replace(question, texts=texts))
+            )
+    return comparisons
+
+
+def _win_rates(count: int, verdicts: Mapping[tuple[int, int], Verdict]) -> tuple[list[float | None], list[str]]:
+    """Mean value of each answer over the pairs of which both orders have a verdict; else why it has none."""
+    won: list[list[float]] = [[] for _ in range(count)]
+    reasons = [""] * count
+    for (first, second), verdict in verdicts.items():
+        other = verdicts[second, first]
+        for missing in (verdict, other):
+            if missing.is_refused:
+                raise UserError(f"{missing.why}.")
+            if missing.value is None:
+                reasons[first] = reasons[first] or missing.why
+        if verdict.value is not None and other.value is not None:
+            won[first].append((verdict.value + 1 - other.value) / 2)
+    rates = [sum(values) / len(values) if values else None for values in won]
+    return rates, ["" if rate is not None else reason for rate, reason in zip(rates, reasons, strict=True)]
