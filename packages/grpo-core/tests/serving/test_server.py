@@ -67,7 +67,7 @@ def test_what_does_not_exist_is_told_with_what_is_near(server: TaskServer) -> No
     assert refused(server, "/score", RIGHT)[0] == 404  # which of the two?
     assert refused(server, "/score", {**RIGHT, "task": "x" * 1_000_000})[0] == 404
     status, why = refused(server, f"{SUMS}/skore", {})
-    assert status == 404 and "get_reward" in why
+    assert status == 404 and "Did you mean 'score'?" in why
 
 
 def test_requests_of_other_kinds_are_refused(server: TaskServer) -> None:

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from grpo_core import __version__
-from grpo_core.errors import InfrastructureError, UserError
+from grpo_core.errors import MAX_NAME_CHARS, InfrastructureError, UserError, near_match
 from grpo_core.serving import nemo_gym, openenv, openrlhf, plain, slime
 from grpo_core.serving.body import dumps, loads
 from grpo_core.serving.errors import RequestError
@@ -170,8 +170,9 @@ class TaskApplication:
         return Response(self._service.metrics.text(), media_type=self._service.metrics.content_type)
 
     async def _nothing(self, request: Request) -> Response:
-        names = ", ".join((*POSTED, "reset", "step"))
-        why = f"no path {request.url.path[:200]!r}: /tasks lists the tasks, each of which has {names}."
+        names, last = (*POSTED, "reset", "step"), request.url.path.rpartition("/")[2]
+        near = near_match(last[:MAX_NAME_CHARS], names)
+        why = f"no path {request.url.path[:MAX_NAME_CHARS]!r}.{near} Each task has {', '.join(names)}; GET /tasks."
         return _refusal(RequestError(HTTPStatus.NOT_FOUND, why))
 
 

@@ -21,8 +21,8 @@ from grpo_core.task.bound import BoundTask
 
 DEFAULT_PORT = 8710
 
-DEFAULT_BOUNDS = Bounds(connections=1024, requests=64, waiting=512, body_bytes=16 << 20, grace_s=30.0)
-"""At most 1 GiB of bodies at once; 64 connections are what slime opens."""
+DEFAULT_BOUNDS = Bounds(connections=1024, requests=64, waiting=512, body_bytes=16 << 20, head_s=20.0, grace_s=30.0)
+"""At most 1 GiB of bodies at once; 64 connections are what slime opens, and its client keeps idle ones for 15 s."""
 
 ACCESS = Access(methods=frozenset({"GET", "POST"}), open_paths=frozenset({"/health"}), own_pages=True, websockets=True)
 

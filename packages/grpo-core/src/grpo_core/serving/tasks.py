@@ -135,7 +135,8 @@ class ServedTask:
         """
         why = ""
         if self.task.has_turns:
-            why = f"is a {self.kind} task: play it with OpenEnv's reset and step"
+            kind = "a game" if self.kind == "game" else "a task of several turns"
+            why = f"is {kind}: play it with OpenEnv's reset and step"
         elif self.task.task.group_specs():
             why = "compares the completions of a prompt: send all of them to /score in one request"
         elif self.task.opponent is not None and self.opponent is None:
