@@ -130,9 +130,50 @@ def test_perfect_play_says_how_much_was_tried(monkeypatch: pytest.MonkeyPatch) -
         assert result.status == "passed"
         return result.text
 
-    assert found() == "1 starts, each seat, every reply"
+    assert found() == "1 start, 929 positions: every reply in each seat"
+    # The first seat has 153 positions, the second one more than are left to it.
     monkeypatch.setattr("grpo_core.testing.checks.games.POSITIONS", 1000)
-    assert found() != "1 starts, each seat, every reply"
+    assert found() == "1 start, 653 positions: every reply in 1 of 2 seats, in the others a part"
+
+
+def test_perfect_play_is_proved_for_each_start_once() -> None:
+    (result,) = check_task(load_task("games.tictactoe?openings=2"), rows=8, checks=["perfect"]).results
+    assert result.status == "passed" and ": every reply in each seat" in result.text
+    assert 2 <= int(result.text.split(" ", 1)[0]) < 8, "episodes share starts"
+
+
+UNHASHABLE = """
+from grpo_core import Game, Invalid
+
+
+def outcome(state):
+    heap, loser = state  # who cannot move has lost
+    return None if heap else {role: -1.0 if role == loser else 1.0 for role in ("first", "second")}
+
+
+LISTS = Game(
+    "lists", ("first", "second"),
+    initial=lambda seed: [5, "first"],
+    to_move=lambda state: state[1],
+    observe=lambda state, role: f"{role} sees {state[0]}:",
+    parse=lambda text, state: int(text),
+    apply=lambda state, action: [state[0] - action, "second" if state[1] == "first" else "first"],
+    legal=lambda state: [taken for taken in (1, 2, 3) if taken <= state[0]],
+    outcome=outcome,
+    render=lambda state: str(state),
+    write=lambda action: str(action),
+    best=lambda state: state[0] % 4 or 1,
+    max_turns=20,
+)
+"""
+
+
+def test_positions_without_a_hash_are_told_apart(tmp_path: Path) -> None:
+    file = tmp_path / "heap.py"
+    file.write_text(UNHASHABLE)
+    (result,) = check_task(load_task(f"{file}:LISTS"), rows=2, checks=["perfect"]).results
+    # First seat: heaps 5, 4, then 3, 2, 1, then 0. Second: 5; 4, 3, 2; 3 or 0; of the 3: 2, 1, 0; 0.
+    assert result.text == "1 start, 16 positions: every reply in each seat"
 
 
 def test_the_report_as_json(sums: Path, capsys: pytest.CaptureFixture[str]) -> None:

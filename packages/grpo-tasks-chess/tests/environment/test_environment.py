@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from grpo_core import BoundTask, Score, UserError, load_task
-from grpo_tasks_chess.environment.games import generated_rows
+from grpo_tasks_chess.data.games import endgame, light_player, played
+from grpo_tasks_chess.environment.games import generated_rows, position_key_of
 from grpo_tasks_chess.environment.grading import fen_distance, game_state_grade, reward_grade
 from grpo_tasks_chess.environment.rows import EnvironmentRow, make_row
 from grpo_tasks_chess.environment.task import metrics
@@ -87,6 +88,16 @@ def test_splits_are_disjoint_for_every_pair_of_seeds() -> None:
     for (split, _), found in keys.items():
         for (other, _), others in keys.items():
             assert split == other or not found & others
+
+
+def test_the_key_of_a_board_is_that_of_its_fen() -> None:
+    random = Random(3)
+    boards = [chess.Board("r3k2r/8/8/pP6/8/8/8/R3K2R w KQkq a6 0 30"), chess.Board("8/P6k/8/8/8/8/8/K7 w - - 0 60")]
+    boards += (each.copy() for _ in range(20) for each in played(chess.Board(), light_player(random)))
+    boards += (each.copy() for _ in range(50) for each in islice(played(endgame(random), light_player(random)), 5))
+    assert any(board.has_legal_en_passant() for board in boards)
+    for board in boards:
+        assert position_key_of(board) == position_key(board.fen())
 
 
 def test_the_packaged_set_is_right_and_split() -> None:

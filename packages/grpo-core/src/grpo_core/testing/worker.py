@@ -89,31 +89,46 @@ def pickle_rows(task: BoundTask, sent: Sequence[str], rows: Sequence[str]) -> st
     return ""
 
 
+def distinct_starts(task: BoundTask, sent: Sequence[str], rows: Sequence[str]) -> list[int]:
+    """Indices of the rows that begin a game's first position that no row before begins."""
+    seen: dict[Any, int] = {}
+    for index, row in enumerate(rows):
+        seen.setdefault(_key(_start(task, row)[1]), index)
+    return list(seen.values())
+
+
 def play_perfectly(task: BoundTask, sent: Sequence[str], row: str, nodes: int) -> dict[str, Any]:
     """Play the perfect player in each seat against every reply of the other, from one start.
 
     Returns:
         `positions`: how many were reached; `value`: role -> return where both play perfectly; `worst`: role -> the
-        least return that a reply leads to; `line`: role -> the moves to it; `complete`: whether all replies were tried.
+        least return that a reply leads to; `line`: role -> the moves to it; `complete`: role -> whether all replies
+        were tried.
     """
-    game, config = task.task.game, task.config
-    assert game is not None and isinstance(config, GameConfig)
-    rules = Rules(game, config)
-    episode = task.row_from_json(row)
-    assert isinstance(episode, Episode)
-    start = rules.call("initial", seed=episode.seed)
+    rules, start = _start(task, row)
     search = _Search(rules, nodes)
     value = search.perfect(start)
-    worst, line = {}, {}
-    for role in game.roles:
-        worst[role], line[role] = search.least(start, role)
-    return {
-        "positions": search.seen,
-        "complete": search.complete,
-        "value": dict(value),
-        "worst": worst,
-        "line": line,
-    }
+    worst, line, complete = {}, {}, {}
+    for role in rules.game.roles:
+        worst[role], line[role], complete[role] = search.least(start, role)
+    return {"positions": search.seen, "complete": complete, "value": dict(value), "worst": worst, "line": line}
+
+
+def _start(task: BoundTask, row: str) -> tuple[Rules, Any]:
+    """The rules of a game, and the first position of an episode."""
+    game, config, episode = task.task.game, task.config, task.row_from_json(row)
+    assert game is not None and isinstance(config, GameConfig) and isinstance(episode, Episode)
+    rules = Rules(game, config)
+    return rules, rules.call("initial", seed=episode.seed)
+
+
+def _key(state: Any) -> Any:
+    """What equal positions have in common: the position itself, or its bytes where it has no hash."""
+    try:
+        hash(state)
+    except TypeError:
+        return pickle.dumps(state)
+    return state
 
 
 class _Search:
@@ -125,7 +140,7 @@ class _Search:
     """
 
     def __init__(self, rules: Rules, nodes: int) -> None:
-        self.rules, self.nodes, self.seen, self.complete = rules, nodes, 0, True
+        self.rules, self.nodes, self.seen = rules, nodes, 0
 
     def perfect(self, state: Any) -> Mapping[str, float]:
         """Returns of a game in which all play perfectly."""
@@ -136,13 +151,19 @@ class _Search:
             state = self.rules.call("apply", state=state, action=self.rules.call("best", state=state))
         return dict.fromkeys(self.rules.game.roles, 0.0)
 
-    def least(self, start: Any, role: str) -> tuple[float, list[str]]:
-        """The least return of a perfect player in a role, and the moves that lead to it; depth first."""
+    def least(self, start: Any, role: str) -> tuple[float, list[str], bool]:
+        """The least return of a perfect player in a role, the moves that lead to it, and whether all were tried.
+
+        Depth first; a position that other moves led to is not visited again, since play goes on from it alike.
+        """
         least, line = float("inf"), ["(no game ended)"]
         stack: list[tuple[Any, tuple[str, ...]]] = [(start, ())]
-        budget = self.seen + self.nodes // len(self.rules.game.roles)
-        while stack and self.seen < budget:
+        visited: set[tuple[Any, int]] = set()  # the limit of turns counts moves
+        while stack and len(visited) < self.nodes // len(self.rules.game.roles):
             state, moves = stack.pop()
+            if (key := (_key(state), len(moves))) in visited:
+                continue
+            visited.add(key)
             self.seen += 1
             returns = self.rules.call("outcome", state=state)
             if returns is None and len(moves) >= self.rules.game.max_turns:
@@ -156,8 +177,7 @@ class _Search:
             for action in actions:
                 after = self.rules.call("apply", state=state, action=action)
                 stack.append((after, (*moves, self.rules.written(self._place(state, action), state))))
-        self.complete = self.complete and not stack
-        return least, line
+        return least, line, not stack
 
     def _place(self, state: Any, action: Any) -> int:
         return list(self.rules.legal(state)).index(action)
@@ -212,6 +232,7 @@ def run_probe(task: BoundTask, sent: Sequence[str], hash_seed: str, request: str
 OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "latency": measure_latency,
     "pickle": pickle_rows,
+    "starts": distinct_starts,
     "perfect": play_perfectly,
     "demo moves": read_demo_moves,
     "probe": run_probe,

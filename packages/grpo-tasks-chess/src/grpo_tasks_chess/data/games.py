@@ -53,10 +53,8 @@ def light_player(random: Random) -> Choose:
     """Return a player of random moves that prefers captures and needs no engine."""
 
     def choose(board: chess.Board) -> chess.Move:
-        moves = list(board.legal_moves)
-        if random.random() < CAPTURE_SHARE:
-            moves = list(board.generate_legal_captures()) or moves
-        return random.choice(moves)
+        captures = list(board.generate_legal_captures()) if random.random() < CAPTURE_SHARE else []
+        return random.choice(captures or list(board.legal_moves))
 
     return choose
 
