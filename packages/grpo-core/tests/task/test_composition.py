@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from grpo_core.task.composition import (
     shape,
     weighted_sum,
 )
+from grpo_core.task.group_rewards import group_reward
 
 QUALITY = st.floats(0, 1)
 COMPOSERS = [
@@ -237,16 +239,19 @@ def test_a_maximum_is_reached_up_to_rounding(maximum: float, raw: float, reached
     assert spec("a", maximum=maximum).reached_by(raw) is reached
 
 
-@pytest.mark.parametrize("marks", [{"weight": math.nan}, {"weight": math.inf}, {"maximum": math.nan}])
-def test_marks_are_finite(marks: dict[str, float]) -> None:
-    with pytest.raises(UserError, match="both must be finite numbers"):
-        reward(**marks)
+@pytest.mark.parametrize("marks", [{"weight": math.nan}, {"weight": math.inf}, {"maximum": math.nan}, {"weight": "1"}])
+@pytest.mark.parametrize("mark", [reward, group_reward])
+def test_marks_are_finite(mark: Callable[..., Any], marks: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=rf"^{mark.__name__}\(.*both must be finite numbers"):
+        mark(**marks)
 
 
-def test_a_mark_without_parentheses_is_explained() -> None:
-    with pytest.raises(UserError, match=r"@reward without parentheses on exact\(\); write @reward\(\)"):
+@pytest.mark.parametrize("mark", [reward, group_reward])
+def test_a_mark_without_parentheses_is_explained(mark: Callable[..., Any]) -> None:
+    name = mark.__name__
+    with pytest.raises(UserError, match=rf"@{name} without parentheses on exact\(\); write @{name}\(\)"):
 
-        @reward
+        @mark
         def exact(answer):
             return 1.0
 

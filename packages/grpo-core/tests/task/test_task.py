@@ -165,7 +165,7 @@ def needs_a_misspelt_one() -> Task:
         (lambda: make(rewards=(exact, exact)), "task 'add' has two rewards named 'exact'"),
         (
             unknown_argument,
-            "task 'add': reward exakt() takes 'anwser'; a reward may take answer, row, text, config, "
+            "task 'add': reward exakt() takes 'anwser'; it may take answer, row, text, config, "
             "predictions. Did you mean 'answer'?",
         ),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import sys
 import traceback
@@ -37,6 +38,41 @@ def asked_for(function: Callable[..., Any], available: tuple[str, ...]) -> tuple
         if parameter.kind not in _GATHERING
         and (parameter.name in available or parameter.default is inspect.Parameter.empty)
     )
+
+
+def known_arguments(who: str, function: Callable[..., Any], available: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of the parameters that a call fills, as `asked_for`, all of which must be available.
+
+    Args:
+        who: The function in messages: `task 'sums': reward exact()`.
+        function: A plain function.
+        available: Names of everything it may ask for.
+
+    Raises:
+        UserError: it asks for something that is not available.
+    """
+    names = asked_for(function, available)
+    for name in names:
+        if name not in available:
+            raise UserError(f"{who} takes {name!r}; it may take {', '.join(available)}.{near_match(name, available)}")
+    return names
+
+
+def check_mark(decorator: str, weight: Any, maximum: Any) -> None:
+    """Check the arguments of a decorator that marks a function as a reward.
+
+    Raises:
+        UserError: it was written without parentheses, or one of its numbers is not finite.
+    """
+    if callable(weight):
+        name = name_of(weight)
+        raise UserError(f"@{decorator} without parentheses on {name}(); write @{decorator}() or @{decorator}(0.5).")
+    try:
+        are_finite = math.isfinite(weight) and math.isfinite(maximum)
+    except TypeError:
+        are_finite = False
+    if not are_finite:
+        raise UserError(f"{decorator}(weight={weight}, maximum={maximum}): both must be finite numbers.")
 
 
 @lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ from itertools import pairwise, takewhile
 from typing import Literal, Protocol, TypeVar
 
 from grpo_core.errors import UserError, near_match
-from grpo_core.task.calling import asked_for, name_of
+from grpo_core.task.calling import check_mark, known_arguments, name_of
 
 RewardFunction = TypeVar("RewardFunction", bound=Callable[..., float])
 Shaping = Literal["graduated", "linear", "binary", "continuous"]
@@ -72,10 +72,7 @@ def reward(
     Raises:
         UserError: a weight or maximum that is no finite number, or a function that has another mark already.
     """
-    if callable(weight):
-        raise UserError(f"@reward without parentheses on {name_of(weight)}(); write @reward() or @reward(0.5).")
-    if not (math.isfinite(weight) and math.isfinite(maximum)):
-        raise UserError(f"reward(weight={weight}, maximum={maximum}): both must be finite numbers.")
+    check_mark("reward", weight, maximum)
 
     def mark(function: RewardFunction) -> RewardFunction:
         marked = (float(weight), needs, float(maximum))
@@ -110,13 +107,7 @@ def reward_specs(task: str, functions: Sequence[Callable[..., float]]) -> tuple[
             raise UserError(f"task {task!r}: {function!r:.40} among its rewards must be a function.")
         name = name_of(function)
         weight, needs, maximum = getattr(function, "_grpo_reward", (1.0, None, 1.0))
-        arguments = asked_for(function, REWARD_ARGUMENTS)
-        for argument in arguments:
-            if argument not in REWARD_ARGUMENTS:
-                raise UserError(
-                    f"task {task!r}: reward {name}() takes {argument!r}; a reward may take "
-                    f"{', '.join(REWARD_ARGUMENTS)}.{near_match(argument, REWARD_ARGUMENTS)}"
-                )
+        arguments = known_arguments(f"task {task!r}: reward {name}()", function, REWARD_ARGUMENTS)
         earlier = [spec.name for spec in specs]
         if name in earlier:
             hint = " Write a def with @reward() in place of a lambda." if name == "<lambda>" else ""

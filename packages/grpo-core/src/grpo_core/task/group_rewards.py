@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, TypeVar
 
-from grpo_core.errors import UserError, near_match
-from grpo_core.task.calling import asked_for, name_of
+from grpo_core.errors import UserError
+from grpo_core.task.calling import check_mark, known_arguments, name_of
 
 GroupFunction = TypeVar("GroupFunction", bound=Callable[..., Sequence[float | None]])
 
@@ -56,10 +55,7 @@ def group_reward(weight: float = 1.0, *, maximum: float = 1.0) -> Callable[[Grou
     Raises:
         UserError: a weight or maximum that is no finite number.
     """
-    if callable(weight):
-        raise UserError(f"@group_reward without parentheses on {name_of(weight)}(); write @group_reward().")
-    if not (math.isfinite(weight) and math.isfinite(maximum)):
-        raise UserError(f"group_reward(weight={weight}, maximum={maximum}): both must be finite numbers.")
+    check_mark("group_reward", weight, maximum)
 
     def mark(function: GroupFunction) -> GroupFunction:
         setattr(function, _MARK, (float(weight), float(maximum)))
@@ -85,13 +81,7 @@ def group_reward_specs(task: str, functions: Sequence[Callable[..., Any]]) -> tu
         name = name_of(function)
         if names.count(name) > 1:
             raise UserError(f"task {task!r} has two rewards named {name!r}; parts are kept by name, so rename one.")
-        arguments = asked_for(function, GROUP_ARGUMENTS)
-        for argument in arguments:
-            if argument not in GROUP_ARGUMENTS:
-                raise UserError(
-                    f"task {task!r}: group reward {name}() takes {argument!r}; it may take "
-                    f"{', '.join(GROUP_ARGUMENTS)}.{near_match(argument, GROUP_ARGUMENTS)}"
-                )
+        arguments = known_arguments(f"task {task!r}: group reward {name}()", function, GROUP_ARGUMENTS)
         weight, maximum = getattr(function, _MARK)
         specs.append(GroupRewardSpec(name, function, weight, maximum, arguments))
     return tuple(specs)

@@ -36,7 +36,7 @@ def perfect(subject: Subject) -> Result:
     if outcome.status != "ok":
         return failed("a game does not start", outcome.why, "initial() must give the first position of any seed.")
     starts = [subject.rows[index] for index in json.loads(outcome.value)]
-    positions, proven = 0, []
+    positions, proven = 0, list[bool]()
     for done, row in enumerate(starts):
         subject.progress(f"{task.name}, perfect play", done, len(starts))
         outcome = subject.ask("perfect", SEARCH_S, row=row.model_dump_json(), nodes=POSITIONS // len(starts))
