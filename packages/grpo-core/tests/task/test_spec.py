@@ -110,6 +110,7 @@ def test_with_options_sets_and_removes() -> None:
         ("a.b?%73ize=1&size=2", "option 'size' is given twice"),
         ("a.b,a.b", "task 'a.b' appears twice in 'a.b,a.b'; give it once, with a weight: a.b:2"),
         ("rhyme.py:couplet", r"a file starts with ./ or /, as in ./rhyme.py:couplet"),
+        ("my-task/src/my_task/task.py:reverse", r"a file starts with ./ or /, as in ./my-task/src/my_task/task.py:rev"),
     ],
 )
 def test_what_cannot_be_read_says_why(text: str, message: str) -> None:

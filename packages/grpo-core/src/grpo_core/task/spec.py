@@ -72,6 +72,8 @@ def _parse_one(text: str) -> TaskSpec:
     if _FILE_ALONE.fullmatch(file):
         return TaskSpec(file)
     match = _FILE.fullmatch(text) or _NAMED.fullmatch(text)
+    if match is None and ".py:" in file and file[0] not in "./":
+        raise UserError(f"task spec {text!r}: a file starts with ./ or /, as in ./{text}.")
     if match is None:
         raise UserError(
             f"task spec {text!r} cannot be read. Write plugin.task or ./file.py:task, with :weight or "

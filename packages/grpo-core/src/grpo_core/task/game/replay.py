@@ -144,6 +144,9 @@ def write_transcript(role: str, moves: Sequence[Move]) -> str:
     return json.dumps({"role": role, "moves": list(moves)})
 
 
+_NO_TRANSCRIPT = 'no transcript of a game, as {"role": "first", "moves": ["1", "2"]}'
+
+
 def read_transcript(text: str) -> tuple[str, tuple[Move, ...]]:
     """The role and the moves of a transcript.
 
@@ -154,7 +157,7 @@ def read_transcript(text: str) -> tuple[str, tuple[Move, ...]]:
         transcript = json.loads(text)
         role, moves = transcript["role"], transcript["moves"]
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise Invalid("not a transcript") from None
+        raise Invalid(_NO_TRANSCRIPT) from None
     if not isinstance(role, str) or not all(isinstance(m, str | int) and not isinstance(m, bool) for m in moves):
-        raise Invalid("not a transcript")
+        raise Invalid(_NO_TRANSCRIPT)
     return role, tuple(moves)
