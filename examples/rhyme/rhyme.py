@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from itertools import chain, product
 
 from grpo_core import Invalid, Row, Task, hookimpl, reward
 from grpo_core.data import split_of
@@ -43,25 +44,25 @@ ug: b d dr h j m p pl r sh sl sn t th
 ump: b d gr h j l p st th tr
 unk: b ch d fl j shr s sk tr
 """
-WORDS = {
-    onset + ending: ending
-    for ending, onsets in (line.split(": ") for line in FAMILIES.strip().split("\n"))
-    for onset in onsets.split()
-}
+ONSETS = {ending: onsets.split() for ending, onsets in (line.split(": ") for line in FAMILIES.strip().split("\n"))}
+WORDS = {onset + ending: ending for ending, onsets in ONSETS.items() for onset in onsets}
 
 
 class Couplet(Row):
-    """One problem: a word to rhyme with."""
+    """One problem: a word to rhyme with, and its ending."""
 
     word: str
+    ending: str
 
 
 def load(config) -> Iterable[Couplet]:
-    """Words to rhyme with."""
-    for word, ending in WORDS.items():
+    """Words to rhyme with: every onset before every ending, so that many are made up."""
+    for ending, onset in product(ONSETS, sorted(set(chain(*ONSETS.values())))):
+        word = onset + ending
         if split_of(word) == config.split:  # by hash of the word: no word is in two splits
             others = sorted(other for other in WORDS if WORDS[other] == ending and other != word)
-            yield Couplet(id=word, gold=f"I know a word: {others[sum(map(ord, word)) % len(others)]}", word=word)
+            answer = others[sum(map(ord, word)) % len(others)]
+            yield Couplet(id=word, gold=f"I know a word: {answer}", word=word, ending=ending)
 
 
 def prompt(row):
@@ -85,9 +86,9 @@ def one_line(answer):
 
 @reward(0.7, needs="one_line")
 def rhymes(answer, row):
-    """The last word rhymes, and is not the word itself."""
+    """The last word is a real one, rhymes, and is not the word itself."""
     last = answer[0][-1].lower()
-    return float(last != row.word and WORDS.get(last) == WORDS[row.word])
+    return float(last != row.word and WORDS.get(last) == row.ending)
 
 
 couplet = Task("couplet", load, prompt, validate, (one_line, rhymes), max_completion_length=32)
