@@ -137,7 +137,7 @@ def test_every_gold_of_the_example_is_solved_and_no_word_is_in_two_splits(root: 
         assert all(task.score(row.gold, row).solved for row in task.rows())
         words += [row.id for row in task.rows()]
 
-    assert len(words) == len(set(words)) == 440
+    assert len(words) == len(set(words)) == 1820
 
 
 def test_two_packages_that_claim_one_plugin_are_both_named(install: Any, site: Path) -> None:
