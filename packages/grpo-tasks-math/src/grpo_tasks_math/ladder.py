@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from grpo_core import BoundTask, InfrastructureError, Invalid, Prompt, Row, Score, Task, TaskConfig, load_task, reward
 from grpo_core.data import MAX_GENERATED
-from grpo_tasks_math.options import CommaSeparated
+from grpo_core.data import CommaSeparated
 
 LADDER = (
     "math.echo",

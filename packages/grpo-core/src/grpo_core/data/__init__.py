@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from grpo_core.data.options import CommaSeparated
 from grpo_core.data.records import MAX_LINE_BYTES, read_records
 from grpo_core.errors import DataError, ExhaustedError, near_match
 from grpo_core.task.row import Row, Split, TaskConfig, first_problem
@@ -17,6 +18,7 @@ from grpo_core.task.row import Row, Split, TaskConfig, first_problem
 __all__ = [
     "MAX_GENERATED",
     "MAX_LINE_BYTES",
+    "CommaSeparated",
     "DatasetConfig",
     "ProceduralConfig",
     "Record",

@@ -1,0 +1,83 @@
+"""The task of a data set."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from grpo_core import EvaluationDefaults, Invalid, Task, reward
+from grpo_tasks_gym import rows, verifiers
+from grpo_tasks_gym.catalogue import Dataset
+from grpo_tasks_gym.options import GymConfig, config_of
+from grpo_tasks_gym.rows import GymRow
+
+TAGS = "{question}\n\nGive the final answer between <answer> and </answer>, and nothing else there.\n"
+PLAIN = "{question}\nAnswer:"
+
+SLOW = frozenset({"futoshiki", "intermediate_integration", "knight_swap", "puzzle24", "sokoban", "zebra_puzzles"})
+"""Data sets whose entries take a tenth of a second and more."""
+
+_ANSWER = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
+
+
+def prompt(row: GymRow, config: GymConfig) -> Any:
+    """The question in the template."""
+    text = (TAGS if config.template == "tags" else PLAIN).replace("{question}", row.question.strip())
+    return ({"role": "user", "content": text},) if config.chat else text
+
+
+def validate(text: str, row: GymRow, config: GymConfig) -> float:
+    """The scorer's value of the answer.
+
+    Raises:
+        Invalid: there is no answer, or the scorer raises an exception and on_error is `wrong`.
+    """
+    if config.template == "tags":
+        tagged = _ANSWER.findall(text)
+        if not tagged:
+            raise Invalid("no <answer>…</answer>")
+        text = tagged[-1]
+    answer = text.strip()
+    if not answer:
+        raise Invalid("no answer")
+    try:
+        return verifiers.score(config, row, answer)
+    except Invalid:
+        raise
+    except Exception as error:
+        if config.on_error == "wrong":
+            raise Invalid(f"the scorer raised {type(error).__name__}") from None
+        raise
+
+
+@reward(1.0)
+def correct(answer: float) -> float:
+    """What reasoning-gym's scorer gives; it pays parts of 1 for some answers."""
+    return answer
+
+
+def evaluation(config: GymConfig) -> EvaluationDefaults:
+    """Fewer rows where generating them takes long."""
+    return EvaluationDefaults(size=64 if config.dataset in SLOW else None)
+
+
+def task_of(name: str, dataset: Dataset) -> Task:
+    """The task of a data set."""
+
+    def load(config: GymConfig) -> Any:
+        return rows.load(config)
+
+    load.__doc__ = dataset.about
+    return Task(
+        name,
+        load,
+        prompt,
+        validate,
+        (correct,),
+        config=config_of(name, dataset),
+        row=GymRow,
+        stop=("</answer>",),
+        timeout_s=10.0,
+        on_timeout="fail",
+        evaluation=evaluation,
+    )
