@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 MAX_DEPTH = 64
@@ -16,10 +17,12 @@ def encode(value: Any) -> Any:
     Raises:
         TypeError: a value that JSON cannot hold.
     """
-    if value is None or isinstance(value, bool | int | str | float):
-        return value.item() if hasattr(value, "item") else str(value) if isinstance(value, str) else value
-    if hasattr(value, "item"):  # a number of numpy
+    if hasattr(value, "item"):  # a number or text of numpy
         return value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        raise TypeError(f"{value} cannot be part of a row")
+    if value is None or isinstance(value, bool | int | str | float):
+        return str(value) if isinstance(value, str) else value  # plain, where it is an enumeration's
     if isinstance(value, dict):
         return {"dict": [[encode(key), encode(item)] for key, item in value.items()]}
     for name, kind in _KINDS.items():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from difflib import get_close_matches
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, create_model, field_validator, model_validator
 
 from grpo_core import TaskConfig
 from grpo_core.data import MAX_GENERATED, CommaSeparated
+from grpo_tasks_gym import catalogue
 from grpo_tasks_gym.catalogue import Dataset
 
 TYPES: dict[str, Any] = {
@@ -78,13 +81,37 @@ class CompositeOptions(GymConfig):
 
     dataset: ClassVar[str] = "composite"
 
-    datasets: CommaSeparated[str] = ()
+    datasets: CommaSeparated[str] = ("chain_sum", "leg_counting")
+
+    @field_validator("datasets")
+    @classmethod
+    def _known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name, weight in map(_weighted, value):
+            if name not in catalogue.datasets() or name == "composite":
+                near = get_close_matches(name, catalogue.datasets(), n=1)
+                raise ValueError(f"no data set {name!r}.{f' Did you mean {near[0]!r}?' if near else ''}")
+            if not 0 < weight < math.inf:
+                raise ValueError(f"the weight of {name} must be a number above 0")
+        return value
+
+    def weights(self) -> dict[str, float]:
+        """Weight of each data set."""
+        return dict(map(_weighted, self.datasets))
 
     @model_validator(mode="after")
     def _one_source(self) -> CompositeOptions:
-        if bool(self.datasets) == (self.path is not None):
-            raise ValueError("datasets: name them, as in datasets=leg_counting:2,chain_sum, or a YAML file by path=")
+        if self.path is not None and "datasets" in self.model_fields_set:
+            raise ValueError("datasets and path both say which data sets; give one")
         return self
+
+
+def _weighted(text: str) -> tuple[str, float]:
+    """Name and weight of `name:weight`; a weight that is no number is not a number."""
+    name, _, weight = text.partition(":")
+    try:
+        return name.strip(), float(weight) if weight else 1.0
+    except ValueError:
+        return name.strip(), math.nan
 
 
 def config_of(name: str, dataset: Dataset) -> type[GymConfig]:

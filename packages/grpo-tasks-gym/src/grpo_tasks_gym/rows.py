@@ -13,12 +13,11 @@ from typing import Any
 import orjson
 from pydantic import JsonValue
 
-from grpo_core import Row
-from grpo_core.data import split_of, stable_id
-from grpo_core.errors import DataError, ExhaustedError
+from grpo_core import Row, UserError
+from grpo_core.data import DataError, ExhaustedError, split_of, stable_id
 from grpo_tasks_gym.catalogue import datasets, results_only
 from grpo_tasks_gym.entries import encode
-from grpo_tasks_gym.options import GymConfig
+from grpo_tasks_gym.options import CompositeOptions, GymConfig, config_of
 
 CHUNK = 500
 """Entries of one instance of a data set; the next instance goes on where it ends."""
@@ -112,10 +111,10 @@ def _generated(config: GymConfig, level: int | None, seed: int) -> Generator[dic
 
 def _needs_hash_seed(config: GymConfig) -> bool:
     known = datasets()
-    names = [text.partition(":")[0].strip() for text in getattr(config, "datasets", ())]
-    if config.dataset == "composite" and not names:
-        return True  # a file, which is read there
-    return any(name in known and known[name].needs_hash_seed for name in (config.dataset, *names))
+    if config.dataset == "composite" and config.path is not None:
+        return True  # the file may name any of them
+    names = config.weights() if isinstance(config, CompositeOptions) else (config.dataset,)
+    return any(known[name].needs_hash_seed for name in names)
 
 
 def _from_process(config: GymConfig, level: int | None, seed: int) -> Generator[dict[str, Any]]:
@@ -144,9 +143,6 @@ def _from_process(config: GymConfig, level: int | None, seed: int) -> Generator[
 
 def main() -> None:
     """Print entries as JSON lines until the reader goes away; the job is on stdin."""
-    from grpo_core.errors import UserError
-    from grpo_tasks_gym.options import config_of
-
     output = results_only()
     job = orjson.loads(sys.stdin.buffer.read())
     config = config_of(job["dataset"], datasets()[job["dataset"]]).model_validate(job["options"])

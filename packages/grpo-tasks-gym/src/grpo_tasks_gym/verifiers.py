@@ -13,10 +13,11 @@ import sys
 import warnings
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from grpo_core import Invalid
-from grpo_core.errors import UserError
+from pydantic import TypeAdapter, ValidationError
+
+from grpo_core import Invalid, UserError
 from grpo_tasks_gym.entries import decode
 
 if TYPE_CHECKING:
@@ -36,32 +37,10 @@ EXPRESSIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Data sets that evaluate expressions -> fields of their metadata that are expressions, as the answer is."""
 
-NAMES = frozenset(
-    [
-        "Abs",
-        "acos",
-        "acosh",
-        "asin",
-        "asinh",
-        "atan",
-        "atanh",
-        "cos",
-        "cosh",
-        "cot",
-        "csc",
-        "erf",
-        "exp",
-        "ln",
-        "log",
-        "pi",
-        "sec",
-        "sin",
-        "sinh",
-        "sqrt",
-        "tan",
-        "tanh",
-    ]
-)
+FUNCTIONS = frozenset({
+    "Abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "cot", "csc", "erf", "exp", "ln", "log",
+    "pi", "sec", "sin", "sinh", "sqrt", "tan", "tanh",
+})  # fmt: skip
 """Names in an expression besides single letters."""
 
 MAX_EXPRESSION_CHARS = 2000
@@ -98,7 +77,7 @@ def _check_expression(text: str) -> None:
             break
         end = token.end()
         word = token.group()
-        if word[0].isalpha() and len(word) > 1 and word not in NAMES:
+        if word[0].isalpha() and len(word) > 1 and word not in FUNCTIONS:
             raise Invalid(f"{word[:40]!r} is no name of an expression")
     if end != len(text):
         raise Invalid(f"{text[end : end + 1]!r} cannot be part of an expression")
@@ -132,8 +111,11 @@ def build(config: GymConfig, level: int | None, *, seed: int) -> Any:
         by_level.validate()
         return _safe(factory.DATASETS[config.dataset][0](by_level))
     except (AssertionError, ValueError, TypeError, KeyError, OSError) as error:
-        said = f"{type(error).__name__}: {error}".removeprefix("AssertionError: ")
-        raise UserError(f"reasoning_gym.{config.dataset}: {said or 'its options do not go together'}.") from error
+        if isinstance(error, OSError):
+            raise UserError(f"reasoning_gym.{config.dataset}: path={config.path}: {error.strerror}.") from error
+        kind = "" if isinstance(error, AssertionError | ValueError) else f"{type(error).__name__}: "
+        problem = f"{kind}{error}".rstrip(".") or "its options do not go together"
+        raise UserError(f"reasoning_gym.{config.dataset}: {problem}.") from error
 
 
 def _composite(config: GymConfig, seed: int) -> Any:
@@ -143,8 +125,8 @@ def _composite(config: GymConfig, seed: int) -> Any:
             settings = composite.CompositeConfig.from_yaml_stream(file)
         settings.seed = seed
     else:
-        pairs = [text.partition(":") for text in config.datasets]  # type: ignore[attr-defined] # CompositeOptions
-        specs = [composite.DatasetSpec(name.strip(), float(weight or 1), {}) for name, _, weight in pairs]
+        weights = config.weights()  # type: ignore[attr-defined] # CompositeOptions
+        specs = [composite.DatasetSpec(name, weight, {}) for name, weight in weights.items()]
         settings = composite.CompositeConfig(seed=seed, datasets=specs)
     whole = composite.CompositeDataset(settings)
     for part in whole.datasets.values():
@@ -162,12 +144,14 @@ def _safe(dataset: Any) -> Any:
 
 def _checked(config: type, options: dict[str, Any]) -> dict[str, Any]:
     """The options with the types of a data set's configuration: `list[TaskType]`, `datetime.date`."""
-    from typing import get_type_hints
-
-    from pydantic import TypeAdapter
-
     hints = get_type_hints(config)
-    return {name: TypeAdapter(hints[name]).validate_python(value) for name, value in options.items()}
+    typed = {}
+    for name, value in options.items():
+        try:
+            typed[name] = TypeAdapter(hints[name]).validate_python(value)
+        except ValidationError as error:
+            raise ValueError(f"{name}={value}: {error.errors()[0]['msg']}") from None
+    return typed
 
 
 def _import(name: str) -> Any:

@@ -9,8 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from grpo_core import Invalid, Row, Task, reward
-from grpo_core.data import stable_id
-from grpo_core.data import CommaSeparated
+from grpo_core.data import CommaSeparated, stable_id
 from grpo_tasks_math.sources import published_rows
 from grpo_tasks_math.verdicts import AnswerConfig, verdict_of
 from grpo_tasks_math.verify import Verdict

@@ -9,8 +9,7 @@ from itertools import chain, zip_longest
 from pydantic import Field, field_validator, model_validator
 
 from grpo_core import BoundTask, InfrastructureError, Invalid, Prompt, Row, Score, Task, TaskConfig, load_task, reward
-from grpo_core.data import MAX_GENERATED
-from grpo_core.data import CommaSeparated
+from grpo_core.data import MAX_GENERATED, CommaSeparated
 
 LADDER = (
     "math.echo",

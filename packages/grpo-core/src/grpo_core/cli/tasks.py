@@ -17,16 +17,22 @@ MAX_LINE_CHARS = 2000
 
 
 @click.group(invoke_without_command=True, context_settings=HELP)
+@click.option("--plugin", metavar="NAME", help="Only the tasks of this plugin.")
 @JSON
 @click.pass_context
-def tasks(ctx: click.Context, as_json: bool) -> None:
+def tasks(ctx: click.Context, plugin: str | None, as_json: bool) -> None:
     """List the installed tasks; a plugin that does not load is listed with its error."""
     if ctx.invoked_subcommand is not None:
         return
     from grpo_core.display.text import print_json, print_out, table, visible
-    from grpo_core.plugins.host import default_host
+    from grpo_core.errors import unknown_name
+    from grpo_core.plugins.host import MANY_TASKS, default_host
 
     reports = default_host().reports()
+    if plugin is not None:
+        if plugin not in (names := [report.name for report in reports]):
+            raise unknown_name("plugin", plugin, names)
+        reports = [report for report in reports if report.name == plugin]
     installed: list[dict[str, Any]] = [
         {
             "name": name,
@@ -44,14 +50,20 @@ def tasks(ctx: click.Context, as_json: bool) -> None:
         for report in reports
         if report.error
     ]
-    conflicts = _conflicts()
+    conflicts = _conflicts() if plugin is None else []
     if as_json:
         print_json({"tasks": installed, "broken": broken, "conflicts": conflicts})
         return
     listing = table("task", "from", "default model", "what")
+    many = {report.name for report in reports if len(report.tasks) > MANY_TASKS} if plugin is None else set()
     for row in installed:
-        facts = (row["name"], row["distribution"], row["default_model"] or "-", row["description"])
-        listing.add_row(*map(visible, facts))
+        if row["plugin"] not in many:
+            facts = (row["name"], row["distribution"], row["default_model"] or "-", row["description"])
+            listing.add_row(*map(visible, facts))
+    for report in reports:
+        if report.name in many:
+            how = f"{len(report.tasks)} tasks: grpo tasks --plugin {report.name}"
+            listing.add_row(*map(visible, (f"{report.name}.…", report.distribution, "-", how)))
     for row in broken:
         facts = (row["plugin"], row["distribution"], "-", f"NOT LOADED: {row['error']}")
         listing.add_row(*map(visible, facts), style="red")

@@ -17,6 +17,9 @@ from grpo_core.plugins.gpu_profile import GpuProfile
 if TYPE_CHECKING:  # pydantic, which `grpo --help` does without
     from grpo_core.task.task import Task
 
+MANY_TASKS = 40
+"""Tasks of a plugin from which on listings count them; `grpo tasks --plugin NAME` names them."""
+
 
 @dataclass(frozen=True, slots=True)
 class PluginReport:
@@ -208,7 +211,10 @@ class PluginHost:
             if report.tasks:
                 by_distribution.setdefault(report.distribution, []).extend(report.tasks)
         names = sorted(name for tasks in by_distribution.values() for name in tasks)
-        listed = ", ".join(f"{', '.join(sorted(tasks))} ({dist})" for dist, tasks in sorted(by_distribution.items()))
+        listed = ", ".join(
+            f"{', '.join(sorted(tasks)) if len(tasks) <= MANY_TASKS else f'{len(tasks)} tasks'} ({dist})"
+            for dist, tasks in sorted(by_distribution.items())
+        )
         return UnknownNameError(
             f"no task {full_name!r}.{near_match(full_name, names)} Installed: {listed or '(none)'}{self.not_loaded()}"
         )

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from grpo_core import load_task
+from grpo_tasks_gym.catalogue import datasets, read_datasets
+
+
+def test_datasets_json_is_that_of_the_installed_reasoning_gym(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = datasets()
+    flags = {name: str(facts.needs_hash_seed) for name, facts in names.items()}
+    monkeypatch.setattr("grpo_tasks_gym.catalogue._digests", lambda seed: {  # measured when the file is written
+        name: seed if flag == "True" else "" for name, flag in flags.items()
+    })  # fmt: skip
+    assert read_datasets() == names and len(names) == 106
+
+
+def test_naming_a_task_imports_no_reasoning_gym() -> None:
+    code = (
+        "import sys; from grpo_core import load_task; load_task('reasoning_gym.leg_counting'); "
+        "assert 'reasoning_gym' not in sys.modules and 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_options_show_the_defaults_of_the_data_set() -> None:
+    config = load_task("reasoning_gym.basic_arithmetic").config
+    assert config.operators == ("+", "-", "*", "/") and config.format_style == "simple"  # type: ignore[attr-defined]

@@ -1,0 +1,80 @@
+"""No completion is executed, and every gold is still right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grpo_core import load_task
+from grpo_tasks_gym.catalogue import datasets
+from grpo_tasks_gym.verifiers import EVALUATE, EXPRESSIONS
+
+EVALUATING = sorted({*EVALUATE, *EXPRESSIONS})
+NO_GOLD = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
+
+
+def attacks(file: Path) -> list[str]:
+    touch = f"open({str(file)!r}, 'w').close()"
+    return [
+        f"__import__('os').system('touch {file}')",
+        f"[{touch}]",
+        f'exec("{touch}")',
+        f"print({touch})",
+        f"Symbol({str(file)!r}).func({touch})",
+        f"(lambda: {touch})()",
+        f"x.__class__.__init__.__globals__['__builtins__']['open']({str(file)!r}, 'w')",
+    ]
+
+
+@pytest.mark.parametrize("name", EVALUATING)
+def test_an_answer_is_not_run(name: str, tmp_path: Path) -> None:
+    """In this process, where nothing but the verifier would stop it."""
+    task = load_task(f"reasoning_gym.{name}?size=1")
+    (row,) = task.rows()
+    if row.gold is not None:
+        assert task.score(row.gold, row).solved
+    for attack in attacks(file := tmp_path / "owned"):
+        score = task.score(f"<answer>{attack}</answer>", row)
+        assert not score.solved and not file.exists(), attack
+
+
+@pytest.mark.parametrize("field", ["problem", "integrand"])
+def test_a_row_from_elsewhere_is_not_run_either(field: str, tmp_path: Path) -> None:
+    name = "bitwise_arithmetic" if field == "problem" else "simple_integration"
+    task = load_task(f"reasoning_gym.{name}?size=1")
+    (row,) = task.rows()
+    attack = f"open({str(tmp_path / 'owned')!r}, 'w')"
+    pairs = [[key, attack if key == field else value] for key, value in row.metadata["dict"]]
+    hostile = row.model_copy(update={"metadata": {"dict": pairs}})
+
+    assert not task.score(row.gold or "", hostile).solved
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_scorer_that_raises_abstains_unless_told_that_the_answer_is_wrong() -> None:
+    task = load_task("reasoning_gym.prime_factorization?size=1")
+    wrong = load_task("reasoning_gym.prime_factorization?size=1&on_error=wrong")
+    (row,) = task.rows()
+
+    assert (score := task.score("<answer>banana</answer>", row)).fault == "reward" and "ValueError" in score.why
+    assert (score := wrong.score("<answer>banana</answer>", row)).value == 0.0 and not score.fault
+
+
+def test_the_last_answer_counts_and_none_is_invalid() -> None:
+    task = load_task("reasoning_gym.leg_counting?size=1")
+    plain = load_task("reasoning_gym.leg_counting?size=1&template=plain")
+    (row,) = task.rows()
+
+    assert task.score(f"<answer>1</answer> no, <answer> {row.answer} </answer>", row).solved
+    assert not task.score(f"It is {row.answer}.", row).valid
+    assert not task.score("<answer> </answer>", row).valid
+    assert plain.score(f" {row.answer}", row).solved
+
+
+@pytest.mark.slow  # a minute: every data set makes rows
+@pytest.mark.parametrize("name", sorted(set(datasets()) - NO_GOLD))
+def test_every_gold_is_solved(name: str) -> None:
+    task = load_task(f"reasoning_gym.{name}?size=2")
+    for row in task.rows():
+        assert row.gold is not None and task.score(row.gold, row).solved
