@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from grpo_tasks_gym.entries import MAX_DEPTH, decode, encode
 
-SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
 VALUES = st.recursive(
     SCALARS,
     lambda inner: (

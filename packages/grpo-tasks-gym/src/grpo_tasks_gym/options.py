@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, create_model, field_validator, model_validator
@@ -11,7 +12,6 @@ from pydantic import Field, create_model, field_validator, model_validator
 from grpo_core import TaskConfig
 from grpo_core.data import MAX_GENERATED, CommaSeparated
 from grpo_tasks_gym import catalogue
-from grpo_tasks_gym.catalogue import Dataset
 
 TYPES: dict[str, Any] = {
     "int": int, "float": float, "bool": bool, "str": str,
@@ -114,8 +114,17 @@ def _weighted(text: str) -> tuple[str, float]:
         return name.strip(), math.nan
 
 
-def config_of(name: str, dataset: Dataset) -> type[GymConfig]:
-    """The class of the options of a data set's task."""
+@cache
+def config_class(name: str) -> type[GymConfig]:
+    """The class of the options of a data set.
+
+    Args:
+        name: Name of the data set.
+
+    Raises:
+        KeyError: there is none.
+    """
+    dataset = catalogue.datasets()[name]
     if name == "composite":
         return CompositeOptions
     fields: dict[str, Any] = {

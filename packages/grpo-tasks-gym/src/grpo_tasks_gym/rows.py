@@ -17,7 +17,7 @@ from grpo_core import Row, UserError
 from grpo_core.data import DataError, ExhaustedError, split_of, stable_id
 from grpo_tasks_gym.catalogue import datasets, results_only
 from grpo_tasks_gym.entries import encode
-from grpo_tasks_gym.options import CompositeOptions, GymConfig, config_of
+from grpo_tasks_gym.options import CompositeOptions, GymConfig, config_class
 
 CHUNK = 500
 """Entries of one instance of a data set; the next instance goes on where it ends."""
@@ -42,7 +42,7 @@ class GymRow(Row):
     level: int | None = None
 
 
-def load(config: GymConfig) -> Generator[GymRow]:
+def load_rows(config: GymConfig) -> Generator[GymRow]:
     """Distinct entries of the split, from the levels in turn."""
     levels = config.level_range()
     streams = {level: _entries(config, level) for level in levels}
@@ -145,7 +145,7 @@ def main() -> None:
     """Print entries as JSON lines until the reader goes away; the job is on stdin."""
     output = results_only()
     job = orjson.loads(sys.stdin.buffer.read())
-    config = config_of(job["dataset"], datasets()[job["dataset"]]).model_validate(job["options"])
+    config = config_class(job["dataset"]).model_validate(job["options"])
     try:
         for entry in _generated(config, job["level"], job["seed"]):
             output.write(orjson.dumps(entry) + b"\n")

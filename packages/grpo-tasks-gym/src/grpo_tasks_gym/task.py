@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from grpo_core import EvaluationDefaults, Invalid, Task, reward
-from grpo_tasks_gym import rows, verifiers
+from grpo_tasks_gym import verifiers
 from grpo_tasks_gym.catalogue import Dataset
-from grpo_tasks_gym.options import GymConfig, config_of
-from grpo_tasks_gym.rows import GymRow
+from grpo_tasks_gym.options import GymConfig, config_class
+from grpo_tasks_gym.rows import GymRow, load_rows
 
 TAGS = "{question}\n\nGive the final answer between <answer> and </answer>, and nothing else there.\n"
 PLAIN = "{question}\nAnswer:"
@@ -65,7 +65,7 @@ def task_of(name: str, dataset: Dataset) -> Task:
     """The task of a data set."""
 
     def load(config: GymConfig) -> Any:
-        return rows.load(config)
+        return load_rows(config)
 
     load.__doc__ = dataset.about
     return Task(
@@ -74,7 +74,7 @@ def task_of(name: str, dataset: Dataset) -> Task:
         prompt,
         validate,
         (correct,),
-        config=config_of(name, dataset),
+        config=config_class(name),
         row=GymRow,
         stop=("</answer>",),
         timeout_s=10.0,

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grpo_core.cli.options import HELP
-from grpo_core.errors import UserError
+from grpo_core.errors import UserError, near_match
 
 if TYPE_CHECKING:
     from grpo_core.cli.new_project import Kind, Project
 
 SHOWN_RECORDS = 1000
 """Records from which columns and verifier are guessed."""
+
+GYM_PLUGIN, GYM_PACKAGE = "reasoning_gym", "grpo-tasks-gym"
 
 VERIFIERS = ("exact", "number", "math", "choice", "regex", "json", "code")
 
@@ -25,6 +27,7 @@ Examples:
   grpo new trivia --from-jsonl questions.jsonl
   grpo new trivia --from-jsonl rows.jsonl --fields question:text,answer:label
   grpo new counters --game
+  grpo new legs --from-reasoning-gym leg_counting
 """
 
 
@@ -35,9 +38,18 @@ Examples:
 )
 @click.option("--fields", metavar="FIELD:COLUMN,…", help="Columns of the file, where they cannot be guessed.")
 @click.option("--verifier", type=click.Choice(VERIFIERS), help="How its answers are compared; guessed from them.")
+@click.option("--from-reasoning-gym", "dataset", metavar="NAME", help="Begin with a data set of reasoning-gym.")
 @click.option("--game", is_flag=True, help="Begin with a game of two players.")
 @click.option("--multi-turn", is_flag=True, help="Begin with a task that responds and lets the model try again.")
-def new(name: str, source: str | None, fields: str | None, verifier: str | None, game: bool, multi_turn: bool) -> None:
+def new(
+    name: str,
+    source: str | None,
+    fields: str | None,
+    verifier: str | None,
+    dataset: str | None,
+    game: bool,
+    multi_turn: bool,
+) -> None:
     """Write a plugin into the new folder NAME: a task, tests, a README, ready to install, check and train.
 
     Without an option it begins with a small task that a new model learns in minutes without a GPU.
@@ -47,7 +59,7 @@ def new(name: str, source: str | None, fields: str | None, verifier: str | None,
     from grpo_core.cli.new_project import check_name, write
     from grpo_core.paths import check_makeable
 
-    kind = _kind(source, game, multi_turn)
+    kind = _kind(source, dataset, game, multi_turn)
     if source is None and (fields or verifier):
         raise UserError("--fields and --verifier are about the file of --from-jsonl, which is missing.")
     check_name(name)
@@ -55,7 +67,9 @@ def new(name: str, source: str | None, fields: str | None, verifier: str | None,
     if folder.exists() or folder.is_symlink():
         raise UserError(f"{name} exists already, and nothing is overwritten: give another name, or remove it first.")
     check_makeable(folder, f"folder {name}")
-    project, rows, notes = _project(name, kind, source, fields, verifier)
+    if dataset is not None:
+        _check_dataset(dataset)
+    project, rows, notes = _project(name, kind, source, fields, verifier, dataset)
     files: dict[str, str | bytes] = dict(project.files())
     if rows is not None:
         files[f"src/{project.module}/rows.jsonl"] = rows
@@ -63,11 +77,12 @@ def new(name: str, source: str | None, fields: str | None, verifier: str | None,
     _print(project, sorted(files), notes)
 
 
-def _kind(source: str | None, game: bool, multi_turn: bool) -> Kind:
+def _kind(source: str | None, dataset: str | None, game: bool, multi_turn: bool) -> Kind:
     chosen = [
         (option, kind)
         for option, kind, is_given in (
             ("--from-jsonl", "rows", source is not None),
+            ("--from-reasoning-gym", "gym", dataset is not None),
             ("--game", "game", game),
             ("--multi-turn", "turns", multi_turn),
         )
@@ -77,16 +92,33 @@ def _kind(source: str | None, game: bool, multi_turn: bool) -> Kind:
         raise UserError(
             f"{' and '.join(option for option, _ in chosen)}: give one of them; a plugin can get more later."
         )
-    kinds: dict[str, Kind] = {"rows": "rows", "game": "game", "turns": "turns"}
+    kinds: dict[str, Kind] = {"rows": "rows", "gym": "gym", "game": "game", "turns": "turns"}
     return kinds[chosen[0][1]] if chosen else "task"
 
 
+def _check_dataset(dataset: str) -> None:
+    """Refuse a data set that the installed plugin does not have."""
+    from grpo_core.plugins.host import default_host
+
+    host = default_host()
+    if GYM_PLUGIN not in host.names:
+        raise UserError(f"--from-reasoning-gym needs {GYM_PACKAGE}: pip install {GYM_PACKAGE}.")
+    names = [task.removeprefix(f"{GYM_PLUGIN}.") for task in host.tasks(GYM_PLUGIN)]
+    if dataset not in names:
+        raise UserError(
+            f"reasoning-gym has no data set {dataset!r}.{near_match(dataset, names)} "
+            f"grpo tasks --plugin {GYM_PLUGIN} lists them."
+        )
+
+
 def _project(
-    name: str, kind: Kind, source: str | None, fields: str | None, verifier: str | None
+    name: str, kind: Kind, source: str | None, fields: str | None, verifier: str | None, dataset: str | None
 ) -> tuple[Project, bytes | None, list[tuple[str, str]]]:
     """The project, the rows of its file, and labelled lines about what was guessed."""
     from grpo_core.cli.new_project import Project
 
+    if dataset is not None:
+        return Project(name, kind, {"dataset": dataset}, (GYM_PACKAGE,)), None, []
     if source is None:
         return Project(name, kind), None, []
     import orjson

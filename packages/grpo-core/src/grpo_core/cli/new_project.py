@@ -16,21 +16,28 @@ from typing import Literal
 from grpo_core.errors import UserError, near_match
 from grpo_core.plugins.host import default_host
 
-Kind = Literal["task", "game", "turns", "rows"]
+Kind = Literal["task", "game", "turns", "rows", "gym"]
 
-OURS = ("core", "math", "code", "chess", "games")
+OURS = ("core", "math", "code", "chess", "games", "reasoning_gym")
 """Plugins of this project: also where one is not installed, its name is taken."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*")
 MAX_NAME_CHARS = 60
 
-_TASK_NAMES: Mapping[Kind, str] = {"task": "reverse", "game": "heap", "turns": "reverse", "rows": "questions"}
-_TESTS: Mapping[Kind, str] = {"task": "reverse", "game": "game", "turns": "reverse", "rows": "qa"}
+_TASK_NAMES: Mapping[Kind, str] = {
+    "task": "reverse",
+    "game": "heap",
+    "turns": "reverse",
+    "rows": "questions",
+    "gym": "puzzle",
+}
+_TESTS: Mapping[Kind, str] = {"task": "reverse", "game": "game", "turns": "reverse", "rows": "qa", "gym": "gym"}
 _DESCRIPTIONS: Mapping[Kind, str] = {
     "task": "Words to write backwards.",
     "game": "A heap of counters; who takes the last one wins.",
     "turns": "Words to write backwards, with a second attempt.",
     "rows": "Questions and answers of rows.jsonl.",
+    "gym": "A data set of reasoning-gym.",
 }
 
 
@@ -40,7 +47,7 @@ class Project:
 
     Attributes:
         name: Name of the distribution and its folder, as the user typed it.
-        kind: What it begins with: a task, a game, a task of two turns, or the rows of a file.
+        kind: What it begins with: a task, a game, a task of two turns, or the rows of a file, a data set.
         values: More values of the templates.
         packages: Distributions that it needs beside grpo-core.
     """
@@ -94,7 +101,7 @@ class Project:
         if self.kind == "turns":
             values |= {"respond": _template("respond"), "more": "\n    respond=respond,\n    max_turns=2,"}
         values["tests"] = _filled(f"test_{_TESTS[self.kind]}", values).strip()
-        source = {"task": "task", "turns": "task", "game": "game", "rows": "qa"}[self.kind]
+        source = {"task": "task", "turns": "task", "game": "game", "rows": "qa", "gym": "gym"}[self.kind]
         return {
             "pyproject.toml": _filled("pyproject.toml", values),
             "README.md": _filled("README.md", values),
