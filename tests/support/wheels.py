@@ -15,6 +15,7 @@ TREES = (
     "packages/grpo-tasks-chess",
     "packages/grpo-tasks-code",
     "packages/grpo-tasks-games",
+    "packages/grpo-tasks-gym",
     "packages/grpo-tasks-math",
     "examples/rhyme",
     "tests/plugins/good",

@@ -19,6 +19,7 @@ KINDS = {
     "game": (("--game",), "heap"),
     "turns": (("--multi-turn",), "reverse"),
     "rows": (("--from-jsonl", "rows.jsonl"), "questions"),
+    "gym": (("--from-reasoning-gym", "leg_counting"), "puzzle"),
 }
 
 QUICK = ("gold", "junk", "ladder", "bounds", "split", "leak", "feedback", "demos", "perfect")
