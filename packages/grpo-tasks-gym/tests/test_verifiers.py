@@ -8,7 +8,8 @@ import pytest
 
 from grpo_core import load_task
 from grpo_tasks_gym.catalogue import datasets
-from grpo_tasks_gym.verifiers import EVALUATE, EXPRESSIONS
+from grpo_tasks_gym.sources import EVALUATE
+from grpo_tasks_gym.verifiers import EXPRESSIONS
 
 EVALUATING = sorted({*EVALUATE, *EXPRESSIONS})
 NO_GOLD = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
@@ -45,7 +46,8 @@ def test_a_row_from_elsewhere_is_not_run_either(field: str, tmp_path: Path) -> N
     task = load_task(f"reasoning_gym.{name}?size=1")
     (row,) = task.rows()
     attack = f"open({str(tmp_path / 'owned')!r}, 'w')"
-    pairs = [[key, attack if key == field else value] for key, value in row.metadata["dict"]]
+    changed = {field: attack, "source_dataset": "chain_sum"}
+    pairs = [[key, changed.get(key, value)] for key, value in row.metadata["dict"]]
     hostile = row.model_copy(update={"metadata": {"dict": pairs}})
 
     assert not task.score(row.gold or "", hostile).solved
