@@ -95,10 +95,12 @@ def test_the_trained_model_is_evaluated_on_the_same_task(result: RunResult) -> N
     assert repr(again).splitlines()[1].startswith("python.add   0.")
 
 
-def test_metrics_are_plotted(result: RunResult) -> None:
-    assert "solved_rate" in repr(result.plot("reward", "solved_rate"))  # matplotlib is not installed here
+def test_metrics_are_plotted(result: RunResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert result.plot("reward", "solved_rate")._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(UnknownNameError, match="Did you mean"):
         result.plot("rewrad")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # as where matplotlib is not installed
+    assert "solved_rate" in repr(result.plot("reward", "solved_rate"))
 
 
 @pytest.mark.slow  # two imports of torch in processes of their own

@@ -114,7 +114,7 @@ class RunResult:
         except ImportError:
             return _Shown(history_table({name: history[name] for name in names if name in history}))
 
-        class Plot(Figure):  # type: ignore[misc] # matplotlib is not there when types are checked
+        class Plot(Figure):
             """A figure that a notebook shows, whatever its backend is."""
 
             def _repr_png_(self) -> bytes:
