@@ -33,6 +33,7 @@ NOT_RUN = {
     r"bash \.ci/run": "is what runs this test",
     r"(uv )?pip install ": "needs a package registry; tests/test_packaging.py and test_tutorials.py install",
     r"(?!.*(--dry-run|grpo profiles)).*Qwen": "needs a model from outside",
+    r"grpo .*apology\.py": "asks a judge; tests/test_judges_example.py runs it against a local server",
     r"grpo .* rhyme\.couplet": "follows the pip install; tests/test_tutorials.py installs the example",
 }
 """Commands that no test runs: a pattern of the command -> why."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from judge_server import Asked, judging
@@ -206,6 +207,18 @@ def test_an_answer_without_any_comparison_abstains(server: Server) -> None:
         [scores] = group_scores(scorer, [(texts, ROW, scorer.score(texts, [ROW] * 3))])
     assert [each.parts.get("kinder") for each in scores] == [0.0, 1.0, None]
     assert scores[2].fault == "infrastructure" and "judge kinder" in scores[2].why
+
+
+@pytest.mark.parametrize(("on_timeout", "rate"), [("abstain", None), ("fail", 0.0)])
+def test_one_overlong_answer_does_not_cost_the_others_their_comparison(
+    server: Server, on_timeout: Literal["abstain", "fail"], rate: float | None
+) -> None:
+    task = replace(best(server.url, max_chars=20), on_timeout=on_timeout)
+    with Scorer(task, workers=1) as scorer:
+        texts = ["go", "please", "please " * 4]
+        [scores] = group_scores(scorer, [(texts, ROW, scorer.score(texts, [ROW] * 3))])
+    assert [each.parts.get("kinder") for each in scores] == [0.0, 1.0, rate]
+    assert scores[2].value == rate and (rate is not None or "too long for judge kinder" in scores[2].why)
 
 
 @pytest.mark.parametrize(

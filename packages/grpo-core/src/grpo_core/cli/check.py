@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from functools import partial
 from textwrap import shorten
@@ -122,6 +123,11 @@ def _print(reports: Sequence[TaskReport], broken: dict[str, str]) -> None:
         _print_one(reports[0])
     else:
         _print_many(reports)
+    for report in reports:
+        if report.judges:
+            names = ", ".join(report.judges)
+            text = f"{names}: no judge was asked; each was taken as satisfied with every valid completion."
+            print_out("", visible(f"{text} Measure them with: grpo judge {shlex.quote(report.spec)}"))
     for name, error in broken.items():
         print_out("", visible(f"plugin {name} was not loaded: {error}"))
     print_out("", _summary(reports))

@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "score": ("grpo_core.cli.score:score", "Score a file of completions."),
     "serve": ("grpo_core.cli.serve:serve", "Offer tasks to other trainers over HTTP."),
     "replay": ("grpo_core.cli.replay:replay", "Score a run's completions again after its task changed."),
+    "judge": ("grpo_core.cli.judge:judge", "Measure a task's judges on completions with known verdicts."),
     "check": ("grpo_core.cli.check:check", "Check that tasks keep what trainers rely on."),
     "models": ("grpo_core.cli.models:models", "List the embedded models."),
     "profiles": ("grpo_core.cli.profiles:profiles", "List the GPU profiles, and what one sets for a model."),

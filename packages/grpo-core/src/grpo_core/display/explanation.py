@@ -48,6 +48,8 @@ def explanation_tree(task: BoundTask, row: Row, text: str, explanation: Explanat
         tree.add(_labelled("value", visible(explanation.rule)))
         if explanation.base or all(part.contribution is None for part in explanation.parts):
             tree.add(_labelled("base", f"{explanation.base:+.4g}"))
+    if task.task.judges() and explanation.score.value is not None and explanation.score.why:
+        tree.add(_labelled("why", visible(explanation.score.why)))
     width = max((len(part.name) for part in explanation.parts), default=0)
     for part in explanation.parts:
         tree.add(_part(part, width))

@@ -243,6 +243,8 @@ class ProgressDisplay(Waiting):
             next_command = visible(command("resume", str(run_dir)))
             if self._is_object:
                 next_command = visible(f"grpo_core.resume({str(run_dir)!r}, task=…)")
+        for address, usage in summary.get("judges", {}).get("usage", {}).items():
+            self.say("judge", [visible(f"{address}: {usage['text']}")])
         self.say("saved", [visible(str(run_dir)), f"next: {next_command}"])
 
     def _next_command(self, run_dir: Path) -> str:

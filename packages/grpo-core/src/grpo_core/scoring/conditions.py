@@ -9,7 +9,7 @@ from grpo_core.task.bound import BoundTask
 
 
 def condition_choices(tasks: Mapping[str, BoundTask]) -> list[ResolvedDefault]:
-    """What the tasks' scores depend on here, equal conditions once, with the tasks that they are of.
+    """Judges of the tasks, and what the scores depend on here: equal conditions once, with the tasks that they are of.
 
     Raises:
         UserError: a task cannot say.
@@ -18,7 +18,12 @@ def condition_choices(tasks: Mapping[str, BoundTask]) -> list[ResolvedDefault]:
     for label, task in tasks.items():
         for name, text in task.conditions.items():
             of.setdefault((name, text), []).append(label)
-    return [
+    judges = [
+        ResolvedDefault(f"judge {judge.name}", judge.model.address, f"decides a part of {label}")
+        for label, task in tasks.items()
+        for judge in task.task.judges()
+    ]
+    return judges + [
         ResolvedDefault(name, text, f"the scores of {', '.join(labels)} depend on it")
         for (name, text), labels in of.items()
     ]

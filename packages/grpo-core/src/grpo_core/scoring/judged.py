@@ -12,7 +12,7 @@ from itertools import combinations
 
 from grpo_core.errors import GrpoError, UserError
 from grpo_core.judges.service import Verdict, service_for
-from grpo_core.killable import KillablePool
+from grpo_core.killable import KillablePool, Outcome
 from grpo_core.killable.pool import resolved, wait_all
 from grpo_core.scoring.wire import JUDGED, abstention, encode_request, graded_of
 from grpo_core.task.bound import BoundTask
@@ -56,6 +56,16 @@ class JudgedScoring:
     def is_needed(self) -> bool:
         """Whether judges decide a part of a completion by itself."""
         return any(isinstance(spec.function, JudgedReward) for spec in self.task.rewards)
+
+    def questions(self, text: str, row_json: str) -> Future[Mapping[str, JudgeQuestion]]:
+        """Queue the computation of what judges are asked about a completion, by name; empty where it needs none."""
+        request = JUDGED + encode_request(text, row_json, ["{}"])
+
+        def convert(outcome: Outcome) -> Mapping[str, JudgeQuestion]:
+            graded = graded_of(outcome, self.task.name)
+            return {} if isinstance(graded, Score) else graded.questions
+
+        return self.pool.submit_as(request, self.timeout_s, convert)
 
     def submit(self, text: str, row_json: str, fallback: bytes | None) -> Future[Score]:
         """Queue one completion; see `Scorer.submit`.
@@ -180,7 +190,7 @@ def with_verdicts(task: BoundTask, groups: Sequence[GroupParts], ask: Ask) -> li
     completed = list(groups)
     for number, name, comparisons in asked:
         verdicts = {pair: future.result() for pair, future in comparisons.items()}
-        values, reasons = _win_rates(len(groups[number].questions[name].texts), verdicts)
+        values, reasons = _win_rates(judges[name], groups[number].questions[name].texts, verdicts, task)
         group = completed[number]
         completed[number] = replace(
             group, parts={**group.parts, name: values}, reasons={**group.reasons, name: reasons}
@@ -198,7 +208,9 @@ def pairs(count: int, comparisons: int | None) -> list[tuple[int, int]]:
 def _compare(judge: JudgedReward, question: JudgeQuestion, ask: Ask) -> dict[tuple[int, int], Future[Verdict]]:
     """Both orders of every pair; equal texts are a tie that nobody is asked about."""
     comparisons = {}
-    for one, other in pairs(len(question.texts), judge.comparisons):
+    readable = [index for index, text in enumerate(question.texts) if text]
+    for place, other_place in pairs(len(readable), judge.comparisons):
+        one, other = readable[place], readable[other_place]
         for first, second in ((one, other), (other, one)):
             texts = (question.texts[first], question.texts[second])
             is_tie = texts[0] == texts[1]
@@ -208,10 +220,16 @@ def _compare(judge: JudgedReward, question: JudgeQuestion, ask: Ask) -> dict[tup
     return comparisons
 
 
-def _win_rates(count: int, verdicts: Mapping[tuple[int, int], Verdict]) -> tuple[list[float | None], list[str]]:
-    """Mean value of each answer over the pairs of which both orders have a verdict; else why it has none."""
-    won: list[list[float]] = [[] for _ in range(count)]
-    reasons = [""] * count
+def _win_rates(
+    judge: JudgedReward, texts: Sequence[str], verdicts: Mapping[tuple[int, int], Verdict], task: BoundTask
+) -> tuple[list[float | None], list[str]]:
+    """Mean value of each answer over the pairs of which both orders have a verdict; else why it has none.
+
+    An answer that is too long for the judge abstains, or loses where the task's `on_timeout` is `fail`; one that is
+    left with nobody to be compared with gets 0, as every lone one does.
+    """
+    won: list[list[float]] = [[] for _ in texts]
+    reasons = [""] * len(texts)
     for (first, second), verdict in verdicts.items():
         other = verdicts[second, first]
         for missing in (verdict, other):
@@ -221,5 +239,11 @@ def _win_rates(count: int, verdicts: Mapping[tuple[int, int], Verdict]) -> tuple
                 reasons[first] = reasons[first] or missing.why
         if verdict.value is not None and other.value is not None:
             won[first].append((verdict.value + 1 - other.value) / 2)
-    rates = [sum(values) / len(values) if values else None for values in won]
+    for index, text in enumerate(texts):
+        if not text and task.task.on_timeout == "abstain":
+            reasons[index] = f"too long for judge {judge.name}; the limit is {judge.max_chars} characters"
+    rates = [
+        sum(values) / len(values) if values else None if reason else 0.0
+        for values, reason in zip(won, reasons, strict=True)
+    ]
     return rates, ["" if rate is not None else reason for rate, reason in zip(rates, reasons, strict=True)]

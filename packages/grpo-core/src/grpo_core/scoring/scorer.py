@@ -99,7 +99,7 @@ class Scorer:
             name=f"score-{self.task.name}",
         )
         self._counts = ScoreCounts()
-        self._judged = JudgedScoring(self.task, self._pool, self.timeout_s, ask, self._counts.counted)
+        self.judged = JudgedScoring(self.task, self._pool, self.timeout_s, ask, self._counts.counted)
         _live.add(self)
 
     def __repr__(self) -> str:
@@ -227,8 +227,8 @@ class Scorer:
                 request = encode_out_of_time(row_json, f"task {self.task.name}: {why}")
                 return self._pool.submit_as(request, self.timeout_s, self._to_score)
             return resolved(self._counts.counted(abstention(why, self.task.name, "infrastructure")))
-        if self._judged.is_needed:
-            return self._judged.submit(text, row_json, self._fallback(row_json))
+        if self.judged.is_needed:
+            return self.judged.submit(text, row_json, self._fallback(row_json))
         return self._submit_request(encode_request(text, row_json, predictions), row_json)
 
     def _submit_request(self, request: bytes, row_json: str) -> Future[Score]:

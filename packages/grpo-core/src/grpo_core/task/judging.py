@@ -124,7 +124,7 @@ class JudgeQuestion:
 
     Attributes:
         prompt: What the completion answers.
-        texts: The completion; all completions of a prompt for a pairwise judge.
+        texts: The completion; all completions of a prompt for a pairwise judge, empty for one that is too long.
         reference: Text to compare with; None where there is none.
     """
 
@@ -179,12 +179,14 @@ def question_of(
         available: `row` and `config`.
 
     Raises:
-        TooLong: a completion is longer than the judge is shown.
+        TooLong: a completion by itself is longer than the judge is shown.
         ValueError: the prompt or the reference is.
     """
     shown = tuple(str(answer) for answer in answers) if judge.shown == "answer" else tuple(texts)
     longest = max(map(len, shown))
-    if longest > judge.max_chars:
+    if judge.kind == "pairwise":
+        shown = tuple(text if len(text) <= judge.max_chars else "" for text in shown)
+    elif longest > judge.max_chars:
         raise TooLong(f"too long for judge {judge.name}: {longest} characters; the limit is {judge.max_chars}")
     if judge.question is None:
         question = prompt_text(as_prompt(call_by_name(prompt, available, positional=1), "prompt()"))

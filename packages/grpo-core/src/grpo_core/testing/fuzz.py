@@ -23,7 +23,9 @@ from random import Random
 from grpo_core.errors import UserError
 from grpo_core.plugins.task_objects import AnyTask
 from grpo_core.plugins.tasks import load_task
+from grpo_core.scoring.judged import assume_best
 from grpo_core.scoring.scorer import Scorer
+from grpo_core.task.judging import JudgedReward
 from grpo_core.task.score import Score
 from grpo_core.testing.answers import Sample, sample_rows
 from grpo_core.testing.attacks import SLOW, Attack, Attempt, attacks, first_wrapper, wrapped
@@ -72,10 +74,16 @@ def fuzz(
     if rows < 1:
         raise UserError(f"fuzz: rows={rows} must be at least 1.")
     bound = load_task(task)
+    criteria = [spec for spec in bound.rewards if spec.is_criterion]
+    if criteria and all(isinstance(spec.function, JudgedReward) for spec in criteria):
+        raise UserError(
+            f"fuzz: judges decide all that task {bound.name!r} pays, and none is asked here. "
+            f"Measure them on completions with known verdicts: grpo judge {bound.spec}"
+        )
     sample = sample_rows(bound, rows, seed)
     folder = Path(tempfile.mkdtemp(prefix="grpo-fuzz-"))
     try:
-        with Scorer(bound, workers=workers) as scorer:
+        with Scorer(bound, workers=workers, ask=assume_best) as scorer:
             oracle = Oracle(bound, sample, scorer, seed)
             return _Fuzzer(oracle, seed, folder, progress).run(n)
     finally:

@@ -11,6 +11,7 @@ from typing import Any
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.calling import binding_of
 from grpo_core.task.composition import REWARD_ARGUMENTS, RewardSpec
+from grpo_core.task.judging import JudgedReward
 from grpo_core.task.score import Score
 
 TOLERANCE = 1e-6
@@ -66,6 +67,11 @@ def form_rewards(task: BoundTask) -> tuple[RewardSpec, ...]:
         if spec.is_criterion and is_formal and (spec.needs is None or spec.needs in form):
             form[spec.name] = spec
     return tuple(form.values())
+
+
+def decided_by_judges(task: BoundTask) -> bool:
+    """Whether a judge has a say in what is solved; checks take it as satisfied, so a solved completion says nothing."""
+    return any(spec.is_criterion and isinstance(spec.function, JudgedReward) for spec in task.rewards)
 
 
 def _composed(task: BoundTask, parts: Mapping[str, float], score: Score, *, valid: bool) -> float:

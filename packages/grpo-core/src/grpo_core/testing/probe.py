@@ -10,7 +10,10 @@ from functools import partial
 from typing import Any
 
 from grpo_core.plugins.tasks import received_task
+from grpo_core.task.bound import BoundTask
 from grpo_core.task.calling import prints_to_stderr
+from grpo_core.task.judging import Pending
+from grpo_core.task.row import Row
 from grpo_core.task.score import Score
 
 HEAVY = ("torch", "transformers", "trl", "peft", "vllm", "jax", "tensorflow")
@@ -35,7 +38,7 @@ def probe(sent: list[str], rows: int, texts: list[str], places: list[int], predi
     loaded = task.rows()
     connections: list[str] = []
     sys.addaudithook(partial(_note_connection, connections))
-    scores = [task.score(text, loaded[place], predictions) for text, place in zip(texts, places, strict=True)]
+    scores = [_score(task, text, loaded[place], predictions) for text, place in zip(texts, places, strict=True)]
     return {
         "rows": [_hash(row.model_dump_json()) for row in loaded[:rows]],
         "prompts": [_hash(json.dumps(task.prompt(row))) for row in loaded[:rows]],
@@ -44,6 +47,16 @@ def probe(sent: list[str], rows: int, texts: list[str], places: list[int], predi
         "memory_mb": _peak_memory_mb(),
         "heavy": [name for name in HEAVY if name in sys.modules],
     }
+
+
+def _score(task: BoundTask, text: str, row: Row, predictions: list[str] | None) -> Score:
+    """The score in this process; judges are taken to be satisfied, as in all checks."""
+    if not task.task.judges():
+        return task.score(text, row, predictions)
+    known: dict[str, float] = {}
+    while isinstance(graded := task.grader.graded(text, row, known), Pending):
+        known = {**graded.parts, **dict.fromkeys(graded.questions, 1.0)}
+    return graded
 
 
 def compared(score: Score) -> list[Any]:

@@ -62,6 +62,7 @@ class TaskReport:
         results: One per check, in the order of the table.
         unavailable: Why nothing was checked, where the task's rows cannot be loaded; empty otherwise.
         fuzz: Report of the fuzzer as JSON values; None where it was not asked for.
+        judges: Rewards that a judge decides. None was asked: each was taken as satisfied with every valid completion.
     """
 
     task: str
@@ -71,6 +72,7 @@ class TaskReport:
     results: Sequence[Result] = ()
     unavailable: str = ""
     fuzz: Mapping[str, Any] | None = None
+    judges: Sequence[str] = ()
 
     @property
     def failures(self) -> list[Result]:

@@ -13,6 +13,7 @@ from grpo_core.errors import ExhaustedError
 from grpo_core.killable import KillablePool, Outcome
 from grpo_core.plugins.task_objects import send
 from grpo_core.scoring import Scorer
+from grpo_core.scoring.judged import assume_best
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.game import write_transcript
 from grpo_core.task.row import Prompt, Row
@@ -92,7 +93,7 @@ class Subject:
         self.rows = random.Random(f"check/{seed}").sample(self.loaded, min(rows, len(self.loaded)))
         self._timeouts = 0
         self.timeout_s = min(task.task.timeout_s, LONGEST_S)
-        self.scorer = Scorer(self.task, timeout_s=self.timeout_s)
+        self.scorer = Scorer(self.task, timeout_s=self.timeout_s, ask=assume_best)
         self._sent = send(self.task)
         self.pool = KillablePool("grpo_core.testing.worker:make_handler", args=self._sent, name=f"check-{task.name}")
 

@@ -96,7 +96,8 @@ def check_task(
         for done, name in enumerate(names):
             progress(f"{task.name}, {name}", done, len(names))
             results.append(run_check(subject, name))
-        report = TaskReport(task.name, task.spec, len(subject.rows), seed, results)
+        judges = tuple(judge.name for judge in task.task.judges())
+        report = TaskReport(task.name, task.spec, len(subject.rows), seed, results, judges=judges)
         if openenv is not None:
             write_openenv(subject, report, openenv)
         return report

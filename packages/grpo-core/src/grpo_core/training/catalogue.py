@@ -32,6 +32,7 @@ _RATIO = "How far from the policy that sampled"
 _PENALTIES = "KL and entropy"
 _SAMPLING = "Dynamic sampling"
 _PROBES = "Probes"
+_JUDGES = "Judges"
 _TIME = "Time and memory"
 
 SECTIONS = {
@@ -46,9 +47,23 @@ SECTIONS = {
     _SAMPLING: "With `trainer.dynamic_sampling`.",
     _PROBES: "They leave the weights bit-identical. |G|² is the squared norm of the true gradient, tr Σ the variance "
     "of one prompt's gradient; a single estimate of either is very noisy and may be negative.",
-    _TIME: "Not deterministic: two equal runs differ here and nowhere else.",
+    _JUDGES: "With a task that has a judge. Of all judges and processes together, since the step before; with `total_` "
+    "since the run was started or resumed. Not deterministic: a verdict that is in the cache costs nothing.",
+    _TIME: "Not deterministic: two equal runs differ here, and in what judges cost, and nowhere else.",
 }
 """Heading -> what is common to its metrics, in the order of the page."""
+
+_OF_JUDGES = (
+    ("verdicts", "verdicts given, by a model or from the cache", "as many as completions that are judged"),
+    ("cached", "those of them that were known already", "rises as completions repeat"),
+    ("abstained", "questions without a verdict; their completions leave the batch", "0"),
+    ("requests", "requests sent, repetitions included", "near verdicts − cached"),
+    ("unreadable", "replies that held no verdict, and were asked again", "near 0; else the model is too weak to judge"),
+    ("input_tokens", "tokens of prompts, as the endpoint counts them, else estimated", ""),
+    ("output_tokens", "tokens of replies, likewise", ""),
+    ("cost", "by the prices in the task; 0 without prices", ""),
+)
+"""Name, formula, what is healthy."""
 
 CATALOGUE: tuple[Metric, ...] = (
     Metric(
@@ -267,6 +282,12 @@ CATALOGUE: tuple[Metric, ...] = (
         "small and of either sign; always negative means that exploration is ending",
         _PROBES,
     ),
+    *(
+        Metric(f"judge/{total}{name}", formula, healthy, _JUDGES, deterministic=False)
+        for total in ("", "total_")
+        for name, formula, healthy in _OF_JUDGES
+    ),
+    Metric("judge/mean_s", "seconds from asking to the reply, waiting for limits included", "", _JUDGES, False),
     Metric("tokens_per_s", "completion tokens of the step / its seconds", "", _TIME, deterministic=False),
     Metric("generate_s", "seconds of sampling, with the scoring that overlaps it", "", _TIME, deterministic=False),
     Metric("update_s", "seconds of the optimizer steps", "", _TIME, deterministic=False),

@@ -159,6 +159,7 @@ class Report:
         evaluations: Evaluations,
         clock: RunClock,
         *,
+        judges: Mapping[str, Any],
         interrupted: bool,
     ) -> dict[str, Any]:
         """Write the summary and notify the callbacks.
@@ -193,6 +194,7 @@ class Report:
             "tokens": tokens,
             "peak_memory_mib": peak_memory_mib(setup.policy.device),
             **self.memory.highest,
+            **judges,
             "seed": config.seed,
             "chosen": self._chosen,
             "versions": versions(tasks_of(setup).values()),

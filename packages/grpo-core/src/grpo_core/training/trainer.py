@@ -19,6 +19,7 @@ from grpo_core.training.batch import TrainBatch, collate
 from grpo_core.training.clock import RunClock
 from grpo_core.training.collect import Collected, Collector
 from grpo_core.training.evaluations import Evaluations, held_out_evaluator
+from grpo_core.training.judging import RunJudges
 from grpo_core.training.learning_rate import follows_time
 from grpo_core.training.metrics import rollout_metrics
 from grpo_core.training.random_state import seed_everything
@@ -90,6 +91,7 @@ class Trainer:
         self.policy, self.choices = setup.policy, [*choices, *setup.choices]
         trainer = config.trainer
         self.report = Report(config, setup, folder, callbacks)
+        self.judges = RunJudges(setup.scoring.scorers, ranks)
         self.clock = RunClock(ranks, trainer.max_minutes, follows_time=follows_time(trainer, setup.schedule_steps))
         self.stop = StopSwitch(trainer, ranks, self.clock, callbacks.on_warning, has_limits=not setup.is_extension)
         self.updater = Updater(
@@ -128,7 +130,7 @@ class Trainer:
             self.checkpoints.resumed_from(checkpoint)
         self.stop.count_from(self.step)
         store_reference(self.policy, self.folder.path, self.ranks)
-        self.report.start(self.choices, self.clock)
+        self.report.start([*self.choices, *self.judges.measure_errors()], self.clock)
         is_done = False
         with self.stop.listen():
             try:
@@ -152,6 +154,7 @@ class Trainer:
             self.updater.optimizer,
             self.evaluations,
             self.clock,
+            judges=self.judges.summary(),
             interrupted=self.stop.requested,
         )
         return RunResult(self.folder.path, summary, self.stop.requested)
@@ -210,6 +213,7 @@ class Trainer:
             **self.report.own_metrics(collected, batch),
             **self.estimator.metrics,
             **collected.metrics,
+            **self.judges.step_metrics(),
             "generate_s": collected.generate_s,
         }
 

@@ -11,6 +11,7 @@ from statistics import fmean
 
 from grpo_core.errors import DataError
 from grpo_core.task.row import Prompt, Row, Split
+from grpo_core.testing.limits import decided_by_judges
 from grpo_core.testing.results import Result, failed, not_applicable, passed, shown
 from grpo_core.testing.subject import LOADED_ROWS, Scored, Subject, load_rows
 
@@ -117,7 +118,7 @@ def leak(subject: Subject) -> Result:
         for text in _copies(_text_of(prompt))
     )
     solved = {each.row.id: each for each in copies if each.score.solved}
-    if len(solved) > CHANCE * len(subject.rows):
+    if len(solved) > CHANCE * len(subject.rows) and not decided_by_judges(subject.task):
         each = next(iter(solved.values()))
         return failed(
             f"copying the prompt solves {len(solved)} of {len(subject.rows)} rows",

@@ -10,7 +10,7 @@ from grpo_core.scoring.groups import Group, group_scores
 from grpo_core.task.group_grading import is_compared
 from grpo_core.task.score import Score
 from grpo_core.testing.damage import LEVELS
-from grpo_core.testing.limits import LUCK, TOLERANCE, highest_value, unearned_value
+from grpo_core.testing.limits import LUCK, TOLERANCE, decided_by_judges, highest_value, unearned_value
 from grpo_core.testing.results import Result, failed, not_applicable, passed, shown
 from grpo_core.testing.subject import Scored, Subject
 
@@ -49,8 +49,9 @@ def junk(subject: Subject) -> Result:
             return _unscored(each)
         limit = unearned_value(subject.task, each.score)
         luck = LUCK * max(0.0, highest_value(subject.task, each.score) - limit)
-        if each.score.value > limit + luck + TOLERANCE or each.score.solved:
-            solved = " and is solved" if each.score.solved else ""
+        is_solved = each.score.solved and not decided_by_judges(subject.task)
+        if each.score.value > limit + luck + TOLERANCE or is_solved:
+            solved = " and is solved" if is_solved else ""
             return failed(
                 f"{each.kind} earns {each.score.value:g}{solved}; at most {limit:g} is for form",
                 f"row {each.row.id!r}: {shown(each.text)}: {_parts(each.score)}",

@@ -1,0 +1,70 @@
+"""`grpo judge`: the errors of a task's judges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from grpo_core.cli.options import HELP, JSON
+from grpo_core.errors import UserError
+
+if TYPE_CHECKING:
+    from grpo_core.judges.known import ErrorRate
+
+EXAMPLES = """\b
+Examples:
+  grpo judge ./polite.py:answers
+  grpo judge ./polite.py:answers --json
+"""
+
+
+@click.command(epilog=EXAMPLES, context_settings=HELP)
+@click.argument("task", metavar="TASK")
+@JSON
+def judge(task: str, as_json: bool) -> None:
+    """Measure a task's judges on the completions with known verdicts that the task gives them.
+
+    Each is asked about these completions, as at the start of a run, which may cost money. What it says yes to (one half
+    or more) and should not is a false positive; the intervals are 95% Wilson intervals.
+    """
+    from grpo_core.display.text import print_json, print_out, table, visible
+    from grpo_core.judges.service import usages
+    from grpo_core.plugins.tasks import load_task
+    from grpo_core.scoring import Scorer
+    from grpo_core.scoring.judge_errors import judge_errors
+
+    bound = load_task(task)
+    judges = bound.task.judges()
+    if not judges:
+        raise UserError(f"task {bound.name!r} has no judge: rewards that ask a model are made by grpo_core.judges.")
+    if not any(each.known for each in judges):
+        raise UserError(
+            f"task {bound.name!r}: no judge has known verdicts. Give it some: rubric(…, known=[Known(row, completion, "
+            "verdict), …]), or the path of a JSONL file."
+        )
+    with Scorer(bound, workers=1) as scorer:
+        errors = judge_errors(scorer)
+    usage = {address: each.as_json() for address, each in usages().items()}
+    if as_json:
+        print_json({"task": bound.spec, "errors": [each.as_json() for each in errors], "usage": usage})
+        return
+    listing = table("judge", "known", "not judged", "false positives", "false negatives", "mean error")
+    for each in errors:
+        listing.add_row(
+            each.judge,
+            str(each.known),
+            str(each.not_judged),
+            _rate(each.false_positive),
+            _rate(each.false_negative),
+            "-" if each.mean_error is None else f"{each.mean_error:.2f}",
+        )
+    print_out(listing)
+    for address, counts in usages().items():
+        print_out("", visible(f"{address}: {counts.text()}"))
+
+
+def _rate(rate: ErrorRate | None) -> str:
+    if rate is None:
+        return "-"
+    return f"{rate.errors} of {rate.n} ({rate.low:.2f} to {rate.high:.2f})"

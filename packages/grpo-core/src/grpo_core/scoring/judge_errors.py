@@ -1,0 +1,85 @@
+"""Errors of a task's judges, measured on completions with known verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from grpo_core.callbacks import ResolvedDefault
+from grpo_core.errors import UserError
+from grpo_core.judges.known import JudgeErrors, Known, known_of
+from grpo_core.judges.service import Verdict
+from grpo_core.killable.pool import wait_all
+from grpo_core.scoring.scorer import Scorer
+from grpo_core.task.bound import BoundTask
+from grpo_core.task.judging import JudgedReward
+from grpo_core.task.row import Row
+from grpo_core.task.rows import row_by_id
+
+
+def judge_errors(scorer: Scorer) -> list[JudgeErrors]:
+    """The errors of each judge of a task that has known verdicts, by asking it about them.
+
+    Args:
+        scorer: Scorer of the task.
+
+    Raises:
+        UserError: a row that does not exist, known verdicts that are none, or a judge that cannot be asked.
+        DataError: a wrong line of a file, or a row that does not fit the task.
+    """
+    return [_measured(scorer, judge, known) for judge, known in _known(scorer.task)]
+
+
+def check_known(task: BoundTask) -> None:
+    """Check the known verdicts of a task's judges, without asking any; errors are those of `judge_errors`."""
+    for _, known in _known(task):
+        _rows(task, known)
+
+
+def error_choices(errors: Mapping[str, Sequence[JudgeErrors]]) -> list[ResolvedDefault]:
+    """The errors as lines that are shown at the start, by the label of the task."""
+    return [
+        ResolvedDefault(f"judge {each.judge}", each.text(), f"{label}: {each.known} completions with known verdicts")
+        for label, several in errors.items()
+        for each in several
+    ]
+
+
+def _known(task: BoundTask) -> list[tuple[JudgedReward, list[Known]]]:
+    pairs = [(judge, known_of(judge.known, judge.name)) for judge in task.task.judges()]
+    for judge, known in pairs:
+        if known and judge.kind == "pairwise":
+            raise UserError(f"judge {judge.name!r} compares answers; known verdicts are of single ones.")
+    return [(judge, known) for judge, known in pairs if known]
+
+
+def _rows(task: BoundTask, known: Sequence[Known]) -> list[Row]:
+    loaded: list[Row] = []
+    rows = []
+    for item in known:
+        if isinstance(item.row, Row):
+            rows.append(item.row)
+        elif item.row.startswith("{"):
+            rows.append(task.row_from_json(item.row))
+        else:
+            loaded = loaded or task.rows()
+            rows.append(row_by_id(loaded, item.row, task.spec))
+    return rows
+
+
+def _measured(scorer: Scorer, judge: JudgedReward, known: Sequence[Known]) -> JudgeErrors:
+    rows = _rows(scorer.task, known)
+    graded = wait_all(
+        [scorer.judged.questions(item.completion, row.model_dump_json()) for item, row in zip(known, rows, strict=True)]
+    )
+    asked = {
+        index: scorer.ask(judge, questions[judge.name])
+        for index, questions in enumerate(graded)
+        if judge.name in questions
+    }
+    verdicts = dict(zip(asked, wait_all(list(asked.values())), strict=True))
+    for verdict in verdicts.values():
+        if verdict.is_refused:
+            raise UserError(f"{verdict.why}.")
+    none = Verdict(None)
+    values = [verdicts.get(index, none).value for index in range(len(known))]
+    return JudgeErrors.of(judge.name, judge.model.address, known, values)
