@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import group_tasks
+import judged_tasks
 import pytest
+from judge_server import judging
 
 from grpo_core.errors import AbstentionLimitError, UserError
 from grpo_core.interop.trl import TaskReward, completion_text, dataset, reward_funcs
@@ -371,3 +373,18 @@ def test_group_rewards_compare_the_completions_of_a_prompt() -> None:
     finally:
         function.close()
     assert log.metrics["group_tasks.words/shortest"] == 0.5
+
+
+# --- judges
+
+
+def test_judges_are_asked_and_an_abstention_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GRPO_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with judging(lambda asked: "Hm." if "mute" in asked.texts[0] else asked.grade(len(asked.texts[0]))) as server:
+        [function] = reward_funcs(judged_tasks.polite(server.url), workers=1)
+        rows = [judged_tasks.Question(id="q0", gold="well").model_dump_json()] * 3
+        rewards = function(completions=["12345", "mute", " "], row=rows)
+        function.close()
+
+    assert rewards == [1.25, None, 0.0]

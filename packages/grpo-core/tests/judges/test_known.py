@@ -9,7 +9,8 @@ from judge_server import Asked, judging
 from judged_tasks import Question, best, polite
 from local_endpoint import Server
 
-from grpo_core import DataError, Scorer, UserError
+from grpo_core import Scorer, UserError
+from grpo_core.errors import DataError
 from grpo_core.judges import Known
 from grpo_core.judges.known import ErrorRate, JudgeErrors, known_of
 from grpo_core.scoring.judge_errors import error_choices, judge_errors
@@ -85,7 +86,7 @@ def test_what_is_no_known_verdict_is_refused(source: object) -> None:
 
 
 def test_a_missing_file_and_a_row_that_does_not_exist_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="nowhere.jsonl: No such file"):
+    with pytest.raises(UserError, match=r"nowhere\.jsonl: No such file"):
         known_of(tmp_path / "nowhere.jsonl", "polite")
     with judging(lenient) as server, pytest.raises(UserError, match="q99"):
         errors_of(server, [Known("q99", "a", 1.0)])

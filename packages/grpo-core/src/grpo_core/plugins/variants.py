@@ -75,8 +75,8 @@ def register(kind: str, name: str, variant: Variant | str) -> None:
     """Register a variant from a script or notebook.
 
     Args:
-        kind: `advantage`, `engine`, `entropy_controller`, `kl`, `kl_controller`, `loss`, `metric`, `schedule` or
-            `tracker`.
+        kind: `advantage`, `engine`, `entropy_controller`, `judge`, `kl`, `kl_controller`, `loss`, `metric`, `schedule`
+            or `tracker`.
         name: What the configuration will call it.
         variant: The variant, or its "module:function".
 
