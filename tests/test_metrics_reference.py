@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from judge_server import judging
+from pytest import MonkeyPatch
 
 from grpo_core import train
 from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
 from grpo_core.training.catalogue import CATALOGUE, EVALUATIONS, SECTIONS, owner_of
 
 TASK, GAME = "math.arithmetic", "games.kuhn_poker"
+JUDGED = Path(__file__).parents[1] / "examples" / "tasks" / "apology.py:apology"
 
 RUNS: dict[str, dict[str, Any]] = {
     "the defaults": {},
@@ -69,14 +72,22 @@ def metrics_of(
     lines = (train(config).run_dir / "logs" / "train_log.jsonl").read_text().splitlines()
     steps = {name: value for line in lines for name, value in json.loads(line).items() if name != "step"}
     own = {name: value for name, value in steps.items() if not name.startswith("games/")}
-    named = {name.replace(TASK, "NAME").replace(GAME, "NAME"): value for name, value in own.items()}
+    named = {re.sub(f"{TASK}|{GAME}|apology.apology", "NAME", name): value for name, value in own.items()}
     return {re.sub(r"/(part|part_correlation)/\w+$", r"/\1/FUNCTION", name): value for name, value in named.items()}
 
 
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
     folder = tmp_path_factory.mktemp("runs")
-    return {name: metrics_of(folder, **options) for name, options in RUNS.items()}
+    logged = {name: metrics_of(folder, **options) for name, options in RUNS.items()}
+    with (
+        judging(lambda asked: asked.grade(5 if len(asked.texts) == 1 else "A")) as server,
+        MonkeyPatch.context() as patch,
+    ):
+        for name, value in (("JUDGE_URL", server.url), ("NO_PROXY", "127.0.0.1"), ("GRPO_CACHE_DIR", str(folder))):
+            patch.setenv(name, value)
+        logged["a judge"] = metrics_of(folder, task=f"{JUDGED}?size=16")
+    return logged
 
 
 def test_runs_log_what_the_catalogue_names_and_nothing_else(logged: dict[str, dict[str, float]]) -> None:

@@ -54,16 +54,16 @@ SECTIONS = {
 """Heading -> what is common to its metrics, in the order of the page."""
 
 _OF_JUDGES = (
-    ("verdicts", "verdicts given, by a model or from the cache", "as many as completions that are judged"),
-    ("cached", "those of them that were known already", "rises as completions repeat"),
-    ("abstained", "questions without a verdict; their completions leave the batch", "0"),
-    ("requests", "requests sent, repetitions included", "near verdicts − cached"),
-    ("unreadable", "replies that held no verdict, and were asked again", "near 0; else the model is too weak to judge"),
-    ("input_tokens", "tokens of prompts, as the endpoint counts them, else estimated", ""),
-    ("output_tokens", "tokens of replies, likewise", ""),
-    ("cost", "by the prices in the task; 0 without prices", ""),
+    ("verdicts", "verdicts given, by a model or from the cache"),
+    ("cached", "those of them that were known already"),
+    ("abstained", "questions without a verdict, which should be 0: their completions leave the batch"),
+    ("requests", "requests sent, repetitions included"),
+    ("unreadable", "replies that held no verdict, and were asked again; many mean that the model is too weak to judge"),
+    ("input_tokens", "tokens of prompts, as the endpoint counts them, else estimated"),
+    ("output_tokens", "tokens of replies, likewise"),
+    ("cost", "by the prices in the task; 0 without prices"),
 )
-"""Name, formula, what is healthy."""
+"""Name, formula."""
 
 CATALOGUE: tuple[Metric, ...] = (
     Metric(
@@ -283,9 +283,9 @@ CATALOGUE: tuple[Metric, ...] = (
         _PROBES,
     ),
     *(
-        Metric(f"judge/{total}{name}", formula, healthy, _JUDGES, deterministic=False)
+        Metric(f"judge/{total}{name}", formula, "", _JUDGES, deterministic=False)
         for total in ("", "total_")
-        for name, formula, healthy in _OF_JUDGES
+        for name, formula in _OF_JUDGES
     ),
     Metric("judge/mean_s", "seconds from asking to the reply, waiting for limits included", "", _JUDGES, False),
     Metric("tokens_per_s", "completion tokens of the step / its seconds", "", _TIME, deterministic=False),
