@@ -20,6 +20,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+import psutil
+
 from grpo_core import Row, Scorer, Task, TaskConfig, load_task, reward
 
 HANG_LIMIT_S = 0.5
@@ -79,12 +81,14 @@ class Round:
         samples_per_s: Completions per second of wall time.
         p50_ms: Median time from sending a completion to its score.
         p99_ms: 99th percentile of that.
+        cpu_us: CPU time per completion of the process that has the scorer, the server or this one, without its workers.
         unscored: Completions without a score.
     """
 
     samples_per_s: float
     p50_ms: float
     p99_ms: float
+    cpu_us: float
     unscored: int
 
 
@@ -122,7 +126,7 @@ Score = Callable[[int, Sequence[Sample]], Awaitable[list[float | None]]]
 """Scores completions for one of the clients that run at once."""
 
 
-async def measured(score: Score, samples: Sequence[Sample], clients: int, batch: int) -> Round:
+async def measured(score: Score, samples: Sequence[Sample], clients: int, batch: int, pid: int) -> Round:
     """Let clients score all completions, each one request after another."""
     batches = [samples[start : start + batch] for start in range(0, len(samples), batch)]
     waiting, seconds, unscored = iter(batches), [0.0] * 0, 0
@@ -135,13 +139,18 @@ async def measured(score: Score, samples: Sequence[Sample], clients: int, batch:
             seconds.extend([time.perf_counter() - begin] * len(own))
             unscored += values.count(None)
 
-    begin = time.perf_counter()
+    begin, cpu = time.perf_counter(), _cpu_s(pid)
     await asyncio.gather(*(client(number) for number in range(clients)))
-    wall = time.perf_counter() - begin
+    wall, cpu = time.perf_counter() - begin, _cpu_s(pid) - cpu
     seconds.sort()
-    return Round(
-        len(samples) / wall, 1e3 * statistics.median(seconds), 1e3 * seconds[int(0.99 * len(seconds))], unscored
-    )
+    p99_s = seconds[int(0.99 * len(seconds))]
+    cpu_us = 1e6 * cpu / len(samples)
+    return Round(len(samples) / wall, 1e3 * statistics.median(seconds), 1e3 * p99_s, cpu_us, unscored)
+
+
+def _cpu_s(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
 
 
 def completions(count: int, hanging: float, round_number: int) -> list[Sample]:
@@ -154,7 +163,9 @@ def completions(count: int, hanging: float, round_number: int) -> list[Sample]:
     ]  # fmt: skip
 
 
-async def rounds(url: str, scorer: Scorer, count: int, hanging: float, repeats: int) -> dict[str, list[Round]]:
+async def rounds(
+    url: str, pid: int, scorer: Scorer, count: int, hanging: float, repeats: int
+) -> dict[str, list[Round]]:
     """Alternate the ways over the same completions."""
     rows = {row.id: row for row in scorer.task.rows()}
     connections = [Connection(url) for _ in range(IN_FLIGHT)]
@@ -178,7 +189,7 @@ async def rounds(url: str, scorer: Scorer, count: int, hanging: float, repeats: 
     for number in range(repeats + 1):  # the first warms up
         for place, (name, (score, clients, batch)) in enumerate(ways.items()):
             samples = completions(count, hanging, number * len(ways) + place)
-            result = await measured(score, samples, clients, batch)
+            result = await measured(score, samples, clients, batch, pid if score is there else os.getpid())
             for connection in connections:  # the server would, while the other ways are measured
                 await connection.close()
             assert result.unscored == sum(text.startswith("hang") for text, _ in samples), result
@@ -209,8 +220,8 @@ def main() -> None:
             url = json.loads(process.stdout.readline())["url"]
             scorer.warm()
             for hanging in (0.0, arguments.hanging):
-                pending = rounds(url, scorer, arguments.samples, hanging, arguments.rounds)
-                report[f"{hanging:.0%} hang"] = asyncio.run(pending)
+                pending = rounds(url, process.pid, scorer, arguments.samples, hanging, arguments.rounds)
+                report[f"{hanging:.1%} hang"] = asyncio.run(pending)
         finally:
             process.terminate()
     if arguments.json:
@@ -221,13 +232,14 @@ def main() -> None:
         f"{arguments.samples} completions of 400 characters, a reward of 1 ms, limit {HANG_LIMIT_S} s, "
         f"{arguments.workers} workers, {IN_FLIGHT} completions under way, {os.cpu_count()} cores\n"
     )
-    print(f"{'way':<28}{'':<9}{'samples/s':>10}{'(range)':>14}{'p50 ms':>9}{'p99 ms':>9}{'(range)':>14}")
+    print(f"{'way':<28}{'':<10}{'samples/s':>10}{'(range)':>14}{'p50 ms':>9}{'p99 ms':>9}{'(range)':>14}{'CPU µs':>8}")
     for share, ways in report.items():
         for name, runs in ways.items():
-            rate, p50, p99 = ([getattr(run, field) for run in runs] for field in ("samples_per_s", "p50_ms", "p99_ms"))
+            rate, p50, p99 = ([getattr(run, name) for run in runs] for name in ("samples_per_s", "p50_ms", "p99_ms"))
             print(
-                f"{name:<28}{share:<9}{statistics.median(rate):>10,.0f}{f'{min(rate):,.0f}–{max(rate):,.0f}':>14}"
+                f"{name:<28}{share:<10}{statistics.median(rate):>10,.0f}{f'{min(rate):,.0f}–{max(rate):,.0f}':>14}"
                 f"{statistics.median(p50):>9,.0f}{statistics.median(p99):>9,.0f}{f'{min(p99):,.0f}–{max(p99):,.0f}':>14}"
+                f"{statistics.median(run.cpu_us for run in runs):>8,.0f}"
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import threading
 from collections.abc import Iterator
@@ -231,3 +232,11 @@ def test_episodes_are_played_at_the_same_time(server: TaskServer) -> None:
     for thread in threads:
         thread.join()
     assert results == [2.0] * 5
+
+
+def test_the_web_page_needs_the_package(server: TaskServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "openenv" else found(name))
+    for path in (f"{SUMS}/web/", f"{SUMS}/mcp"):
+        status, why = refused(server, path)
+        assert status == 501 and "pip install openenv" in why

@@ -80,9 +80,15 @@ class TaskServer(BoundedServer):
         ]
         self.tasks = ServedTasks(served, options.scorers)
         service = Service(self.tasks, end_tokens=(*END_TOKENS, *options.end_tokens))
-        app = TaskApplication(service, OpenEnv(service)).app
+        self._application = TaskApplication(service, OpenEnv(service))
         super().__init__(
-            app, token, host=host, port=port, bounds=options.bounds, access=ACCESS, certificate=certificate
+            self._application.app,
+            token,
+            host=host,
+            port=port,
+            bounds=options.bounds,
+            access=ACCESS,
+            certificate=certificate,
         )
 
     def warm(self) -> None:
@@ -92,6 +98,10 @@ class TaskServer(BoundedServer):
             InfrastructureError: a worker cannot start.
         """
         self.tasks.warm()
+
+    async def finish(self) -> None:
+        """End what the openenv package has started."""
+        await self._application.close()
 
     def close(self) -> None:
         """Stop listening and end all workers."""
