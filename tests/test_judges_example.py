@@ -42,10 +42,10 @@ def grpo(server: Server, tmp_path: Path) -> Grpo:
         "GRPO_CACHE_DIR": str(tmp_path / "cache"), "COLUMNS": "200", "NO_COLOR": "1",
     }  # fmt: skip
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         command = [str(Path(sys.executable).with_name("grpo")), *arguments]
         done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=280)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == code, done.stderr
         assert KEY not in done.stdout + done.stderr
         return done
 
@@ -60,6 +60,14 @@ def test_the_judges_errors_are_measured(grpo: Grpo) -> None:
     wilson = {"low": pytest.approx(0.0945, abs=1e-3), "high": pytest.approx(0.9055, abs=1e-3)}  # of 1 of 2
     assert polite["false_positive"] == {"errors": 1, "n": 2, **wilson}
     assert polite["false_negative"]["errors"] == 0
+
+
+def test_a_judge_that_does_not_answer_fails_the_command_with_the_reason(grpo: Grpo, server: Server) -> None:
+    server.respond = lambda request: (400, b"no such model")
+    report = json.loads(grpo("judge", TASK, "--json", code=1).stdout)
+
+    [polite] = report["errors"]
+    assert polite["not_judged"] == 4 and "HTTP 400: no such model" in polite["why"]
 
 
 def test_checks_ask_no_judge_and_say_so(grpo: Grpo, server: Server) -> None:

@@ -47,7 +47,7 @@ def test_errors_of_each_kind_are_counted_with_their_intervals() -> None:
     assert errors.mean_error == pytest.approx((0.1 + 0.2 + 0.8 + 0.6) / 4)
     [choice] = error_choices({"polite": [errors]})
     assert choice.what == "judge polite" and "false negatives 0.33 (1 of 3, 95%: 0.06 to 0.79)" in choice.value
-    assert "2 of 6 not judged" in choice.value
+    assert "2 of 6 not judged (judge polite: judge at http://" in choice.value
 
 
 def test_a_file_names_rows_by_id_or_holds_them(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from grpo_core.cli.options import HELP, JSON
-from grpo_core.errors import UserError
+from grpo_core.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
     from grpo_core.judges.known import ErrorRate
@@ -22,11 +22,12 @@ Examples:
 @click.command(epilog=EXAMPLES, context_settings=HELP)
 @click.argument("task", metavar="TASK")
 @JSON
-def judge(task: str, as_json: bool) -> None:
+def judge(task: str, as_json: bool) -> int:
     """Measure a task's judges on the completions with known verdicts that the task gives them.
 
     Each is asked about these completions, as at the start of a run, which may cost money. What it says yes to (one half
-    or more) and should not is a false positive; the intervals are 95% Wilson intervals.
+    or more) and should not is a false positive; the intervals are 95% Wilson intervals. The exit code is 1 if a judge
+    gives no verdict at all.
     """
     from grpo_core.display.text import print_json, print_out, table, visible
     from grpo_core.judges.service import usages
@@ -46,9 +47,10 @@ def judge(task: str, as_json: bool) -> None:
     with Scorer(bound, workers=1) as scorer:
         errors = judge_errors(scorer)
     usage = {address: each.as_json() for address, each in usages().items()}
+    code = ExitCode.FAILED if any(each.not_judged == each.known for each in errors) else ExitCode.DONE
     if as_json:
         print_json({"task": bound.spec, "errors": [each.as_json() for each in errors], "usage": usage})
-        return
+        return code
     listing = table("judge", "known", "not judged", "false positives", "false negatives", "mean error")
     for each in errors:
         listing.add_row(
@@ -60,8 +62,12 @@ def judge(task: str, as_json: bool) -> None:
             "-" if each.mean_error is None else f"{each.mean_error:.2f}",
         )
     print_out(listing)
+    for each in errors:
+        if each.why:
+            print_out("", visible(f"not judged: {each.why}"))
     for address, counts in usages().items():
         print_out("", visible(f"{address}: {counts.text()}"))
+    return code
 
 
 def _rate(rate: ErrorRate | None) -> str:

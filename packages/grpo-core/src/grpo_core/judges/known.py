@@ -80,6 +80,7 @@ class JudgeErrors:
         false_positive: Yes, where the right verdict is below one half; None where there is none such.
         false_negative: No, where the right verdict is one half or more.
         mean_error: Mean distance of the verdict from the right one; None without verdicts.
+        why: Why the judge abstained, where it did.
     """
 
     judge: str
@@ -89,9 +90,12 @@ class JudgeErrors:
     false_positive: ErrorRate | None
     false_negative: ErrorRate | None
     mean_error: float | None
+    why: str = ""
 
     @classmethod
-    def of(cls, judge: str, model: str, known: Sequence[Known], values: Sequence[float | None]) -> JudgeErrors:
+    def of(
+        cls, judge: str, model: str, known: Sequence[Known], values: Sequence[float | None], why: str = ""
+    ) -> JudgeErrors:
         """The errors of verdicts on known completions, in order; None is no verdict."""
         judged = [(item.verdict, value) for item, value in zip(known, values, strict=True) if value is not None]
         return cls(
@@ -102,6 +106,7 @@ class JudgeErrors:
             ErrorRate.of([value >= POSITIVE for right, value in judged if right < POSITIVE]),
             ErrorRate.of([value < POSITIVE for right, value in judged if right >= POSITIVE]),
             sum(abs(right - value) for right, value in judged) / len(judged) if judged else None,
+            why,
         )
 
     def text(self) -> str:
@@ -111,7 +116,8 @@ class JudgeErrors:
         if self.mean_error is not None:
             parts.append(f"mean error {self.mean_error:.2f}")
         if self.not_judged:
-            parts.append(f"{self.not_judged} of {self.known} not judged")
+            why = f" ({self.why})" if self.why else ""
+            parts.append(f"{self.not_judged} of {self.known} not judged{why}")
         return "; ".join(parts)
 
     def as_json(self) -> dict[str, Any]:

@@ -82,4 +82,5 @@ def _measured(scorer: Scorer, judge: JudgedReward, known: Sequence[Known]) -> Ju
             raise UserError(f"{verdict.why}.")
     none = Verdict(None)
     values = [verdicts.get(index, none).value for index in range(len(known))]
-    return JudgeErrors.of(judge.name, judge.model.address, known, values)
+    why = next((verdict.why for verdict in verdicts.values() if verdict.value is None), "")
+    return JudgeErrors.of(judge.name, judge.model.address, known, values, why)
