@@ -165,17 +165,14 @@ def _per_hour(size: GroupSize) -> str:
 
 
 def _tasks(result: MixtureForecast) -> Table:
-    """The tasks of a mixture, with groups of the run's size."""
-    listing = table("task", "share", "prompts", "solved", "mean reward", "groups without signal", "ms")
+    """The tasks of a mixture with their shares; groups are of the run's size."""
+    listing = table("task", "solved", "mean reward", "groups without signal")
     for label, each in result.tasks.items():
         listing.add_row(
-            visible(label),
-            f"{result.shares[label]:.0%}",
-            str(each.prompts),
+            visible(f"{label} {result.shares[label]:.0%}"),
             _with_ends(each.solved),
             _with_ends(each.reward),
             _with_ends(each.own_size.no_signal),
-            f"{1000 * each.times.total:.3g}",
         )
     return listing
 
