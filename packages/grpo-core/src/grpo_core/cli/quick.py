@@ -22,8 +22,8 @@ STEPS = 200
 WARM_STEPS = 600
 """Steps of the fine-tuning at most."""
 
-ENOUGH = 0.25
-"""Share of solved completions at which the fine-tuning ends: nine groups of ten then hold right and wrong ones."""
+ENOUGH = 0.2
+"""Share of solved completions at which the fine-tuning ends: five groups of six then hold right and wrong ones."""
 
 LEARNABLE = 0.05
 """Share from which on a model is trained as it is."""

@@ -11,7 +11,10 @@ from grpo_core.evaluation.setup import evaluate_tasks, prepare_tasks
 from grpo_core.policy.policy import Policy
 
 CHECK_EVERY = 25
-"""Optimizer steps between two measurements."""
+"""Optimizer steps between two measurements, until a quarter of the target is reached."""
+
+CHECK_CLOSE_EVERY = 10
+"""Steps from then on: within 25 steps a small model goes from a fifth to two fifths."""
 
 ROWS = 128
 """Rows of the validation split that each takes, of each task."""
@@ -52,7 +55,8 @@ class SolvedTarget:
 
     def is_reached(self, step: int) -> bool:
         """Measure where a measurement is due; whether the share is high enough."""
-        if step % CHECK_EVERY:
+        is_close = max(self.rates.values(), default=0.0) >= self._rate / 4
+        if step % (CHECK_CLOSE_EVERY if is_close else CHECK_EVERY):
             return False
         model = self._policy.model.eval()
         engine = NativeEngine(model, self._policy.tokenizer, max_batch_tokens=MAX_BATCH_TOKENS)
