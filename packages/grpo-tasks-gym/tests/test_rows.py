@@ -83,3 +83,8 @@ def test_composite_mixes_by_weight_and_scores_each_by_its_own_scorer(tmp_path: P
 
     (file := tmp_path / "mix.yaml").write_text("size: 9\ndatasets:\n- {name: leg_counting, weight: 1, config: {}}\n")
     assert all("legs" in row.question for row in load_task(f"reasoning_gym.composite?path={file}&size=3").rows())
+
+
+def test_what_a_generator_prints_is_not_in_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+    questions("bf?size=3&difficulty=1")
+    assert capsys.readouterr().out == ""

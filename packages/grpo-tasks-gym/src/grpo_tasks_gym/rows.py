@@ -18,7 +18,7 @@ from grpo_core.data import DataError, ExhaustedError, split_of, stable_id
 from grpo_tasks_gym.catalogue import datasets, results_only
 from grpo_tasks_gym.entries import encode
 from grpo_tasks_gym.options import CompositeOptions, GymConfig, config_class
-from grpo_tasks_gym.sources import build
+from grpo_tasks_gym.sources import build, prints_nothing
 
 CHUNK = 500
 """Entries of one instance of a data set; the next instance goes on where it ends."""
@@ -97,9 +97,11 @@ def _entries(config: GymConfig, level: int | None) -> Generator[dict[str, Any]]:
 
 def _generated(config: GymConfig, level: int | None, seed: int) -> Generator[dict[str, Any]]:
     for first in count(seed, CHUNK):
-        dataset = build(config, level, seed=first % 2**32)
+        with prints_nothing():
+            dataset = build(config, level, seed=first % 2**32)
         for index in range(CHUNK):
-            entry = dataset[index]
+            with prints_nothing():
+                entry = dataset[index]
             answer = entry["answer"]
             yield {
                 "question": str(entry["question"]),

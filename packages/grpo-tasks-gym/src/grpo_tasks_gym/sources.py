@@ -6,7 +6,9 @@ import ast
 import importlib
 import sys
 import warnings
+from contextlib import redirect_stdout
 from functools import lru_cache
+from io import StringIO
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -86,6 +88,11 @@ def _checked(config: type, options: dict[str, Any]) -> dict[str, Any]:
         except ValidationError as error:
             raise ValueError(f"{name}={value}: {error.errors()[0]['msg']}") from None
     return typed
+
+
+def prints_nothing() -> redirect_stdout[StringIO]:
+    """Some generators print a dot for each attempt, which is no part of a command's output."""
+    return redirect_stdout(StringIO())
 
 
 def _import(name: str) -> Any:
