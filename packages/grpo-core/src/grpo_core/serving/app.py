@@ -144,7 +144,7 @@ class TaskApplication:
 
     def _rows(self, name: str) -> Callable[[Request], Awaitable[Response]]:
         async def answer(service: Service, task: ServedTask, body: dict[str, Any]) -> dict[str, Any]:
-            return await openenv.rows_answer(name, task, body)
+            return await openenv.rows_answer(service, name, task, body)
 
         return self._posted(name, answer)
 

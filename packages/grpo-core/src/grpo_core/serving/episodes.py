@@ -121,7 +121,7 @@ class Episode:
         if reference is not None:
             is_own = isinstance(reference, str) and not reference.lstrip().startswith("{")
             return await self._service.row(self.task, reference, split), is_own
-        rows = list((await asyncio.to_thread(self.task.rows, split)).values())
+        rows = await self._service.rows(self.task, split)
         if index is None:
             index = secrets.randbelow(len(rows)) if seed is None else random.Random(seed).randrange(len(rows))
         if index >= len(rows):

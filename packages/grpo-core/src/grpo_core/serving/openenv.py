@@ -206,10 +206,11 @@ class OpenEnv:
         return _error("UNKNOWN_TYPE", f"unknown type {str(kind)[:40]!r}: reset, step, state and close are known.")
 
 
-async def rows_answer(kind: str, task: ServedTask, body: Mapping[str, Any]) -> dict[str, Any]:
+async def rows_answer(service: Service, kind: str, task: ServedTask, body: Mapping[str, Any]) -> dict[str, Any]:
     """Answer a request about a task's rows, which OpenEnv calls tasks.
 
     Args:
+        service: What the protocols share.
         kind: `tasks`, `num_tasks`, `task` or `task_range`.
         task: The task.
         body: Request: `split`, and `index` or `start` and `stop`.
@@ -220,7 +221,7 @@ async def rows_answer(kind: str, task: ServedTask, body: Mapping[str, Any]) -> d
     split = body.get("split")
     if not isinstance(split, str):
         raise bad_request("'split' is the name of a split.")
-    rows = list((await asyncio.to_thread(task.rows, split)).values())
+    rows = await service.rows(task, split)
     if kind == "num_tasks":
         return {"num_tasks": len(rows)}
     if kind == "task":

@@ -55,7 +55,15 @@ class Service:
 
     async def row(self, task: ServedTask, reference: Any, split: str | None = None) -> Row:
         """Find or read a row; see `ServedTask.row`."""
-        return await asyncio.to_thread(task.row, reference, split)
+        if (row := task.loaded_row(reference, split)) is not None:
+            return row
+        async with task.loading:
+            return await asyncio.to_thread(task.row, reference, split)
+
+    async def rows(self, task: ServedTask, split: str | None) -> list[Row]:
+        """All rows of a split; see `ServedTask.rows`."""
+        async with task.loading:
+            return list((await asyncio.to_thread(task.rows, split)).values())
 
     async def score(self, task: ServedTask, samples: Sequence[Sample]) -> list[Score]:
         """Score completions; those of one row are a group where the task compares them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections import OrderedDict
@@ -55,12 +56,14 @@ class ServedTask:
         label: Name in paths.
         task: The task.
         opponent: Sampler of the opponent's answers.
+        loading: Held while rows load in a thread, so that whoever waits for them takes no thread.
     """
 
     def __init__(self, label: str, task: BoundTask, opponent: OpponentSampler | None = None) -> None:
         self.label, self.task, self.opponent = label, task, opponent
         self._rows: dict[str, dict[str, Row]] = {}
         self._lock = threading.Lock()
+        self.loading = asyncio.Lock()
 
     @property
     def kind(self) -> str:
@@ -95,6 +98,17 @@ class ServedTask:
                 except GrpoError as error:
                     raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
             return self._rows[name]
+
+    def loaded_row(self, reference: Any, split: str | None = None) -> Row | None:
+        """Find or read a row as `row` does, if that needs no loading; else None."""
+        if not isinstance(reference, str) or reference.lstrip().startswith("{"):
+            return self.row(reference)
+        for name in self.splits if split is None else (split,):
+            if name not in self._rows:
+                return None
+            if reference in self._rows[name]:
+                return self._rows[name][reference]
+        return None
 
     def row(self, reference: Any, split: str | None = None) -> Row:
         """Find or read a row; blocks while rows load.
