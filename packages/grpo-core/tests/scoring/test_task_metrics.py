@@ -95,6 +95,12 @@ def test_each_name_has_one_owner() -> None:
     found = names.claimed(Numbers({"a/b": 1.0, "a/c": 2.0}, ("before",)), "x.two")
     assert found.values == {"a/c": 2.0}
     assert found.problems == ("before", "x.two logs 'a/b', which is x.one's already; call it otherwise")
+    several = names.claimed(Numbers({"a/b": 1.0, "a/c": 2.0}), "x.three").problems
+    assert [problem.partition("'")[0] for problem in several] == ["x.three logs ", "x.three logs "]  # one an owner
+    names.claim("a/d", "x.one")
+    assert names.claimed(Numbers({"a/b": 1.0, "a/d": 2.0}), "x.two").problems == (
+        "x.two logs 'a/b' and more, which are x.one's already; call them otherwise",
+    )
 
 
 def test_names_that_are_known_at_the_start_are_refused_there() -> None:

@@ -52,14 +52,21 @@ class MetricNames:
         return "" if current == owner else current
 
     def claimed(self, numbers: Numbers, owner: str) -> Numbers:
-        """The numbers whose names belong to `owner`; each other one becomes a problem that names both owners."""
-        values, problems = {}, list(numbers.problems)
+        """The numbers whose names belong to `owner`; the others become a problem for each owner that they have."""
+        values: dict[str, float] = {}
+        others: dict[str, list[str]] = {}
         for name, value in numbers.values.items():
             if other := self.claim(name, owner):
-                problems.append(taken(name, owner, other))
+                others.setdefault(other, []).append(name)
             else:
                 values[name] = value
-        return Numbers(values, tuple(problems))
+        problems = (
+            taken(names[0], owner, other)
+            if len(names) == 1
+            else f"{owner} logs {names[0]!r} and more, which are {other}'s already; call them otherwise"
+            for other, names in others.items()
+        )
+        return Numbers(values, (*numbers.problems, *problems))
 
 
 def taken(name: str, owner: str, other: str) -> str:
