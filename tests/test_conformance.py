@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from grpo_core import load_task
 from grpo_core.cli.main import main
+from grpo_core.plugins.host import default_host
 from grpo_core.testing.table import check_task
 
 # Written for this test, in the datasets' forms; each file holds the rows of one split.
@@ -75,8 +77,18 @@ RECORDS["code.mbpp_retry"] = RECORDS["code.mbpp"]
 OPTIONS = {"code.humaneval": {"split": "test"}}
 
 
+@pytest.fixture
+def our_tasks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leaves out the plugin whose scorers are reasoning-gym's."""
+    monkeypatch.setenv("GRPO_PLUGINS", "chess,code,games,math")
+    default_host.cache_clear()
+    yield
+    default_host.cache_clear()
+
+
 # 20 tasks, each with scoring processes of its own.
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("our_tasks")
 def test_golds_and_junk_of_every_task_that_has_rows_here(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["check", "all", "--rows", "2", "-k", "gold,junk", "--json"])
     report = json.loads(capsys.readouterr().out)
@@ -87,6 +99,7 @@ def test_golds_and_junk_of_every_task_that_has_rows_here(capsys: pytest.CaptureF
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("our_tasks")
 def test_every_task_that_has_rows_here_holds_all_checks(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["check", "all", "--json"])
     report = json.loads(capsys.readouterr().out)

@@ -43,7 +43,10 @@ naps = Task("naps", load, lambda row: "how long?", lambda text: text, [slept], t
 @contextmanager
 def started(folder: Path, *options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     (folder / "naps.py").write_text(TASK)
-    code = "import sys; from grpo_core.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in the background
+        "from grpo_core.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", code, "serve", "./naps.py:naps", "--port", "0", "--json", *options],
         cwd=folder,

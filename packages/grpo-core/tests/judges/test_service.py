@@ -197,7 +197,7 @@ def test_a_refused_key_is_the_users_mistake_and_is_not_repeated(
         [verdict] = Judge(tmp_path, server.url).ask("no")
         assert server.seen[0]["key"] == "Bearer sk-secret-1234"
     assert verdict.is_refused and "sk-secret-1234" not in verdict.why
-    assert f"The key comes from {KEY_VARIABLE}, which is set." in verdict.why
+    assert f"The key comes from {KEY_VARIABLE}, which is set" in verdict.why
 
 
 def test_what_is_kept_on_disk_has_no_key(polite: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ class EndpointBackend:
             path, body = self._client.body(call.messages, self._sampling)
             answer = await self._client.ask(self._session, path, body, self._key, admit)
         except UserError as error:
-            return Reply(error=str(error), is_refused=True)
+            return Reply(error=str(error).rstrip("."), is_refused=True)
         return Reply(answer.text, None, answer.prompt_tokens, answer.tokens, answer.error)
 
     def close(self) -> None:
