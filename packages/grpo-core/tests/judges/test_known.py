@@ -97,3 +97,11 @@ def test_a_pairwise_judge_has_no_known_verdicts() -> None:
 
     with Scorer(task, workers=1) as scorer, pytest.raises(UserError, match="compares answers"):
         judge_errors(scorer)
+
+
+def test_progress_counts_the_verdicts() -> None:
+    told: list[tuple[str, int, int]] = []
+    known = [Known(ROW, "right 9", 1.0), Known(ROW, "wrong 1", 0.0)]
+    with judging(lenient) as server, Scorer(polite(server.url, known=known), workers=1) as scorer:
+        judge_errors(scorer, lambda *progress: told.append(progress))
+    assert told == [("judge polite", 0, 2), ("judge polite", 1, 2), ("judge polite", 2, 2)]

@@ -29,7 +29,8 @@ def judge(task: str, as_json: bool) -> int:
     or more) and should not is a false positive; the intervals are 95% Wilson intervals. The exit code is 1 if a judge
     gives no verdict at all.
     """
-    from grpo_core.display.text import print_json, print_out, table, visible
+    from grpo_core.display.progress import Waiting
+    from grpo_core.display.text import err, print_json, print_out, table, visible
     from grpo_core.judges.service import usages
     from grpo_core.plugins.tasks import load_task
     from grpo_core.scoring import Scorer
@@ -44,8 +45,8 @@ def judge(task: str, as_json: bool) -> int:
             f"task {bound.name!r}: no judge has known verdicts. Give it some: rubric(…, known=[Known(row, completion, "
             "verdict), …]), or the path of a JSONL file."
         )
-    with Scorer(bound, workers=1) as scorer:
-        errors = judge_errors(scorer)
+    with Waiting(err()) as progress, Scorer(bound, workers=1) as scorer:
+        errors = judge_errors(scorer, progress.on_progress)
     usage = {address: each.as_json() for address, each in usages().items()}
     code = ExitCode.FAILED if any(each.not_judged == each.known for each in errors) else ExitCode.DONE
     if as_json:

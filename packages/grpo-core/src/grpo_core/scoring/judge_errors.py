@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import as_completed
 
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.errors import UserError
@@ -16,17 +17,18 @@ from grpo_core.task.row import Row
 from grpo_core.task.rows import row_by_id
 
 
-def judge_errors(scorer: Scorer) -> list[JudgeErrors]:
+def judge_errors(scorer: Scorer, on_progress: Callable[[str, int, int], None] | None = None) -> list[JudgeErrors]:
     """The errors of each judge of a task that has known verdicts, by asking it about them.
 
     Args:
         scorer: Scorer of the task.
+        on_progress: Told what is asked, the verdicts that there are, and their number in the end.
 
     Raises:
         UserError: a row that does not exist, known verdicts that are none, or a judge that cannot be asked.
         DataError: a wrong line of a file, or a row that does not fit the task.
     """
-    return [_measured(scorer, judge, known) for judge, known in _known(scorer.task)]
+    return [_measured(scorer, judge, known, on_progress) for judge, known in _known(scorer.task)]
 
 
 def check_known(task: BoundTask) -> None:
@@ -66,7 +68,12 @@ def _rows(task: BoundTask, known: Sequence[Known]) -> list[Row]:
     return rows
 
 
-def _measured(scorer: Scorer, judge: JudgedReward, known: Sequence[Known]) -> JudgeErrors:
+def _measured(
+    scorer: Scorer,
+    judge: JudgedReward,
+    known: Sequence[Known],
+    on_progress: Callable[[str, int, int], None] | None,
+) -> JudgeErrors:
     rows = _rows(scorer.task, known)
     graded = wait_all(
         [scorer.judged.questions(item.completion, row.model_dump_json()) for item, row in zip(known, rows, strict=True)]
@@ -76,6 +83,10 @@ def _measured(scorer: Scorer, judge: JudgedReward, known: Sequence[Known]) -> Ju
         for index, questions in enumerate(graded)
         if judge.name in questions
     }
+    if on_progress is not None:
+        on_progress(f"judge {judge.name}", 0, len(asked))
+        for done, _ in enumerate(as_completed(asked.values()), 1):
+            on_progress(f"judge {judge.name}", done, len(asked))
     verdicts = dict(zip(asked, wait_all(list(asked.values())), strict=True))
     for verdict in verdicts.values():
         if verdict.is_refused:
