@@ -88,3 +88,16 @@ def test_composite_mixes_by_weight_and_scores_each_by_its_own_scorer(tmp_path: P
 def test_what_a_generator_prints_is_not_in_the_output(capsys: pytest.CaptureFixture[str]) -> None:
     questions("bf?size=3&difficulty=1")
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("text", ["{a: [", "- 1", "", "datasets: 3", "datasets:\n- {nme: chain_sum}", "sizes: 4"])
+def test_a_file_that_is_no_mixture_is_named(text: str, tmp_path: Path) -> None:
+    (file := tmp_path / "mix.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"mix\.yaml is no mixture"):
+        questions(f"composite?path={file}")
+
+
+def test_modules_of_the_working_directory_are_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "orjson.py").write_text("raise SystemExit('taken from the working directory')")
+    monkeypatch.chdir(tmp_path)
+    assert questions("word_ladder?size=1")

@@ -119,10 +119,13 @@ def _needs_hash_seed(config: GymConfig) -> bool:
 
 
 def _from_process(config: GymConfig, level: int | None, seed: int) -> Generator[dict[str, Any]]:
-    """The entries of a data set that iterates over sets, from a process with a fixed PYTHONHASHSEED."""
+    """The entries of a data set that iterates over sets, from a process with a fixed PYTHONHASHSEED.
+
+    `-P` keeps modules of the working directory out of it.
+    """
     job = {"dataset": config.dataset, "options": config.model_dump(exclude_unset=True), "level": level, "seed": seed}
     process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", "grpo_tasks_gym.rows"],
+        [sys.executable, "-P", "-W", "ignore", "-m", "grpo_tasks_gym.rows"],
         env={**os.environ, "PYTHONHASHSEED": "0"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

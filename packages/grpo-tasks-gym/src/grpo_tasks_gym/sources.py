@@ -11,6 +11,7 @@ from functools import lru_cache
 from io import StringIO
 from typing import Any, get_type_hints
 
+import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from grpo_core import UserError
@@ -58,8 +59,12 @@ def build(config: GymConfig, level: int | None, *, seed: int) -> Any:
 def _composite(config: CompositeOptions, seed: int) -> Any:
     composite = _import("reasoning_gym.composite")
     if config.path is not None:
-        with open(config.path, encoding="utf-8") as file:
-            settings = composite.CompositeConfig.from_yaml_stream(file)
+        try:
+            with open(config.path, encoding="utf-8") as file:
+                settings = composite.CompositeConfig.from_yaml_stream(file)
+        except (yaml.YAMLError, TypeError, ValueError) as error:
+            problem = " ".join(str(error).split())
+            raise UserError(f"reasoning_gym.composite: path={config.path} is no mixture: {problem}.") from error
         settings.seed = seed
     else:
         specs = [composite.DatasetSpec(name, weight, {}) for name, weight in config.weights().items()]
