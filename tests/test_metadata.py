@@ -12,6 +12,12 @@ from readme_renderer import markdown  # type: ignore[import-untyped]  # it ships
 
 PACKAGES = sorted((Path(__file__).parents[1] / "packages").iterdir())
 
+LICENCES = {
+    "Apache-2.0": ("Apache License", "Version 2.0, January 2004"),
+    "GPL-3.0-or-later": ("GNU GENERAL PUBLIC LICENSE", "Version 3, 29 June 2007"),
+}
+"""SPDX expression -> first lines of the licence."""
+
 OWN = re.compile(r"https://pypi\.org/project/grpo-[a-z-]+/")
 
 
@@ -39,3 +45,19 @@ def test_the_description_renders_and_its_links_are_absolute(package: Path) -> No
     assert page is not None and "<h1 " in page
     targets = re.findall(r'(?:href|src)="([^"]*)"', page)
     assert [each for each in targets if not each.startswith(("https://", "#"))] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_the_licence_is_the_one_that_the_metadata_names(package: Path) -> None:
+    lines = [line.strip() for line in (package / "LICENSE").read_text().splitlines() if line.strip()]
+    assert tuple(lines[:2]) == LICENCES[project(package)["license"]]
+
+
+def test_what_needs_chess_has_its_licence() -> None:
+    """python-chess is GPL-3.0-or-later, and so is a package that builds on it."""
+    facts = {package.name: project(package) for package in PACKAGES}
+    assert [name for name, each in facts.items() if each["license"] != "Apache-2.0"] == ["grpo-tasks-chess"]
+    wanting = [
+        name for name, each in facts.items() if any(re.match("chess|grpo-tasks-chess", d) for d in each["dependencies"])
+    ]
+    assert wanting == ["grpo-tasks-chess"]

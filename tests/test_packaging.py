@@ -10,12 +10,15 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 from readme_renderer import markdown  # type: ignore[import-untyped]  # it ships no types
 from wheels import TREES, build_wheels, call
+
+from grpo_core import __version__
 
 pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -32,13 +35,24 @@ def description_of(wheel: Path) -> str:
 
 
 class Environment:
-    """A virtual environment with some of the wheels and what they depend on."""
+    """A virtual environment with some of the wheels and what they depend on.
 
-    def __init__(self, folder: Path, wheels: Path, *requirements: str) -> None:
+    Args:
+        folder: Where it is made, and where its programs run.
+        wheels: Folder of our wheels.
+        requirements: What is installed, and options of `uv pip install`.
+        python: Version of Python.
+        pinned: Whether everything has the version that the workspace pins.
+    """
+
+    def __init__(
+        self, folder: Path, wheels: Path, *requirements: str, python: str = "3.11", pinned: bool = True
+    ) -> None:
         self.folder = folder
-        call("uv", "venv", "--python", "3.11", str(folder / "venv"), cwd=folder)
-        python = ("--python", str(folder / "venv"), "--constraint", str(wheels / "constraints.txt"))
-        call("uv", "pip", "install", *python, "--find-links", str(wheels), *requirements, cwd=folder)
+        call("uv", "venv", "--python", python, str(folder / "venv"), cwd=folder)
+        constraints = ("--constraint", str(wheels / "constraints.txt")) if pinned else ()
+        into = ("--python", str(folder / "venv"), *constraints, "--find-links", str(wheels))
+        call("uv", "pip", "install", *into, *requirements, cwd=folder)
 
     def __call__(self, program: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return call(str(self.folder / "venv" / "bin" / program), *arguments, cwd=self.folder, check=check)
@@ -156,3 +170,69 @@ steps = [each.step for each in client.get_metric_history(run.info.run_id, "rewar
 facts = {"name": run.info.run_name, "status": run.info.status, "steps": steps, "task": run.data.params["task"]}
 print(json.dumps(facts))
 """
+
+
+ALL = tuple(Path(tree).name for tree in TREES if tree.startswith("packages/"))
+
+TASKS = ("math.arithmetic", "code.execution", "chess.environment", "games.nim", "reasoning_gym.leg_counting")
+
+
+def without_torch(folder: Path) -> tuple[str, str]:
+    """Options that leave torch out: a registry has CUDA builds of gigabytes only."""
+    (file := folder / "overrides.txt").write_text("torch; python_version < '0'\n")
+    return "--overrides", str(file)
+
+
+@pytest.mark.parametrize("python", ["3.12", "3.13", "3.14"])
+def test_tasks_and_scores_work_with_another_python(wheels: Path, tmp_path: Path, python: str) -> None:
+    """With the newest versions of all dependencies but torch."""
+    if call("uv", "python", "find", "--no-python-downloads", python, cwd=tmp_path, check=False).returncode:
+        pytest.skip(f"no Python {python} is installed here")
+    environment = Environment(tmp_path, wheels, *without_torch(tmp_path), *ALL, python=python, pinned=False)
+
+    assert json.loads(environment("grpo", "tasks", "--json").stdout)["broken"] == []
+    for task in TASKS:
+        assert "prompt" in environment("grpo", "sample", f"{task}?size=4", "-n", "1").stdout
+    assert "gold    ok" in environment("grpo", "check", "math.arithmetic", "-k", "gold").stdout
+    failed = environment("grpo-run", "--max-steps", "1", check=False)
+    assert failed.returncode and "torch" in failed.stderr and "Traceback" not in failed.stderr
+
+
+@pytest.mark.parametrize("resolution", ["lowest-direct", "highest"])
+def test_a_run_with_the_lowest_and_the_newest_dependencies(wheels: Path, tmp_path: Path, resolution: str) -> None:
+    """All but torch, of which only the pinned version can be had without CUDA."""
+    torch = next(line for line in (wheels / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
+    wanted = ("--resolution", resolution, torch, *ALL)
+    environment = Environment(tmp_path, wheels, *wanted, pinned=False)
+
+    assert json.loads(environment("grpo", "tasks", "--json").stdout)["broken"] == []
+    for task in TASKS:
+        assert "prompt" in environment("grpo", "sample", f"{task}?size=4", "-n", "1").stdout
+    summary = json.loads(environment("grpo-run", "--max-steps", "2", "--json", "eval.size=16").stdout)
+    assert summary["steps"] == 2
+
+
+def test_a_plugin_that_was_built_for_this_version_works_with_the_next_patch(wheels: Path, tmp_path: Path) -> None:
+    plugin = tmp_path / "grpo-tasks-reverse"
+    call(sys.executable, "-m", "grpo_core", "new", plugin.name, cwd=tmp_path)
+    assert f'"grpo-core~={".".join(__version__.split(".")[:2])}"' in (plugin / "pyproject.toml").read_text()
+    call("uv", "build", "--wheel", "--out-dir", str(tmp_path / "plugin"), str(plugin), cwd=tmp_path)
+    shutil.copytree(wheels / "trees" / "packages" / "grpo-core", core := tmp_path / "core")
+    following = re.sub(r"\d+$", lambda last: str(int(last[0]) + 1), __version__)
+    for file in (core / "pyproject.toml", core / "src/grpo_core/__init__.py"):
+        file.write_text(file.read_text().replace(f'version__ = "{__version__}"', f'version__ = "{following}"'))
+        file.write_text(file.read_text().replace(f'\nversion = "{__version__}"', f'\nversion = "{following}"'))
+    call("uv", "build", "--wheel", "--out-dir", str(tmp_path / "plugin"), str(core), cwd=tmp_path)
+    environment = Environment(tmp_path, wheels, "--find-links", str(tmp_path / "plugin"), "grpo-tasks-reverse")
+
+    assert environment("grpo", "--version").stdout == f"grpo-core {following}\n"
+    task = "grpo_tasks_reverse.reverse"
+    assert environment("grpo", "check", task, "-k", "gold").returncode == 0
+    # A plugin of ours takes the next patch of core, too.
+    call("uv", "pip", "install", "--python", str(environment.folder / "venv"), "--no-deps", "--find-links", str(wheels),
+         "grpo-tasks-games", cwd=tmp_path)  # fmt: skip
+    call("uv", "pip", "check", "--python", str(environment.folder / "venv"), cwd=tmp_path)
+    summary = json.loads(
+        environment("grpo-run", "--task", task, "--model", "tiny", "--max-steps", "1", "--json", "eval.size=4").stdout
+    )
+    assert summary["steps"] == 1

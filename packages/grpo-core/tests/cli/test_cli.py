@@ -165,9 +165,9 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str], name: str) -
 
 
 def test_versions(capsys: pytest.CaptureFixture[str]) -> None:
-    assert grpo(capsys, "--version")[:2] == (0, f"grpo-core {grpo_core.__version__}\n")
+    assert grpo(capsys, "--version")[:2] == (0, f"grpo-core {__version__}\n")
     assert entry.main_run(["--version"]) == 0
-    assert capsys.readouterr().out == f"grpo-core {grpo_core.__version__}\n"
+    assert capsys.readouterr().out == f"grpo-core {__version__}\n"
 
 
 def test_alone_it_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:

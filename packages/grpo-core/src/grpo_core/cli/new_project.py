@@ -13,6 +13,7 @@ from pathlib import Path
 from string import Template
 from typing import Literal
 
+from grpo_core import __version__
 from grpo_core.errors import UserError, near_match
 from grpo_core.plugins.host import default_host
 
@@ -20,6 +21,9 @@ Kind = Literal["task", "game", "turns", "rows", "gym"]
 
 OURS = ("core", "math", "code", "chess", "games", "reasoning_gym", "nemo_gym", "openenv")
 """Plugins of this project: also where one is not installed, its name is taken."""
+
+CORE_REQUIREMENT = f"grpo-core~={'.'.join(__version__.split('.')[:2])}"
+"""The contract of tasks changes only with a warning in a minor version before, so a later minor version will do."""
 
 WITH_GOLDS = (
     "The last command makes a small model that sometimes succeeds, and trains it; no GPU is needed. To train a model "
@@ -112,7 +116,7 @@ class Project:
             "kind_words": "game" if is_game else "task",
             "hook": "grpo_games" if is_game else "grpo_tasks",
             "files": "\n".join(f"| `{path}` | {what} |" for path, what in described.items()),
-            "dependencies": ", ".join(f'"{name}"' for name in ("grpo-core", *self.packages)),
+            "dependencies": ", ".join(f'"{name}"' for name in (CORE_REQUIREMENT, *self.packages)),
             "train": " ".join(self.training),
             "training": WITH_GOLDS.format(self.full_name) if self.has_golds else WITHOUT_GOLDS,
             "respond": "",
