@@ -194,8 +194,6 @@ def test_tasks_and_scores_work_with_another_python(wheels: Path, tmp_path: Path,
     for task in TASKS:
         assert "prompt" in environment("grpo", "sample", f"{task}?size=4", "-n", "1").stdout
     assert "gold    ok" in environment("grpo", "check", "math.arithmetic", "-k", "gold").stdout
-    failed = environment("grpo-run", "--max-steps", "1", check=False)
-    assert failed.returncode and "torch" in failed.stderr and "Traceback" not in failed.stderr
 
 
 @pytest.mark.parametrize("resolution", ["lowest-direct", "highest"])
