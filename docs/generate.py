@@ -17,6 +17,8 @@ from xml.sax.saxutils import escape
 import click
 from gym_findings import findings_page
 from markdown_tables import line, table
+from python_api import hooks_page
+from python_api import pages as api_pages
 from trainers import trainers_page
 
 from grpo_core.algorithms.variant import Aggregation
@@ -347,6 +349,8 @@ def pages() -> Mapping[Path, str]:
         REFERENCE / "profiles.md": profiles_page(),
         REFERENCE / "rewards.md": rewards_page(),
         REFERENCE / "trainers.md": trainers_page(),
+        REFERENCE / "hooks.md": hooks_page(),
+        **api_pages(REFERENCE / "python"),
         REFERENCE / "reasoning-gym.md": findings_page(),
         REFERENCE.parent / "explanation" / "house.svg": house_picture(),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from collections import Counter
@@ -13,6 +14,7 @@ from html_pages import Page
 
 sys.path.insert(0, str(ROOT / "docs"))
 import build_site
+import python_api
 
 PAGES = sorted(
     str(path.relative_to(ROOT)) for pattern in build_site.FILES for path in ROOT.glob(pattern) if path.suffix == ".md"
@@ -63,6 +65,13 @@ def test_the_site_builds_and_every_link_leads_somewhere(tmp_path: Path) -> None:
     root = (tmp_path / "html").resolve()
     pages = {path.resolve(): Page(path) for path in root.rglob("*.html")}
     assert len(pages) == len(PAGES) + 1  # and 404.html
+    api = {
+        module: pages[root / "docs" / "reference" / "python" / module / "index.html"] for module in python_api.MODULES
+    }
+    for module in python_api.MODULES:
+        for name, member in python_api.names(module):
+            place, known = python_api.home(member)
+            assert f"{place}.{known}" in api[place].anchors, f"{module}.{name} is on no page"
     for path, page in pages.items():
         name = path.relative_to(root)
         for link in page.links:
@@ -90,3 +99,19 @@ def test_a_dead_anchor_fails_the_build(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(build_site, "INDEX", tmp_path / "docs" / "README.md")
     built = build_site.build(tmp_path / "site")
     assert built.returncode != 0 and "anchor does not exist" in built.stdout
+
+
+@pytest.mark.parametrize("module", python_api.MODULES)
+def test_public_names_are_documented_with_their_parameters(module: str) -> None:
+    for name, member in python_api.names(module):
+        assert member.docstring, f"{module}.{name} has no docstring"
+        assert not python_api.undocumented(member), f"{module}.{name} has parameters that its docstring leaves out"
+
+
+def test_the_api_has_what_can_be_imported() -> None:
+    for module in python_api.MODULES:
+        imported = importlib.import_module(module)
+        listed = [name for name, _ in python_api.names(module)]
+        assert listed == sorted(getattr(imported, "__all__", listed)) and all(
+            hasattr(imported, name) for name in listed
+        )

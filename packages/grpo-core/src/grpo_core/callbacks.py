@@ -53,7 +53,14 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A completion to look at."""
+    """A completion to look at.
+
+    Attributes:
+        task: Task label.
+        prompt: Prompt as text.
+        text: The completion.
+        score: Its score.
+    """
 
     task: str
     prompt: str

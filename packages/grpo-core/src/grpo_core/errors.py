@@ -59,6 +59,9 @@ class DataError(UserError):
 class ExhaustedError(DataError):
     """A generator has fewer distinct rows than were asked for.
 
+    Args:
+        message: What was asked for, and how many there are.
+
     Attributes:
         available: How many there are.
     """
@@ -100,14 +103,25 @@ class NonFiniteError(GrpoError, ArithmeticError):
 
 
 def near_match(name: str, choices: Iterable[str]) -> str:
-    """Return ` Did you mean 'x'?` for the closest of `choices`, or an empty string."""
+    """Return ` Did you mean 'x'?` for the closest of `choices`, or an empty string.
+
+    Args:
+        name: Name that does not exist.
+        choices: Names that do.
+    """
     by_case = {choice.casefold(): choice for choice in choices}
     close = difflib.get_close_matches(name.casefold(), by_case, n=1, cutoff=0.6)
     return f" Did you mean {by_case[close[0]]!r}?" if close else ""
 
 
 def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UnknownNameError:
-    """Build the error for an unknown `name` of a `kind`: the near match, then everything that exists."""
+    """Build the error for an unknown `name` of a `kind`: the near match, then everything that exists.
+
+    Args:
+        kind: What it would be the name of, such as `task`.
+        name: Name that does not exist.
+        choices: Names that do.
+    """
     choices = sorted(choices)
     listed = ", ".join(choices) if choices else "(none)"
     return UnknownNameError(f"no {kind} {name!r:.{MAX_NAME_CHARS}}.{near_match(name, choices)} Available: {listed}")

@@ -146,6 +146,11 @@ def choose_model(task: Tasks, host: PluginHost | None = None) -> tuple[str, str]
 def task_for_model(task: Tasks, model: str, host: PluginHost | None = None) -> tuple[str, str]:
     """Add to the spec of tasks the options that an embedded model was trained with, unless they are given.
 
+    Args:
+        task: Spec, task or mixture.
+        model: Name of the embedded model; with any other model nothing is added.
+        host: Plugins; by default those that are installed.
+
     Returns:
         (spec, reason); the reason is empty if nothing was added.
 

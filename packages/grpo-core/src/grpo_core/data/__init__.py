@@ -93,13 +93,21 @@ class ProceduralConfig(TaskConfig):
 
 
 def split_of(content: str) -> Split:
-    """The split that a row with this content belongs to, by hash: 80% train, 10% validation, 10% test."""
+    """The split that a row with this content belongs to, by hash: 80% train, 10% validation, 10% test.
+
+    Args:
+        content: What makes the problem, without its number or its source, so that equal problems share a split.
+    """
     digest = hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8, person=b"grpo-split").digest()
     return _SPLIT_OF_TENTH[int.from_bytes(digest, "big") % 10]
 
 
 def stable_id(content: str) -> str:
-    """A short id of a row's content, the same in every process: 12 hex digits."""
+    """A short id of a row's content, the same in every process: 12 hex digits.
+
+    Args:
+        content: What makes the problem.
+    """
     return hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
@@ -229,6 +237,9 @@ def _mapped(
 
 class Record(dict[str, Any]):
     """A record that remembers which of its fields were read.
+
+    Args:
+        fields: Names and values.
 
     Attributes:
         where: File and line (or row).

@@ -33,6 +33,10 @@ _KEY_END = re.compile(rb'"[ \t]*:')
 def read_records(source: str, *, split: Split = "train") -> Iterator[tuple[str, dict[str, Any]]]:
     """Read records from a JSONL, CSV or parquet file, or `hub:owner/name[/config]`.
 
+    Args:
+        source: Path, or name at the hub.
+        split: Split to read from the hub; a file is read whole.
+
     Yields:
         (where, record): the file and line (or row), and the record.
 

@@ -9,7 +9,7 @@ A judge is asked by the process that scores, never by the workers that run a tas
 """
 
 from grpo_core.judges.known import Known
-from grpo_core.judges.models import CustomModel, Endpoint, LocalModel
+from grpo_core.judges.models import CustomModel, Endpoint, LocalModel, ModelLimits
 from grpo_core.judges.rewards import classifier, pairwise, rubric
 
-__all__ = ["CustomModel", "Endpoint", "Known", "LocalModel", "classifier", "pairwise", "rubric"]
+__all__ = ["CustomModel", "Endpoint", "Known", "LocalModel", "ModelLimits", "classifier", "pairwise", "rubric"]

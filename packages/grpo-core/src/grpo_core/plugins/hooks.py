@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 hookspec = pluggy.HookspecMarker(GROUP)
 hookimpl = pluggy.HookimplMarker(GROUP)
+"""Decorator that marks a function of a plugin's module as one of its hooks: `@hookimpl`, without arguments."""
 
 
 class Hooks:
@@ -49,7 +50,11 @@ class Hooks:
 
     @hookspec
     def grpo_variants(self) -> Mapping[str, Mapping[str, Variant | str]]:  # type: ignore[empty-body] # a specification has no body
-        """Algorithm variants: kind (`advantage`, `loss`, …) -> name -> `Variant`, or "module:function"."""
+        """Algorithm variants: kind -> name -> `Variant`, or "module:function".
+
+        The kinds are `advantage`, `engine`, `entropy_controller`, `judge`, `kl`, `kl_controller`, `loss`, `metric`,
+        `schedule` and `tracker`.
+        """
 
     @hookspec
     def grpo_profiles(self) -> Iterable[GpuProfile]:  # type: ignore[empty-body] # a specification has no body

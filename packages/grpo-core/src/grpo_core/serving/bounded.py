@@ -138,7 +138,11 @@ class BoundedServer:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
+    """Whether an address can be reached from this machine only.
+
+    Args:
+        host: Name or address to listen on.
+    """
     if host == "localhost":
         return True
     try:
@@ -149,6 +153,9 @@ def is_loopback(host: str) -> bool:
 
 def clean_token(token: str) -> str:
     """Return a token without surrounding white space.
+
+    Args:
+        token: Text of a file or a variable.
 
     Raises:
         UserError: the token has white space or control characters inside, which no header carries.

@@ -16,6 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from grpo_core.serving.bounds import Access, Bounds
 
 JSON = "application/json"
+"""Content type of bodies and answers."""
+
 RETRY_AFTER_S = 1
 """Pause that a client is told when too many requests wait: a queue of any length has moved on by then."""
 

@@ -196,6 +196,8 @@ def weighted_sum(*, invalid: float = 0.0) -> Composer:
 
 
 GRADUATED_LEVELS = (0.2, 0.4, 0.6, 0.8, 1.0)
+"""Rewards of a valid completion, from the lowest quality to the highest (RookWorld's ladder)."""
+
 GRADUATED_THRESHOLDS = (0.4, 0.6, 0.8, 0.95)
 """Quality at which each level after the first begins (RookWorld's ladder: 0.95 counts as complete)."""
 
@@ -212,6 +214,13 @@ def shape(
 
     `graduated`: levels[k], k = number of thresholds at or below the quality. `linear`: invalid + (1 − invalid)·quality.
     `binary`: 1 above one half, else `invalid`. `continuous`: the quality itself.
+
+    Args:
+        quality: Share of the possible reward that was earned.
+        shaping: Name of the shape.
+        invalid: Value of an invalid completion.
+        levels: Rewards of `graduated`, one more than there are thresholds.
+        thresholds: Qualities at which the next level begins.
 
     Raises:
         UserError: an unknown shaping.

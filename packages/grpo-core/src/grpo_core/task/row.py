@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from grpo_core.errors import UserError
 
 Split = Literal["train", "validation", "test"]
+"""Part of the rows; which one a row belongs to depends on a hash of its content."""
 
 
 class Message(TypedDict):

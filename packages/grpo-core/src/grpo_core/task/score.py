@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Fault = Literal["", "reward", "timeout", "infrastructure"]
+"""Why a completion has no score: the task's code failed, its time ran out, or the machine failed; "" if it has one."""
 
 
 MAX_WHY_CHARS = 300

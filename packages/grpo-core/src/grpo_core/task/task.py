@@ -43,6 +43,7 @@ _CALLS: Mapping[str, tuple[tuple[str, ...], int]] = {
 """Contribution -> what it may ask for by name, and how many of these an author may rename."""
 
 Order = Literal["shuffled", "ladder"]
+"""Order of the rows in training: shuffled epochs, or by difficulty as the rows below are solved."""
 OnTimeout = Literal["abstain", "fail"]
 
 

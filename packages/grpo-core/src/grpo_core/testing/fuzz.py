@@ -36,6 +36,8 @@ from grpo_core.testing.fuzz_report import Finding, FuzzReport, wilson
 from grpo_core.testing.oracle import Oracle
 from grpo_core.testing.shrink import shrink
 
+__all__ = ["Finding", "FuzzReport", "fuzz"]
+
 DEFAULT_ROWS = 40
 MAX_COMPLETIONS = 1_000_000
 BATCH = 32

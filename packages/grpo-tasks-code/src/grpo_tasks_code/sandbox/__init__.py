@@ -56,6 +56,9 @@ def _remote(url: str, token: str) -> Executor:
 def default_executor(*, allow_weak: bool = False) -> Executor:
     """Return the executor of this process: the shared `Sandbox`, or a client of the server `GRPO_SANDBOX_URL` names.
 
+    Args:
+        allow_weak: Accept level L1, which protects from accidents only.
+
     Raises:
         UserError: the variable is not an address.
     """
@@ -74,7 +77,18 @@ def run(
     output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
     machine_state: int = 0,
 ) -> Execution:
-    """Run a program and wait for it to end; `allow_weak` accepts level L1. The rest is as in `Executor.run`."""
+    """Run a program and wait for it to end.
+
+    Args:
+        code: Python source.
+        stdin: Its input.
+        timeout_s: Limit of the program, by the clock and of processor time.
+        memory_mib: Limit of its memory.
+        policy: What is compiled; None is all of Python.
+        allow_weak: Accept level L1, which protects from accidents only.
+        output_limit_bytes: Limit of stdout, and of stderr.
+        machine_state: Hash seed, 0 to 7; output that is the same in each depends on program and input alone.
+    """
     return default_executor(allow_weak=allow_weak).run(
         code,
         stdin,
@@ -97,7 +111,18 @@ def run_many(
     allow_weak: bool = False,
     output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
 ) -> list[Execution]:
-    """Run programs, several at a time; `allow_weak` accepts level L1. The rest is as in `Executor.run_many`."""
+    """Run programs, several at a time.
+
+    Args:
+        codes: Python sources.
+        stdin: Input of each.
+        timeout_s: Limit of each, by the clock and of processor time.
+        memory_mib: Limit of the memory of each.
+        workers: Programs at a time; None is the size of the sandbox.
+        policy: What is compiled; None is all of Python.
+        allow_weak: Accept level L1, which protects from accidents only.
+        output_limit_bytes: Limit of stdout, and of stderr.
+    """
     return default_executor(allow_weak=allow_weak).run_many(
         codes,
         stdin=stdin,
@@ -119,7 +144,17 @@ async def arun(
     allow_weak: bool = False,
     output_limit_bytes: int = DEFAULT_OUTPUT_BYTES,
 ) -> Execution:
-    """Like `run`, without blocking the event loop."""
+    """Like `run`, without blocking the event loop.
+
+    Args:
+        code: Python source.
+        stdin: Its input.
+        timeout_s: Limit of the program, by the clock and of processor time.
+        memory_mib: Limit of its memory.
+        policy: What is compiled; None is all of Python.
+        allow_weak: Accept level L1, which protects from accidents only.
+        output_limit_bytes: Limit of stdout, and of stderr.
+    """
     return await default_executor(allow_weak=allow_weak).arun(
         code, stdin, timeout_s, memory_mib, policy=policy, output_limit_bytes=output_limit_bytes
     )
@@ -135,7 +170,17 @@ def run_tests(
     memory_mib: int = DEFAULT_MEMORY_MIB,
     allow_weak: bool = False,
 ) -> TestResult:
-    """Run hidden tests on a program; `allow_weak` accepts level L1. The rest is as in `Executor.run_tests`."""
+    """Run hidden tests on a program; see docs/explanation/sandbox.md for what a test may do.
+
+    Args:
+        code: Python source of the program.
+        tests: Sources with assertions, one for each test.
+        timeout_s: Limit of the program for all tests together.
+        setup: Source that runs before each test, beside the program.
+        entry_point: Name of the function that `check(candidate)` of the tests receives.
+        memory_mib: Limit of the program's memory.
+        allow_weak: Accept level L1, which protects from accidents only.
+    """
     return default_executor(allow_weak=allow_weak).run_tests(
         code, tests, timeout_s, setup=setup, entry_point=entry_point, memory_mib=memory_mib
     )
@@ -143,6 +188,11 @@ def run_tests(
 
 def check_tests(tests: Sequence[str], *, setup: str = "", entry_point: str | None = None) -> None:
     """Check that `run_tests` can decide these tests; call it when data is read.
+
+    Args:
+        tests: Sources with assertions, one for each test.
+        setup: Source that runs before each test.
+        entry_point: Name of the function that `check(candidate)` of the tests receives.
 
     Raises:
         UserError: a test is not Python, asserts nothing, or lets the program decide whether it passes.
@@ -152,6 +202,9 @@ def check_tests(tests: Sequence[str], *, setup: str = "", entry_point: str | Non
 
 def level(*, allow_weak: bool = False) -> Level:
     """Return the isolation level in use, with its guarantee and the reason for choosing it.
+
+    Args:
+        allow_weak: Accept level L1, which protects from accidents only.
 
     Raises:
         SandboxUnavailableError: no allowed level works here; says what is missing and what to do.

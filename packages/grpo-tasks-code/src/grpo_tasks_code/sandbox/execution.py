@@ -9,8 +9,13 @@ from typing import Literal
 Status = Literal[
     "ok", "syntax_error", "runtime_error", "timeout", "output_limit", "memory", "killed", "denied", "sandbox_error"
 ]
+"""How a program ended; docs/explanation/sandbox.md describes each."""
+
 TestStatus = Literal["passed", "failed", Status]
+"""Result of one test, or how the program ended before it had one."""
+
 Policy = Literal["restricted"]
+"""What the compiler accepts of a program: `restricted` is a subset of the language, by RestrictedPython."""
 
 
 @dataclass(frozen=True, slots=True)

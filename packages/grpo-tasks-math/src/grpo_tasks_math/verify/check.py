@@ -89,7 +89,11 @@ def verify(
 
 
 def extract_answer(completion: str) -> str | None:
-    """Return the final answer of a completion in its cleaned spelling, None when there is none."""
+    """Return the final answer of a completion in its cleaned spelling, None when there is none.
+
+    Args:
+        completion: Text, of which the last box, tag or number counts.
+    """
     answer = extract(completion)
     return None if answer is None else spelling(answer)
 

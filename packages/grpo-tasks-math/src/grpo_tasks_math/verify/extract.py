@@ -11,6 +11,7 @@ from grpo_tasks_math.verify.sentence import after_phrase, correction, read_sente
 from grpo_tasks_math.verify.values import Value, Words
 
 Decimals = Literal["point", "comma"]
+"""What separates the decimals of a number."""
 
 MAX_GOLD_CHARS = 8192
 """Longest gold that is read: a whole reference solution."""

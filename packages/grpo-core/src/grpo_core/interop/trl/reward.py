@@ -184,6 +184,9 @@ def _part(name: str) -> Callable[[Score], float | None]:
 def completion_text(completion: Completion) -> str:
     """Return the text of a completion of TRL: a string, or one message by the assistant.
 
+    Args:
+        completion: As TRL gives it to a reward function.
+
     Raises:
         UserError: it has several messages, or parts of the text were split off into other fields.
     """

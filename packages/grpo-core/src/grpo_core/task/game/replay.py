@@ -107,7 +107,12 @@ def _read(rules: Rules, move: Move, state: Any, actions: Sequence[Any]) -> tuple
 
 
 def story(rules: Rules, position: Position) -> str:
-    """An episode as people read it, move by move."""
+    """An episode as people read it, move by move.
+
+    Args:
+        rules: The game and its options.
+        position: The episode's states and moves.
+    """
     lines = [rules.call("render", state=position.states[0])]
     for place, (role, move) in enumerate(zip(position.movers, position.moves, strict=True)):
         before = position.states[place]
@@ -124,7 +129,13 @@ def story(rules: Rules, position: Position) -> str:
 
 
 def scripted_roles(game: Game, config: GameConfig, episode: Episode) -> dict[str, str]:
-    """Role -> scripted player, for the seats that the policy does not have."""
+    """Role -> scripted player, for the seats that the policy does not have.
+
+    Args:
+        game: Rules, roles and players.
+        config: The game's options, of which the opponent counts.
+        episode: Start of the episode, of which the policy's seat counts.
+    """
     if not episode.seat or config.opponent not in game.scripted:
         return {}
     return {role: config.opponent for role in game.roles if role != episode.seat}
@@ -140,7 +151,12 @@ def _short(value: object) -> str:
 
 
 def write_transcript(role: str, moves: Sequence[Move]) -> str:
-    """An episode from a role's side, as the text that is scored: JSON in ASCII, so that any move survives."""
+    """An episode from a role's side, as the text that is scored: JSON in ASCII, so that any move survives.
+
+    Args:
+        role: Role whose outcome is scored.
+        moves: Texts of the policy and actions of scripted players, in the order of play.
+    """
     return json.dumps({"role": role, "moves": list(moves)})
 
 
@@ -149,6 +165,9 @@ _NO_TRANSCRIPT = 'no transcript of a game, as {"role": "first", "moves": ["1", "
 
 def read_transcript(text: str) -> tuple[str, tuple[Move, ...]]:
     """The role and the moves of a transcript.
+
+    Args:
+        text: JSON, as `write_transcript` makes it.
 
     Raises:
         Invalid: the text is no transcript.

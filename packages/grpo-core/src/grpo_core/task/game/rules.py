@@ -17,8 +17,11 @@ from grpo_core.task.row import Prompt, Row, TaskConfig
 SELF = "self"
 """The opponent that is the policy itself, in every role."""
 
-RANDOM, PERFECT = "random", "perfect"
-"""Opponents that every game has, and that a game with `best` has."""
+RANDOM = "random"
+"""The opponent that makes random legal moves, in every game."""
+
+PERFECT = "perfect"
+"""The opponent that makes the best moves, in a game with `best`."""
 
 BOTH = "both"
 """Every seat in turn."""

@@ -33,7 +33,11 @@ class Result:
 
 
 def game_task(game: Game) -> Task:
-    """Make the task of a game; see the module."""
+    """Make the task of a game; its rows are starts of episodes.
+
+    Args:
+        game: Rules, roles and players.
+    """
     result = lru_cache(maxsize=256)(partial(_result, game))
 
     def of(text: str, row: Episode, config: GameConfig) -> Result | None:
