@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from growing_run import GrowingRun
 from rich.console import Console
 
 from grpo_core.callbacks import ResolvedDefault, RunInfo, Sample, StepRecord
@@ -116,7 +117,47 @@ def test_a_run_in_a_pipe_is_one_plain_line_a_step() -> None:
         "mean reward 0.93, +0.42 [0.38, 0.45]",
         "saved     training_runs/run_1   next: grpo eval --task math.arithmetic --model "
         "./training_runs/run_1/training_state/step_final/model",
+        "report    grpo report training_runs/run_1",
     ]
+
+
+@pytest.mark.parametrize("width", [120, 80, 40])
+def test_a_run_in_a_terminal_ends_with_its_learning_curve_and_the_way_to_its_report(tmp_path: Path, width: int) -> None:
+    folder = GrowingRun(tmp_path / "run_1")
+    folder.evaluation(0, 0.25)
+    for step in (1, 2, 3):
+        folder.step(step, solved_rate=step / 4)
+    folder.evaluation(3, 0.75)
+    run = Watched(width=width)
+    with run.progress:
+        run.progress.on_run_end({"steps": 3}, folder.path)
+    picture = run.shown[:11]
+    assert picture[0].startswith("solved, by step   ●")
+    assert (picture[1].split()[0], picture[9].split()[0]) == ("0.875", "0.125")
+    assert sum(line.count("●") for line in picture[1:]) == 2
+    assert picture[10].split() == ["0", "3"]
+    assert max(map(len, picture)) < width
+    assert run.text.index("saved ") < run.text.index("report  ")
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_too_few_steps_have_no_curve(tmp_path: Path, steps: int) -> None:
+    folder = GrowingRun(tmp_path / "run_1")
+    for step in range(steps):
+        folder.step(step + 1)
+    run = Watched(width=80)
+    with run.progress:
+        run.progress.on_run_end({"steps": steps}, folder.path)
+    assert run.shown[0].startswith("saved ")
+
+
+def test_a_corrupt_log_is_a_warning_at_the_end_of_a_run(tmp_path: Path) -> None:
+    folder = GrowingRun(tmp_path / "run_1")
+    folder.append("train_log.jsonl", {"reward": 1.0})
+    run = Watched(width=200)
+    with run.progress:
+        run.progress.on_run_end({"steps": 3}, folder.path)
+    assert "line 1 is corrupt" in run.text and "saved " in run.text
 
 
 def test_in_a_terminal_the_step_is_redrawn_and_its_last_state_kept() -> None:
@@ -249,14 +290,14 @@ def test_an_interrupted_run_says_how_far_it_came() -> None:
     run = Watched()
     run.start()
     run.progress.on_run_end({"steps": 57, "interrupted": True}, Path("training_runs/run_1"))
-    assert run.shown[-2] == "stopped   after step 57 of 200, as asked"
-    assert run.shown[-1].startswith("saved     training_runs/run_1")
+    assert run.shown[-3] == "stopped   after step 57 of 200, as asked"
+    assert run.shown[-2].startswith("saved     training_runs/run_1")
 
 
 def test_the_next_command_loads_an_adapter_onto_its_base() -> None:
     run = Watched(model="owner/base", lora={"enabled": True}, task="math.gsm8k?size=3")
     run.progress.on_run_end({}, Path("/abs/run_1"))
-    assert run.shown[-1].endswith(
+    assert run.shown[-2].endswith(
         "next: grpo eval --task 'math.gsm8k?size=3' --model owner/base --adapter "
         "/abs/run_1/training_state/step_final/model"
     )

@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "rollouts": ("grpo_core.cli.rollouts:rollouts", "Read a run's completions with their scores."),
     "publish": ("grpo_core.cli.publish:publish", "Make a run's model a folder or a hub repository, with its card."),
     "runs": ("grpo_core.cli.runs:runs", "List runs, show one, or compare some."),
+    "watch": ("grpo_core.cli.watch:watch", "Watch a run live in the terminal."),
     "tasks": ("grpo_core.cli.tasks:tasks", "List the installed tasks, or show one."),
     "sample": ("grpo_core.cli.sample:sample", "Show rows of a task with prompt, gold and score."),
     "explain": ("grpo_core.cli.explain:explain", "Show why a completion gets its score."),

@@ -1,13 +1,29 @@
-"""Small text plots: one line of blocks per series."""
+"""Small plots in text: blocks on one line, and curves with axes in braille dots."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 GAP = " "
 """Shown where nothing was measured."""
+
+BRAILLE = 0x2800
+"""Code point of the empty braille pattern."""
+
+DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+"""Bits of a braille pattern by row and column."""
+
+MARK, WHISKER = "●", "│"
+"""A marked point, and the interval around it."""
+
+Point = tuple[float, float]
+"""Step and value."""
+
+Mark = tuple[float, float, float, float]
+"""Step, value, and the ends of its interval, which may be NaN."""
 
 
 def sparkline(values: Sequence[float | None], width: int = 40) -> str:
@@ -36,3 +52,110 @@ def sparkline(values: Sequence[float | None], width: int = 40) -> str:
 def _mean(span: Sequence[float | None]) -> float | None:
     known = [value for value in span if value is not None]
     return sum(known) / len(known) if known else None
+
+
+def curve(points: Sequence[Point], width: int, height: int, marks: Sequence[Mark] = ()) -> list[str]:
+    """Draw a curve with the range of its values on the left and that of its steps below.
+
+    Args:
+        points: The curve, by step.
+        width: Columns of the picture.
+        height: Its lines, with the line of the steps.
+        marks: Points that are drawn above the curve, each with its interval.
+
+    Returns:
+        The lines, none where there is nothing to draw.
+    """
+    points = [point for point in points if math.isfinite(point[1])]
+    marks = [mark for mark in marks if math.isfinite(mark[1])]
+    values = [value for _, value in points] + [end for _, *ends in marks for end in ends if math.isfinite(end)]
+    if not values:
+        return []
+    low, high = _range(values)
+    steps = [step for step, *_ in (*points, *marks)]
+    first, last = min(steps), max(steps)
+    labels = axis_labels(low, high)
+    margin = max(map(len, labels)) + 1
+    canvas = _Canvas(max(2, width - margin), max(1, height - 1), (first, last), (low, high))
+    canvas.line(points)
+    for mark in marks:
+        canvas.mark(*mark)
+    heads = [labels[1], *[""] * (canvas.height - 2), labels[0]] if canvas.height > 1 else [labels[1]]
+    lines = [f"{head:>{margin - 1}} {row}" for head, row in zip(heads, canvas.rows(), strict=True)]
+    ends = f"{first:g}", f"{last:g}"
+    below = ends[0] + ends[1].rjust(canvas.width - len(ends[0])) if first < last else ends[0]
+    return [*lines, " " * margin + below]
+
+
+def axis_labels(low: float, high: float) -> tuple[str, str]:
+    """Format the ends of a range with as many digits as tell them apart."""
+    for digits in range(3, 8):
+        labels = f"{low:.{digits}g}", f"{high:.{digits}g}"
+        if labels[0] != labels[1]:
+            break
+    return labels
+
+
+def _range(values: Iterable[float]) -> Point:
+    """The range of an axis; that of a constant is widened, so that the curve is in the middle."""
+    known = list(values)
+    low, high = min(known), max(known)
+    if low == high:
+        wider = abs(low) / 10 or 1.0
+        return low - wider, high + wider
+    return low, high
+
+
+class _Canvas:
+    """Characters of two by four dots.
+
+    Args:
+        width: Columns.
+        height: Lines.
+        steps: First and last step.
+        values: Lowest and highest value.
+    """
+
+    def __init__(self, width: int, height: int, steps: Point, values: Point) -> None:
+        self.width, self.height = width, height
+        self._steps, self._values = steps, values
+        self._bits = [[0] * width for _ in range(height)]
+        self._marks: dict[tuple[int, int], str] = {}
+
+    def line(self, points: Sequence[Point]) -> None:
+        """Connect points by dots, those of each column of dots first put together in their mean."""
+        columns: dict[int, list[float]] = {}
+        for step, value in points:
+            columns.setdefault(self._column(step, 2 * self.width), []).append(value)
+        dots = [(x, self._row(sum(values) / len(values), 4 * self.height)) for x, values in sorted(columns.items())]
+        for (x0, y0), (x1, y1) in zip(dots, dots[1:] or dots, strict=False):
+            count = max(abs(x1 - x0), abs(y1 - y0), 1)
+            for i in range(count + 1):
+                x, y = round(x0 + (x1 - x0) * i / count), round(y0 + (y1 - y0) * i / count)
+                self._bits[y // 4][x // 2] |= DOTS[y % 4][x % 2]
+
+    def mark(self, step: float, value: float, low: float, high: float) -> None:
+        """Draw a point with its interval."""
+        x = self._column(step, self.width)
+        if math.isfinite(low) and math.isfinite(high):
+            for y in range(self._row(high, self.height), self._row(low, self.height) + 1):
+                self._marks.setdefault((y, x), WHISKER)
+        self._marks[self._row(value, self.height), x] = MARK
+
+    def rows(self) -> list[str]:
+        """The lines of the picture."""
+        return [
+            "".join(
+                self._marks.get((y, x)) or (chr(BRAILLE + bits) if bits else " ")  # an empty pattern may look like dots
+                for x, bits in enumerate(row)
+            )
+            for y, row in enumerate(self._bits)
+        ]
+
+    def _column(self, step: float, count: int) -> int:
+        first, last = self._steps
+        return round((step - first) / (last - first) * (count - 1)) if last > first else 0
+
+    def _row(self, value: float, count: int) -> int:
+        low, high = self._values
+        return round((high - value) / (high - low) * (count - 1))

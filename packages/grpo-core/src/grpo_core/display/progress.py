@@ -16,8 +16,10 @@ from grpo_core.callbacks import Callback, EvalPhase, ResolvedDefault, RunInfo, S
 from grpo_core.display import lines
 from grpo_core.display.invocation import command
 from grpo_core.display.libraries import without_bars
+from grpo_core.display.live_text import closing_curve
 from grpo_core.display.notebook import NotebookConsole
 from grpo_core.display.text import visible
+from grpo_core.errors import DataError
 from grpo_core.plugins.task_objects import is_object
 from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.runs import ENDLESS
@@ -277,7 +279,21 @@ class ProgressDisplay(Waiting):
                 next_command = visible(f"grpo_core.resume({str(run_dir)!r}, task=…)")
         for address, usage in summary.get("judges", {}).get("usage", {}).items():
             self.say("judge", [visible(f"{address}: {usage['text']}")])
+        self._show_curve(run_dir)
         self.say("saved", [visible(str(run_dir)), f"next: {next_command}"])
+        self.say("report", [visible(command("report", str(run_dir)))])
+
+    def _show_curve(self, run_dir: Path) -> None:
+        """Print the learning curve in a terminal; in a pipe, lines are for programs."""
+        if not self._is_live or isinstance(self.console, NotebookConsole):
+            return
+        try:
+            curve = closing_curve(run_dir, self.console.width - 1)
+        except DataError as error:
+            self.on_warning(str(error))
+            return
+        if curve is not None:
+            self.console.print(curve)
 
     def _next_command(self, run_dir: Path) -> str:
         if self._is_object:

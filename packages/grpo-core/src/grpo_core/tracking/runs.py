@@ -109,7 +109,7 @@ def read_run(path: Path) -> RunView:
         steps=_whole(last.get("step", summary.get("steps", 0))),
         planned=planned if isinstance(planned, int) and planned < ENDLESS else None,
         updated=presence.last_write(path),
-        metrics={name: value for name, value in last.items() if name != "step" and _is_number(value)},
+        metrics={name: value for name, value in last.items() if name != "step" and is_number(value)},
         results=_results(events, summary),
         choices=[
             (_text(each, "what"), _text(each, "value"), _text(each, "why")) for each in _objects(start, "choices")
@@ -157,7 +157,7 @@ def series(path: Path, names: Iterable[str]) -> dict[str, list[tuple[int, float 
             raise DataError(f"{log}: line {number} is corrupt: it has no step.")
         for name in points.keys() & line:
             value = line[name]
-            points[name].append((line["step"], float(value) if _is_number(value) else None))
+            points[name].append((line["step"], float(value) if is_number(value) else None))
     return {name: values for name, values in points.items() if values}
 
 
@@ -191,6 +191,19 @@ def has_ended(path: Path, step: int) -> bool:
     except (UserError, DataError):
         return False
     return state == "finished" and not summary.get("interrupted") and _whole(summary.get("steps")) >= step
+
+
+def state_of(path: Path, events: Sequence[Mapping[str, Any]]) -> tuple[State, str]:
+    """Return the state of a run and the error that ended it.
+
+    Args:
+        path: Folder of the run.
+        events: Its events; of these the last start, end or failure matters.
+
+    Raises:
+        DataError: the summary is corrupt.
+    """
+    return _state(path, events, _summary(path))
 
 
 def _state(path: Path, events: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> tuple[State, str]:
@@ -240,7 +253,7 @@ def _results(events: Iterable[Mapping[str, Any]], summary: Mapping[str, Any]) ->
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if _is_number(value)}
+    return {name: value for name, value in values.items() if is_number(value)}
 
 
 def _summary(path: Path) -> dict[str, Any]:
@@ -258,7 +271,8 @@ def _text(event: Mapping[str, Any], name: str) -> str:
     return str(event.get(name, ""))
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether a value of a log is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

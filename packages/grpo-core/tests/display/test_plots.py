@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_core.display.plots import MARK, WHISKER, curve
+
+NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
+
+
+def test_a_rising_line_goes_from_corner_to_corner() -> None:
+    assert curve([(1, 0.0), (9, 1.0)], 10, 4) == [
+        "1      ⢀⠔⠊",
+        "    ⢀⡠⠊⠁  ",
+        "0 ⡠⠔⠁     ",
+        "  1      9",
+    ]
+
+
+def test_a_mark_has_its_interval_at_its_step() -> None:
+    lines = curve([], 12, 6, [(0, 0.5, 0.25, 0.75), (10, 0.5, math.nan, math.nan)])
+    first, last = 5, 11  # behind the labels of the values
+    assert [line[first] for line in lines[:-1]] == [WHISKER, WHISKER, MARK, WHISKER, WHISKER]
+    assert [line[last] for line in lines[:-1]] == [" ", " ", MARK, " ", " "]
+    assert (lines[0][:4], lines[4][:4]) == ("0.75", "0.25")
+
+
+def test_the_labels_tell_a_small_range_apart() -> None:
+    lines = curve([(0, 0.12345), (1, 0.12346)], 30, 4)
+    assert (lines[0].split()[0], lines[2].split()[0]) == ("0.12346", "0.12345")
+
+
+@pytest.mark.parametrize("points", [[], [(1, math.nan)], [(1, math.inf)]])
+def test_nothing_known_draws_nothing(points: list[tuple[float, float]]) -> None:
+    assert curve(points, 40, 8) == []
+
+
+@given(
+    points=st.lists(NUMBERS, max_size=40),
+    marks=st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=4),
+    width=st.integers(-5, 60),
+    height=st.integers(-2, 12),
+)
+def test_any_numbers_fit_any_size(
+    points: list[float], marks: list[tuple[float, float, float]], width: int, height: int
+) -> None:
+    known = [(i, *(value, *sorted((low, high)))) for i, (value, low, high) in enumerate(marks)]
+    lines = curve(list(enumerate(points)), width, height, known)
+    assert not lines or len(lines) == max(2, height)
+    assert all(len(line) <= max(width, 20) for line in lines)

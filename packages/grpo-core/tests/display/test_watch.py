@@ -1,0 +1,180 @@
+"""`grpo watch` driven by its keys, without a terminal; test_watch_terminal.py has a real one."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from growing_run import GrowingRun
+from textual.pilot import Pilot
+
+from grpo_core.display.watch import WatchApp
+from grpo_core.tracking import presence
+from grpo_core.tracking.live import LiveRun
+
+WIDE, SMALL = (100, 30), (40, 15)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> GrowingRun:
+    return GrowingRun(tmp_path / "run_1")
+
+
+def screen(pilot: Pilot[None]) -> list[str]:
+    """The lines of the screen."""
+    app = pilot.app
+    return ["".join(segment.text for segment in strip).rstrip() for strip in app.screen._compositor.render_strips()]
+
+
+def shown(pilot: Pilot[None]) -> str:
+    return "\n".join(screen(pilot))
+
+
+async def until(pilot: Pilot[None], text: str) -> str:
+    """Wait for a text on the screen."""
+    for _ in range(200):
+        await pilot.pause(0.02)
+        if text in shown(pilot):
+            return shown(pilot)
+    raise AssertionError(f"{text!r} does not come:\n{shown(pilot)}")
+
+
+def drive(run: GrowingRun, steps: Callable[[Pilot[None]], Awaitable[None]], size: tuple[int, int] = WIDE) -> WatchApp:
+    app = WatchApp(LiveRun(run.path), every_s=0.05)
+
+    async def go() -> None:
+        async with app.run_test(size=size) as pilot:
+            await steps(pilot)
+
+    asyncio.run(go())
+    return app
+
+
+@pytest.mark.parametrize("size", [WIDE, SMALL, (20, 8), (200, 60)])
+def test_curves_and_status_follow_a_run_from_before_its_first_step(run: GrowingRun, size: tuple[int, int]) -> None:
+    presence.announce(run.path)
+
+    async def steps(pilot: Pilot[None]) -> None:
+        await until(pilot, "running")
+        await until(pilot, "Curves appear")
+        run.step(1)
+        run.step(2, abstained=3.0)
+        await until(pilot, "2/40")
+        text = await until(pilot, "ETA 1:16")
+        assert all(len(line) <= size[0] for line in text.splitlines())
+        if size[1] > 8:
+            assert "3 completions not scored" in text
+        if size[1] > 15:
+            assert "●" not in text
+            run.evaluation(0, 0.25)
+            run.evaluation(2, 0.5)
+            assert "●" in await until(pilot, "0.5 [0.38, 0.62]")
+
+    drive(run, steps, size)
+
+
+def test_completions_are_listed_newest_first_with_the_parts_of_their_scores(run: GrowingRun) -> None:
+    run.group(1, 0, "2", "3", prompt="1 + 1 =")
+    run.group(1, 1, "4", prompt="2 + 2 =")
+
+    async def steps(pilot: Pilot[None]) -> None:
+        await pilot.press("2")
+        text = await until(pilot, "row r1   group 1")
+        assert text.index('"2 + 2 ="') < text.index('"1 + 1 ="')
+        await pilot.press("down")
+        text = await until(pilot, "row r1   group 0")
+        assert "1  solved  exact 1" in text and "0  NOT SOLVED  exact 0" in text
+        run.group(2, 0, "6", prompt="3 + 3 =")
+        text = await until(pilot, '"3 + 3 ="')
+        assert "row r1   group 0" in text and "step 1 " in text  # what is read stays open
+        await pilot.press("home")
+        await until(pilot, "step 2 ")
+        run.group(3, 0, "8", prompt="4 + 4 =")
+        await until(pilot, "step 3 ")  # the newest is followed
+
+    drive(run, steps)
+
+
+def test_completions_are_searched(run: GrowingRun) -> None:
+    run.group(1, 0, "an Apple", "pear", prompt="fruit?")
+    run.group(1, 1, "q", prompt="letter?")
+
+    async def steps(pilot: Pilot[None]) -> None:
+        await pilot.press("slash", *"apple")
+        text = await until(pilot, "an Apple")
+        assert "letter?" not in text and "pear" in text  # the whole group
+        await pilot.press("q", "q")
+        await until(pilot, "No completion contains this text.")
+        await pilot.press("escape")
+        assert "letter?" in await until(pilot, "fruit?")
+        assert pilot.app.is_running
+
+    drive(run, steps)
+
+
+def test_warnings_and_the_error_of_a_run_are_logged(run: GrowingRun) -> None:
+    run.event("warning", step=7, message="too long")
+    run.event("failed", step=9, error="EngineError: gone")
+
+    async def steps(pilot: Pilot[None]) -> None:
+        await pilot.press("3")
+        text = await until(pilot, "warning: too long")
+        assert text.index("failed: EngineError: gone") < text.index("warning: too long") < text.index("start")
+        assert "1 warning" in text.splitlines()[1]
+
+    drive(run, steps)
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J[bold red]m[/]\u202eevil\r\n\x9b31m\U000e0041"
+
+
+def test_hostile_text_reaches_the_terminal_escaped(run: GrowingRun) -> None:
+    run.group(1, 0, HOSTILE, prompt=HOSTILE)
+    run.event("warning", step=1, message=HOSTILE)
+    run.event("evaluation", task=HOSTILE, phase="initial", result={"solved_rate": 0.5})
+
+    async def steps(pilot: Pilot[None]) -> None:
+        for key in ("1", "2", "3"):
+            await pilot.press(key)
+            text = await until(pilot, "owned" if key != "1" else "\\x1b]0;")
+            assert all(char.isprintable() or char == "\n" for char in text)
+            if key == "2":
+                assert "\\x1b]0;owned\\x07" in text and "[bold red]m[/]" in text
+
+    drive(run, steps)
+
+
+def test_a_folder_that_disappears_is_said_and_its_return_is_noticed(run: GrowingRun, tmp_path: Path) -> None:
+    run.step(3)
+
+    async def steps(pilot: Pilot[None]) -> None:
+        await until(pilot, "step 3/40")
+        run.path.rename(tmp_path / "away")
+        assert "step 3/40" in await until(pilot, "folder is missing")
+        shutil.move(tmp_path / "away", run.path)
+        run.step(4)
+        await until(pilot, "step 4/40")
+
+    drive(run, steps)
+
+
+@pytest.mark.parametrize("key", ["q", "ctrl+c"])
+def test_it_ends_with_code_0(run: GrowingRun, key: str) -> None:
+    async def steps(pilot: Pilot[None]) -> None:
+        await until(pilot, "killed")
+        await pilot.press("slash" if key == "ctrl+c" else "1", key)  # ctrl+c also in the search
+        await pilot.pause()
+        assert not pilot.app.is_running
+
+    assert drive(run, steps).return_code == 0
+
+
+def test_the_keys_are_shown_in_the_smallest_terminal(run: GrowingRun) -> None:
+    async def steps(pilot: Pilot[None]) -> None:
+        await until(pilot, "Find")
+        assert screen(pilot)[-1].split() == ["q", "Quit", "1", "Curves", "2", "Rollouts", "3", "Log", "/", "Find"]
+
+    drive(run, steps, SMALL)

@@ -1,0 +1,143 @@
+"""A run followed while it grows, is resumed, and disappears."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from growing_run import GrowingRun
+
+from grpo_core.tracking import follow, live, presence
+from grpo_core.tracking.follow import FollowedLog
+from grpo_core.tracking.live import LiveRun, Series
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> GrowingRun:
+    return GrowingRun(tmp_path / "run_1")
+
+
+def poll(followed: LiveRun) -> LiveRun:
+    while followed.poll():
+        pass
+    return followed
+
+
+def test_only_what_is_new_is_read(run: GrowingRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.append("train_log.jsonl", *({"step": i} for i in range(1000)))
+    log = FollowedLog(run.logs / "train_log.jsonl")
+    assert len(log.read().objects) == 1000
+    run.step(1000)
+    parsed: list[bytes] = []
+    monkeypatch.setattr(follow.orjson, "loads", lambda line: parsed.append(line) or {})
+    assert len(log.read().objects) == len(parsed) == 1
+    assert not log.read().objects
+
+
+def test_of_a_long_log_the_end_is_read(run: GrowingRun) -> None:
+    run.append("rollouts.jsonl", *({"step": i, "text": "x" * 100} for i in range(100)))
+    log = FollowedLog(run.logs / "rollouts.jsonl", tail_bytes=1000)
+    assert [line["step"] for line in log.read().objects] == list(range(92, 100))
+    run.append("rollouts.jsonl", *({"step": i, "text": "x" * 100} for i in range(100, 200)))
+    assert [line["step"] for line in log.read().objects] == list(range(192, 200))  # it had no time for what is between
+
+
+def test_a_long_log_is_read_in_pieces(run: GrowingRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "READ_BYTES", 100)
+    for step in range(1, 6):
+        run.step(step)
+    followed = LiveRun(run.path)
+    assert followed.poll() and followed.step == 1
+    assert poll(followed).step == 5
+
+
+def test_an_unfinished_line_is_read_when_it_is_whole(run: GrowingRun) -> None:
+    followed = LiveRun(run.path)
+    with (run.logs / "train_log.jsonl").open("ab") as file:
+        file.write(b'{"step": 1, "reward"')
+        file.flush()
+        assert poll(followed).step == 0
+        file.write(b": 0.5}\n")
+    assert poll(followed).metrics == {"reward": 0.5}
+
+
+@pytest.mark.parametrize("again", [2, 3, 30])
+def test_a_resumed_run_begins_anew_where_its_log_was_cut(run: GrowingRun, again: int) -> None:
+    followed = LiveRun(run.path)
+    for step in range(1, 11):
+        run.step(step, abstained=1.0)
+    run.evaluation(0, 0.25)
+    run.evaluation(10, 0.5)
+    run.group(10, 0, "old")
+    assert poll(followed).step == followed.abstained == 10
+    run.cut("train_log.jsonl", 5)
+    run.cut("rollouts.jsonl", 0)
+    run.event("start", step=5, total_steps=40)
+    for step in range(6, 6 + again):  # fewer, or more, than were cut, between two looks
+        run.step(step, abstained=0.0, reward=0.125)
+    run.group(6, 0, "new")
+    assert poll(followed).step == 5 + again
+    assert followed.abstained == 5
+    assert [step for step, _ in followed.series["reward"].points] == list(range(1, 6 + again))
+    assert [group.records[0].text for group in followed.groups] == ["new"]
+    assert [each.step for each in followed.evaluations["math.a"]] == [0]
+
+
+def test_a_folder_may_disappear_and_come_back(run: GrowingRun, tmp_path: Path) -> None:
+    followed = LiveRun(run.path)
+    run.step(1)
+    assert poll(followed).step == 1
+    run.path.rename(tmp_path / "away")
+    assert poll(followed).is_gone and followed.step == 1
+    shutil.copytree(tmp_path / "away", run.path)
+    run.step(2)
+    assert not poll(followed).is_gone and followed.step == 2
+    assert len(followed.series["reward"].points) == 2
+
+
+def test_states_and_time_left(run: GrowingRun) -> None:
+    followed = LiveRun(run.path)
+    assert (poll(followed).state, followed.step) == ("killed", 0)  # nobody works in it
+    presence.announce(run.path)
+    run.step(10)
+    assert poll(followed).state == "running"
+    assert followed.seconds_left(0.0) == (40 - 10) * 2.0
+    presence.withdraw(run.path)
+    run.event("failed", error="EngineError: gone")
+    assert (poll(followed).state, followed.problem) == ("failed", "EngineError: gone")
+    assert followed.seconds_left(0.0) is None
+
+
+def test_a_time_limit_bounds_the_time_left(run: GrowingRun) -> None:
+    (run.path / "config.yaml").write_text("task: math.a\ntrainer:\n  max_minutes: 10\n")
+    run.step(1)
+    presence.announce(run.path)
+    began = 1795255200.0  # 2026-11-21T10:00:00Z
+    assert poll(LiveRun(run.path)).seconds_left(began + 570) == 30
+
+
+@pytest.mark.parametrize("line", [b"{", b"[]", b'{"step": "x"}', b'{"step": true}', b"{}"])
+def test_a_corrupt_line_is_counted_and_left_out(run: GrowingRun, line: bytes) -> None:
+    run.step(1)
+    with (run.logs / "train_log.jsonl").open("ab") as file:
+        file.write(line + b"\n")
+    run.step(2)
+    followed = poll(LiveRun(run.path))
+    assert followed.step == 2
+    assert followed.problem == "train_log.jsonl: 1 corrupt lines are left out"
+
+
+def test_memory_is_bounded(run: GrowingRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "MAX_CHARS", 1000)
+    for group in range(50):
+        run.group(1, group, "x" * 100)
+    followed = poll(LiveRun(run.path))
+    assert 5 <= len(followed.groups) <= 10
+    assert followed.groups[-1].number == 49
+    series = Series()
+    for step in range(10_000):
+        series.add(step, float(step))
+    assert len(series.points) <= live.MAX_POINTS
+    assert all(step == value for step, value in series.points)
+    assert series.points[-1][0] > 9_980
