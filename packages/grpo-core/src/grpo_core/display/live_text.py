@@ -134,11 +134,10 @@ def closing_curve(run_dir: Path, width: int) -> Text | None:
     results = {(event.get("task"), event.get("step")): event["result"] for event in evaluations}
     marks: list[Mark] = []
     if len({task for task, _ in results}) == 1:
-        marks = [
-            (step, *(result.get(name) if is_number(result.get(name)) else math.nan for name in INTERVAL))
-            for (_, step), result in results.items()
-            if isinstance(step, int) and step <= points[-1][0]
-        ]
+        for (_, step), result in results.items():
+            value, low, high = (float(result[name]) if is_number(result.get(name)) else math.nan for name in INTERVAL)
+            if isinstance(step, int) and step <= points[-1][0]:
+                marks.append((step, value, low, high))
     title = "solved, by step" + (f"   {MARK} held-out" if marks else "")
     long = f"{title} with its 95% interval"
     title = long if marks and len(long) <= width else title
