@@ -108,6 +108,18 @@ Written by `docs/generate.py` from the commands' own help; change it there. `grp
 
 Results go to stdout, progress to stderr; `--json` leaves JSON alone on stdout. In a pipe, progress is one plain line
 per logged step, without control codes. `NO_COLOR=1` switches colours off, `GRPO_DEBUG=1` shows an error's traceback.
+
+## Completion in the shell
+
+```text
+grpo --install-completion bash
+grpo --show-completion bash
+```
+
+The shell is `bash`, `zsh` or `fish`, by default the one that the command is started in. `--install-completion` writes a
+script, has the shell read it at its start, and says what it did; a second time it adds nothing. `--show-completion`
+prints the script. Tab then completes commands, options, task names, runs, settings (`trainer.max_steps=`) with their
+values, models and files, for `grpo` and `grpo-run`.
 """
 
 METRICS_INTRODUCTION = """\
@@ -185,14 +197,6 @@ INPUTS = {
 }
 """What the trainer hands a baseline that asks for it."""
 
-EXIT_CODES = {
-    ExitCode.DONE: "done",
-    ExitCode.FAILED: "the run failed",
-    ExitCode.USER_MISTAKE: "a mistake in what was asked for; one line says which",
-    ExitCode.ABSTENTION_LIMIT: "too many completions could not be scored",
-    ExitCode.INTERRUPTED: "interrupted; what was done is saved",
-}
-
 
 def config_page() -> str:
     """The page of every setting."""
@@ -209,7 +213,7 @@ def config_page() -> str:
 
 def cli_page() -> str:
     """The page of every command."""
-    codes = ((str(int(code)), meaning) for code, meaning in EXIT_CODES.items())
+    codes = ((str(int(code)), code.meaning) for code in ExitCode)
     parts = [CLI_INTRODUCTION, f"## Exit codes\n\n{table(('Code', 'Meaning'), codes)}"]
     # The options of `grpo` itself, so that a command's help is what a user sees.
     settings = {**grpo.context_settings, "terminal_width": HELP_WIDTH, "max_content_width": HELP_WIDTH}

@@ -11,6 +11,7 @@ import click
 import pytest
 
 from grpo_core.cli.group import COMMANDS, load_command
+from grpo_core.cli.main import grpo
 from grpo_core.config.keys import environment_name, find, keys, sections
 from grpo_core.config.layers import format_value
 from grpo_core.config.recipes import RECIPES
@@ -63,7 +64,7 @@ def unknown_settings(lines: Iterator[str]) -> list[str]:
 def options() -> frozenset[str]:
     """Of every command of ours, also of plugins, and of what `python FILE` and `python -m` run here."""
     host = default_host()
-    commands = [load_command(name) for name in COMMANDS]
+    commands = [grpo, *(load_command(name) for name in COMMANDS)]
     for plugin_command in host.commands():
         module, _, name = (host.command(plugin_command) or "").partition(":")
         commands.append(getattr(__import__(module, fromlist=[name]), name))

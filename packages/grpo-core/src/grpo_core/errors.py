@@ -21,6 +21,20 @@ class ExitCode(IntEnum):
     ABSTENTION_LIMIT = 3
     INTERRUPTED = 130
 
+    @property
+    def meaning(self) -> str:
+        """What it says about a command, for the documentation."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    ExitCode.DONE: "done",
+    ExitCode.FAILED: "the command failed, or what it examines is broken; stderr, or the result, says how",
+    ExitCode.USER_MISTAKE: "a mistake in the command line, a file or a setting; one line says which",
+    ExitCode.ABSTENTION_LIMIT: "too many completions could not be scored (`scoring.max_abstain_share`)",
+    ExitCode.INTERRUPTED: "interrupted; a run has saved what was done",
+}
+
 
 class GrpoError(Exception):
     """Base of every error of ours; `str(error)` is one line for a person."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from growing_run import GrowingRun
+from terminals import Terminal
 
 from grpo_core.cli import main as entry
 from grpo_core.tracking import presence
@@ -23,56 +19,29 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-class Terminal:
-    """A terminal of tmux that runs `grpo watch`."""
-
-    def __init__(self, folder: Path, columns: int, rows: int, words: str, **variables: str) -> None:
-        self._socket = ["tmux", "-S", str(folder / "tmux"), "-f", os.devnull]
-        settings = " ".join(f"{name}={value}" for name, value in variables.items())
-        program = f"env -u COLUMNS -u LINES {settings} {sys.executable} -m grpo_core"
-        command = f"{program} watch {words}; echo exit code $?; sleep 60"
-        size = ["-x", str(columns), "-y", str(rows)]
-        subprocess.run([*self._socket, "new-session", "-d", *size, command], check=True, cwd=folder)
-
-    def until(self, text: str) -> str:
-        for _ in range(300):
-            screen = self.tmux("capture-pane", "-p", "-e")
-            if text in screen:
-                return screen
-            time.sleep(0.1)
-        raise AssertionError(f"{text!r} does not come:\n{screen}")
-
-    def tmux(self, *words: str) -> str:
-        return subprocess.run([*self._socket, *words], check=True, capture_output=True, text=True).stdout
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[type[Terminal]]:
-    if shutil.which("tmux") is None:
-        pytest.skip("tmux is not installed: apt-get install tmux")
-    yield Terminal
-    subprocess.run(["tmux", "-S", str(tmp_path / "tmux"), "kill-server"], check=False, capture_output=True)
-
-
-def test_a_terminal_shows_the_newest_run_and_is_left_clean(tmp_path: Path, terminal: type[Terminal]) -> None:
+def test_a_terminal_shows_the_newest_run_and_is_left_clean(tmp_path: Path) -> None:
     GrowingRun(tmp_path / "training_runs" / "run_2026-11-20_10-00-00")
     run = GrowingRun(tmp_path / "training_runs" / "run_2026-11-21_10-00-00")
     presence.announce(run.path)
     run.step(1)
     run.group(1, 0, "\x1b[2Jhostile")
-    screen = terminal(tmp_path, 40, 15, "--every 0.2", NO_COLOR="1", LANG="C.UTF-8")
-    screen.until("step 1/40")
-    text = screen.until("Quit")
-    assert "run_2026-11-21" in text and "running" in text
-    assert not re.search(r"\x1b\[[0-9;]*\b(3[0-8]|4[0-8]|9[0-7])\b", text)  # colours
-    run.step(2)
-    screen.until("step 2/40")
-    screen.tmux("send-keys", "2")
-    screen.until("row r1")
-    screen.tmux("resize-window", "-x", "100", "-y", "30")
-    screen.until("\\x1b[2Jhostile")
-    screen.tmux("send-keys", "q")
-    assert "Quit" not in screen.until("exit code 0")
+    program = f"NO_COLOR=1 LANG=C.UTF-8 {sys.executable} -m grpo_core"
+    screen = Terminal(tmp_path, f"{program} watch --every 0.2; echo exit code $?", 40, 15)
+    try:
+        screen.until("step 1/40")
+        text = screen.until("Quit")
+        assert "run_2026-11-21" in text and "running" in text
+        assert not re.search(r"\x1b\[[0-9;]*\b(3[0-8]|4[0-8]|9[0-7])\b", screen.codes())  # colours
+        run.step(2)
+        screen.until("step 2/40")
+        screen.press("2")
+        screen.until("row r1")
+        screen.tmux("resize-window", "-x", "100", "-y", "30")
+        screen.until("\\x1b[2Jhostile")
+        screen.press("q")
+        assert "Quit" not in screen.until("exit code 0")
+    finally:
+        screen.close()
 
 
 @pytest.mark.parametrize(
