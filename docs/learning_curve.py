@@ -57,7 +57,9 @@ def curve(solved: Sequence[float], held_out: Sequence[tuple[int, float, float, f
     for step, rate, lower, upper in held_out:
         shapes.append(f'<path class="held" d="M{x(step):.1f} {y(lower):.1f}V{y(upper):.1f}"/>')
         shapes.append(f'<circle class="held" cx="{x(step):.1f}" cy="{y(rate):.1f}" r="4"/>')
-        shapes.append(f'<text class="held-text" x="{x(step) + 9:.1f}" y="{y(rate) - 6:.1f}">held out {rate:.2f}</text>')
+        below = 28 if step < len(solved) else -6  # beside the curve, which begins here
+        label = f'x="{x(step) + 9:.1f}" y="{y(rate) + below:.1f}"'
+        shapes.append(f'<text class="held-text" {label}>held out {rate:.2f}</text>')
     shapes.append(f'<text x="{x(len(solved)) + 9:.1f}" y="{y(means[-1]) + 22:.1f}">sampled {means[-1]:.2f}</text>')
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">\n<title>{title}</title>\n'
