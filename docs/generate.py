@@ -16,6 +16,7 @@ from xml.sax.saxutils import escape
 
 import click
 from gym_findings import findings_page
+from kl_estimators import kl_page, kl_picture
 from markdown_tables import line, table
 from python_api import hooks_page
 from python_api import pages as api_pages
@@ -357,6 +358,8 @@ def pages() -> Mapping[Path, str]:
         **api_pages(REFERENCE / "python"),
         REFERENCE / "reasoning-gym.md": findings_page(),
         REFERENCE.parent / "explanation" / "house.svg": house_picture(),
+        REFERENCE.parent / "explanation" / "kl-estimators.md": kl_page(),
+        REFERENCE.parent / "explanation" / "kl-estimators.svg": kl_picture(),
     }
 
 

@@ -34,7 +34,7 @@ NOT_RUN = {
     r"uv (build|run bump-my-version) ": "makes a release; tests/test_packaging.py and test_release.py do",
     r"uv run python docs/build_site\.py": "tests/test_site.py builds the site",
     r"(uv )?pip install ": "needs a package registry; tests/test_packaging.py and test_tutorials.py install",
-    r"(?!.*(--dry-run|grpo profiles)).*Qwen": "needs a model from outside",
+    r"(?!.*(--dry-run|grpo profiles)).*(Qwen|SmolLM2)": "needs a model from outside",
     r"grpo .*apology\.py": "asks a judge; tests/test_judges_example.py runs it against a local server",
     r"grpo rollouts .*--export ": "needs a viewer's package; packages/grpo-core/tests/interop/rollouts/test_export.py",
     r"(vf-eval|inspect eval|python environment\.py) ": "needs another environment; tests/test_peers.py",
