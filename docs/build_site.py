@@ -18,7 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 
-FILES = ("*.md", "LICENSE", "docs/**/*.md", "docs/**/*.svg", "packages/*/README.md", "examples/**/*")
+FILES = ("*.md", "LICENSE", "docs/**/*.md", "docs/**/*.svg", "docs/*.css", "packages/*/README.md", "examples/**/*")
 """What the site holds, relative to the root of the repository."""
 
 INDEX = ROOT / "docs" / "README.md"

@@ -115,7 +115,7 @@ def kl_picture() -> str:
             if abs(y) <= LARGEST
         ]
         shapes.append(f'<path stroke="{colour}" d="M{" L".join(points)}"/>')
-        shapes.append(f'<text x="{MARGIN + 8}" y="{HEIGHT - 130 + 18 * place}" style="fill:{colour}">{name}</text>')
+        shapes.append(f'<text x="{WIDTH / 2 + 60}" y="{HEIGHT - 120 + 18 * place}" style="fill:{colour}">{name}</text>')
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">\n'
         f"<title>Values of the KL estimators of a sampled token</title>\n<style>{STYLE}</style>\n"
