@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from grpo_core.evaluation.completer import Completer
     from grpo_core.evaluation.evaluate import evaluate
     from grpo_core.killable import KillablePool, Outcome, inside_worker, refuse_at_import
+    from grpo_core.plugins.drawing import Frame
     from grpo_core.plugins.facts import Diagnosis, EmbeddedModel
     from grpo_core.plugins.gpu_profile import GpuProfile
     from grpo_core.plugins.hooks import hookimpl
@@ -65,6 +66,7 @@ _MODULE_OF = {
     "EvaluationDefaults": "task.evaluation",
     "EvaluationRecord": "task.evaluation",
     "EvaluationReport": "task.evaluation",
+    "Frame": "plugins.drawing",
     "Game": "task.game.rules",
     "GameConfig": "task.game.rules",
     "GpuProfile": "plugins.gpu_profile",
@@ -113,6 +115,7 @@ __all__ = [
     "EvaluationDefaults",
     "EvaluationRecord",
     "EvaluationReport",
+    "Frame",
     "Game",
     "GameConfig",
     "GpuProfile",

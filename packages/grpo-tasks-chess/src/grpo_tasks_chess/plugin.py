@@ -1,10 +1,12 @@
-"""The plugin of `grpo-tasks-chess`: its tasks, the model `chess-tiny`, `grpo chess …` and a diagnosis."""
+"""The plugin of `grpo-tasks-chess`: its tasks, the model `chess-tiny`, `grpo chess …`, boards and a diagnosis."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from grpo_core import EmbeddedModel, Task, hookimpl
+from grpo_core import EmbeddedModel, Frame, Task, hookimpl
 from grpo_tasks_chess import environment, policy, puzzle
 
 
@@ -49,3 +51,11 @@ def grpo_commands() -> dict[str, str]:
 def grpo_diagnostics() -> dict[str, str]:
     """Return the diagnosis of the engine."""
     return {"chess engine": "grpo_tasks_chess.doctor:diagnose"}
+
+
+@hookimpl
+def grpo_draw_rollout(task: str, row: Mapping[str, Any], text: str) -> list[Frame]:
+    """Return the boards of a completion."""
+    from grpo_tasks_chess.drawing import draw
+
+    return draw(task, row, text)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from grpo_core import EmbeddedModel, Task, hookimpl
+from grpo_core import EmbeddedModel, Frame, Invalid, Score, Task, hookimpl
 from grpo_tasks_code import computed, execution, humaneval, mbpp, output_prediction, prediction_game
+from grpo_tasks_code.extraction import program_of
 
 
 @hookimpl
@@ -50,3 +52,29 @@ def grpo_models() -> list[EmbeddedModel]:
 def grpo_diagnostics() -> Mapping[str, str]:
     """Diagnoses for `grpo doctor`: how well programs are isolated here."""
     return {"sandbox": "grpo_tasks_code.sandbox.doctor:diagnose"}
+
+
+@hookimpl
+def grpo_draw_rollout(task: str, row: Mapping[str, Any], text: str, score: Score) -> list[Frame]:
+    """The program of a completion below the sandbox's verdict, as far as the score holds it."""
+    try:
+        program = str(row.get("source", "")) if task == "output_prediction" else program_of(text)
+    except Invalid as invalid:
+        return [Frame(caption=f"no program: {invalid}")]
+    caption = "the program whose output is predicted" if task == "output_prediction" else _verdict(score)
+    return [Frame(caption=caption, text=program)]
+
+
+def _verdict(score: Score) -> str:
+    parts = score.parts
+    if score.abstained:
+        verdict = f"not scored ({score.fault})"
+    elif parts.get("uncompilable"):
+        verdict = "does not compile"
+    elif parts.get("timed_out"):
+        verdict = "ran too long"
+    elif "ran" in parts:
+        verdict = "ran without output" if parts["ran"] and not score.solved else "ran" if parts["ran"] else "failed"
+    else:
+        verdict = "all tests pass" if score.solved else score.why or "not solved"
+    return f"sandbox: {verdict}"

@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "eval": ("grpo_core.cli.evaluate:evaluate", "Evaluate a model on held-out rows."),
     "forecast": ("grpo_core.cli.forecast:forecast", "Predict from samples whether a run would learn, and how fast."),
     "rollouts": ("grpo_core.cli.rollouts:rollouts", "Read a run's completions with their scores."),
+    "report": ("grpo_core.cli.report:report", "Write a report of runs: one HTML file, or live in a browser."),
     "publish": ("grpo_core.cli.publish:publish", "Make a run's model a folder or a hub repository, with its card."),
     "runs": ("grpo_core.cli.runs:runs", "List runs, show one, or compare some."),
     "watch": ("grpo_core.cli.watch:watch", "Watch a run live in the terminal."),

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pluggy
 
 from grpo_core.plugins.facts import GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from grpo_core.algorithms.variant import Variant
+    from grpo_core.plugins.drawing import Frame
     from grpo_core.plugins.facts import EmbeddedModel
     from grpo_core.plugins.gpu_profile import GpuProfile
     from grpo_core.task.game import Game
+    from grpo_core.task.score import Score
     from grpo_core.task.task import Task
 
 hookspec = pluggy.HookspecMarker(GROUP)
@@ -67,6 +69,17 @@ class Hooks:
     @hookspec
     def grpo_diagnostics(self) -> Mapping[str, str]:  # type: ignore[empty-body] # a specification has no body
         """What `grpo doctor` asks: name -> "module:function", a function of nothing -> iterable of `Diagnosis`."""
+
+    @hookspec
+    def grpo_draw_rollout(self, task: str, row: Mapping[str, Any], text: str, score: Score) -> Sequence[Frame] | None:
+        """Pictures of a completion for `grpo report`, in their order; None where there is nothing to draw.
+
+        Args:
+            task: Name of the task within the plugin.
+            row: The row, as JSON.
+            text: The completion, as it was scored; whatever the model wrote.
+            score: Its score.
+        """
 
 
 HOOK_NAMES = tuple(name for name in vars(Hooks) if name.startswith("grpo_"))

@@ -15,6 +15,8 @@ from grpo_core.plugins.finder import PluginFinder
 from grpo_core.plugins.gpu_profile import GpuProfile
 
 if TYPE_CHECKING:  # pydantic, which `grpo --help` does without
+    from grpo_core.plugins.drawing import Frame
+    from grpo_core.task.score import Score
     from grpo_core.task.task import Task
 
 MANY_TASKS = 40
@@ -95,6 +97,15 @@ class PluginHost:
             PluginError: as for `task`.
         """
         return self._finder.load(plugin).tasks()
+
+    def draw(self, task: str, row: Mapping[str, Any], text: str, score: Score) -> tuple[Frame, ...]:
+        """Pictures of a completion by the plugin of its task, given by its full name; none if it is not installed.
+
+        Raises:
+            PluginError: the plugin is broken.
+        """
+        plugin, _, name = task.partition(".")
+        return self._finder.load(plugin).draw(name, row, text, score) if plugin in self.names else ()
 
     def models(self) -> dict[str, EmbeddedModel]:
         """Every embedded model that one plugin alone gives, by name; no plugin is imported."""

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from types import ModuleType
 from typing import Any, TypeVar
@@ -16,11 +16,13 @@ import pluggy
 from grpo_core.algorithms.variant import Variant
 from grpo_core.errors import PluginError, UserError, near_match
 from grpo_core.plugins.built_in import as_variant
+from grpo_core.plugins.drawing import Frame
 from grpo_core.plugins.facts import GROUP, EmbeddedModel, PluginFacts, TaskFacts
 from grpo_core.plugins.gpu_profile import GpuProfile
 from grpo_core.plugins.hooks import HOOK_NAMES, Hooks
 from grpo_core.task.calling import prints_to_stderr
 from grpo_core.task.game import Game, game_task
+from grpo_core.task.score import Score
 from grpo_core.task.task import Task
 
 MAX_LINE_CHARS = 500
@@ -113,6 +115,22 @@ class LoadedPlugin:
         if not isinstance(tasks[0], Task) or tasks[0].name != name:
             raise PluginError(f"{self._who}: grpo_find_task({name!r}) must give the Task of this name, or None.")
         return tasks[0]
+
+    def draw(self, task: str, row: Mapping[str, Any], text: str, score: Score) -> tuple[Frame, ...]:
+        """Pictures of a completion; none where the plugin draws nothing.
+
+        Raises:
+            PluginError: the hook is broken; says how.
+        """
+        try:
+            with prints_to_stderr():
+                drawn = self._manager.hook.grpo_draw_rollout(task=task, row=row, text=text, score=score)
+        except (Exception, SystemExit) as error:  # as in `find_task`
+            raise PluginError(f"{self._who}: grpo_draw_rollout() raised {_words(error)}") from error
+        frames = tuple(drawn[0]) if drawn else ()
+        if not all(isinstance(frame, Frame) for frame in frames):
+            raise PluginError(f"{self._who}: grpo_draw_rollout() must give Frame objects, or None.")
+        return frames
 
     def models(self) -> dict[str, EmbeddedModel]:
         """Embedded models of the plugin, by name."""

@@ -24,9 +24,13 @@ class EventLog(Callback):
 
     A line that cannot be written is left out: the trainer's own logs report a full disk, and no event is needed to
     resume.
+
+    Args:
+        sources: Setting -> where its value comes from; settings with their default are left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sources: Mapping[str, str] | None = None) -> None:
+        self._sources = dict(sources or {})
         self._file: IO[bytes] | None = None
         self._step = 0
 
@@ -40,6 +44,7 @@ class EventLog(Callback):
             total_steps=info.total_steps,
             tasks={name: list(counts) for name, counts in info.tasks.items()},
             choices=[{"what": each.what, "value": each.value, "why": each.why} for each in info.choices],
+            sources=self._sources,
         )
 
     def on_evaluation(self, task: str, phase: EvalPhase, result: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.config import flatten
+from grpo_core.config.layers import DEFAULT, Source
 from grpo_core.errors import UserError
 from grpo_core.plugins import variants as registry
 from grpo_core.tracking.base import Mode, TrackedRun, TrackerCallback
@@ -43,20 +44,26 @@ class Observers:
     choices: tuple[ResolvedDefault, ...]
 
 
-def observe(config: RunConfig, callbacks: Sequence[Callback], resources: ExitStack) -> Observers:
+def observe(
+    config: RunConfig,
+    callbacks: Sequence[Callback],
+    resources: ExitStack,
+    sources: Mapping[str, Source] | None = None,
+) -> Observers:
     """Add the event log, the trackers and the monitor to a run's callbacks; they get its folder when it starts.
 
     Args:
         config: Resolved configuration of the run.
         callbacks: The caller's callbacks.
         resources: Closes the observers with the error that ended the run, if any.
+        sources: Dotted key -> source of its value, for the event log.
 
     Raises:
         UserError: a tracker's package is not installed, or W&B is to be online without a key.
         UnknownNameError: no such tracker, or no such mode of W&B.
     """
     observers = Callbacks(callbacks)
-    log = EventLog()
+    log = EventLog({key: str(source) for key, source in (sources or {}).items() if source != DEFAULT})
     trackers, choices = _trackers(config, observers.on_warning)
     observers.add(log, *trackers)
     if config.tracking.monitor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,9 @@ from grpo_core.rollouts.rollout import Rollout
 from grpo_core.task.row import Prompt
 from grpo_core.tracking.base import plain
 from grpo_core.tracking.rollouts import DifficultyTag
+
+MAX_TOKEN_CHARS = 64
+"""Characters of a token that are written; the longest tokens of vocabularies are runs of spaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,8 @@ class BatchOrigin:
         generate_s: Seconds in which the whole batch was sampled.
         boundaries: Pass rates that separate hard from normal and normal from easy.
         masks_truncated: Whether truncated completions are left out of the loss.
-        logs_tokens: Whether to write the log-prob of each token.
+        logs_tokens: Whether to write each token's text and log-prob.
+        decode: Token ids -> text of each; needed where `logs_tokens`.
         conditions: Task spec -> facts of this machine that its scores depend on.
     """
 
@@ -53,6 +57,7 @@ class BatchOrigin:
     masks_truncated: bool
     logs_tokens: bool
     conditions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    decode: Callable[[Sequence[int]], Sequence[str]] | None = None
 
 
 def rollout_lines(
@@ -114,6 +119,9 @@ def _batch_fields(index: int, rollout: Rollout, origin: BatchOrigin, group_rate:
         fields["conditions"] = dict(conditions)
     if origin.logs_tokens:
         fields["token_logprobs"] = rollout.logprobs
+        if origin.decode is not None:
+            ids = [token for turn in rollout.turns for token in turn.completion.token_ids]
+            fields["token_texts"] = [text[:MAX_TOKEN_CHARS] for text in origin.decode(ids)]
     return fields
 
 

@@ -45,6 +45,7 @@ class RolloutRecord(BaseModel):
         difficulty: `hard`, `normal` or `easy`: the pass rate compared with `curriculum.boundaries`.
         logprob: Log-probability of the whole completion under the sampler, in nats: the sum over its tokens.
         token_logprobs: Log-probability of each token, with `tracking.token_logprobs`.
+        token_texts: Text of each token, likewise; a part of a character is `�`. None in a run of an earlier version.
         think_tokens: Number of tokens before `</think>`; 0 without such a tag.
         generate_s: Seconds in which the step's whole batch was sampled.
         conditions: Facts of the machine that the score depended on, if the task states any.
@@ -78,6 +79,7 @@ class RolloutRecord(BaseModel):
     pass_rate: float | None = None
     logprob: float | None = None
     token_logprobs: tuple[float, ...] | None = None
+    token_texts: tuple[str, ...] | None = None
     think_tokens: int | None = None
     generate_s: float | None = None
     conditions: dict[str, str] | None = None

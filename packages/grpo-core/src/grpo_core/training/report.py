@@ -115,6 +115,7 @@ class Report:
             masks_truncated=config.trainer.mask_truncated_completions,
             logs_tokens=config.tracking.token_logprobs,
             conditions={task.spec: task.conditions for task in mixture.tasks.values()},
+            decode=lambda ids: tokenizer.batch_decode([[token] for token in ids]),
         )
 
     def own_metrics(self, collected: Collected, batch: TrainBatch) -> dict[str, float]:

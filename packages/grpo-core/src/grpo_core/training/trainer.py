@@ -60,7 +60,11 @@ def train(config: RunConfig | ResolvedConfig | None = None, callbacks: Sequence[
         if ranks.is_main:
             output_dir = resolved.config.output_dir
             check_makeable(Path(output_dir), f"output_dir={output_dir} ({resolved.sources['output_dir']})")
-        observed = observe(resolved.config, callbacks, resources) if ranks.is_main else Observers(Callbacks(), ())
+        observed = (
+            observe(resolved.config, callbacks, resources, resolved.sources)
+            if ranks.is_main
+            else Observers(Callbacks(), ())
+        )
         setup = prepare(resolved.config, resources, ranks)
         folder = resources.enter_context(closing(shared_folder(Path(resolved.config.output_dir), ranks)))
         if ranks.is_main:

@@ -1,0 +1,51 @@
+"""Time of writing, opening and filtering a report of many completions, in headless Chromium.
+
+uv run python benchmarks/report.py [COMPLETIONS]
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SUPPORT = Path(__file__).parents[1] / "packages/grpo-core/tests/support"
+sys.path.insert(0, str(SUPPORT))
+
+from chromium import browser  # noqa: E402 # the path comes first
+from reported_runs import make_run, rollouts  # noqa: E402
+
+from grpo_core.report.data import report_data  # noqa: E402
+from grpo_core.report.page import page  # noqa: E402
+
+COMPLETIONS = 50_000
+SEARCHES = ("answer 3 of 99", "question 5", "exact 0", "no such text")
+FILTER = """(text) => { const input = document.querySelector('#rollouts input'); input.value = text;
+const start = performance.now(); input.dispatchEvent(new Event('input')); return performance.now() - start; }"""
+
+
+def main() -> None:
+    completions = int(sys.argv[1]) if len(sys.argv) > 1 else COMPLETIONS
+    with tempfile.TemporaryDirectory() as folder, browser() as chromium:
+        run = make_run(Path(folder) / "run", rollouts(completions // 50, groups=10, samples=5))
+        page(report_data([run], rollouts=0))  # the charts' library is bundled once and kept
+        started = time.perf_counter()
+        html = Path(folder) / "page.html"
+        html.write_text(page(report_data([run], rollouts=completions)))
+        seconds, size = time.perf_counter() - started, html.stat().st_size / 1e6
+        print(f"wrote {completions} completions in {seconds:.1f} s: {size:.1f} MB")
+        opened = []
+        for _ in range(3):
+            shown = chromium.new_page()
+            shown.goto(html.as_uri())
+            opened.append(shown.evaluate("performance.getEntriesByName('grpo-report-ready')[0].startTime"))
+        print(f"opened in {statistics.median(opened):.0f} ms (median of {len(opened)})")
+        print(f"first search {shown.evaluate(FILTER, 'warm'):.0f} ms")
+        for text in SEARCHES:
+            print(f"search {text!r} {statistics.median(shown.evaluate(FILTER, text) for _ in range(5)):.0f} ms")
+
+
+if __name__ == "__main__":
+    main()

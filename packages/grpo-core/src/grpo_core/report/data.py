@@ -1,0 +1,215 @@
+"""What a report shows of runs, as plain data: `grpo report --json` prints it, and the page draws it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from grpo_core import __version__
+from grpo_core.config.layers import format_value
+from grpo_core.errors import DataError, UserError
+from grpo_core.plugins import host
+from grpo_core.report.healthy import DIAGNOSTICS, healthy_range
+from grpo_core.report.rollouts import MAX_ROLLOUTS, drawer, gather
+from grpo_core.tracking.base import plain
+from grpo_core.tracking.events import read_events
+from grpo_core.tracking.jsonl import TRAIN_LOG, read_jsonl
+from grpo_core.tracking.runs import RunView, read_run
+from grpo_core.training.catalogue import CATALOGUE
+
+REPORT_FORMAT_VERSION = 1
+"""Version of the data; changes are announced a minor version ahead."""
+
+MAX_STEPS = 1000
+"""Points of a metric; of more logged steps, means over equal numbers of them."""
+
+PHASES = ("generate_s", "update_s")
+"""Metrics of the time that a step spends in each phase; `step_s` is all of it."""
+
+
+def report_data(paths: Sequence[Path], *, rollouts: int = MAX_ROLLOUTS) -> dict[str, Any]:
+    """Read everything that a report shows.
+
+    Args:
+        paths: Folders of the runs, the first one being that to which the others are compared.
+        rollouts: Most completions of a run that are kept; 0 keeps none.
+
+    Raises:
+        UserError: a folder is not a run, or is given twice.
+        DataError: a run's events or settings cannot be read; names file and line.
+    """
+    resolved = [path.resolve() for path in paths]
+    for path in resolved:
+        if resolved.count(path) > 1:
+            raise UserError(f"{path} is given twice: give each run once.")
+    views = [read_run(path) for path in paths]
+    each = max(1, rollouts // len(paths)) if rollouts else 0
+    runs = [_run(view, name, each) for view, name in zip(views, _names(resolved), strict=True)]
+    comparison = None
+    if len(views) > 1:
+        from grpo_core.report.compare import compare  # evaluations bring torch, which takes seconds
+
+        comparison = compare(views, [run["name"] for run in runs])
+    return {
+        "version": REPORT_FORMAT_VERSION,
+        "grpo_core": __version__,
+        "generated": datetime.now(UTC).isoformat(timespec="seconds"),
+        "runs": runs,
+        "comparison": comparison,
+    }
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Name of each run: that of its folder, with the parent where several have the same."""
+    short = [path.name for path in paths]
+    return [path.name if short.count(path.name) == 1 else f"{path.parent.name}/{path.name}" for path in paths]
+
+
+def _run(view: RunView, name: str, limit: int) -> dict[str, Any]:
+    missing: list[str] = []
+    events = list(read_events(view.path))
+    steps, metrics = _metrics(view.path, missing)
+    evaluations = _evaluations(view.path, events, missing)
+    tasks: dict[str, Any] = {}
+    kept = None
+    if (view.path / "logs" / "rollouts.jsonl").is_file():
+        tasks, kept, problem = gather(view.path, drawer(host.default_host().draw), limit)
+        missing += [f"completions are read up to a corrupt line: {problem}"] if problem else []
+        if not tasks:
+            missing.append("no completions yet: no curves with intervals, no distributions, no browser")
+        elif kept is None:
+            missing.append("completions are left out of this report, as --rollouts 0 says")
+    else:
+        missing.append("no completions (logs/rollouts.jsonl): no curves with intervals, no distributions, no browser")
+    if kept and kept["logprobs"] and not any(kept["logprobs"]):
+        missing.append("no log-probs of tokens: tracking.token_logprobs=true stores them")
+    settings = view.settings
+    return {
+        "name": plain(name),
+        "path": plain(str(view.path)),
+        "state": view.state,
+        "problem": view.problem,
+        "steps": view.steps,
+        "planned": view.planned,
+        "updated": view.updated,
+        **{key: settings.get(key) for key in ("task", "model", "seed")},
+        "missing": missing,
+        "metrics": {"steps": steps, "values": metrics},
+        "diagnostics": _diagnostics(settings, metrics),
+        "tasks": tasks,
+        "evaluations": evaluations,
+        "time": _time(view.path, metrics, steps),
+        "settings": _settings(settings, events),
+        "choices": [{"what": what, "value": value, "why": why} for what, value, why in view.choices],
+        "warnings": [{"step": step, "message": message} for step, message in view.warnings],
+        "rollouts": kept,
+    }
+
+
+def _metrics(run: Path, missing: list[str]) -> tuple[list[int], dict[str, list[float | None]]]:
+    """Logged steps and the metrics of each; None where a metric was not logged or is not finite."""
+    log, lines = run / TRAIN_LOG, []
+    try:
+        lines = [line for _, line in read_jsonl(log) if isinstance(line.get("step"), int)] if log.is_file() else []
+    except DataError as error:
+        missing.append(f"metrics: {error}")
+    if not lines:
+        missing.append("no logged step yet: no metrics")
+    width = max(1, math.ceil(len(lines) / MAX_STEPS))
+    blocks = [lines[at : at + width] for at in range(0, len(lines), width)]
+    names = dict.fromkeys(name for line in lines for name, value in line.items() if _is_number(value))
+    names.pop("step", None)
+    values = {name: [_mean([line.get(name) for line in block]) for block in blocks] for name in names}
+    return [block[-1]["step"] for block in blocks], values
+
+
+def _diagnostics(settings: Mapping[str, Any], metrics: Mapping[str, list[float | None]]) -> list[dict[str, Any]]:
+    described = {metric.name: metric for metric in CATALOGUE}
+    drawn = []
+    for name in DIAGNOSTICS:
+        known = described[name]
+        entry = {"name": name, "formula": known.formula, "healthy": known.healthy, "logged": name in metrics}
+        drawn.append({**entry, "range": healthy_range(name, settings, metrics.get(name, ()))})
+    return drawn
+
+
+def _evaluations(run: Path, events: Sequence[Mapping[str, Any]], missing: list[str]) -> list[dict[str, Any]]:
+    """The evaluations in the order in which they were made; of one that was made again, the last."""
+    found: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for event in events:
+        result = event.get("result")
+        if event.get("kind") != "evaluation" or not isinstance(result, dict):
+            continue
+        phase = "initial" if event.get("phase") == "base" else str(event.get("phase"))
+        step = 0 if phase == "initial" else event.get("step", 0)
+        key = (str(event.get("task")), phase, step if isinstance(step, int) else 0)
+        found[key] = {"task": key[0], "phase": phase, "step": key[2], "result": _numbers(result)}
+    if not found:
+        missing.append("no held-out evaluation: nothing says whether the model got better on other problems")
+    elif not any(each["phase"] == "initial" for each in found.values()):
+        missing.append("no evaluation of the starting model: nothing to compare with")
+    return list(found.values())
+
+
+def _time(run: Path, metrics: Mapping[str, list[float | None]], steps: Sequence[int]) -> dict[str, Any]:
+    """Seconds of each phase: over all steps, and of the evaluations."""
+    totals: dict[str, float] = {}
+    log = run / TRAIN_LOG
+    try:
+        for _, line in read_jsonl(log) if log.is_file() else ():
+            spent = {name: line[name] for name in (*PHASES, "step_s") if _is_number(line.get(name))}
+            whole = spent.pop("step_s", math.fsum(spent.values()))
+            for name, seconds in {**spent, "other_s": max(0.0, whole - math.fsum(spent.values()))}.items():
+                totals[name] = totals.get(name, 0.0) + seconds
+        evaluations = run / "logs" / "evaluations.jsonl"
+        for _, line in read_jsonl(evaluations) if evaluations.is_file() else ():
+            seconds = math.fsum(
+                value
+                for name, value in line.items()
+                if name.startswith("eval/") and name.endswith("/seconds") and _is_number(value)
+            )
+            totals["evaluate_s"] = totals.get("evaluate_s", 0.0) + seconds
+    except DataError:  # the metrics say where the log is corrupt
+        pass
+    return {"totals": totals}
+
+
+def _settings(settings: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """[key, value, source] of every setting; the source is empty in a run of a version that did not store it."""
+    start: Mapping[str, Any] = next((event for event in events if event.get("kind") == "start"), {})
+    sources = start.get("sources")
+    known = sources if isinstance(sources, dict) else None
+    return [
+        [
+            key,
+            plain(format_value(value)),
+            "" if known is None else str(known.get(key) or _prefix(key, known) or "default"),
+        ]
+        for key, value in settings.items()
+    ]
+
+
+def _prefix(key: str, sources: Mapping[str, Any]) -> Any:
+    """The source of a mapping to which a setting belongs, as `trainer.loss_args` to `trainer.loss_args.x`."""
+    return next((source for name, source in sources.items() if key.startswith(f"{name}.")), None)
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers of an evaluation, those of nested mappings too; what is not finite is left out."""
+    return {
+        name: _numbers(value) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if isinstance(value, Mapping) or _is_number(value) or name == "split"
+    }
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _mean(values: Sequence[Any]) -> float | None:
+    known = [value for value in values if _is_number(value)]
+    return float(f"{math.fsum(known) / len(known):.6g}") if known else None

@@ -1,0 +1,232 @@
+"""The page in a headless Chromium: it draws, filters, and obeys the keyboard, and hostile text stays text."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chromium import CHROMIUM, browser
+from reported_runs import HOSTILE, make_run, rollout, rollouts, write_lines
+
+from grpo_core.plugins.drawing import Frame
+from grpo_core.report import rollouts as reported
+from grpo_core.report.data import report_data
+from grpo_core.report.page import page as html_of
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
+    pytest.mark.xdist_group("chromium"),
+]
+
+GAME = " 0 | 1\n\n1. first: 0\n X | 1\n\n2. second: 1\n X | O\n\nfirst +1, second -1"
+BOARD = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><script>window.hacked = 1</script>'
+    '<rect width="9" height="9"/></svg>'
+)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as started:
+        yield started
+
+
+@pytest.fixture
+def opened(chromium: Any, tmp_path: Path) -> Iterator[Any]:
+    """Opens pages; a message of the console or an error on one fails the test."""
+    problems: list[str] = []
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+
+    def open_page(*runs: Path, **options: Any) -> Any:
+        target = tmp_path / "page.html"
+        target.write_text(html_of(report_data(runs)))
+        shown = context.new_page()
+        shown.emulate_media(color_scheme=options.get("scheme", "light"))
+        shown.on("console", lambda message: problems.append(message.text))
+        shown.on("pageerror", lambda error: problems.append(str(error)))
+        shown.goto(target.as_uri())
+        return shown
+
+    yield open_page
+    context.close()
+    assert problems == []
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run with a drawing, a game, tokens, an abstention and hostile text."""
+    draw = lambda record: (Frame("a board", BOARD), Frame("after", text="x")) if record.row["id"] == "row-1" else ()  # noqa: E731
+    monkeypatch.setattr(reported, "drawer", lambda _: draw)
+    monkeypatch.setattr("grpo_core.report.data.drawer", lambda _: draw)
+    lines = rollouts(10)
+    lines += [
+        rollout(11, 0, 0, 1.0, text=HOSTILE, prompt=HOSTILE, token_texts=["an", HOSTILE], token_logprobs=[0.0, -5.0]),
+        rollout(11, 0, 1, None),
+        rollout(11, 1, 0, 0.5, text=GAME, role="first", turns=2, row={"id": "game"}),
+    ]
+    return make_run(tmp_path / "run", lines)
+
+
+def count(page: Any) -> int:
+    return int(page.locator(".count").inner_text().split(" ")[0].replace(",", ""))
+
+
+def test_charts_are_drawn_and_nothing_is_loaded(run: Path, opened: Any) -> None:
+    requests: list[str] = []
+    page = opened(run)
+    page.on("request", lambda request: requests.append(request.url))
+    page.locator("#learning .plot svg").first.wait_for()
+    assert page.locator("#overview strong").first.inner_text() == "0.25 → 0.75"
+    assert page.locator("nav a").all_inner_texts() == [
+        "Overview", "Learning", "Evaluation", "Distributions", "Diagnostics", "Time and memory", "Completions",
+        "Warnings", "Configuration",
+    ]  # fmt: skip
+    # The healthy range is a rectangle behind the line.
+    page.locator("#diagnostics").scroll_into_view_if_needed()
+    page.locator("#diagnostics .plot svg .mark-rect path").first.wait_for()
+    assert [url for url in requests if not url.startswith("data:")] == []
+
+
+def test_filters(run: Path, opened: Any) -> None:
+    page = opened(run)
+    assert count(page) == 163
+    page.get_by_label("steps", exact=True).fill("2-3")
+    assert count(page) == 32
+    page.get_by_label("steps", exact=True).fill("abc")
+    assert page.get_by_label("steps", exact=True).get_attribute("aria-invalid") == "true"
+    page.get_by_label("steps", exact=True).fill("11")
+    assert count(page) == 3
+    page.get_by_label("verdict").select_option("abstained")
+    assert count(page) == 1 and "timeout" in page.locator(".card.chosen").inner_text()
+    page.get_by_label("verdict").select_option("")
+    page.get_by_label("Lowest reward").fill("0.4")
+    page.get_by_label("Highest reward").fill("0.6")
+    assert count(page) == 1
+    page.get_by_label("Lowest reward").fill("")
+    page.get_by_label("Highest reward").fill("")
+    page.get_by_label("steps", exact=True).fill("")
+    page.get_by_label("search").fill("ANSWER 2 of 7-")
+    assert count(page) == 4
+    page.get_by_label("search").fill("no such text")
+    assert count(page) == 0 and "No completion matches" in page.locator(".detail").inner_text()
+
+
+def test_the_list_draws_only_what_is_visible_and_obeys_keys(run: Path, opened: Any) -> None:
+    page = opened(run)
+    assert page.locator(".line").count() < 40
+    page.locator(".list").focus()
+    page.keyboard.press("End")
+    assert page.locator(".line[aria-selected=true]").get_attribute("aria-posinset") == "163"
+    page.keyboard.press("k")
+    chosen = page.locator(".line[aria-selected=true]")
+    assert chosen.get_attribute("aria-posinset") == "162"
+    assert page.locator(".list").get_attribute("aria-activedescendant") == chosen.get_attribute("id")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.type") == "search"
+    page.locator(".line").first.click()
+    assert page.locator(".card").count() >= 1
+
+
+def test_a_group_stands_side_by_side_with_drawings_games_and_tokens(run: Path, opened: Any) -> None:
+    page = opened(run)
+    page.get_by_label("search").fill("row-1")
+    assert page.locator(".card").count() == 4
+    picture = page.locator(".card.chosen img")
+    assert picture.get_attribute("src").startswith("data:image/svg+xml") and picture.get_attribute("alt") == "a board"
+    assert page.evaluate("document.querySelector('.card img').naturalWidth") > 0
+    page.locator(".card.chosen").get_by_label("Next").click()
+    assert page.locator(".card.chosen .frame").inner_text() == "after\nx"
+    page.get_by_label("search").fill("first: 0")
+    stepper = page.locator(".card.chosen .stepper")
+    assert "2 of 2" not in stepper.inner_text() and "3 of 3" in stepper.inner_text()
+    stepper.get_by_label("Previous").click()
+    assert "1. first: 0" in stepper.inner_text() and "X | 1" in stepper.inner_text()
+    page.get_by_label("search").fill("hacked")
+    assert page.locator(".card.chosen .tokens .s4").get_attribute("title") == "p = 0.00674, log p = −5.00"
+
+
+def test_hostile_text_stays_text(run: Path, opened: Any) -> None:
+    page = opened(run)
+    page.get_by_label("search").fill("hacked")
+    assert page.evaluate("window.hacked") is None
+    shown = page.locator(".prompt").inner_text()
+    assert shown.startswith("</script><script>") and "␛[31m⟨U+202E⟩␀" in shown
+    assert "␛" in page.locator("#warnings").inner_text()
+
+
+def test_light_and_dark_and_narrow(run: Path, opened: Any) -> None:
+    page = opened(run, scheme="dark")
+    background = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(background)
+    page.keyboard.press("t")
+    assert page.evaluate(background) != dark
+    page.set_viewport_size({"width": 380, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 380
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_fault(run: Path, opened: Any, scheme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = opened(run, scheme=scheme)
+    page.locator("#learning .plot svg").first.wait_for()
+    found = Axe().run(page).response["violations"]
+    assert [
+        (each["id"], each["nodes"][0]["html"][:200]) for each in found if each["impact"] in ("serious", "critical")
+    ] == []
+
+
+def test_runs_are_compared(tmp_path: Path, opened: Any) -> None:
+    runs = [make_run(tmp_path / name, rollouts(10, seed=1, gain=gain)) for name, gain in (("a", 0.0), ("b", 0.8))]
+    page = opened(*runs)
+    assert "training reward, steps 8 to 10" in page.locator("#comparison").inner_text()
+    assert page.locator("#learning .plot svg").first.inner_html()
+    page.get_by_label("run", exact=True).select_option(label="b")
+    assert count(page) == 160
+
+
+def test_a_live_page_follows_the_run_and_keeps_the_filters(chromium: Any, tmp_path: Path) -> None:
+    from grpo_core.report.server import ReportServer
+
+    run = make_run(tmp_path / "run", rollouts(2))
+    with ReportServer([run], rollouts=1000) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        page = chromium.new_page()
+        try:
+            page.goto(server.address)
+            page.get_by_label("search").fill("answer 1")
+            assert count(page) == 8
+            write_lines(run / "logs" / "rollouts.jsonl", rollouts(3))
+            page.wait_for_function(
+                "document.querySelector('.count').textContent.startsWith('12 of 48')", timeout=30_000
+            )
+            assert page.get_by_label("search").input_value() == "answer 1"
+            (run / "logs" / "rollouts.jsonl").write_text("{}\n" * 2)
+            (run / "config.yaml").unlink()
+            page.get_by_text("no new data").wait_for(timeout=30_000)
+            assert count(page) == 12
+        finally:
+            page.close()
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.slow
+def test_fifty_thousand_completions_open_and_filter_quickly(chromium: Any, tmp_path: Path) -> None:
+    make_run(tmp_path / "run", rollouts(1000, groups=10, samples=5))
+    (tmp_path / "page.html").write_text(html_of(report_data([tmp_path / "run"])))
+    page = chromium.new_page()
+    page.goto((tmp_path / "page.html").as_uri())
+    assert count(page) == 50_000
+    assert page.evaluate("performance.getEntriesByName('grpo-report-ready')[0].startTime") < 2000
+    page.get_by_label("search").fill("warm")  # the first search makes the texts that the others look through
+    spent = page.evaluate(
+        """() => { const input = document.querySelector('#rollouts input'); input.value = 'answer 3 of 99';
+        const start = performance.now(); input.dispatchEvent(new Event('input')); return performance.now() - start; }"""
+    )
+    assert spent < 100
+    page.close()

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import orjson
+import pytest
+from reported_runs import HOSTILE, make_run, rollout, rollouts, write_lines
+
+from grpo_core.cli import main as entry
+from grpo_core.errors import PluginError
+from grpo_core.plugins.drawing import Frame
+from grpo_core.report.curves import cells, curve, spans
+from grpo_core.report.data import report_data
+from grpo_core.report.healthy import DIAGNOSTICS, RANGES, healthy_range
+from grpo_core.report.page import embedded
+from grpo_core.report.rollouts import drawer, gather
+from grpo_core.training.catalogue import CATALOGUE
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def charts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page without the charts' library, which takes seconds to bundle; test_browser.py draws with it."""
+    monkeypatch.setattr("grpo_core.report.page.chart_library", lambda: "")
+    monkeypatch.chdir(tmp_path)
+
+
+def data_of(page: Path) -> dict[str, object]:
+    """The data inside a page."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert found
+    loaded: dict[str, object] = json.loads(found[1])
+    return loaded
+
+
+def test_the_page_holds_the_run_and_loads_nothing(capsys: Capture) -> None:
+    make_run(Path("run"), rollouts(10))
+    assert entry.main(["report", "run"]) == 0
+    assert capsys.readouterr().out.startswith("wrote     run/report.html: ")
+    page = Path("run/report.html").read_text()
+    assert "default-src 'none'" in page and "connect-src 'none'" in page
+    assert not re.search(r'(src|href)="(?!data:|#)', page)
+    (run,) = data_of(Path("run/report.html"))["runs"]
+    assert run["rollouts"]["total"] == 160 and run["state"] == "finished"
+    assert [each["phase"] for each in run["evaluations"]] == ["initial", "final"]
+    assert ["trainer.prompts_per_step", "4", "run.yaml:3"] in run["settings"]
+    assert ["seed", "0", "default"] in run["settings"]
+    assert run["time"]["totals"] == {"generate_s": 5.0, "update_s": 2.5, "other_s": 2.5}
+
+
+def test_json_prints_the_data(capsys: Capture) -> None:
+    make_run(Path("run"), rollouts(2))
+    assert entry.main(["report", "run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["rollouts"]["total"] == 32
+    assert not Path("run/report.html").exists()
+
+
+def test_hostile_text_ends_no_element() -> None:
+    make_run(Path(f"run {HOSTILE[:8].replace('/', '')}"), [rollout(1, 0, 0, 1.0, text=HOSTILE, prompt=HOSTILE)])
+    (path,) = Path().glob("run *")
+    entry.main(["report", str(path), "--output", "page.html"])
+    page = Path("page.html").read_text()
+    assert page.count("</script") == 3 and "<img src=x" not in page
+    assert data_of(Path("page.html"))["runs"][0]["rollouts"]["text"] == [HOSTILE]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["missing"], "no run missing: there is no such folder"),
+        (["run", "run"], "is given twice"),
+        (["run", "--json", "--serve"], "--serve and --json exclude one another"),
+        (["run", "--port", "80"], "--port 80 is of --serve"),
+        (["run", "--output", "run"], "--output run is a folder"),
+        (["run", "--output", "nowhere/page.html"], "there is no folder nowhere"),
+    ],
+)
+def test_mistakes_are_named(words: list[str], message: str, capsys: Capture) -> None:
+    make_run(Path("run"))
+    assert entry.main(["report", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_what_a_run_lacks_is_said(capsys: Capture) -> None:
+    run = make_run(Path("run"), events=[], steps=0)
+    assert entry.main(["report", str(run)]) == 0
+    said = capsys.readouterr().out
+    for missing in ("no logged step yet", "no held-out evaluation", "no completions (logs/rollouts.jsonl)"):
+        assert missing in said
+    (view,) = data_of(run / "report.html")["runs"]
+    assert view["settings"][0][2] == ""  # an older run stores no sources
+
+
+def test_a_corrupt_line_ends_the_completions_and_is_named(capsys: Capture) -> None:
+    run = make_run(Path("run"), rollouts(3))
+    with (run / "logs" / "rollouts.jsonl").open("ab") as file:
+        file.write(b"{}\n")
+    assert entry.main(["report", str(run)]) == 0
+    assert "line 49 is corrupt" in capsys.readouterr().out
+    assert data_of(run / "report.html")["runs"][0]["rollouts"]["group"][-1] == 11
+
+
+def test_metrics_that_are_not_finite_are_gaps() -> None:
+    run = make_run(Path("run"), steps=3)
+    (run / "logs" / "train_log.jsonl").write_text('{"step":1,"kl":null}\n{"step":2,"kl":0.5}\n{"step":3,"kl":"NaN"}\n')
+    metrics = report_data([run])["runs"][0]["metrics"]
+    assert metrics == {"steps": [1, 2, 3], "values": {"kl": [None, 0.5, None]}}
+
+
+def test_two_runs_are_compared_by_prompt(capsys: Capture) -> None:
+    make_run(Path("a"), rollouts(10, seed=1, gain=0.0))
+    make_run(Path("b"), rollouts(10, seed=1, gain=0.8))
+    data = report_data([Path("a"), Path("b")])
+    training = [each for each in data["comparison"]["differences"] if each["what"].startswith("training reward")]
+    assert [(each["run"], each["n"]) for each in training] == [("b", 12)]
+    assert training[0]["low"] > 0.3
+    problem = next(each for each in data["comparison"]["differences"] if each["what"] == "held-out")
+    assert problem["problem"] == "no final evaluation of a and b"
+
+
+def test_intervals_count_prompts() -> None:
+    edges = spans(2)
+    assert curve([1, 1, 2], [1.0, 1.0, 0.5], edges, is_rate=True) == [
+        [1, 1, 1.0, pytest.approx(0.342, abs=1e-3), 1.0, 2],
+        [2, 2, 0.5, pytest.approx(0.055, abs=1e-3), pytest.approx(0.945, abs=1e-3), 1],
+    ]
+    # Two values one apart: their standard error is 0.5, and t of one degree of freedom 12.706.
+    assert curve([1, 1], [0.0, 1.0], edges) == [
+        [1, 1, 0.5, pytest.approx(0.5 - 6.353, abs=1e-3), pytest.approx(0.5 + 6.353, abs=1e-3), 2]
+    ]
+    assert curve([1], [float("nan")], edges) == []
+
+
+def test_long_runs_have_few_points() -> None:
+    edges = spans(100_000)
+    assert len(edges) == 61 and edges[-1] > 100_000
+
+
+def test_shares_of_a_distribution_add_up() -> None:
+    import numpy as np
+
+    found = cells(np.array([1, 1, 2]), np.array([0.0, 1.0, 1.0]), spans(2), 4)
+    assert found is not None
+    assert sum(share for x, _, _, _, share in found["cells"] if x == 1) == 1
+    assert [mean for *_, mean in found["means"]] == [0.5, 1.0]
+
+
+def test_of_many_completions_whole_steps_are_kept() -> None:
+    run = make_run(Path("run"), rollouts(10))
+    curves, kept, _ = gather(run, lambda record: (), limit=40)
+    assert kept is not None and kept["total"] == 160
+    assert sorted({group[0] for group in kept["groups"]}) == [1, 5, 9]
+    assert len(kept["text"]) == 48
+    assert sum(point[5] for point in curves["math.a?size=9"]["reward"]) == 40  # the curves have all of them
+
+
+def test_long_texts_lose_their_middle() -> None:
+    run = make_run(Path("run"), [rollout(1, 0, 0, 1.0, text="a" * 10_000 + "b" * 1_000_000 + "end")])
+    _, kept, _ = gather(run, lambda record: ())
+    assert kept is not None
+    (text,) = kept["text"]
+    assert len(text) < 8_100 and text.startswith("aaa") and text.endswith("bend")
+    assert kept["problems"] == ["longer than 8000 characters, and the middle is left out: 1 completions"]
+
+
+def test_drawings_are_kept_once_and_a_broken_plugin_is_named() -> None:
+    run = make_run(Path("run"), rollouts(2))
+    frame = Frame("a board", "<svg/>")
+    _, kept, _ = gather(run, lambda record: (frame, frame))
+    assert kept is not None
+    assert kept["tables"]["frames"] == [["a board", "<svg/>", ""]] and kept["frames"][0] == [0, 0]
+    calls = []
+
+    def fail(*given: object) -> tuple[Frame, ...]:
+        calls.append(given)
+        raise PluginError("plugin 'math' is broken")
+
+    _, kept, _ = gather(run, drawer(fail))
+    assert kept is not None
+    assert kept["problems"] == ["plugin 'math' is broken: 32 completions"] and len(calls) == 1
+
+
+def test_tokens_are_paired_with_their_log_probs() -> None:
+    lines = [rollout(1, 0, 0, 1.0, token_texts=["an", "swer"], token_logprobs=[-0.1, -3.0]), rollout(1, 0, 1, 1.0)]
+    _, kept, _ = gather(make_run(Path("run"), lines), lambda record: ())
+    assert kept is not None
+    assert kept["tables"]["vocabulary"] == ["an", "swer"]
+    assert kept["pieces"] == [[0, 1], None] and kept["logprobs"] == [[-0.1, -3.0], None]
+
+
+def test_healthy_ranges_are_those_of_the_catalogue() -> None:
+    described = {metric.name: metric.healthy for metric in CATALOGUE}
+    assert set(DIAGNOSTICS) | RANGES.keys() <= described.keys()
+    for name in ("frac_reward_zero_std", "completions/truncated_frac", "ratio_mean", "ratio_std", "ratio_max", "ess"):
+        ends = [f"{end:g}" for end in RANGES[name] if end not in (None, 0, 1)]
+        assert ends and all(end in described[name] for end in ends), name
+    assert healthy_range("grad_norm", {"trainer.max_grad_norm": 0.5}, ()) == (0, 0.5)
+    assert healthy_range("gns/b_simple", {"trainer.prompts_per_step": 8}, ()) == (2, 32)
+    assert healthy_range("entropy", {}, [None, 0.4]) == (pytest.approx(0.04), None)
+    assert healthy_range("loss/policy", {}, ()) is None
+
+
+def test_embedded_json_is_the_data() -> None:
+    data = {"text": HOSTILE, "number": 1.5}
+    assert "<" not in embedded(data) and orjson.loads(embedded(data)) == data
+
+
+def test_a_half_written_last_line_is_left(capsys: Capture) -> None:
+    run = make_run(Path("run"), rollouts(1))
+    write_lines(run / "logs" / "rollouts.jsonl", rollouts(2))
+    with (run / "logs" / "rollouts.jsonl").open("ab") as file:
+        file.write(b'{"step": 3')
+    assert report_data([run])["runs"][0]["rollouts"]["total"] == 32
