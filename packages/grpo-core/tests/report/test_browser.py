@@ -138,7 +138,7 @@ def test_a_group_stands_side_by_side_with_drawings_games_and_tokens(run: Path, o
     assert picture.get_attribute("src").startswith("data:image/svg+xml") and picture.get_attribute("alt") == "a board"
     assert page.evaluate("document.querySelector('.card img').naturalWidth") > 0
     page.locator(".card.chosen").get_by_label("Next").click()
-    assert page.locator(".card.chosen .frame").inner_text() == "after\nx"
+    assert page.locator(".card.chosen .frame").inner_text().split() == ["after", "x"]
     page.get_by_label("search").fill("first: 0")
     stepper = page.locator(".card.chosen .stepper")
     assert "2 of 2" not in stepper.inner_text() and "3 of 3" in stepper.inner_text()
@@ -201,9 +201,7 @@ def test_a_live_page_follows_the_run_and_keeps_the_filters(chromium: Any, tmp_pa
             page.get_by_label("search").fill("answer 1")
             assert count(page) == 8
             write_lines(run / "logs" / "rollouts.jsonl", rollouts(3))
-            page.wait_for_function(
-                "document.querySelector('.count').textContent.startsWith('12 of 48')", timeout=30_000
-            )
+            page.locator(".count", has_text="12 of 48").wait_for(timeout=30_000)
             assert page.get_by_label("search").input_value() == "answer 1"
             (run / "logs" / "rollouts.jsonl").write_text("{}\n" * 2)
             (run / "config.yaml").unlink()

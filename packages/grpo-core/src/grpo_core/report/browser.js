@@ -17,7 +17,10 @@ class Browser {
     if (!this.runs.length) return null;
     const choices = (values, every) => [element("option", { value: "" }, every), ...values.map(([value, label]) => element("option", { value }, visible(label)))];
     const specs = [...new Set(this.runs.flatMap((run) => run.rollouts.tables.tasks))];
-    const field = (label, input) => element("label", {}, element("span", {}, label), input);
+    const field = (label, input) => {
+      input.setAttribute("aria-label", label);
+      return element("label", {}, element("span", {}, label), input);
+    };
     const changed = () => this.filter();
     this.fields = {
       text: element("input", { type: "search", placeholder: "text, prompt or reason  ( / )", oninput: changed }),
@@ -272,5 +275,5 @@ function body(rollouts, at) {
     const level = logprob > -0.1 ? 0 : logprob > -0.7 ? 1 : logprob > -2 ? 2 : logprob > -4 ? 3 : 4;
     return element("span", { class: `s${level}`, title: `p = ${number(Math.exp(logprob))}, log p = ${fixed(logprob)}` }, visible(token));
   }));
-  return [marked, element("p", { class: "scale note" }, "surprise ", [0, 1, 2, 3, 4].map((level) => element("span", { class: `s${level}` }, ["none", "", "", "", "high"][level])))];
+  return [marked, element("p", { class: "scale note" }, "surprise ", [0, 1, 2, 3, 4].map((level) => element("span", { class: `s${level}` }, ["none", "\u00a0", "\u00a0", "\u00a0", "high"][level])))];
 }

@@ -26,12 +26,12 @@ function chart(title, spec, { note = "", label = "", wide = false, height = 190 
 function theme() {
   const text = color("muted"), line = color("line");
   return {
-    background: "transparent", font: "system-ui, sans-serif", aria: false,
+    background: "transparent", font: "system-ui, sans-serif", mark: { aria: false },
     range: { category: palette(), heatmap: [color("heat0"), color("heat1"), color("heat2")], ramp: [color("heat0"), color("heat1"), color("heat2")] },
     view: { stroke: null },
-    axis: { labelColor: text, titleColor: text, gridColor: line, domain: false, ticks: false, labelPadding: 6, labelFontSize: 11, titleFontSize: 11, titleFontWeight: 400, tickCount: 5 },
+    axis: { aria: false, labelColor: text, titleColor: text, gridColor: line, domain: false, ticks: false, labelPadding: 6, labelFontSize: 11, titleFontSize: 11, titleFontWeight: 400, tickCount: 5 },
     axisX: { grid: false, title: "step" }, axisY: { titlePadding: 8 },
-    legend: { labelColor: text, titleColor: text, orient: "top", title: null, labelFontSize: 11, symbolSize: 80, labelLimit: 220, offset: 4, columns: 3 },
+    legend: { aria: false, labelColor: text, titleColor: text, orient: "top", title: null, labelFontSize: 11, symbolSize: 80, symbolOpacity: 1, labelLimit: 220, offset: 4, columns: 3 },
   };
 }
 
@@ -104,8 +104,9 @@ function bands(series, { title = "", domain = null, points = [], unit = "groups"
 function evaluated(points, y, hue) {
   if (!points.length) return [];
   const tips = ["series", "step", "held-out, 95%", "n"].map((field) => ({ field }));
+  const known = points.filter(({ low, high }) => Number.isFinite(low) && Number.isFinite(high));
   return [
-    { data: { values: points }, mark: { type: "rule", strokeWidth: 2 }, encoding: { x: X, y: { ...y, field: "low" }, y2: { field: "high" }, color: hue } },
+    ...(known.length ? [{ data: { values: known }, mark: { type: "rule", strokeWidth: 2 }, encoding: { x: X, y: { ...y, field: "low" }, y2: { field: "high" }, color: hue } }] : []),
     { data: { values: points }, mark: { type: "point", filled: true, size: 70, shape: "diamond", opacity: 1 }, encoding: { x: X, y: { ...y, field: "mean" }, color: hue, tooltip: tips } },
     { data: { values: points }, mark: { type: "line", strokeDash: [4, 3], opacity: 0.7 }, encoding: { x: X, y: { ...y, field: "mean" }, color: hue } },
   ];

@@ -138,8 +138,8 @@ function distributions(data) {
     return [
       names.length ? element("h3", {}, names.join(" · ")) : null,
       grid(
-        rewards && chart("Reward of completions", () => heat(rewards, "reward"), { note: "darker: more of the completions; line: mean", wide: true, height: 240 }),
-        lengths && chart("Length of completions", () => heat(lengths, "tokens"), { note: "darker: more of the completions; line: mean", wide: true, height: 240 })),
+        rewards && chart("Reward of completions", () => heat(rewards, "reward"), { note: "stronger colour: more of the completions; line: mean", wide: true, height: 240 }),
+        lengths && chart("Length of completions", () => heat(lengths, "tokens"), { note: "stronger colour: more of the completions; line: mean", wide: true, height: 240 })),
     ];
   }));
   return section("distributions", "Distributions", blocks.flat());
@@ -154,7 +154,7 @@ const TITLES = {
 function lineChart(data, { name, formula, healthy, range }) {
   const values = data.runs.flatMap((run) => (run.metrics.values[name] ?? []).map((value, index) => ({ series: visible(run.name), step: run.metrics.steps[index], value })).filter((each) => each.value !== null));
   if (!values.length) return null;
-  const note = healthy ? `healthy: ${healthy}` : formula;
+  const note = healthy ? `healthy: ${healthy.replaceAll("`", "")}` : formula;
   return chart(TITLES[name] ?? visible(name), () => metricLines(values, range), { note, label: `${formula}; from ${number(values[0].value)} to ${number(values.at(-1).value)}` });
 }
 
