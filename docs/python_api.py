@@ -81,6 +81,7 @@ SEE = {
     "grpo_profiles": "[GPU profiles](../how-to/hardware.md#gpu-profiles) has an example.",
     "grpo_commands": "`grpo chess` and `grpo games` are such commands.",
     "grpo_diagnostics": "[Check the installation](../how-to/doctor.md#findings-of-a-plugin) has an example.",
+    "grpo_draw_rollout": "How: [Pictures of your own task](../how-to/report.md#pictures-of-your-own-task).",
 }
 """Hook -> where a page shows it in use; a hook without one stops the page: KeyError."""
 
