@@ -35,6 +35,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from grpo_core.algorithms import cpu_matmul
 from grpo_core.algorithms.hidden_states import completion_logprobs
 from grpo_core.engines import batching, native
 from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
@@ -137,6 +138,38 @@ GREEDY = Sampling(temperature=0, max_completion_length=25)
 
 
 # --- right numbers
+
+
+@pytest.mark.skipif(not cpu_matmul.has_onednn(), reason="this torch or processor does not use oneDNN here")
+@pytest.mark.parametrize(("dtype", "tolerance"), [("auto", 1e-4), ("bfloat16", 0.5)])
+@pytest.mark.parametrize("name", MODELS)
+def test_packed_weights_sample_the_trained_model(
+    name: str, dtype: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_matmul, "MIN_ELEMENTS", 1)
+    monkeypatch.setattr(native, "multiplies_bfloat16", lambda: True)
+    model = build(name, torch.float32)
+    requests = group_requests()
+    completions = run(NativeEngine(model, TOKENIZER, dtype=dtype), requests, SAMPLED)
+    expected = trained_logprobs(model, requests, completions, 1.0).float()
+    differences = [
+        (torch.tensor(completion.logprobs) - expected[row, : len(completion.logprobs)]).abs().max()
+        for row, completion in enumerate(completions)
+    ]
+    assert 0 < max(differences) < tolerance
+    assert not any("forward" in module.__dict__ for module in model.modules())
+    with torch.no_grad():  # new weights are packed anew
+        for parameter in model.parameters():
+            parameter.mul_(1.1)
+    again = run(NativeEngine(model, TOKENIZER), requests, SAMPLED)
+    expected = trained_logprobs(model, requests, again, 1.0).float()
+    assert torch.allclose(torch.tensor(again[0].logprobs), expected[0, : len(again[0].logprobs)], atol=1e-4)
+
+
+def test_bfloat16_is_refused_where_the_cpu_does_not_multiply_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "multiplies_bfloat16", lambda: False)
+    with pytest.raises(UserError, match="neither AVX512-BF16 nor AMX"):
+        NativeEngine(build("llama"), TOKENIZER, dtype="bfloat16")
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

@@ -11,9 +11,10 @@ import math
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from grpo_core.algorithms.cpu_matmul import linear
 
 CHUNK_ELEMENTS = 3 * 2**21
 """Logits held at once on a CPU: 24 MiB in float32, 128 positions at V = 49,152. From 32 MiB on, glibc maps memory anew
@@ -163,7 +164,7 @@ class HeadGradients:
             self._of_bias += grad.sum(0)
         grad = grad.to(self._hidden.dtype)
         if self._of_hidden is not None:
-            self._of_hidden[at] = grad @ self._weight
+            self._of_hidden[at] = linear(grad, self._weight.t())
         if self._of_weight is None:
             return
         if self._of_weight.dtype == grad.dtype:
@@ -204,7 +205,7 @@ def scaled_logits(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, softcap: float | None
 ) -> tuple[Tensor, Tensor | None]:
     """Return z [c, V] in float32 at least, and the slope of the soft cap (None without one)."""
-    z = F.linear(hidden, weight, bias)
+    z = linear(hidden, weight, bias)
     z = z.to(wide(z))
     slope = None
     if softcap is not None:

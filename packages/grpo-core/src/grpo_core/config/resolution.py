@@ -323,7 +323,8 @@ def _clip(loaded: LoadedConfig) -> Iterable[tuple[str, object, str]]:
 
 def _correction(loaded: LoadedConfig) -> Iterable[tuple[str, object, str]]:
     """Yield `rollout_correction` where the sampler's weights or kernels are not the trainer's, if it is not set."""
-    trainer, engine = loaded.config.trainer, loaded.config.engine.name
+    config = loaded.config
+    trainer, engine = config.trainer, config.engine.name
     if trainer.backend != "native" or loaded.sources["trainer.rollout_correction"] != DEFAULT:
         return
     if trainer.off_policy_steps:
@@ -331,6 +332,9 @@ def _correction(loaded: LoadedConfig) -> Iterable[tuple[str, object, str]]:
         yield "trainer.rollout_correction", "token_truncate", why
     elif registry.get("engine", engine).has_own_numerics:
         why = f"engine.name={engine} computes log-probs with kernels of its own (truncated importance sampling)"
+        yield "trainer.rollout_correction", "token_truncate", why
+    elif config.engine.args.get("dtype") == "bfloat16" and config.precision != "bfloat16":
+        why = "engine.args.dtype=bfloat16: samples are rounded more than training (truncated importance sampling)"
         yield "trainer.rollout_correction", "token_truncate", why
 
 

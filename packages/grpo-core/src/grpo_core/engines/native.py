@@ -7,14 +7,16 @@ for the tokens being drawn. The model's own code runs, through `transformers`' c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from grpo_core.algorithms.causal_lm import CausalLM, causal_lm, evaluating
+from grpo_core.algorithms.cpu_matmul import PackedLinears, multiplies_bfloat16
 from grpo_core.engines.base import Request, Sampling
 from grpo_core.engines.batching import RequestGroup, plan, prefill_chunks
 from grpo_core.engines.compatibility import check_model, check_requests
@@ -37,6 +39,9 @@ SAMPLE_ELEMENTS = 2**25
 
 UNIFORM_BLOCK = 64
 """Uniforms drawn ahead per row: amortises the call, and a short completion wastes few."""
+
+PACK_FROM = 16
+"""Tokens of a completion from which packed weights are worth their making, which takes as long as about four tokens."""
 
 
 @dataclass(slots=True)
@@ -90,6 +95,7 @@ class NativeEngine:
         *,
         max_batch_tokens: int = MAX_BATCH_TOKENS,
         compact: bool = True,
+        dtype: Literal["auto", "bfloat16"] = "auto",
         version: int = 0,
     ) -> None:
         """Check that the model can be sampled from.
@@ -99,14 +105,23 @@ class NativeEngine:
             tokenizer: Its tokenizer: decodes, and names the end-of-sequence token.
             max_batch_tokens: Tokens of keys and values held at once; more requests than fit are sampled in turns.
             compact: Whether finished rows leave the batch. False is for measuring what that saves.
+            dtype: Type of the matrix products: that of training, or bfloat16, whose log-probs differ from training's.
             version: Version of the weights until `sync`.
 
         Raises:
-            UserError: the model is not one that this engine can sample from (see `engines.compatibility`).
+            UserError: the model is not one that this engine can sample from (see `engines.compatibility`), or the CPU
+                does not multiply bfloat16.
         """
         if max_batch_tokens < 1:
             raise UserError(f"max_batch_tokens={max_batch_tokens} must be at least 1.")
         self._parts: CausalLM = causal_lm(model)
+        self._device = next(self._parts.body.parameters()).device
+        if dtype == "bfloat16" and self._device.type == "cpu" and not multiplies_bfloat16():
+            raise UserError(
+                "engine.args.dtype=bfloat16: this CPU has neither AVX512-BF16 nor AMX, and would be slower than in "
+                "float32. Leave it out."
+            )
+        self._autocast = torch.bfloat16 if dtype == "bfloat16" else None
         check_model(self._parts.model)
         self._config = self._parts.model.config.get_text_config(decoder=True)
         self._decode = TextDecoder(tokenizer)
@@ -134,6 +149,7 @@ class NativeEngine:
 
     def _generate(self, requests: list[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
         version = self.version
+        packed = self._packed(requests, sampling)
         stops = {request.stop: StopStrings(self._decode, request.stop) for request in requests}
         for groups in plan(requests, sampling, self._max_batch_tokens):
             rows = [
@@ -154,18 +170,31 @@ class NativeEngine:
                         f"sync({self.version}) came while completions of version {version} were being sampled: "
                         "take all completions from generate() before the weights change."
                     )
-                with self._sampling(batch.cache):
+                with self._sampling(batch.cache, packed):
                     finished = batch.until_some_finish()
                 for row in finished:
                     yield row.request, self._completion(row, version)
 
     @contextmanager
-    def _sampling(self, cache: SharedPrefixCache) -> Iterator[None]:
+    def _sampling(self, cache: SharedPrefixCache, packed: PackedLinears | None) -> Iterator[None]:
         """Dropout and gradients off, attention through `cache`; all restored after the block, exceptions included."""
         with ExitStack() as stack:
             stack.enter_context(evaluating(self._parts.model))
             stack.enter_context(attention_through(cache, self._config))
+            stack.enter_context(self._precision())
+            if packed is not None:
+                stack.enter_context(packed.in_use())
             yield
+
+    def _precision(self) -> AbstractContextManager[object]:
+        return nullcontext() if self._autocast is None else torch.autocast(self._device.type, dtype=self._autocast)
+
+    def _packed(self, requests: Sequence[Request], sampling: Sampling) -> PackedLinears | None:
+        longest = max((request.limit(sampling) for request in requests), default=0)
+        if self._device.type != "cpu" or longest < PACK_FROM:
+            return None
+        with self._precision():
+            return PackedLinears(self._parts.model, len(requests))
 
     def _completion(self, row: _Row, version: int) -> Completion:
         assert row.finished is not None, "only finished rows become completions"

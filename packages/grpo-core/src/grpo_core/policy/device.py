@@ -15,7 +15,7 @@ DTYPES = {
     "float16": torch.float16,
 }
 
-SMALL_PARAMETERS = 20e6
+SMALL_PARAMETERS = 5e6
 """Below this a CPU model runs on one thread: its matrices are too small to share, and threads that wait for one another
 spin, which beside any other busy process costs tens of times more than a second thread could save."""
 

@@ -1,0 +1,97 @@
+"""Products through oneDNN are those of `F.linear` up to rounding, and packed weights leave a model as it was."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from peft import LoraConfig, get_peft_model
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from grpo_core.algorithms import cpu_matmul
+from grpo_core.algorithms.cpu_matmul import PackedLinears, has_onednn, linear
+
+needs_onednn = pytest.mark.skipif(not has_onednn(), reason="this torch or processor does not use oneDNN here")
+N, K = 320, 256  # above MIN_ELEMENTS
+
+
+def llama(**options: object) -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=300, hidden_size=256, intermediate_size=384, num_hidden_layers=2, num_attention_heads=4, **options
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+@pytest.mark.parametrize("shape", [(K,), (0, K), (1, K), (33, K), (2, 7, K)])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_products_are_those_of_torch(shape: tuple[int, ...], with_bias: bool) -> None:
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(shape), torch.randn(N, K), torch.randn(N) if with_bias else None
+    assert torch.allclose(linear(x, weight, bias), F.linear(x, weight, bias), atol=1e-3)
+    assert torch.allclose(linear(x, weight.t().contiguous().t(), bias), F.linear(x, weight, bias), atol=1e-3)
+
+
+@pytest.mark.parametrize(("rows", "dtype"), [(8, torch.float32), (N, torch.float64), (N, torch.bfloat16)])
+def test_small_weights_and_other_types_are_left_to_torch(rows: int, dtype: torch.dtype) -> None:
+    x, weight = torch.randn(5, K, dtype=dtype), torch.randn(rows, K, dtype=dtype)
+    assert torch.equal(linear(x, weight), F.linear(x, weight))
+
+
+@needs_onednn
+@pytest.mark.parametrize("tied", [False, True])
+def test_packed_layers_compute_the_same_and_only_within_the_block(tied: bool) -> None:
+    model, ids = llama(tie_word_embeddings=tied), torch.arange(24).view(2, 12)
+    with torch.no_grad():
+        before = model(ids).logits
+        packed = PackedLinears(model, 24)
+        with packed.in_use():
+            within = model(ids).logits
+            model.lm_head.weight.zero_()  # the copies do not follow
+            assert torch.equal(model(ids).logits, within) or tied  # a tied embedding is read from the weight
+        assert not torch.equal(within, before)
+        assert torch.allclose(within, before, atol=1e-5)
+        assert model(ids).logits.abs().max() == 0
+    assert not any("forward" in module.__dict__ for module in model.modules())
+
+
+@needs_onednn
+def test_an_exception_restores_the_layers() -> None:
+    model = llama()
+    with pytest.raises(KeyboardInterrupt), PackedLinears(model, 4).in_use():
+        raise KeyboardInterrupt
+    assert not any("forward" in module.__dict__ for module in model.modules())
+
+
+@needs_onednn
+def test_an_adapters_base_is_packed_and_its_own_part_followed() -> None:
+    model, ids = get_peft_model(llama(), LoraConfig(r=4, target_modules=["q_proj", "down_proj"])), torch.arange(8)[None]
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            nn.init.normal_(parameter)
+    model.eval()
+    with torch.no_grad():
+        before = model(ids).logits
+        with PackedLinears(model, 8).in_use():
+            assert torch.allclose(model(ids).logits, before, atol=1e-5)
+
+
+@needs_onednn
+def test_under_autocast_the_copies_are_in_its_type() -> None:
+    model, ids = llama(), torch.arange(16)[None]
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        before = model(ids).logits
+        with PackedLinears(model, 16).in_use():
+            within = model(ids).logits
+    assert within.dtype == before.dtype == torch.bfloat16
+    assert torch.allclose(within, before, atol=0.05)
+
+
+def test_nothing_is_packed_where_onednn_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_matmul, "has_onednn", lambda: False)
+    model, ids = llama(), torch.arange(8)[None]
+    with torch.no_grad():
+        before = model(ids).logits
+        with PackedLinears(model, 8).in_use():
+            assert torch.equal(model(ids).logits, before)
