@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
+
 import pytest
+from terminals import Terminal
 
 from grpo_core.cli import main as entry
 
@@ -43,3 +48,30 @@ def test_grpo_alone_prints_its_help_and_succeeds(words: tuple[str, ...], capsys:
     captured = capsys.readouterr()
     assert captured.out.startswith("Usage: grpo ") and "warm-start" in captured.out
     assert captured.err == ""
+
+
+def test_a_narrow_terminal_shows_rows_as_lines_and_wraps_the_help(tmp_path: Path) -> None:
+    program = f"{sys.executable} -m grpo_core"
+    terminal = Terminal(tmp_path, f"{program} models | head -1; {program} models; {program} models --help", 40, 200)
+    try:
+        lines = terminal.until("Show this message").splitlines()
+    finally:
+        terminal.close()
+    shown = [line.rstrip() for line in lines]
+    assert shown[0].startswith("model ")  # the pipe has a table
+    assert "tiny" in shown and shown[shown.index("tiny") + 1].startswith("  description")
+    first = next(i for i, line in enumerate(shown) if line.startswith("Usage:"))
+    assert any("--json" in line for line in shown[first:])
+    # Words that click would have put behind the 40th column begin a line of their own.
+    assert not any(line[:1].isalnum() for line in shown[first + 2 :] if "sage" not in line and line != "Options:")
+
+
+@pytest.mark.parametrize("words", [("new", "mine"), ("export", "verl", "math.arithmetic", "mine")])
+def test_what_writes_a_folder_says_it_as_json_too(
+    words: tuple[str, ...], capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert entry.main([*words, "--json", *(["--size", "4", "--test-size", "4"] if words[0] == "export" else [])]) == 0
+    written = json.loads(capsys.readouterr().out)
+    assert written["folder"] == "mine"
+    assert {*written["files"]} == {str(file.relative_to("mine")) for file in Path("mine").rglob("*") if file.is_file()}

@@ -32,7 +32,8 @@ def explain(task: str, completion: str | None, row_id: str | None, predictions: 
     as it is, with its last newline. The exit code is 1 where it could not be scored.
     """
     from grpo_core.display.explanation import explanation_tree
-    from grpo_core.display.text import print_json, print_out
+    from grpo_core.display.progress import Waiting
+    from grpo_core.display.text import err, print_json, print_out
     from grpo_core.plugins.tasks import load_task
     from grpo_core.scoring.scorer import Scorer, answer_of
     from grpo_core.task.explanation import explain as explain_score
@@ -49,7 +50,7 @@ def explain(task: str, completion: str | None, row_id: str | None, predictions: 
     if text is None and row.gold is None:
         raise UserError(f"row {row.id!r} of task {bound.name!r} has no gold: give --completion TEXT.")
     text = text if text is not None else str(row.gold)
-    with Scorer(bound, workers=1) as scorer:
+    with Waiting(err()) as display, display.ticking("scoring"), Scorer(bound, workers=1) as scorer:
         score = scorer.score([text], [row], [predictions] if predictions else None)[0]
         answer = answer_of(scorer, text, row) if score.valid else None
     explanation = explain_score(bound, score, answer)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from grpo_core.cli.options import COUNT, HELP
+from grpo_core.cli.options import COUNT, HELP, JSON
 from grpo_core.errors import UserError
 
 MODEL = "Qwen/Qwen2.5-1.5B-Instruct"
@@ -29,6 +29,7 @@ Examples:
 @click.option("--test-size", metavar="N", type=COUNT, help="Rows to test on.  [default: the task's]")
 @click.option("--nodes", metavar="N", type=COUNT, default=1, show_default=True, help="Machines.")
 @click.option("--gpus", metavar="N", type=COUNT, default=8, show_default=True, help="GPUs of each machine.")
+@JSON
 def export(
     trainer: str,
     task: str,
@@ -38,6 +39,7 @@ def export(
     test_size: int | None,
     nodes: int,
     gpus: int,
+    as_json: bool,
 ) -> None:
     """Write the new folder DIR, with which another trainer trains TASK: rows, configuration, command line, README.
 
@@ -46,7 +48,7 @@ def export(
     """
     from grpo_core.cli.new_project import write
     from grpo_core.display.lines import fold
-    from grpo_core.display.text import visible
+    from grpo_core.display.text import print_json, visible
     from grpo_core.interop.export import Cluster, export_files, target_of
     from grpo_core.paths import check_makeable
 
@@ -56,6 +58,9 @@ def export(
     check_makeable(folder, f"folder {folder}")
     files = export_files(target, task, model, Cluster(nodes, gpus), size=size, test_size=test_size)
     write(folder, files)
+    if as_json:
+        print_json({"folder": str(folder), "files": sorted(files), "model": model, "version": target.version})
+        return
 
     def line(label: str, text: str) -> None:
         click.echo(visible(fold(label, [text], None)))

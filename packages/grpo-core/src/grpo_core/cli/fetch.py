@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from grpo_core.cli.options import HELP, JSON
 from grpo_core.errors import ExitCode, UserError
 from grpo_core.task.spec import TaskSpec
 
@@ -20,15 +21,17 @@ NEEDED = ("*.json", "*.txt", "*.model", "*.jinja", *WEIGHTS)
 """What a model is loaded from: never a pickle, never code."""
 
 
-@click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(epilog=EXAMPLES, context_settings=HELP)
 @click.argument("names", nargs=-1, required=True, metavar="MODEL|TASK...")
-def fetch(names: tuple[str, ...]) -> int:
+@JSON
+def fetch(names: tuple[str, ...], as_json: bool) -> int:
     """Download models (owner/name) and the rows of tasks (plugin.task) into the cache.
 
     A run on a machine that shares the cache needs no network then. Nothing is downloaded twice.
     """
     from grpo_core.cli.settings import only_results_on_stdout
-    from grpo_core.display.text import visible
+    from grpo_core.display.progress import Waiting
+    from grpo_core.display.text import err, print_json, visible
     from grpo_core.hub.network import offline_reason
     from grpo_core.plugins.models import model_source
 
@@ -39,12 +42,18 @@ def fetch(names: tuple[str, ...]) -> int:
     tasks = [spec for name in names if name not in models for spec in _task_specs(name)]
     if why := offline_reason():
         raise UserError(f"nothing can be downloaded: {why}.")
-    for name in models:
-        click.echo(f"{visible(name)}: {_fetch_model(name)}")
-    for spec in tasks:
-        with only_results_on_stdout():
-            counts = _fetch_task(spec)
-        click.echo(f"{visible(str(spec))}: {counts}")
+    fetched: dict[str, str] = {}
+    with Waiting(err(), quiet=as_json) as display:
+        for name in models:  # the hub's own bars show the download
+            fetched[name] = str(_fetch_model(name))
+        for spec in tasks:
+            with display.ticking(f"reading {spec}"), only_results_on_stdout():
+                fetched[str(spec)] = _fetch_task(spec)
+    if as_json:
+        print_json(fetched)
+    else:
+        for name, found in fetched.items():
+            click.echo(f"{visible(name)}: {visible(found)}")
     return ExitCode.DONE
 
 

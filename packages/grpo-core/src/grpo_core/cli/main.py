@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Sequence
@@ -77,11 +78,17 @@ def _run(command: click.Command, arguments: Sequence[str] | None, name: str, int
         return error.code if isinstance(error.code, int) else ExitCode.FAILED
 
 
+CLICK_COLUMNS = 52
+"""Columns below which click wraps its help for more than there are."""
+
+
 def _result(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
     load_dotenv(Path(".env"))
     words = sys.argv[1:] if arguments is None else list(arguments)
     _refuse_empty(words)
-    result = command.main(args=list(words), prog_name=name, standalone_mode=False, obj=words)
+    columns = shutil.get_terminal_size().columns
+    width = columns if columns < CLICK_COLUMNS else None
+    result = command.main(args=list(words), prog_name=name, standalone_mode=False, obj=words, terminal_width=width)
     return result if isinstance(result, int) else ExitCode.DONE
 
 

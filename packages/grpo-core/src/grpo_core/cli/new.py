@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core.cli.options import HELP
+from grpo_core.cli.options import HELP, JSON
 from grpo_core.errors import UserError, near_match
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ Examples:
 @click.option("--from-reasoning-gym", "dataset", metavar="NAME", help="Begin with a data set of reasoning-gym.")
 @click.option("--game", is_flag=True, help="Begin with a game of two players.")
 @click.option("--multi-turn", is_flag=True, help="Begin with a task that responds and lets the model try again.")
+@JSON
 def new(
     name: str,
     source: str | None,
@@ -52,6 +53,7 @@ def new(
     dataset: str | None,
     game: bool,
     multi_turn: bool,
+    as_json: bool,
 ) -> None:
     """Write a plugin into the new folder NAME: a task, tests, a README, ready to install, check and train.
 
@@ -61,7 +63,7 @@ def new(
 
     from grpo_core.cli.new_project import check_name, write
     from grpo_core.display.progress import Waiting
-    from grpo_core.display.text import err
+    from grpo_core.display.text import err, print_json
     from grpo_core.paths import check_makeable
 
     kind = _kind(source, dataset, game, multi_turn)
@@ -80,6 +82,9 @@ def new(
     if rows is not None:
         files[f"src/{project.module}/rows.jsonl"] = rows
     write(folder, files)
+    if as_json:
+        print_json({"folder": name, "task": project.full_name, "files": sorted(files), "notes": dict(notes)})
+        return
     _print(project, sorted(files), notes)
 
 

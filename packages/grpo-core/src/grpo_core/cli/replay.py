@@ -59,18 +59,19 @@ def replay(run: str, task: str | None, step: str | None, limit: int, workers: in
     with Waiting(err()) as progress:
         if not ends_whole(log):
             progress.on_warning(f"{log}: its last line is cut: it is left out")
-        from grpo_core.evaluation.replay import replay as score_again
-
         total = number or last.get("step", 0)
-        result = score_again(
-            folder,
-            config,
-            task=task,
-            step=number,
-            limit=limit,
-            ingredients=_ingredients(folder),
-            progress=lambda done: progress.on_progress("scoring again, step", done, total),
-        )
+        with progress.ticking("loading") as report:
+            from grpo_core.evaluation.replay import replay as score_again
+
+            result = score_again(
+                folder,
+                config,
+                task=task,
+                step=number,
+                limit=limit,
+                ingredients=_ingredients(folder),
+                progress=lambda done: report("scoring again, step", done, total),
+            )
     if as_json:
         print_json(result.as_json())
     else:

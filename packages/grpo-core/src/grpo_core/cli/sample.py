@@ -38,7 +38,8 @@ def sample(task: str, count: int, as_json: bool) -> None:
     with Waiting(err()) as progress:
         labelled = dict(zip(task_labels(tasks), tasks, strict=True))
         progress.on_choices(condition_choices(labelled))
-    samples = [entry for bound in tasks for entry in _samples(bound, count)]
+    with Waiting(err()) as progress, progress.ticking("scoring golds"):
+        samples = [entry for bound in tasks for entry in _samples(bound, count)]
     if as_json:
         print_json(samples)
     for index, entry in enumerate(() if as_json else samples):

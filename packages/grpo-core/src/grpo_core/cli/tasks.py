@@ -76,9 +76,9 @@ def tasks(ctx: click.Context, plugin: str | None, as_json: bool) -> None:
     )
     print_out(listing if installed or broken or conflicts else nothing)
     if broken:
-        click.echo("\ngrpo doctor examines the plugins that were not loaded.")
+        print_out("", "grpo doctor examines the plugins that were not loaded.")
     if installed:
-        click.echo("\ngrpo tasks show NAME: options and rewards.   grpo sample NAME: rows with gold and score.")
+        print_out("", "grpo tasks show NAME: options and rewards.   grpo sample NAME: rows with gold and score.")
 
 
 @tasks.command("show")
@@ -86,10 +86,12 @@ def tasks(ctx: click.Context, plugin: str | None, as_json: bool) -> None:
 @JSON
 def show(name: str, as_json: bool) -> None:
     """Show one task: options, rewards, stop strings, identity, a row with its prompt."""
-    from grpo_core.display.text import print_json
+    from grpo_core.display.progress import Waiting
+    from grpo_core.display.text import err, print_json
     from grpo_core.plugins.tasks import load_task
 
-    facts = facts_of(load_task(name))
+    with Waiting(err()) as progress, progress.ticking(f"reading {name}"):
+        facts = facts_of(load_task(name))
     if as_json:
         print_json(facts)
     else:

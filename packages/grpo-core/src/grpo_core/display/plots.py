@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from html import escape
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -85,6 +86,44 @@ def curve(points: Sequence[Point], width: int, height: int, marks: Sequence[Mark
     ends = f"{first:g}", f"{last:g}"
     below = ends[0] + ends[1].rjust(canvas.width - len(ends[0])) if first < last else ends[0]
     return [*lines, " " * margin + below]
+
+
+def svg_curve(title: str, points: Sequence[Point], marks: Sequence[Mark] = ()) -> str:
+    """Draw a curve as SVG for a page of either brightness; empty where there is nothing to draw.
+
+    Args:
+        title: Heading, which is escaped.
+        points: The curve, by step.
+        marks: Points that are drawn above the curve, each with its interval.
+    """
+    points = [point for point in points if math.isfinite(point[1])]
+    marks = [mark for mark in marks if math.isfinite(mark[1])]
+    values = [value for _, value in points] + [end for _, *ends in marks for end in ends if math.isfinite(end)]
+    if not values:
+        return ""
+    low, high = _range(values)
+    steps = [step for step, *_ in (*points, *marks)]
+    first, last = min(steps), max(steps)
+
+    def at(step: float, value: float) -> tuple[float, float]:
+        x = (step - first) / (last - first) if last > first else 0.5
+        return 60 + 520 * x, 30 + 140 * (high - value) / (high - low)
+
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*point) for point in points))
+    parts = [f'<polyline points="{line}" fill="none" stroke="#1f77b4" stroke-width="1.5"/>']
+    for step, value, *ends in marks:
+        x, y = at(step, value)
+        if all(map(math.isfinite, ends)):
+            bottom, top = (at(step, end)[1] for end in ends)
+            parts.append(f'<path d="M{x:.1f} {bottom:.1f}V{top:.1f}" stroke="#d62728"/>')
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="#d62728"/>')
+    labels = axis_labels(low, high)
+    texts = ((60, 18, "start", title), (52, 34, "end", labels[1]), (52, 174, "end", labels[0]),
+             (60, 190, "start", f"{first:g}"), (580, 190, "end", f"{last:g}"))  # fmt: skip
+    parts += [f'<text x="{x}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>' for x, y, anchor, text in texts]
+    frame = '<path d="M60 30V170H580" fill="none" stroke="currentColor" opacity=".4"/>'
+    style = 'style="max-width: 600px; font: 12px sans-serif; fill: currentColor"'
+    return f'<svg viewBox="0 0 600 200" {style} role="img" aria-label="{escape(title)}">{frame}{"".join(parts)}</svg>'
 
 
 def axis_labels(low: float, high: float) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from grpo_core.display import lines
 from grpo_core.display.invocation import command
 from grpo_core.display.libraries import without_bars
 from grpo_core.display.live_text import closing_curve
-from grpo_core.display.notebook import NotebookConsole
+from grpo_core.display.notebook import NotebookConsole, RunPanel
 from grpo_core.display.text import visible
 from grpo_core.errors import DataError
 from grpo_core.plugins.task_objects import is_object
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 REDRAW_S = 0.1
 """Shortest time between redraws; each costs about a millisecond."""
+
+PANEL_S = 0.5
+"""Shortest time between redraws of a notebook's table and curve."""
 
 SAMPLE_EVERY_S = 10.0
 """Time between samples of completions: often enough to notice a hacked reward, rarely enough to read them."""
@@ -232,6 +235,7 @@ class ProgressDisplay(Waiting):
         self._started = self._sampled = self._previous = 0.0
         self._step_s: float | None = None
         self._last_step: tuple[str, ...] = ()
+        self._step, self._panel, self._shown = 0, RunPanel(), float("-inf")
 
     def on_run_start(self, info: RunInfo) -> None:
         """Print the header of the run and the chosen values with their reasons."""
@@ -246,6 +250,8 @@ class ProgressDisplay(Waiting):
     def on_evaluation(self, task: str, phase: EvalPhase, result: Mapping[str, Any]) -> None:
         """Print an evaluation; the time of the next step is measured from its end."""
         self._keep_last_step()
+        self._panel.add_evaluation(self._step, task, result)
+        self._show_panel(last=True)
         has_several = len(self._tasks) > 1 or self.config.eval.task is not None
         self.say(phase, lines.evaluation(result, visible(task) if has_several else "", "initial"))
         self._previous = self._clock()
@@ -253,6 +259,9 @@ class ProgressDisplay(Waiting):
     def on_step(self, record: StepRecord) -> None:
         """Draw the step, or print it in a pipe, and print completions every `SAMPLE_EVERY_S`."""
         now = self._clock()
+        self._step = record.step
+        self._panel.add_step(record.step, record.metrics)
+        self._show_panel(last=record.step == self._total)
         self._time_step(record, now)
         done = f"{record.step:>{len(str(self._total))}}/{self._total}" if self._total else str(record.step)
         segments = (done, *lines.step(record.metrics, self._tasks, self._eta(record.step, now)))
@@ -282,6 +291,14 @@ class ProgressDisplay(Waiting):
         self._show_curve(run_dir)
         self.say("saved", [visible(str(run_dir)), f"next: {next_command}"])
         self.say("report", [visible(command("report", str(run_dir)))])
+
+    def _show_panel(self, *, last: bool) -> None:
+        """Show the table and the curve in a notebook, at most every `PANEL_S` unless `last`."""
+        if self._is_live and isinstance(self.console, NotebookConsole):
+            now = self._clock()
+            if last or now - self._shown >= PANEL_S:
+                self._shown = now
+                self.console.show_panel(self._panel)
 
     def _show_curve(self, run_dir: Path) -> None:
         """Print the learning curve in a terminal; in a pipe, lines are for programs."""

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 PIPE_WIDTH = 10_000
 """Columns of text in a pipe or file: a line stays one, to be searched with grep."""
 
+MIN_CELL = 12
+"""Columns that a cell of a table needs in a terminal; below, rows are shown as lines."""
+
 TABLE_WIDTH = 120
 """Columns of a table in a pipe or file, unless the variable COLUMNS says another number; --json has whole values."""
 
@@ -38,7 +41,8 @@ def err() -> Console:
 def print_out(*renderables: RenderableType) -> None:
     """Print results on stdout; in a pipe, tables have `TABLE_WIDTH` columns, and no line ends in spaces."""
     if sys.stdout.isatty():
-        _console(stderr=False).print(*renderables, sep="\n")
+        console = _console(stderr=False)
+        console.print(*(_fitted(each, console) for each in renderables), sep="\n")
         return
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in rendered(*renderables).splitlines()))
 
@@ -53,8 +57,35 @@ def rendered(*renderables: RenderableType) -> str:
     with console.capture() as captured:
         for each in renderables:
             is_limited = isinstance(each, Table) and not sys.stdout.isatty()
-            console.print(each, width=table_width if is_limited else None)
+            shown = _fitted(each, console) if sys.stdout.isatty() else each
+            console.print(shown, width=table_width if is_limited else None)
     return captured.get()
+
+
+def _fitted(renderable: RenderableType, console: Console) -> RenderableType:
+    """A table that is too wide for a terminal, with each row as lines of `heading  cell`; anything else unchanged."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    if not isinstance(renderable, Table) or not renderable.show_header:
+        return renderable
+    first, *others = renderable.columns
+    widths = [console.measure(cell).maximum for cell in first.cells]
+    if max(widths, default=0) + len(others) * (MIN_CELL + 3) <= console.width:
+        return renderable
+    blocks: list[RenderableType] = []
+    rows = zip(*(column.cells for column in renderable.columns), renderable.rows, strict=True)
+    for number, (head, *cells, row) in enumerate(rows):
+        inner = table("", "")
+        inner.show_header = False
+        for column, cell in zip(others, cells, strict=True):
+            if cell not in ("", "-"):
+                inner.add_row(column.header, cell)
+        name = Text(head) if isinstance(head, str) else head
+        blocks += [*([""] if number else []), name, Padding(inner, (0, 0, 0, 2), style=row.style or "none")]
+    return Group(*blocks)
 
 
 def _console(*, stderr: bool) -> Console:
