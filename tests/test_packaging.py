@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import email
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 from readme_renderer import markdown  # type: ignore[import-untyped]  # it ships no types
-from wheels import TREES, build_wheels, call
+from wheels import ROOT, TREES, build_wheels, call
 
 from grpo_core import __version__
 
@@ -52,7 +54,9 @@ class Environment:
         call("uv", "venv", "--python", python, str(folder / "venv"), cwd=folder)
         constraints = ("--constraint", str(wheels / "constraints.txt")) if pinned else ()
         into = ("--python", str(folder / "venv"), *constraints, "--find-links", str(wheels))
-        call("uv", "pip", "install", *into, *requirements, cwd=folder)
+        # The option replaces the variable.
+        local = [part for each in os.environ.get("UV_FIND_LINKS", "").split() for part in ("--find-links", each)]
+        call("uv", "pip", "install", *into, *local, *requirements, cwd=folder)
 
     def __call__(self, program: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return call(str(self.folder / "venv" / "bin" / program), *arguments, cwd=self.folder, check=check)
@@ -196,18 +200,29 @@ def test_tasks_and_scores_work_with_another_python(wheels: Path, tmp_path: Path,
     assert "gold    ok" in environment("grpo", "check", "math.arithmetic", "-k", "gold").stdout
 
 
+def torch_here() -> str:
+    """The requirement of a local CPU torch, or of the pinned one."""
+    folders = os.environ.get("UV_FIND_LINKS", "").split()
+    return next((str(file) for folder in folders for file in Path(folder).glob("torch-*-cp311-*.whl")), "torch==2.13.0")
+
+
 @pytest.mark.parametrize("resolution", ["lowest-direct", "highest"])
 def test_a_run_with_the_lowest_and_the_newest_dependencies(wheels: Path, tmp_path: Path, resolution: str) -> None:
-    """All but torch, of which only the pinned version can be had without CUDA."""
-    torch = next(line for line in (wheels / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
-    wanted = ("--resolution", resolution, torch, *ALL)
+    """All but torch, of which a registry has CUDA builds of gigabytes only."""
+    projects = (tomllib.loads(file.read_text())["project"] for file in ROOT.glob("packages/*/pyproject.toml"))
+    bounds = {
+        each for project in projects for each in project["dependencies"] if not each.startswith(("grpo-", "torch"))
+    }
+    wanted = ("--resolution", resolution, torch_here(), *ALL, *sorted(bounds))
     environment = Environment(tmp_path, wheels, *wanted, pinned=False)
 
     assert json.loads(environment("grpo", "tasks", "--json").stdout)["broken"] == []
     for task in TASKS:
         assert "prompt" in environment("grpo", "sample", f"{task}?size=4", "-n", "1").stdout
-    summary = json.loads(environment("grpo-run", "--max-steps", "2", "--json", "eval.size=16").stdout)
-    assert summary["steps"] == 2
+    run = ("grpo-run", "--max-steps", "2", "--json", "lora.enabled=true", "eval.size=16")
+    assert json.loads(environment(*run).stdout)["steps"] == 2
+    (folder,) = environment.folder.glob("training_runs/run_*")
+    environment("grpo", "resume", str(folder), "--from-step", "final", "--additional-steps", "1")
 
 
 def test_a_plugin_that_was_built_for_this_version_works_with_the_next_patch(wheels: Path, tmp_path: Path) -> None:
