@@ -118,6 +118,9 @@ OTHERS = {
     "--hf-overrides": "likewise",
     "--max-lora-rank": "likewise",
     "--weight-transfer-config": "likewise",
+    "--strict": "an option of zensical and mkdocs",
+    "--security-opt": "an option of docker and podman",
+    "--privileged": "likewise",
 }
 """Options that are no command's -> why."""
 
