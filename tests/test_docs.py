@@ -45,8 +45,9 @@ NOT_RUN = {
 SLOW = (
     r"(uv run )?grpo-run($| .*--max-steps| --seed)",
     r"(RUN=\$\()?grpo run .*--config",
+    r"RUN=\$\(grpo-run .*--max-steps",
     r"grpo run --max-steps",
-    r"grpo (warm-start|resume|publish|rollouts|replay|forecast|games) ",
+    r"grpo (warm-start|resume|publish|rollouts|replay|forecast|games|report) ",
     r"grpo runs",
     r"(uv run )?grpo eval ",
     r"grpo check .*--fuzz",
