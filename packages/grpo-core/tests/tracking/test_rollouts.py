@@ -93,7 +93,11 @@ def test_a_curriculums_pass_rate_stands_above_the_groups(tmp_path: Path) -> None
 def test_log_probs_of_tokens_are_written_where_asked_for(tmp_path: Path) -> None:
     (record,) = written(tmp_path, [rollout(0, SOLVED)], logs_tokens=True)
     assert record.token_logprobs == (-0.5, -0.25)
-    assert record.token_surprisals == (0.5, 0.25)
+    assert record.token_surprisals == (0.5, 0.25) and record.token_texts is None
+    (record,) = written(
+        tmp_path, [rollout(0, SOLVED)], logs_tokens=True, decode=lambda ids: [100 * str(i) for i in ids]
+    )
+    assert record.token_texts == (64 * "5", 64 * "6"), "of each token, bounded"
 
 
 def test_chat_prompts_and_lone_surrogates_survive(tmp_path: Path) -> None:
@@ -196,7 +200,7 @@ def test_a_real_run_writes_every_field(tmp_path: Path) -> None:
     for each in records:
         assert each.token_logprobs is not None and each.logprob is not None and each.reward is not None
         assert each.score.value is not None and each.pass_rate is not None and each.generate_s is not None
-        assert len(each.token_logprobs) == each.tokens
+        assert len(each.token_logprobs) == each.tokens == len(each.token_texts or ())
         assert each.logprob == pytest.approx(sum(each.token_logprobs))
         assert each.reward == pytest.approx(each.score.value + min(0, (1 - each.tokens) / 7)), "8 - 7 tokens are free"
         assert each.included is (each.finish_reason == "stop")

@@ -11,7 +11,10 @@ function build(data) {
   document.getElementById("content").replaceChildren(...shown);
   document.getElementById("sections").replaceChildren(...shown.map((each) => element("a", { href: `#${each.id}` }, each.querySelector("h2").textContent.split(" on ")[0])));
   document.getElementById("foot").textContent = `grpo-core ${data.grpo_core} · written ${new Date(data.generated).toLocaleString("en-GB")} · keys: / search, j k next and previous completion, t light or dark`;
-  if (browser.fields) { browser.filter(); }
+  if (!browser.fields) return;
+  browser.filter();
+  const { runs } = browser, made = browser;
+  if (runs.length) setTimeout(() => made.lower(0), 200); // the first search need not make the texts that it looks through
 }
 
 function switchTheme() {
