@@ -19,8 +19,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 
 FILES = (
-    "*.md", "LICENSE", "CITATION.cff", "docs/**/*.md", "docs/**/*.svg", "docs/*.css", "packages/*/README.md",
-    "examples/**/*",
+    "*.md", "LICENSE", "CITATION.cff", "docs/**/*.md", "docs/**/*.svg", "docs/**/*.png", "docs/*.css",
+    "packages/*/README.md", "examples/**/*",
 )  # fmt: skip
 """What the site holds, relative to the root of the repository."""
 
