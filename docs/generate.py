@@ -38,6 +38,7 @@ from grpo_core.profiles.presets import PRESETS
 from grpo_core.profiles.presets import SOURCE as PRESET_SOURCE
 from grpo_core.tracking.aliases import ALIASES as METRIC_ALIASES
 from grpo_core.tracking.aliases import NOT_KEPT
+from grpo_core.tracking.diagnoses import DIAGNOSES
 from grpo_core.training.catalogue import CATALOGUE, EVALUATION_SECTION, EVALUATIONS, SECTIONS
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -121,6 +122,22 @@ The shell is `bash`, `zsh` or `fish`, by default the one that the command is sta
 script, has the shell read it at its start, and says what it did; a second time it adds nothing. `--show-completion`
 prints the script. Tab then completes commands, options, task names, runs, settings (`trainer.max_steps=`) with their
 values, models and files, for `grpo` and `grpo-run`.
+"""
+
+WARNINGS_INTRODUCTION = """\
+# Warnings
+
+Written by `docs/generate.py` from `grpo_core/tracking/diagnoses.py` and `hacking.py`; change it there.
+
+A run is diagnosed from [its metrics](metrics.md) before its first step, after each logged step and after each
+evaluation. A warning says what was seen, why it matters and what to try, and names its section in
+[troubleshooting](../how-to/troubleshooting.md). It comes once, and again only if its problem was gone for 20 logged
+steps (40 after the second warning, 80 after the third) and has returned. Warnings are printed, stand in
+`logs/events.jsonl`, in `summary.json`, in trackers and in `grpo runs show`, and reach
+[callbacks](../how-to/tracking.md#warnings). `tracking.monitor=false` turns them off.
+
+Where metrics are compared with the start, it is the mean of the first ten logged steps with that of the newest ten, and
+a change counts above three standard errors.
 """
 
 METRICS_INTRODUCTION = """\
@@ -252,6 +269,20 @@ def metrics_page() -> str:
     return "\n".join(parts)
 
 
+def warnings_page() -> str:
+    """The page of the warnings of a run."""
+    rows = (
+        (
+            f"[`{each.name}`](../how-to/troubleshooting.md#{each.name})",
+            each.condition.replace("{}", f"{each.threshold:g}"),
+            {"start": "at the start", "evaluation": "after an evaluation"}.get(each.moment, str(each.steps)),
+            each.source,
+        )
+        for each in DIAGNOSES
+    )
+    return WARNINGS_INTRODUCTION + "\n" + table(("warning", "when", "logged steps in a row", "why there"), rows)
+
+
 def _other_names() -> str:
     """What the reference systems call the metrics, and which names of theirs nothing here has."""
     kept = ((f"`{each.alias}`", each.system, f"`{each.name}`", each.note) for each in METRIC_ALIASES)
@@ -356,6 +387,7 @@ def pages() -> Mapping[Path, str]:
         REFERENCE / "trainers.md": trainers_page(),
         REFERENCE / "hooks.md": hooks_page(),
         **api_pages(REFERENCE / "python"),
+        REFERENCE / "warnings.md": warnings_page(),
         REFERENCE / "reasoning-gym.md": findings_page(),
         REFERENCE.parent / "explanation" / "house.svg": house_picture(),
         REFERENCE.parent / "explanation" / "kl-estimators.md": kl_page(),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from grpo_core.task.evaluation import Phase
 from grpo_core.task.score import Score
+
+TROUBLESHOOTING = "docs/how-to/troubleshooting.md"
+"""Page with a section for each diagnosis."""
 
 EvalPhase = Phase
 """When a held-out evaluation is made: before the first step, every few steps, or after the last one."""
@@ -41,6 +44,7 @@ class RunInfo:
         total_steps: Steps planned; None when only a time limit ends the run.
         seconds_left: Time until `trainer.max_minutes` ends the run; None where it does not.
         settings: Dotted key -> value of every setting, with what was found on the model.
+        also_trained: Task name -> held-out rows that are also trained on: `n`, `of`, and the first `pairs`.
     """
 
     run_dir: Path
@@ -49,6 +53,45 @@ class RunInfo:
     total_steps: int | None
     seconds_left: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    also_trained: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem of a run that a diagnosis found.
+
+    Attributes:
+        name: Name of the diagnosis, and of its section in `TROUBLESHOOTING`.
+        step: Step after which it was found; 0 before the first.
+        seen: What was seen, with numbers.
+        why: Why it matters.
+        fix: What to try, with the settings to change.
+        about: Task, or task and reward function, that it is about; empty for the whole run.
+    """
+
+    name: str
+    step: int
+    seen: str
+    why: str
+    fix: str
+    about: str = ""
+
+    @property
+    def section(self) -> str:
+        """Page and section that describe the problem."""
+        return f"{TROUBLESHOOTING}#{self.name}"
+
+    @property
+    def headline(self) -> str:
+        """What was seen, and when."""
+        return f"step {self.step}: {self.seen}" if self.step else self.seen
+
+    def __str__(self) -> str:
+        return f"{self.headline} {self.why} Try: {self.fix} See {self.section}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The entry in summary.json and in `logs/events.jsonl`."""
+        return asdict(self) | {"section": self.section}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +147,10 @@ class Callback:
     def on_warning(self, message: str) -> None:
         """The user should know something; each message comes once."""
 
+    def on_diagnosis(self, finding: Finding) -> None:
+        """A diagnosis found a problem; by default a warning. It comes again only if it was gone in between."""
+        self.on_warning(str(finding))
+
     def on_run_end(self, summary: Mapping[str, Any], run_dir: Path) -> None:
         """The run is saved; `summary` is what summary.json holds."""
 
@@ -116,11 +163,13 @@ class Callbacks(Callback):
 
     Attributes:
         warned: What `warn_once` has warned of: (kind of warning, what it is about).
+        findings: What diagnoses found, oldest first.
     """
 
     def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
         self._callbacks = list(callbacks)
         self.warned: set[tuple[str, str]] = set()
+        self.findings: list[Finding] = []
 
     def add(self, *callbacks: Callback) -> None:
         """Notify these too, after the others."""
@@ -162,6 +211,12 @@ class Callbacks(Callback):
         """Notify every callback."""
         for callback in self._callbacks:
             callback.on_warning(message)
+
+    def on_diagnosis(self, finding: Finding) -> None:
+        """Keep the finding, and notify every callback."""
+        self.findings.append(finding)
+        for callback in self._callbacks:
+            callback.on_diagnosis(finding)
 
     def on_run_end(self, summary: Mapping[str, Any], run_dir: Path) -> None:
         """Notify every callback."""

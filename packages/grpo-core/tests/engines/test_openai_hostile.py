@@ -35,6 +35,12 @@ def reply(body: bytes, headers: bytes = b"", status: bytes = b"200 OK") -> bytes
     return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n%s\r\n%s" % (status, len(body), headers, body)
 
 
+class Server(socketserver.ThreadingTCPServer):
+    # Of 20 connections that arrive while this process has no CPU, a backlog of 5 drops some, which the system repeats
+    # after a second: longer than TIMEOUT_S.
+    request_queue_size = 128
+
+
 class Hostile:
     """Starts real servers that read each request and then write what a function writes, byte for byte."""
 
@@ -56,7 +62,7 @@ class Hostile:
                 with contextlib.suppress(OSError):  # the client left, as it should
                     respond(self.wfile.write)
 
-        server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        server = Server(("127.0.0.1", 0), Handler)
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         self.servers.append(server)

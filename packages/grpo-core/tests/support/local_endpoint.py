@@ -72,7 +72,10 @@ def serving(respond: Callable[[dict[str, Any]], Reply]) -> Iterator[Server]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class LocalServer(ThreadingHTTPServer):
+        request_queue_size = 128  # a full backlog delays connections by a second
+
+    server = LocalServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     state.url = f"http://127.0.0.1:{server.server_port}/v1"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

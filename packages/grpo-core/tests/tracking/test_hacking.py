@@ -10,9 +10,10 @@ import orjson
 import pytest
 
 from grpo_core import Row, Task, load_task, reward
-from grpo_core.callbacks import RunInfo, StepRecord
+from grpo_core.callbacks import Callbacks, RunInfo, StepRecord
 from grpo_core.config import RunConfig
-from grpo_core.tracking.hacking import WINDOW, HackingSigns
+from grpo_core.tracking.diagnosis import WINDOW, History
+from grpo_core.tracking.hacking import SIGNS
 from grpo_core.tracking.monitor import Monitor
 
 STEPS = 4 * WINDOW
@@ -66,12 +67,15 @@ def signs(**changed: Course) -> list[str]:
     """The warnings over a run whose courses differ from a healthy one; `_` stands for what no keyword may hold."""
     courses = {**HEALTHY, **{name.replace("__", "/"): course for name, course in changed.items()}}
     noise = random.Random(0)
-    watcher = HackingSigns({"t": TASK})
-    warnings = []
+    history = History(RunConfig(), 0.05, tasks={"t": TASK})
+    warnings: dict[tuple[str, str], str] = {}
     for step in range(STEPS):
         metrics = {name: course(step / STEPS) + noise.gauss(0, 0.03) for name, course in courses.items()}
-        warnings += watcher.observe(metrics)
-    return warnings
+        history.add(step, metrics)
+        for sign in SIGNS:
+            for about, seen in sign.see(history, sign) if sign.moment == "step" else ():
+                warnings |= {(sign.name, about): seen} if seen else {}
+    return [*warnings.values()]
 
 
 def test_a_healthy_run_shows_no_sign() -> None:
@@ -121,12 +125,12 @@ def run_info(folder: Path) -> RunInfo:
 
 
 def monitored(folder: Path, similarity: Iterable[float]) -> list[str]:
-    warnings: list[str] = []
-    monitor = Monitor(RunConfig(task="math.arithmetic"), warnings.append)
+    callbacks = Callbacks()
+    monitor = Monitor(RunConfig(task="math.arithmetic"), callbacks)
     monitor.on_run_start(run_info(folder))
     for step, value in enumerate(similarity, start=1):
         monitor.on_step(StepRecord(step, {"completions/similarity": value}))
-    return warnings
+    return [str(finding) for finding in callbacks.findings]
 
 
 def test_the_monitor_gives_the_signs_and_goes_on_after_a_resume(tmp_path: Path) -> None:

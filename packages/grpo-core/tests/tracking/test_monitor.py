@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from grpo_core import train
-from grpo_core.callbacks import Callback, RunInfo, StepRecord
+from grpo_core.callbacks import Callback, Callbacks, RunInfo, StepRecord
 from grpo_core.config import EvalConfig, RunConfig, TrackingConfig, TrainerConfig
 from grpo_core.config.keys import keys
+from grpo_core.tracking.diagnosis import GONE_STEPS
 from grpo_core.tracking.monitor import Monitor
 from grpo_core.tracking.observe import kl_target
 
@@ -31,10 +32,23 @@ HEALTHY: Mapping[str, float] = {
 """At the limits, which are still healthy: KL 5 x 0.05."""
 
 
+class Ears(Callback):
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def on_warning(self, message: str) -> None:
+        self.heard.append(message)
+
+
+def monitored(trainer: TrainerConfig | None = None, **options: Any) -> tuple[Monitor, list[str]]:
+    """A monitor, and what it says."""
+    ears = Ears()
+    return Monitor(RunConfig(trainer=trainer or TrainerConfig()), Callbacks([ears]), **options), ears.heard
+
+
 def warnings(steps: Sequence[Mapping[str, float]], **options: Any) -> list[str]:
     """What a monitor says over steps that differ from healthy ones as given."""
-    said: list[str] = []
-    monitor = Monitor(RunConfig(trainer=TrainerConfig(**options)), said.append)
+    monitor, said = monitored(TrainerConfig(**options))
     for step, changed in enumerate(steps, start=1):
         monitor.on_step(StepRecord(step, {**HEALTHY, **changed}))
     return said
@@ -47,28 +61,28 @@ def test_a_healthy_run_is_quiet() -> None:
 CASES: dict[str, tuple[Mapping[str, float], int, dict[str, Any], str]] = {
     "equal rewards": (
         *({"frac_reward_zero_std": 0.51}, 5, {}),
-        r"51% of the groups have equal rewards for 5 logged steps, so they teach nothing: .*alike.*temperature "
+        r"51% of the groups have equal rewards for 5 logged steps\. .*alike.*temperature "
         r".*trainer\.num_generations \(now 8\).*trainer\.dynamic_sampling=true",
     ),
     "too easy": (
-        *({"frac_reward_zero_std": 0.9, "solved_rate": 0.95}, 5, {}),
+        *({"frac_reward_zero_std": 0.96, "solved_rate": 0.95}, 5, {}),
         r"too easy \(solved 0\.95\).*curriculum\.enabled=true",
     ),
     "too hard": (
         *({"frac_reward_zero_std": 0.9, "solved_rate": 0.01}, 5, {}),
         r"too hard \(solved 0\.01\).*grpo warm-start",
     ),
-    "no gradient": ({"grad_norm": 0.0}, 3, {}, r"gradient is exactly 0 for 3 logged steps.*No token counts"),
+    "no gradient": ({"grad_norm": 0.0}, 3, {}, r"gradient is exactly 0 for 3 logged steps.*no token counts"),
     "no gradient, equal rewards": (
-        *({"grad_norm": 0.0, "frac_reward_zero_std": 1.0, "solved_rate": 0.0}, 3, {}),
-        r"gradient is exactly 0.*Every group's rewards are equal: the task is too hard",
+        *({"grad_norm": 0.0, "frac_reward_zero_std": 1.0, "solved_rate": 0.0}, 5, {}),
+        r"100% of the groups have equal rewards.*the task is too hard",
     ),
     "no gradient, all masked": (
         *({"grad_norm": 0.0, "completions/truncated_frac": 1.0}, 3, {"mask_truncated_completions": True}),
         r"gradient is exactly 0.*truncated and masked: raise trainer\.max_completion_length \(now 256\)",
     ),
-    "far away": ({"kl/k3": 0.26}, 3, {}, r"0\.26 nats per token.*5 x 0\.05.*trainer\.beta above 0"),
-    "far away, constant beta": ({"kl/k3": 0.26}, 3, {"beta": 0.1}, r"Raise trainer\.beta \(now 0\.1\).*step_rule"),
+    "far away": ({"kl/k3": 0.26}, 3, {}, r"0\.26 nats per token.*5 × 0\.05.*trainer\.beta=0\.05"),
+    "far away, constant beta": ({"kl/k3": 0.26}, 3, {"beta": 0.1}, r"raise trainer\.beta \(now 0\.1\).*step_rule"),
     "truncated": (
         *({"completions/truncated_frac": 0.26}, 3, {}),
         r"26% of the completions hit trainer\.max_completion_length=256.*mask_truncated_completions=true",
@@ -80,7 +94,7 @@ CASES: dict[str, tuple[Mapping[str, float], int, dict[str, Any], str]] = {
     "mismatch": ({"sampler_mismatch": 0.011}, 3, {}, r"disagree by 0\.011 nats.*precision=float32.*token_truncate"),
     "skipped": (
         *({"skipped_updates": 1}, 1, {}),
-        r"1 optimizer steps were skipped.*trainer\.learning_rate \(now 1e-06\) or set precision=float32",
+        r"1 optimizer steps were skipped.*trainer\.learning_rate \(now 1e-06\), or set precision=float32",
     ),
 }
 
@@ -129,35 +143,29 @@ def test_the_target_is_that_of_the_controller() -> None:
     assert kl_target(TrainerConfig(beta=0.1, kl_controller="step_rule")) == 0.01, "its default"
     steered = TrainerConfig(beta=0.1, kl_controller="step_rule", kl_controller_args={"target": 0.2})
     assert kl_target(steered) == 0.2
-    said: list[str] = []
-    monitor = Monitor(RunConfig(trainer=steered), said.append, kl_target=0.2)
+    monitor, said = monitored(steered, kl_target=0.2)
     for step, kl in enumerate([0.9] * 5 + [1.1] * 3, start=1):
         monitor.on_step(StepRecord(step, {**HEALTHY, "kl/k3": kl}))
-    assert len(said) == 1 and said[0].startswith("step 8: ") and "controller cannot hold it" in said[0]
+    assert len(said) == 1 and said[0].startswith("step 8: ") and "the controller step_rule cannot hold it" in said[0]
 
 
 def test_a_resumed_run_does_not_report_what_was_counted_before(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "train_log.jsonl").write_text('{"step":4,"skipped_updates":2.0}\n')
-    said: list[str] = []
-    monitor = Monitor(RunConfig(), said.append)
+    monitor, said = monitored()
     monitor.on_run_start(RunInfo(tmp_path, {}, (), 9))
     monitor.on_step(StepRecord(5, {**HEALTHY, "skipped_updates": 2}))
     assert said == []
     monitor.on_step(StepRecord(6, {**HEALTHY, "skipped_updates": 3}))
+    assert said == [], "as without the interruption: the warning was given at step 4"
+    for step in range(7, 7 + GONE_STEPS):
+        monitor.on_step(StepRecord(step, {**HEALTHY, "skipped_updates": 3}))
+    monitor.on_step(StepRecord(30, {**HEALTHY, "skipped_updates": 4}))
     assert len(said) == 1
 
 
-class Ears(Callback):
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def on_warning(self, message: str) -> None:
-        self.heard.append(message)
-
-
-@pytest.mark.parametrize("monitored", [True, False])
-def test_a_real_run_whose_completions_never_end_is_warned_of(tmp_path: Path, monitored: bool) -> None:
+@pytest.mark.parametrize("is_monitored", [True, False])
+def test_a_real_run_whose_completions_never_end_is_warned_of(tmp_path: Path, is_monitored: bool) -> None:
     ears = Ears()
     config = RunConfig(
         task="math.arithmetic?size=8",
@@ -168,13 +176,13 @@ def test_a_real_run_whose_completions_never_end_is_warned_of(tmp_path: Path, mon
             prompts_per_step=2, num_generations=2, max_steps=3, max_completion_length=2, learning_rate=0.0
         ),
         eval=EvalConfig(at_start=False, at_end=False),
-        tracking=TrackingConfig(monitor=monitored),
+        tracking=TrackingConfig(monitor=is_monitored),
     )
     result = train(config, (ears,))
     said = [each for each in ears.heard if "hit trainer.max_completion_length=2 for 3 logged steps" in each]
-    assert len(said) == (1 if monitored else 0)
+    assert len(said) == (1 if is_monitored else 0)
     events = (result.run_dir / "logs" / "events.jsonl").read_text()
-    assert ("hit trainer.max_completion_length=2" in events) is monitored
+    assert ("hit trainer.max_completion_length=2" in events) is is_monitored
 
 
 def test_equal_rewards_say_nothing_where_no_group_is_compared() -> None:
@@ -185,3 +193,21 @@ def test_equal_rewards_say_nothing_where_no_group_is_compared() -> None:
 def test_a_loss_scale_that_is_being_found_is_no_alarm() -> None:
     assert not warnings([{"skipped_updates": count, "loss_scale": 2.0**10} for count in range(1, 4)])
     assert warnings([{"skipped_updates": count, "loss_scale": 1.0} for count in range(1, 4)])
+
+
+def test_what_was_gone_is_said_again_and_later_each_time() -> None:
+    bad, good = [{"completions/truncated_frac": 1.0}] * 3, [{}] * GONE_STEPS
+    assert len(warnings([*bad, *good[1:], *bad])) == 1, "not gone for long enough"
+    assert len(warnings([*bad, *good, *bad])) == 2
+    assert len(warnings([*bad, *good, *bad, *good, *bad])) == 2, "the second time it has to be gone for longer"
+    assert len(warnings([*bad, *good, *bad, *good, *good, *bad])) == 3
+
+
+def test_a_mastered_task_is_no_alarm() -> None:
+    assert not warnings([{"frac_reward_zero_std": 0.94, "solved_rate": 0.95}] * 30)
+
+
+def test_one_cause_has_one_warning() -> None:
+    equal = {"frac_reward_zero_std": 1.0, "reward_min": 0.0, "reward_max": 0.0, "grad_norm": 0.0, "solved_rate": 0.0}
+    (warning,) = warnings([equal] * 9)
+    assert "all completions earn the same" in warning

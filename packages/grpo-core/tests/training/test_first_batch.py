@@ -13,7 +13,7 @@ from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
 from grpo_core.config.resolution import EXAMPLE_MODEL
 from grpo_core.errors import UserError
 from grpo_core.plugins.task_objects import name_tasks
-from grpo_core.training.first_batch import _advice
+from grpo_core.tracking.advice import a_start
 
 FILE = """
 from grpo_core import Row, Task, reward
@@ -70,7 +70,7 @@ def test_a_model_that_was_chosen_and_cannot_learn_ends_the_run_with_advice(tmp_p
     with pytest.raises(UserError) as caught:
         run(tmp_path, "impossible")
     message = str(caught.value)
-    assert message.startswith("all 64 completions of the first 16 prompts by tiny earn 0: ")
+    assert message.startswith("all 64 completions of the first 16 prompts by tiny earn 0. ")
     assert f"grpo warm-start --task {tmp_path / 'hard.py'}:impossible --preset tiny --out ./warm" in message
 
 
@@ -89,7 +89,7 @@ def test_a_few_completions_say_nothing(tmp_path: Path) -> None:
 def test_advice_for_an_object_is_python(tmp_path: Path) -> None:
     task = Task("mine", lambda config: [Row(id="1")], lambda row: "?", lambda text, row: text, (long,), row=Row)
     named = name_tasks(task)
-    assert _advice(named.spec) == (
-        'Fine-tune a start on the task\'s golds, grpo_core.warm_start(mine, "./warm", preset="tiny"), or name a model '
+    assert a_start(named.spec) == (
+        'fine-tune a start on the task\'s golds, grpo_core.warm_start(mine, "./warm", preset="tiny"), or name a model '
         f'that sometimes succeeds: model="{EXAMPLE_MODEL}".'
     )

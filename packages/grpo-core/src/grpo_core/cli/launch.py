@@ -22,6 +22,17 @@ def is_silent_rank() -> bool:
     return is_rank() and os.environ["RANK"] != "0"
 
 
+def process_number(nproc: str) -> int:
+    """The number of processes.
+
+    Raises:
+        UserError: it is none.
+    """
+    if not nproc.isdigit() or not 1 <= int(nproc[:6]) <= 1024:
+        raise UserError(f"--nproc {nproc[:40]!r} must be the number of processes on this machine, 1 or more.")
+    return int(nproc)
+
+
 def launch(nproc: str, arguments: Sequence[str]) -> int:
     """Run `grpo ARGUMENTS` in several processes, and end all of them when one fails.
 
@@ -35,15 +46,15 @@ def launch(nproc: str, arguments: Sequence[str]) -> int:
     Raises:
         UserError: `nproc` is not a number of processes.
     """
-    if not nproc.isdigit() or not 1 <= int(nproc[:6]) <= 1024:
-        raise UserError(f"--nproc {nproc[:40]!r} must be the number of processes on this machine, 1 or more.")
+    count = process_number(nproc)
     import torch.distributed.launcher.api as launcher
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     config = launcher.LaunchConfig(
         min_nodes=1,
         max_nodes=1,
-        nproc_per_node=int(nproc),
+        nproc_per_node=count,
+        run_id=str(os.getpid()),
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         max_restarts=0,

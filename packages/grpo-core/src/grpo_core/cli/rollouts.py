@@ -118,7 +118,8 @@ def _export(run: str, selection: Selection, name: str, output: str | None) -> No
     if not exported.count:
         raise UserError(f"nothing to export: no completion of {run} matches; the run has {survey(folder)}")
     counts = f"{exported.count} completions in {exported.files} file{'s' if exported.files > 1 else ''}"
-    click.echo(visible(f"wrote     {target}: {counts}"))
+    of = "all steps" if selection.step == "all" else f"step {selection.step}" if selection.step else ""
+    click.echo(visible(f"wrote     {target}: {counts} of {of or 'the last step; --step all writes every step'}"))
     click.echo(visible(f"next      {chosen.next_step.format(shlex.quote(str(target)))}"))
 
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grpo_core import __version__
-from grpo_core.cli.launch import is_rank, is_silent_rank, launch, words_of
+from grpo_core.cli.launch import is_rank, is_silent_rank, launch, process_number, words_of
 from grpo_core.cli.options import COUNT, HELP, SettingsCommand
 from grpo_core.cli.settings import only_results_on_stdout, read_settings
 from grpo_core.config.recipes import RECIPES
 from grpo_core.errors import ExitCode, UserError
 from grpo_core.paths import check_makeable
+from grpo_core.profiles.accelerator import process_count
 from grpo_core.profiles.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def run(
         _show_dry_run(resolved, as_json=as_json)
         return ExitCode.DONE
     if nproc is not None and not is_rank():
-        _check(resolved)
+        _check(resolved, process_number(nproc))
         return launch(nproc, ["run", *words_of(click.get_current_context())])
     output_dir, source = resolved.config.output_dir, resolved.sources["output_dir"]
     check_makeable(Path(output_dir), f"output_dir={output_dir} ({source})")
@@ -129,16 +130,19 @@ def show_result(result: RunResult, *, as_json: bool, quiet: bool) -> None:
         click.echo(str(result.run_dir))
 
 
-def _check(resolved: ResolvedConfig) -> None:
-    """Report a mistake before torch is imported, which takes seconds."""
+def _check(resolved: ResolvedConfig, processes: int) -> None:
+    """Report a mistake once, before processes are started and torch is imported, which takes seconds."""
     from grpo_core.training.checks import check_training
+    from grpo_core.training.rank_shares import check_shares
+
+    check_shares(resolved.config.trainer, processes)
 
     check_training(resolved.config)
 
 
 def train(config: ResolvedConfig, callbacks: Sequence[Callback]) -> RunResult:
     """Call `grpo_core.train`, which is imported here because it imports torch."""
-    _check(config)
+    _check(config, process_count())
     with only_results_on_stdout(callbacks):
         from grpo_core.training import trainer
 

@@ -121,6 +121,16 @@ def evaluation(result: Mapping[str, Any], task: str = "", control: str = "base")
     return segments
 
 
+def warned(findings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the segments of a run's warnings: the name of each, with the steps at which it was found."""
+    steps: dict[str, list[str]] = {}
+    for each in findings:
+        steps.setdefault(each["name"], []).append(str(each["step"] or "start"))
+    return [
+        f"{name} (step {', '.join(dict.fromkeys(at))})".replace("step start", "start") for name, at in steps.items()
+    ]
+
+
 def _if_known(interval: str) -> str:
     """Return an interval to append to a number; empty if it is a dash."""
     return "" if interval == "-" else f" {interval}"

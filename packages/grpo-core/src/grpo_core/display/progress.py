@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rich.text import Text
 
-from grpo_core.callbacks import Callback, EvalPhase, ResolvedDefault, RunInfo, StepRecord
+from grpo_core.callbacks import Callback, EvalPhase, Finding, ResolvedDefault, RunInfo, StepRecord
 from grpo_core.display import lines
 from grpo_core.display.invocation import command
 from grpo_core.display.libraries import without_bars
@@ -142,6 +142,13 @@ class Waiting(Callback):
     def on_warning(self, message: str) -> None:
         """Print the warning, also when quiet."""
         self.console.print(Text.assemble(("warning   ", "yellow"), visible(message)), soft_wrap=not self._is_live)
+
+    def on_diagnosis(self, finding: Finding) -> None:
+        """Print what was found, why it matters and what to try, also when quiet."""
+        self.on_warning(finding.headline)
+        for part in (f"why: {finding.why}", f"try: {finding.fix}", f"see: {finding.section}"):
+            text = lines.fold("", [visible(part)], self.console.width if self.console.is_terminal else None)
+            self.console.print(Text(text), soft_wrap=True)
 
     def say(self, label: str, segments: Sequence[str], style: str = "bold cyan", gap: str = lines.GAP) -> None:
         """Print a permanent line above the live one."""
@@ -288,6 +295,8 @@ class ProgressDisplay(Waiting):
                 next_command = visible(f"grpo_core.resume({str(run_dir)!r}, task=…)")
         for address, usage in summary.get("judges", {}).get("usage", {}).items():
             self.say("judge", [visible(f"{address}: {usage['text']}")])
+        if names := lines.warned(summary.get("warnings", ())):
+            self.say("warned", names, "bold yellow")
         self._show_curve(run_dir)
         self.say("saved", [visible(str(run_dir)), f"next: {next_command}"])
         self.say("report", [visible(command("report", str(run_dir)))])

@@ -10,7 +10,7 @@ from typing import IO, Any, Literal
 
 import orjson
 
-from grpo_core.callbacks import Callback, EvalPhase, RunInfo, StepRecord
+from grpo_core.callbacks import Callback, EvalPhase, Finding, RunInfo, StepRecord
 from grpo_core.tracking.base import first_line, plain, without_secrets
 from grpo_core.tracking.jsonl import last_logged, open_log, read_jsonl
 
@@ -58,6 +58,11 @@ class EventLog(Callback):
     def on_warning(self, message: str) -> None:
         """Write a warning."""
         self._write("warning", message=plain(message))
+
+    def on_diagnosis(self, finding: Finding) -> None:
+        """Write a warning with its parts."""
+        parts = {key: plain(value) for key, value in finding.as_json().items() if key != "step"}
+        self._write("warning", message=plain(str(finding)), **parts)
 
     def on_run_end(self, summary: Mapping[str, Any], run_dir: Path) -> None:
         """Write the end of the run."""

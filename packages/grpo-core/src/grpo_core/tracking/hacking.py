@@ -1,35 +1,11 @@
-"""Early signs that a policy learns to earn the reward without doing what the reward is for."""
+"""Signs that a policy learns to earn the reward without doing what the reward is for."""
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
-from grpo_core.config import RunConfig
-from grpo_core.plugins.tasks import bind
-from grpo_core.prompts.mixture import task_labels
-from grpo_core.task.bound import BoundTask
-from grpo_core.task.spec import parse_task_specs
-
-Metrics = Mapping[str, float]
-
-WINDOW = 10
-"""Steps at the start of a run, and newest ones, whose means are compared."""
-
-ERRORS = 3.0
-"""Standard errors of a difference of two means that are no chance: one in a thousand, for windows of ten steps."""
-
-FALL = 0.1
-"""Fall of a watched part that matters, as a share of its maximum."""
-
-OPPOSED = -0.1
-"""Correlation with the reward at the start below which less of a watched part is better."""
-
-ALONE = 0.95
-"""Share of the reward that one of several parts carries alone."""
+from grpo_core.tracking.diagnosis import ERRORS, Diagnosis, History, Observation, Trend
 
 ALIKE = 0.8
 """Similarity of completions of different prompts above which they are suspicious, unless they were so at the start."""
@@ -37,137 +13,202 @@ ALIKE = 0.8
 CLOSER = 0.5
 """Share of the initial distance between completions that is left where they are becoming alike."""
 
-
-@dataclass(slots=True)
-class Trend:
-    """The first and the newest values of a metric."""
-
-    first: list[float] = field(default_factory=list)
-    newest: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
-
-    def add(self, value: float) -> None:
-        """Add a step; a step without a number changes nothing."""
-        if math.isfinite(value):
-            if len(self.first) < WINDOW:
-                self.first.append(value)
-            else:
-                self.newest.append(value)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether both windows are full."""
-        return len(self.newest) == WINDOW
-
-    @property
-    def start(self) -> float:
-        """Mean of the first values."""
-        return statistics.fmean(self.first)
-
-    @property
-    def now(self) -> float:
-        """Mean of the newest values."""
-        return statistics.fmean(self.newest)
-
-    @property
-    def errors(self) -> float:
-        """Change in standard errors of the difference; infinite where the values have no spread but differ."""
-        change = self.now - self.start
-        error = math.sqrt((statistics.variance(self.first) + statistics.variance(self.newest)) / WINDOW)
-        return change / error if error else math.copysign(math.inf, change) if change else 0.0
+OPPOSED = -0.1
+"""Correlation with the reward at the start below which less of a watched part is better."""
 
 
-class HackingSigns:
-    """Looks for signs of reward hacking in the metrics of a run's tasks.
+def _rising(history: History) -> Iterator[tuple[str, Trend]]:
+    """Labels of the tasks, and their rewards, where both windows are full; games have counts for their metrics."""
+    for label, task in history.tasks.items():
+        reward = history.trend(f"task/{label}/reward")
+        if task.task.game is None and reward is not None:
+            yield label, reward
 
-    Args:
-        tasks: Tasks of the run by label.
-    """
 
-    def __init__(self, tasks: Mapping[str, BoundTask]) -> None:
-        # The facts of a game are counts for its metrics, and lower is often better.
-        self._tasks = {label: task for label, task in tasks.items() if task.task.game is None}
-        self._trends: dict[str, Trend] = {}
-        self._warned: set[str] = set()
-
-    @classmethod
-    def of(cls, config: RunConfig) -> HackingSigns:
-        """The signs of a run's tasks."""
-        tasks = [bind(spec) for spec in parse_task_specs(config.task)]
-        return cls(dict(zip(task_labels(tasks), tasks, strict=True)))
-
-    def observe(self, metrics: Metrics) -> list[str]:
-        """Return the warnings to give after a step, each once in a run."""
-        for name, value in metrics.items():
-            if name.startswith("task/") or name == "completions/similarity":
-                self._trends.setdefault(name, Trend()).add(value)
-        warnings = []
-        for name, warning in self._signs():
-            if name not in self._warned:
-                self._warned.add(name)
-                warnings.append(warning)
-        return warnings
-
-    def _signs(self) -> Iterator[tuple[str, str]]:
-        """Yield what is wrong now: (name of the sign, warning)."""
-        for label, task in self._tasks.items():
-            reward = self._known(f"task/{label}/reward")
-            if reward is not None and reward.errors > ERRORS:
-                yield from self._falling(label, task, reward)
-                yield from self._alone(label, task, reward)
-        similarity = self._known("completions/similarity")
-        if similarity is not None and _are_alike(similarity):
-            yield (
-                "similarity",
-                f"completions of different prompts are becoming alike: similarity {similarity.now:.2f}, "
-                f"{similarity.start:.2f} at the start. One answer may earn the reward of many rows: grpo rollouts RUN "
-                "shows them; raise trainer.entropy_coef or trainer.beta, or check the task.",
-            )
-
-    def _falling(self, label: str, task: BoundTask, reward: Trend) -> Iterator[tuple[str, str]]:
-        """Parts of weight 0 that fall while the reward rises."""
-        for spec in task.rewards:
-            trend = self._known(f"task/{label}/part/{spec.name}")
+def _falling_parts(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
+    """Parts of weight 0 that fall while the reward rises."""
+    for label, reward in _rising(history):
+        for spec in history.tasks[label].rewards:
+            trend = history.trend(f"task/{label}/part/{spec.name}")
             if not spec.is_fact or trend is None or not 0 <= trend.start <= spec.maximum:
                 continue  # a fact above its maximum is a count
-            agreement = self._trends.get(f"task/{label}/part_correlation/{spec.name}")
+            agreement = history.trends.get(f"task/{label}/part_correlation/{spec.name}")
             if agreement is not None and agreement.first and agreement.start < OPPOSED:
                 continue  # less is better, as of an error
-            if trend.errors < -ERRORS and trend.start - trend.now > FALL * spec.maximum:
-                yield (
-                    f"falling {label} {spec.name}",
-                    f"task {label}: the reward rises ({reward.start:.3g} to {reward.now:.3g}) while the watched part "
-                    f"{spec.name} falls ({trend.start:.3g} to {trend.now:.3g}): the reward may be earned in a way that "
-                    f"it is not meant for. Read completions: grpo rollouts RUN --best --task {label}.",
-                )
+            has_fallen = trend.errors < -ERRORS and trend.start - trend.now > diagnosis.threshold * spec.maximum
+            yield (
+                f"{label} {spec.name}",
+                f"task {label}: the reward rises ({reward.start:.3g} to {reward.now:.3g}) while the watched part "
+                f"{spec.name} falls ({trend.start:.3g} to {trend.now:.3g})."
+                if has_fallen and reward.errors > ERRORS
+                else "",
+            )
 
-    def _alone(self, label: str, task: BoundTask, reward: Trend) -> Iterator[tuple[str, str]]:
-        """One of several parts that carries the reward, while no more rows are solved."""
-        solved = self._known(f"task/{label}/solved_rate")
-        criteria = [spec for spec in task.rewards if spec.is_criterion]
-        if len(criteria) < 2 or solved is None or solved.errors > ERRORS:
-            return
+
+def _dominating_parts(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
+    """One of several parts that carries the reward, while no more rows are solved."""
+    for label, reward in _rising(history):
+        criteria = [spec for spec in history.tasks[label].rewards if spec.is_criterion]
+        solved = history.trend(f"task/{label}/solved_rate")
         earned = {
             spec.name: max(0.0, spec.weight * trend.now)
             for spec in criteria
-            if (trend := self._known(f"task/{label}/part/{spec.name}")) is not None
+            if (trend := history.trend(f"task/{label}/part/{spec.name}")) is not None
         }
         total = sum(earned.values())
-        if len(earned) < len(criteria) or total <= 0:
-            return
+        if len(criteria) < 2 or solved is None or len(earned) < len(criteria) or total <= 0:
+            continue
         name = max(earned, key=lambda name: earned[name])
-        if earned[name] >= ALONE * total:
-            yield (
-                f"alone {label}",
-                f"task {label}: {name} carries {earned[name] / total:.0%} of the reward, which rises "
-                f"({reward.start:.3g} to {reward.now:.3g}) while no more is solved ({solved.now:.2f}): the other parts "
-                f"are not learnt. Lower its weight, or let it need another part: @reward(needs=…).",
-            )
-
-    def _known(self, name: str) -> Trend | None:
-        trend = self._trends.get(name)
-        return trend if trend is not None and trend.is_known else None
+        is_alone = earned[name] >= diagnosis.threshold * total
+        yield (
+            label,
+            f"task {label}: {name} carries {earned[name] / total:.0%} of the reward, which rises "
+            f"({reward.start:.3g} to {reward.now:.3g}) while no more is solved ({solved.now:.2f})."
+            if is_alone and reward.errors > ERRORS and solved.errors <= ERRORS
+            else "",
+        )
 
 
-def _are_alike(similarity: Trend) -> bool:
-    is_closer = 1.0 - similarity.now < CLOSER * (1.0 - similarity.start)
-    return similarity.now > ALIKE and is_closer and similarity.errors > ERRORS
+def _alike(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
+    similarity = history.trend("completions/similarity")
+    if similarity is not None:
+        is_closer = 1.0 - similarity.now < CLOSER * (1.0 - similarity.start)
+        is_alike = similarity.now > diagnosis.threshold and is_closer and similarity.errors > ERRORS
+        yield (
+            "",
+            f"completions of different prompts are becoming alike: similarity {similarity.now:.2f}, "
+            f"{similarity.start:.2f} at the start."
+            if is_alike
+            else "",
+        )
+
+
+def _longer(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
+    length, reward = history.trend("completions/mean_length"), history.trend("reward")
+    if length is not None and reward is not None:
+        is_longer = length.now > diagnosis.threshold * length.start and length.errors > ERRORS
+        yield (
+            "",
+            f"completions have grown from {length.start:.0f} to {length.now:.0f} tokens, and the reward has not risen "
+            f"({reward.start:.3g} to {reward.now:.3g})."
+            if is_longer and reward.errors < ERRORS
+            else "",
+        )
+
+
+def _held_out_falls(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
+    """A task whose newest evaluation is below its best one, beyond both intervals, while its reward rises."""
+    label = history.evaluated
+    reward = history.trend(f"task/{label}/reward")
+    known = [each for each in history.evaluations.get(label, ()) if each.get("ci_low") is not None]
+    if reward is None or len(known) < 2:
+        return
+    best, newest = max(known, key=lambda each: each["ci_low"]), known[-1]
+    has_fallen = best["ci_low"] - newest["ci_high"] > diagnosis.threshold
+    yield (
+        label,
+        f"task {label}: the training reward rises ({reward.start:.3g} to {reward.now:.3g}) while the held-out solved "
+        f"rate has fallen from {_interval(best)} to {_interval(newest)}."
+        if has_fallen and reward.errors > ERRORS
+        else "",
+    )
+
+
+def _interval(result: dict[str, float] | object) -> str:
+    assert isinstance(result, dict)
+    rate, low, high = (result.get(name, math.nan) for name in ("solved_rate", "ci_low", "ci_high"))
+    return f"{rate:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def _also_trained(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
+    for label, rows in history.also_trained.items():
+        pairs = ", ".join(f"{held} is {trained}" for held, trained in rows["pairs"].items())
+        more = ", …" if rows["n"] > len(rows["pairs"]) else ""
+        seen = f"task {label}: {rows['n']} of {rows['of']} held-out rows are trained on ({pairs}{more})."
+        yield label, seen if rows["n"] > diagnosis.threshold else ""
+
+
+def _task_of(about: str) -> str:
+    return about.partition(" ")[0]
+
+
+SIGNS = (
+    Diagnosis(
+        "evaluation-rows-in-training",
+        "more than {} held-out rows have the prompt of a training row",
+        0,
+        "a held-out row is one that is not trained on",
+        _also_trained,
+        "The held-out solved rate counts rows that the model may know by heart, so it says too much.",
+        lambda history, about: (
+            f"give the splits of {about} different rows: load() is told its split by config.split, and "
+            "grpo_core.data.split_of(id) assigns each row to one. To evaluate training rows: eval.split=train."
+        ),
+        moment="start",
+    ),
+    Diagnosis(
+        "held-out-falls",
+        "the reward of a task rises, and the interval of its newest held-out solved rate lies more than {} below "
+        "that of its best one",
+        0.0,
+        "two 95% intervals that do not overlap: less than one in a hundred by chance",
+        _held_out_falls,
+        "The model learns its training rows, or a weakness of the reward, and not the task.",
+        lambda history, about: (
+            f"read what is rewarded: grpo rollouts RUN --best --task {about}. Then take more training rows, stop "
+            "earlier (trainer.early_stop_patience with eval.interval_steps; trainer.keep_best keeps the best "
+            "checkpoint), or hold the policy near its start: trainer.beta=0.05."
+        ),
+        moment="evaluation",
+    ),
+    Diagnosis(
+        "part-falls",
+        "the reward of a task rises while a part of weight 0 falls by more than {} of its maximum; not where it is "
+        "above its maximum or opposed to the reward at the start, as a count or an error",
+        0.1,
+        "a tenth of what the part can be, beyond three standard errors of ten logged steps",
+        _falling_parts,
+        "The reward may be earned in a way that it is not meant for.",
+        lambda history, about: (
+            f"read completions: grpo rollouts RUN --best --task {_task_of(about)}. Then let the reward demand what is "
+            "missing, or give the watched part a weight."
+        ),
+    ),
+    Diagnosis(
+        "part-dominates",
+        "the reward of a task rises, no more rows are solved, and one of several parts makes up {} of what is earned",
+        0.95,
+        "a twentieth for all other parts together is below what noise of a batch moves",
+        _dominating_parts,
+        "The policy optimises what is easy, such as the format; the other parts are not learnt.",
+        lambda history, about: (
+            "lower that part's weight, or open the parts one after the other: @reward(needs=…). If the others are "
+            "never earned, take easier rows or a warm start: grpo warm-start."
+        ),
+    ),
+    Diagnosis(
+        "answers-alike",
+        "`completions/similarity` of different prompts is above {}, and more than halfway from where it started to 1",
+        ALIKE,
+        "yes-or-no tasks begin above it, and are left out by the second half of the condition",
+        _alike,
+        "One answer may earn the reward of many rows, which is a weakness of the task; and exploration is ending.",
+        lambda history, about: (
+            "read completions: grpo rollouts RUN. If one text earns for many rows, mend the task (grpo check "
+            "--fuzz searches for such texts); else keep exploring: trainer.entropy_coef=0.01 or trainer.beta=0.05."
+        ),
+    ),
+    Diagnosis(
+        "longer-without-reward",
+        "`completions/mean_length` has grown to more than {} times that of the start, and `reward` has not risen",
+        1.5,
+        "the growth that Dr. GRPO (arXiv 2503.20783) removes is larger; that of a healthy run brings reward",
+        _longer,
+        "Tokens cost time and memory and bring nothing: a length bias of the loss, or a reward that pays for length.",
+        lambda history, about: (
+            f"take a loss without length bias, trainer.loss_type=dr_grpo (now {history.config.trainer.loss_type}); "
+            "charge for length with trainer.soft_overlong_buffer; read the longest completions with grpo rollouts RUN."
+        ),
+    ),
+)
+"""Diagnoses that compare the start of a run with now, or its training with its evaluations."""

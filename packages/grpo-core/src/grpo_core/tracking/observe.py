@@ -18,8 +18,9 @@ from grpo_core.config.layers import DEFAULT, Source
 from grpo_core.errors import UserError
 from grpo_core.plugins import variants as registry
 from grpo_core.tracking.base import Mode, TrackedRun, TrackerCallback
+from grpo_core.tracking.diagnoses import DEFAULT_KL_TARGET
 from grpo_core.tracking.events import EventLog
-from grpo_core.tracking.monitor import DEFAULT_KL_TARGET, Monitor
+from grpo_core.tracking.monitor import Monitor
 from grpo_core.tracking.wandb import choose_mode
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def observe(
     trackers, choices = _trackers(config, observers.on_warning)
     observers.add(log, *trackers)
     if config.tracking.monitor:
-        observers.add(Monitor(config, observers.on_warning, kl_target=kl_target(config.trainer)))
+        observers.add(Monitor(config, observers, kl_target=kl_target(config.trainer)))
 
     def close(kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
         for tracker in trackers:

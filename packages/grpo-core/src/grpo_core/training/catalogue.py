@@ -128,10 +128,19 @@ CATALOGUE: tuple[Metric, ...] = (
         "as at the start; near 1 where every prompt gets the same answer",
         _REWARDS,
     ),
+    Metric(
+        "completions/distinct_frac",
+        "mean over groups of (different texts − 1) / (completions − 1); left out for groups of one completion",
+        "above 0.2; 0 where all completions of a prompt are identical",
+        _REWARDS,
+    ),
     Metric("task/NAME/reward", "mean value", "as `reward`", _TASKS),
     Metric("task/NAME/solved_rate", "share solved", "as `solved_rate`", _TASKS),
     Metric("task/NAME/valid_rate", "share with an answer", "as `valid_rate`", _TASKS),
     Metric("task/NAME/abstained", "completions that could not be scored", "0", _TASKS),
+    Metric(
+        "task/NAME/frac_reward_zero_std", "share of its groups with equal rewards", "as `frac_reward_zero_std`", _TASKS
+    ),
     Metric(
         "task/NAME/part/FUNCTION",
         "mean raw value of a reward function, before its weight",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-
 from grpo_core.callbacks import Callbacks
 from grpo_core.config import RunConfig
-from grpo_core.config.resolution import EXAMPLE_MODEL
 from grpo_core.errors import UserError
-from grpo_core.plugins.task_objects import PREFIX, is_object
-from grpo_core.task.spec import parse_task_specs
+from grpo_core.tracking.diagnoses import DEFAULT_KL_TARGET, named
+from grpo_core.tracking.diagnosis import History
+from grpo_core.tracking.monitor import finding
 from grpo_core.training.collect import Collected
 
 LEAST = 64
@@ -31,23 +29,12 @@ def check_first_batch(collected: Collected, config: RunConfig, callbacks: Callba
     rewards = collected.rewards[~collected.rewards.isnan()]
     if len(rewards) < LEAST or bool((rewards != rewards[0]).any()):
         return
-    message = (
-        f"all {len(rewards)} completions of the first {len(collected.groups)} prompts by {config.model} earn "
-        f"{float(rewards[0]):g}: GRPO learns from how completions differ, so there is nothing to learn from yet. "
-        f"{_advice(config.task)}"
-    )
+    history = History(config, DEFAULT_KL_TARGET)
+    reward, solved = float(rewards[0]), [each.score.solved for each in collected.rollouts if each.score is not None]
+    history.add(1, {"reward_min": reward, "reward_max": reward, "solved_rate": sum(solved) / max(1, len(solved))})
+    prompts = f"the first {len(collected.groups)} prompts"
+    seen = f"all {len(rewards)} completions of {prompts} by {config.model} earn {reward:g}."
+    found = finding(named("all-rewards-equal"), history, seen)
     if was_chosen:
-        raise UserError(message)
-    callbacks.warn_once(message)
-
-
-def _advice(task: str) -> str:
-    """How to begin with a model that can learn: in Python where a task is an object, which a command may not find."""
-    specs = parse_task_specs(task)
-    if any(map(is_object, specs)):
-        name = specs[0].name.rpartition(":")[2].removeprefix(PREFIX) if len(specs) == 1 else "tasks"
-        tune, model = f'grpo_core.warm_start({name}, "./warm", preset="tiny")', f'model="{EXAMPLE_MODEL}"'
-    else:
-        tune = f"grpo warm-start --task {shlex.quote(task)} --preset tiny --out ./warm"
-        model = f"--model {EXAMPLE_MODEL}"
-    return f"Fine-tune a start on the task's golds, {tune}, or name a model that sometimes succeeds: {model}."
+        raise UserError(f"{found.seen} {found.why} {found.fix[0].upper()}{found.fix[1:]} See {found.section}")
+    callbacks.on_diagnosis(found)

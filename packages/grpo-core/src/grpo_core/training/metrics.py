@@ -36,6 +36,7 @@ def rollout_metrics(
     lengths = [rollout.n_tokens for rollout in rollouts]
     truncated = [rollout.is_truncated for rollout in rollouts]
     scored = rewards[~rewards.isnan()]
+    groups = torch.tensor([rollout.group for rollout in rollouts])
     advantages = batch.advantages if batch.advantages.dim() == 1 else batch.advantages[batch.mask]
     scores = [rollout.score for rollout in rollouts if rollout.score is not None]
     metrics = {
@@ -44,7 +45,7 @@ def rollout_metrics(
         "reward_max": float(scored.max()) if len(scored) else float("nan"),
         "reward_std": float(scored.std()) if len(scored) > 1 else 0.0,
         **_rates(scores),
-        "frac_reward_zero_std": zero_std_fraction(rewards, torch.tensor([rollout.group for rollout in rollouts])),
+        "frac_reward_zero_std": zero_std_fraction(rewards, groups),
         "advantage_mean": float(advantages.mean()),
         "advantage_std": float(advantages.std()) if len(advantages) > 1 else 0.0,
         # An unbiased estimate over every completion; `entropy` is exact, over those with a gradient.
@@ -54,6 +55,7 @@ def rollout_metrics(
         "completions/max_length": float(max(lengths)),
         "completions/truncated_frac": sum(truncated) / len(truncated),
         **_similarity(rollouts),
+        **_distinct(rollouts),
     }
     if batch.token_kl is not None:
         assert batch.token_k3 is not None
@@ -64,6 +66,8 @@ def rollout_metrics(
         values = [score.value for score in own if score.value is not None]
         metrics[f"task/{label}/reward"] = sum(values) / len(values) if values else float("nan")
         metrics.update({f"task/{label}/{name}": value for name, value in _rates(own).items()})
+        places = [place for place, name in enumerate(labels) if name == label]
+        metrics[f"task/{label}/frac_reward_zero_std"] = zero_std_fraction(rewards[places], groups[places])
         scored_here = [score for score in own if not score.abstained]
         for part in dict.fromkeys(part for score in scored_here for part in score.parts):
             pairs = [(score.parts[part], score.value) for score in scored_here if part in score.parts]
@@ -88,6 +92,15 @@ def _similarity(rollouts: Sequence[Rollout]) -> dict[str, float]:
         texts.setdefault(rollout.row.id, rollout.text[:COMPARED_CHARS])
     pairs = [Levenshtein.normalized_similarity(one, other) for one, other in combinations(texts.values(), 2)]
     return {"completions/similarity": sum(pairs) / len(pairs)} if pairs else {}
+
+
+def _distinct(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Mean over groups of (different texts − 1) / (completions − 1); left out where groups have one completion."""
+    groups: dict[int, list[str]] = {}
+    for rollout in rollouts:
+        groups.setdefault(rollout.group, []).append(rollout.text)
+    shares = [(len(set(texts)) - 1) / (len(texts) - 1) for texts in groups.values() if len(texts) > 1]
+    return {"completions/distinct_frac": sum(shares) / len(shares)} if shares else {}
 
 
 def _rates(scores: Sequence[Score]) -> dict[str, float]:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import TrainerConfig
 from grpo_core.config.section import either
 from grpo_core.config.trainer import divisors
 from grpo_core.errors import UserError
-from grpo_core.policy.ranks import Ranks
+
+if TYPE_CHECKING:
+    from grpo_core.policy.ranks import Ranks
 
 
-def check_shares(trainer: TrainerConfig, ranks: Ranks) -> None:
+def check_shares(trainer: TrainerConfig, size: int) -> None:
     """Check that every rank gets as many prompts as the others, and whole micro-batches of them.
+
+    Args:
+        trainer: Settings of the run.
+        size: Number of ranks.
 
     Raises:
         UserError: with the arithmetic, and what would do.
     """
-    prompts, size = trainer.prompts_per_optimizer_step, ranks.size
+    prompts = trainer.prompts_per_optimizer_step
     if trainer.off_policy_steps and size > 1:
         raise UserError(
             f"trainer.off_policy_steps=1 samples beside training in one process, and this run has {size}: passes of "

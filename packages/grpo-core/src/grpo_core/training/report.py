@@ -9,7 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from grpo_core.callbacks import Callbacks, ResolvedDefault, RunInfo, Sample, StepRecord
+from grpo_core.callbacks import Callbacks, Finding, ResolvedDefault, RunInfo, Sample, StepRecord
 from grpo_core.config import RunConfig, flatten
 from grpo_core.engines.completion import Completion
 from grpo_core.policy.memory import peak_memory_mib
@@ -73,8 +73,12 @@ class Report:
             for label in setup.mixture.tasks
         }
         left = None if setup.is_extension else clock.seconds_left
+        also_trained = {
+            label: each.overlap.as_json() for label, each in held.items() if each.overlap and each.overlap.pairs
+        }
+        settings = flatten(self._config)
         self._callbacks.on_run_start(
-            RunInfo(self._folder.path, counts, choices, setup.total_steps, left, flatten(self._config))
+            RunInfo(self._folder.path, counts, choices, setup.total_steps, left, settings, also_trained)
         )
 
     def rollouts(self, step: int, collected: Collected) -> None:
@@ -199,6 +203,7 @@ class Report:
             **judges,
             "seed": config.seed,
             "chosen": self._chosen,
+            "warnings": [finding.as_json() for finding in self._callbacks.findings],
             "versions": versions(tasks_of(setup).values()),
             "run_dir": str(self._folder.path),
         }
@@ -206,13 +211,16 @@ class Report:
         self._callbacks.on_run_end(summary, self._folder.path)
         return summary
 
-    def state(self) -> list[tuple[str, str]]:
+    def state(self) -> dict[str, Any]:
         """The warnings given so far, as JSON."""
-        return sorted(self._callbacks.warned)
+        findings = [asdict(finding) for finding in self._callbacks.findings]
+        return {"once": sorted(self._callbacks.warned), "findings": findings}
 
-    def load_state(self, state: Sequence[Sequence[str]]) -> None:
-        """Go on from `state`."""
-        self._callbacks.warned = {(kind, about) for kind, about in state}
+    def load_state(self, state: Mapping[str, Any] | Sequence[Sequence[str]]) -> None:
+        """Go on from `state`; a list, in older checkpoints, is what `warn_once` has warned of."""
+        once, findings = (state["once"], state["findings"]) if isinstance(state, Mapping) else (state, ())
+        self._callbacks.warned = {(kind, about) for kind, about in once}
+        self._callbacks.findings = [Finding(**finding) for finding in findings]
 
 
 def think_tokens(tokenizer: Any, completion: Completion) -> int:

@@ -116,7 +116,7 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     trainer = config.trainer
     algorithm = Algorithm.of(trainer)
     metrics = _metrics_of(config)
-    check_shares(trainer, ranks)
+    check_shares(trainer, ranks.size)
     specs = parse_task_specs(config.task)
     bound = [bind(spec) for spec in specs]
     check_model(config.model or "")

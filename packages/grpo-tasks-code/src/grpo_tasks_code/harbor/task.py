@@ -22,7 +22,7 @@ MAX_TURNS = 32
 DONE = "DONE"
 """Line with which an answer ends the work, in several turns."""
 MAX_COMMAND_S, MAX_TESTS_S, MAX_MIB = 600.0, 1800.0, 1 << 20
-_SHOWN_SKIPPED = 3
+_SHOWN_SKIPPED, _NAMED_SKIPPED = 3, 20
 
 
 _OUTPUT_BYTES = 1 << 18
@@ -274,9 +274,16 @@ def conditions(config: HarborConfig) -> dict[str, str]:
     rows, skipped = _listed(config) if config.path else ([], [])
     if rows and skipped:
         shown = "; ".join(f"{name}: {why}" for name, why in skipped[:_SHOWN_SKIPPED])
-        more = "; …" if len(skipped) > _SHOWN_SKIPPED else ""
+        others = [name for name, _ in skipped[_SHOWN_SKIPPED:]]
+        more = f"; and {_some(others)}: path=FOLDER of one of them says why" if others else ""
         found["left out"] = f"{len(skipped)} of {len(rows) + len(skipped)} folders: {shown}{more}"
     return found
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names, of which many are only counted."""
+    rest = len(names) - _NAMED_SKIPPED
+    return ", ".join(names[:_NAMED_SKIPPED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 TASK = Task(

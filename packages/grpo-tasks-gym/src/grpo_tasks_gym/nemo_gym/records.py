@@ -9,7 +9,7 @@ import orjson
 from pydantic import Field
 
 from grpo_core import Message, Row
-from grpo_core.data import DatasetConfig, Record, read_rows, stable_id
+from grpo_core.data import DataError, DatasetConfig, Record, read_rows, stable_id
 from grpo_tasks_gym.servers.options import ServerConfig, check_address
 
 REQUEST = "responses_create_params"
@@ -64,8 +64,12 @@ def read(config: NemoConfig) -> Iterator[NemoRow]:
         DataError: no file, or a line that is no row: file, line, field.
     """
     check_address("verify", config.verify)
+    if config.fields:
+        raise DataError(
+            "fields=: lines of NeMo-Gym go to its server as they are, so none can be renamed. Leave it out."
+        )
     seen: set[str] = set()
-    for row in read_rows(config, _row, needs=(REQUEST,)):
+    for row in read_rows(config, _row, needs=()):
         if row.id not in seen:
             seen.add(row.id)
             yield row
@@ -73,6 +77,11 @@ def read(config: NemoConfig) -> Iterator[NemoRow]:
 
 def _row(record: Record) -> NemoRow:
     content = dict(record)
+    if REQUEST not in content:
+        raise ValueError(
+            f"no field {REQUEST!r}, which every line of NeMo-Gym has (this one has {', '.join(content)[:200]}): give a "
+            "file that ng_prepare_data wrote, or an example.jsonl of a resources server; core.qa reads rows of any form"
+        )
     messages = tuple(dict(message) for message in messages_of(content[REQUEST]))
     return NemoRow(
         id=stable_id(orjson.dumps(content, option=orjson.OPT_SORT_KEYS).decode()), record=content, messages=messages

@@ -41,7 +41,10 @@ def check_address(option: str, value: str) -> str:
     """
     example = f"{option}=http://localhost:8000"
     if not value:
-        raise DataError(f"give the server's address: ?{example}.")
+        raise DataError(
+            f"give the server's address as an option of the task: 'TASK?{example}'. "
+            "docs/how-to/tasks-from-elsewhere.md shows how to start a server."
+        )
     try:
         parts = urlsplit(value)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port)

@@ -1,0 +1,382 @@
+"""Every diagnosis of a run, with its threshold and where that comes from; docs/reference/warnings.md lists them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+
+from grpo_core.plugins import variants as registry
+from grpo_core.tracking import advice
+from grpo_core.tracking.advice import SOLVED
+from grpo_core.tracking.diagnosis import Diagnosis, History, Observation, above, whole_run
+from grpo_core.tracking.hacking import SIGNS
+
+DEFAULT_KL_TARGET = 0.05
+"""Nats per token, for runs without a KL controller: five times the controllers' default."""
+
+MIN_ENTROPY = 0.1
+"""Nats per token above which no entropy has collapsed."""
+
+UNSCALED = 1.0
+"""Loss scale above which the scale is still being searched, by skipping steps that overflow."""
+
+STARTING_STEPS = 3
+"""Steps whose mean is the initial entropy."""
+
+CLEAR_SHARE = 0.5
+"""Part of a limit below which another task of a mixture has a signal."""
+
+
+def _all_equal(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
+    low, high = history.value("reward_min"), history.value("reward_max")
+    if math.isfinite(high - low):
+        equal = high - low <= diagnosis.threshold
+        yield "", f"all completions earn the same, {high:g}{diagnosis.since}." if equal else ""
+
+
+def _teach_nothing(value: float, history: History, threshold: float) -> bool:
+    """Whether many groups have equal rewards, although some completions earn more than others."""
+    compares = registry.get("advantage", history.config.trainer.baseline).needs_group  # else equal groups teach, too
+    differs = history.value("reward_max") != history.value("reward_min")
+    solved = history.metrics.get("solved_rate", 0.0)  # explains as many equal groups: nothing is wrong with these
+    return compares and differs and value > max(threshold, solved)
+
+
+def _no_gradient(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
+    value = history.value("grad_norm")
+    is_explained = history.value("frac_reward_zero_std") == 1 or history.value("learning_rate") == 0
+    if math.isfinite(value) and not (value <= diagnosis.threshold and is_explained):
+        yield "", f"the gradient is exactly 0{diagnosis.since}." if value <= diagnosis.threshold else ""
+
+
+def _skips(value: float, history: History, threshold: float) -> bool:
+    """Whether steps are skipped for another reason than the search for the float16 loss scale."""
+    grew = value - history.previous.get("skipped_updates", 0.0) > threshold
+    return grew and history.metrics.get("loss_scale", 0.0) <= UNSCALED
+
+
+def _abstained(value: float, history: History, diagnosis: Diagnosis) -> str:
+    counts = {label: history.metrics.get(f"task/{label}/abstained", 0) for label in _labels(history)}
+    named = ", ".join(f"{label}: {count:.0f}" for label, count in counts.items() if count > 0)
+    return f"{value:.0f} completions could not be scored{f' ({named})' if named else ''}; they are left out."
+
+
+def _labels(history: History) -> list[str]:
+    ends = ("task/", "/abstained")
+    names = [name for name in history.metrics if name.startswith(ends[0]) and name.endswith(ends[1])]
+    return [name.removeprefix(ends[0]).removesuffix(ends[1]) for name in names]
+
+
+def _never_valid(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
+    for label in _labels(history):
+        rate = history.value(f"task/{label}/valid_rate")
+        if math.isfinite(rate) and math.isfinite(history.value(f"task/{label}/reward")):  # some were scored
+            seen = f"task {label}: the validator finds an answer in {rate:.0%} of the completions{diagnosis.since}."
+            yield label, seen if rate < diagnosis.threshold else ""
+
+
+def _without_signal(history: History, diagnosis: Diagnosis) -> Iterator[Observation]:
+    trends = {label: history.trends.get(f"task/{label}/frac_reward_zero_std") for label in _labels(history)}
+    shares = {label: statistics.fmean(each.newest or each.first) for label, each in trends.items() if each}
+    if not registry.get("advantage", history.config.trainer.baseline).needs_group:
+        return
+    for label, share in shares.items():
+        others = [other for name, other in shares.items() if name != label]
+        if not others or f"task/{label}/reward" not in history.metrics:
+            continue
+        alone = share >= diagnosis.threshold and min(others) < diagnosis.threshold * CLEAR_SHARE
+        solved = history.metrics.get(f"task/{label}/solved_rate", math.nan)
+        yield (
+            label,
+            f"task {label}: {share:.0%} of its groups have equal rewards{diagnosis.since} (solved {solved:.2f}), while "
+            f"the other tasks of the mixture learn."
+            if alone
+            else "",
+        )
+
+
+def _identical(value: float, history: History, threshold: float) -> bool:
+    return value < threshold and not history.value("solved_rate") >= SOLVED
+
+
+def _empty(value: float, history: History, threshold: float) -> bool:
+    return value <= threshold and history.value("completions/truncated_frac") < 1
+
+
+def _truncated(value: float, history: History, diagnosis: Diagnosis) -> str:
+    what = "every completion" if value == 1 else f"{value:.0%} of the completions"
+    limit = history.config.trainer.max_completion_length
+    return f"{what} hit trainer.max_completion_length={limit}{diagnosis.since}."
+
+
+def _far(value: float, history: History, factor: float) -> bool:
+    return value > factor * history.kl_target
+
+
+def _collapsed(value: float, history: History, share: float) -> bool:
+    trend = history.trends.get("entropy") or history.trends["entropy/sampled"]
+    start = statistics.fmean(trend.first[:STARTING_STEPS])
+    return value < MIN_ENTROPY and value < share * start and not history.value("solved_rate") >= SOLVED
+
+
+def _spikes(value: float, history: History, factor: float) -> bool:
+    trend = history.trend("grad_norm")
+    usual = statistics.median(trend.newest) if trend is not None else math.inf
+    return usual > 0 and value > factor * usual and value > history.config.trainer.max_grad_norm
+
+
+def _spike(value: float, history: History, diagnosis: Diagnosis) -> str:
+    usual = statistics.median(history.trends["grad_norm"].newest)
+    return f"the gradient norm is {value:.3g}, {value / usual:.0f} times the median of the steps before ({usual:.3g})."
+
+
+def _mismatched(value: float, history: History, threshold: float) -> bool:
+    return value > threshold and not history.config.trainer.off_policy_steps  # else they have different weights
+
+
+def _unfilled(value: float, history: History, threshold: float) -> bool:
+    return value > threshold * history.config.trainer.prompts_per_step
+
+
+DIAGNOSES: tuple[Diagnosis, ...] = (
+    Diagnosis(
+        "all-rewards-equal",
+        "all completions of the first batch (if it has 64 or more) earn the same; later `reward_max` − `reward_min` "
+        "is at most {}",
+        0.0,
+        "of 64 completions of which 1 in 20 would differ, all are equal in 4 of 100 batches",
+        _all_equal,
+        "GRPO learns from how completions differ, so there is nothing to learn from.",
+        lambda history, about: advice.equal_rewards(history),
+        steps=3,
+    ),
+    Diagnosis(
+        "equal-rewards-in-groups",
+        "`frac_reward_zero_std` is above {} and above `solved_rate`, with a baseline that compares completions",
+        0.5,
+        "more than half of what is sampled has no gradient; DAPO (arXiv 2503.14476) filters such groups",
+        whole_run(
+            _teach_nothing,
+            ("frac_reward_zero_std",),
+            lambda value, history, rule: f"{value:.0%} of the groups have equal rewards{rule.since}.",
+        ),
+        "A group of equal rewards has no gradient: its completions are paid for and teach nothing.",
+        lambda history, about: advice.equal_rewards(history),
+        steps=5,
+    ),
+    Diagnosis(
+        "zero-gradient",
+        "`grad_norm` is {}, and neither equal rewards nor the learning rate explain it",
+        0.0,
+        "exactly 0 has a cause other than chance",
+        _no_gradient,
+        "The weights do not change: nothing is learnt.",
+        lambda history, about: advice.no_gradient(history),
+        steps=3,
+    ),
+    Diagnosis(
+        "learning-rate-zero",
+        "`learning_rate` is {}",
+        0.0,
+        "a schedule may touch 0 in its first or last step, and not longer",
+        whole_run(
+            lambda value, history, threshold: value <= threshold,
+            ("learning_rate",),
+            lambda value, history, rule: f"the learning rate is 0{rule.since}.",
+        ),
+        "The weights do not change: nothing is learnt.",
+        lambda history, about: (
+            f"raise trainer.learning_rate (now {history.config.trainer.learning_rate:g}), or check the schedule "
+            f"trainer.lr_scheduler_type={history.config.trainer.lr_scheduler_type} and its trainer.warmup_steps."
+        ),
+        steps=3,
+    ),
+    Diagnosis(
+        "skipped-updates",
+        "`skipped_updates` has grown by more than {}, while the loss scale of float16 is not being searched",
+        0.0,
+        "a step is skipped only where loss or gradient is not finite",
+        whole_run(
+            _skips,
+            ("skipped_updates",),
+            lambda value, history, rule: f"{value:.0f} optimizer steps were skipped so far: not finite.",
+        ),
+        "Loss or gradient was infinite or no number: the step is too large, or the precision too low.",
+        lambda history, about: advice.skipped(history),
+    ),
+    Diagnosis(
+        "abstained",
+        "`abstained` is above {}",
+        0.0,
+        "a completion is left unscored only by a bug, a limit or a failing machine",
+        whole_run(above, ("abstained",), _abstained),
+        "It is a bug of the task or a limit that is too low, and a policy can learn to provoke it.",
+        lambda history, about: (
+            "see which: grpo rollouts RUN --abstained. The limits are scoring.timeout_s and scoring.memory_mib "
+            f"(now {history.config.scoring.memory_mib})."
+        ),
+    ),
+    Diagnosis(
+        "answers-invalid",
+        "`task/NAME/valid_rate` is below {}",
+        0.1,
+        "fewer than one completion in a group of eight can earn by its answer",
+        _never_valid,
+        "Rewards of an answer are never earned, so the form of the answer is all that can be learnt.",
+        lambda history, about: (
+            f"compare prompt and validator with what the model writes: grpo rollouts RUN --task {about}; grpo sample "
+            f"{about} shows golds that pass. Say the form in the prompt, show examples, reward the form a little, or "
+            "fine-tune first: grpo warm-start."
+        ),
+        steps=10,
+    ),
+    Diagnosis(
+        "task-without-signal",
+        "of the groups of one task of a mixture at least {} have equal rewards, and of another less than half as many",
+        0.95,
+        "of the newest ten logged steps; below it a group in twenty teaches",
+        _without_signal,
+        "Its completions are sampled and scored for nothing, and its share of the batch is lost for the others.",
+        lambda history, about: advice.equal_rewards_of(history, about),
+        steps=10,
+    ),
+    Diagnosis(
+        "identical-completions",
+        "`completions/distinct_frac` is below {}, and less than 0.9 is solved",
+        0.05,
+        "two different answers in a group of eight, as to a yes-or-no question, make 0.14",
+        whole_run(
+            _identical,
+            ("completions/distinct_frac",),
+            lambda value, history, rule: (
+                f"the completions of a prompt are identical{rule.since} (distinct {value:.0%})."
+            ),
+        ),
+        "Without different completions there are no better ones to learn from.",
+        lambda history, about: advice.more_diversity(history),
+        steps=5,
+    ),
+    Diagnosis(
+        "truncated",
+        "`completions/truncated_frac` is above {}",
+        0.25,
+        "the reward of a quarter depends on length rather than on quality",
+        whole_run(above, ("completions/truncated_frac",), _truncated),
+        "Truncated completions are scored without their end, which is where the answer stands.",
+        lambda history, about: advice.truncation(history),
+        steps=3,
+    ),
+    Diagnosis(
+        "empty-completions",
+        "`completions/max_length` is at most {}, and not by the length limit",
+        1.0,
+        "one token is the end of the text alone",
+        whole_run(
+            _empty,
+            ("completions/max_length",),
+            lambda value, history, rule: f"every completion is empty{rule.since}: the model ends it at once.",
+        ),
+        "There is no answer to score.",
+        lambda history, about: advice.empty(history),
+        steps=3,
+    ),
+    Diagnosis(
+        "kl-high",
+        "`kl/k3`, else `kl`, is above {} × the controller's target; without a controller the target counts as 0.05",
+        5.0,
+        "a controller corrects twice the target by itself, but no longer this much",
+        whole_run(
+            _far,
+            ("kl/k3", "kl"),
+            lambda value, history, rule: (
+                f"the policy is {value:.3g} nats per token from where it started{rule.since}, more than "
+                f"{rule.threshold:g} × {history.kl_target:g}."
+            ),
+        ),
+        "It may be forgetting what it could, or hacking the reward.",
+        lambda history, about: advice.less_kl(history),
+        steps=3,
+    ),
+    Diagnosis(
+        "entropy-collapse",
+        "`entropy`, else `entropy/sampled`, is below 0.1 and below {} of its first three steps, and less than 0.9 is "
+        "solved",
+        0.1,
+        "a policy that is sure because it is right may be below, one that starts so may stay there",
+        whole_run(
+            _collapsed,
+            ("entropy", "entropy/sampled"),
+            lambda value, history, rule: (
+                f"the entropy has fallen to {value:.3g} nats per token{rule.since}, and little is solved."
+            ),
+        ),
+        "Exploration has ended: every completion is the same, and no better one is found any more.",
+        lambda history, about: advice.more_entropy(history),
+        steps=5,
+    ),
+    Diagnosis(
+        "gradient-spike",
+        "`grad_norm` is above `trainer.max_grad_norm` and above {} × the median of the newest ten logged steps",
+        20.0,
+        "healthy runs of the shipped tasks stay below 6; the median does not see single large values",
+        whole_run(_spikes, ("grad_norm",), _spike),
+        "It is clipped, but a few completions have decided the whole step: an outlier of the reward, or a rare token.",
+        lambda history, about: advice.spikes(history),
+    ),
+    Diagnosis(
+        "clipping-high",
+        "`clip_ratio/region` is above {}",
+        0.2,
+        "the healthy range of the metric; on policy it is 0",
+        whole_run(
+            above,
+            ("clip_ratio/region",),
+            lambda value, history, rule: f"{value:.0%} of the tokens are clipped{rule.since}.",
+        ),
+        "The policy moves so far from the one that sampled that a large part of the batch has no gradient any more.",
+        lambda history, about: advice.less_clipping(history),
+        steps=5,
+    ),
+    Diagnosis(
+        "sampler-mismatch",
+        "`sampler_mismatch` is above {}, without `trainer.off_policy_steps`",
+        1e-2,
+        "nats per token; a hundred times that of float32, and where training gets unstable",
+        whole_run(
+            _mismatched,
+            ("sampler_mismatch",),
+            lambda value, history, rule: (
+                f"sampler and trainer disagree by {value:.2g} nats per token{rule.since} (above {rule.threshold:g})."
+            ),
+        ),
+        "The batch comes from another policy than the one trained, which biases the gradient: low precision, or "
+        "different kernels.",
+        lambda history, about: "set precision=float32, or correct for it: trainer.rollout_correction=token_truncate.",
+        steps=3,
+    ),
+    Diagnosis(
+        "dynamic-sampling-unfilled",
+        "`dynamic_sampling/unfilled` is above {} of `trainer.prompts_per_step`",
+        0.25,
+        "a quarter of the batch teaches nothing although others were drawn in its place",
+        whole_run(
+            _unfilled,
+            ("dynamic_sampling/unfilled",),
+            lambda value, history, rule: (
+                f"{value:.0f} of {history.config.trainer.prompts_per_step} groups have equal rewards although others "
+                f"were drawn in their place{rule.since}."
+            ),
+        ),
+        "Completions are sampled several times over, and part of the batch still has no gradient.",
+        lambda history, about: advice.unfilled(history),
+        steps=5,
+    ),
+    *SIGNS,
+)
+"""In the order in which they are made and documented."""
+
+
+def named(name: str) -> Diagnosis:
+    """The diagnosis of a name."""
+    return next(each for each in DIAGNOSES if each.name == name)

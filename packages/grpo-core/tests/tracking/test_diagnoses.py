@@ -1,0 +1,191 @@
+"""Each diagnosis is provoked by a real run of the embedded model, and a sound run has none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from grpo_core import resume, train
+from grpo_core.callbacks import Callback, Callbacks, Finding
+from grpo_core.config import EvalConfig, RunConfig, TrainerConfig
+from grpo_core.tracking.diagnoses import DIAGNOSES
+
+TASKS = Path(__file__).parents[1] / "support" / "diagnosed_tasks.py"
+PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "troubleshooting.md"
+
+FAST = {"learning_rate": 6e-4, "max_steps": 30, "prompts_per_step": 4, "num_generations": 8}
+"""Learns within seconds, and nothing good."""
+
+Case = tuple[str, Mapping[str, Any], Mapping[str, Any], str]
+
+CASES: dict[str, Case] = {
+    # name of the diagnosis: task, settings of the trainer, other settings, pattern of what is seen
+    "all-rewards-equal": (
+        "unsolvable",
+        {"max_steps": 1, "prompts_per_step": 8, "num_generations": 8},
+        {},
+        "all 64 .* earn 0",
+    ),
+    "equal-rewards-in-groups": (
+        "sound",
+        {"max_steps": 5, "temperature": 0.1},
+        {},
+        r"\d+% of the groups .* 5 logged steps",
+    ),
+    "zero-gradient": (
+        "sound",
+        {"max_steps": 6, "max_completion_length": 2, "mask_truncated_completions": True},
+        {},
+        "exactly 0",
+    ),
+    "learning-rate-zero": ("sound", {"max_steps": 3, "learning_rate": 0.0}, {}, "rate is 0 for 3"),
+    "skipped-updates": ("overflowing", {"max_steps": 8, "num_generations": 8}, {}, "not finite"),
+    "abstained": (
+        "buggy",
+        {"max_steps": 2},
+        {"scoring": {"max_abstain_share": 0.9}},
+        r"could not be scored \(buggy: \d",
+    ),
+    "answers-invalid": ("invalid", {"max_steps": 10}, {}, "answer in 0% of the completions for 10"),
+    "task-without-signal": (
+        "sound+unsolvable",
+        {"max_steps": 10, "num_generations": 8},
+        {},
+        "task unsolvable: 100% of its groups",
+    ),
+    "identical-completions": ("sound", {"max_steps": 5, "temperature": 0.01}, {}, "identical for 5"),
+    "truncated": ("sound", {"max_steps": 3, "max_completion_length": 2}, {}, "every completion hit .*=2"),
+    "empty-completions": ("empty", {"max_steps": 3}, {}, "every completion is empty"),
+    "kl-high": ("one_answer", {**FAST, "kl_metric": True}, {}, r"nats per token from where it started"),
+    "entropy-collapse": ("round_only", {**FAST, "max_steps": 40}, {}, "entropy has fallen to"),
+    "gradient-spike": (
+        "spiking",
+        {"max_steps": 36, "num_generations": 8, "learning_rate": 1e-5},
+        {},
+        r"\d+ times the median",
+    ),
+    "clipping-high": (
+        "sound",
+        {**FAST, "num_iterations": 8, "epsilon": 0.01, "max_steps": 8},
+        {},
+        r"\d+% of the tokens are clipped",
+    ),
+    "sampler-mismatch": (
+        "sound",
+        {**FAST, "learning_rate": 1e-2, "max_steps": 6},
+        {"lora": {"enabled": True, "dropout": 0.5}},
+        "disagree by",
+    ),
+    "dynamic-sampling-unfilled": (
+        "sound",
+        {"max_steps": 5, "temperature": 0.1, "dynamic_sampling": True, "dynamic_sampling_attempts": 1},
+        {},
+        r"\d+ of 4 groups have equal rewards although",
+    ),
+    "evaluation-rows-in-training": (
+        "overlapping",
+        {"max_steps": 1},
+        {"eval": {"at_start": False, "at_end": True}},
+        "4 of 8 held-out rows",
+    ),
+    "held-out-falls": (
+        "mislabelled",
+        {**FAST, "max_steps": 30},
+        {"eval": {"at_start": True, "interval_steps": 25}},
+        "has fallen from",
+    ),
+    "part-falls": ("watched", {**FAST, "prompts_per_step": 8}, {}, "watched part first_digit falls"),
+    "part-dominates": ("round_only", {**FAST, "max_steps": 40}, {}, "round_number carries 100%"),
+    "answers-alike": ("round_only", FAST, {}, "becoming alike"),
+    "longer-without-reward": (
+        "lengthening",
+        {**FAST, "max_steps": 40, "max_completion_length": 16, "temperature": 2.0},
+        {},
+        "have grown from",
+    ),
+}
+
+
+class Findings(Callback):
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+
+    def on_diagnosis(self, finding: Finding) -> None:
+        self.findings.append(finding)
+
+
+def run(folder: Path, task: str, trainer: Mapping[str, Any], **settings: Any) -> tuple[list[Finding], Path]:
+    findings = Findings()
+    settings["eval"] = EvalConfig(**{"at_start": False, "at_end": False, "size": 64, **settings.get("eval", {})})
+    config = RunConfig.model_validate(
+        {
+            "task": ",".join(f"{TASKS}:{name}" for name in task.split("+")),
+            "model": "tiny",
+            "output_dir": str(folder),
+            "device": "cpu",
+            "trainer": TrainerConfig(
+                **{"prompts_per_step": 4, "num_generations": 4, "max_completion_length": 8, "learning_rate": 1e-5}
+                | dict(trainer)
+            ),
+            **settings,
+        }
+    )
+    result = train(config, (findings,))
+    return findings.findings, result.run_dir
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_real_run_provokes_it(tmp_path: Path, name: str) -> None:
+    task, trainer, settings, pattern = CASES[name]
+    findings, run_dir = run(tmp_path, task, trainer, **settings)
+    (finding,) = [each for each in findings if each.name == name]
+    assert re.search(pattern, finding.seen), finding.seen
+    assert finding.why and finding.fix
+    summary = orjson.loads((run_dir / "summary.json").read_bytes())
+    assert summary["warnings"] == [each.as_json() for each in findings]
+    events = [orjson.loads(line) for line in (run_dir / "logs" / "events.jsonl").read_bytes().splitlines()]
+    logged = [event for event in events if event["kind"] == "warning" and event.get("name") == name]
+    assert [(event["step"], event["message"]) for event in logged] == [(finding.step, str(finding))]
+
+
+def test_a_sound_run_has_none(tmp_path: Path) -> None:
+    findings, run_dir = run(tmp_path, "sound", {"max_steps": 25, "num_generations": 8})
+    assert findings == []
+    assert orjson.loads((run_dir / "summary.json").read_bytes())["warnings"] == []
+
+
+def test_each_diagnosis_is_provoked_and_has_its_section() -> None:
+    assert list(CASES) == [each.name for each in DIAGNOSES]
+    headings = re.findall(r"^### (.+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {each.name for each in DIAGNOSES} <= set(headings)
+    for name in headings:
+        section = PAGE.read_text(encoding="utf-8").partition(f"### {name}\n")[2].partition("\n### ")[0]
+        assert all(f"**{part}**" in section for part in ("Symptom", "Check", "Fix")) and "\n$ " in section, name
+
+
+def test_a_resumed_run_keeps_its_warnings_and_gives_none_twice(tmp_path: Path) -> None:
+    settings = {"max_steps": 6, "max_completion_length": 2}
+    first, run_dir = run(tmp_path, "sound", {**settings, "stop_after": 4})
+    assert [each.name for each in first] == ["truncated"]
+    second = Findings()
+    result = resume(run_dir, callbacks=(second,))
+    assert second.findings == []
+    assert [each["name"] for each in result.summary["warnings"]] == ["truncated"]
+
+
+def test_a_callback_without_the_method_gets_the_text(tmp_path: Path) -> None:
+    class Texts(Callback):
+        def __init__(self) -> None:
+            self.texts: list[str] = []
+
+        def on_warning(self, message: str) -> None:
+            self.texts.append(message)
+
+    texts, found = Texts(), Finding("truncated", 3, "seen.", "why.", "fix.")
+    Callbacks([texts]).on_diagnosis(found)
+    assert texts.texts == ["step 3: seen. why. Try: fix. See docs/how-to/troubleshooting.md#truncated"]
