@@ -69,6 +69,12 @@ def round_number(answer: str) -> float:
     return float(answer.endswith("0"))
 
 
+@reward()
+def large(answer: str) -> float:
+    """Depends on the question at first, and is then earned by large numbers alone."""
+    return min(1.0, int(answer) / 100)
+
+
 @reward(0.5)
 def impossible(answer: str) -> float:
     return 0.0
@@ -125,7 +131,7 @@ invalid = task("invalid", varied, validate=refuse)
 empty = task("empty", varied, stop=(" ", "1", "2", "3", "4", "5", "6", "7", "8", "9", "0"))
 one_answer = task("one_answer", near_wanted, solved=lambda text: False)
 round_only = task("round_only", round_number, impossible, validate=tail)
-watched = task("watched", round_number, first_digit, validate=tail, load=load_wide)
+watched = task("watched", large, first_digit, validate=tail, load=load_wide)
 spiking = task("spiking", outlier)
 overflowing = task("overflowing", overflow)
 buggy = task("buggy", crashing)

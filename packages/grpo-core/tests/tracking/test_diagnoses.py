@@ -65,7 +65,7 @@ CASES: dict[str, Case] = {
     "entropy-collapse": ("round_only", {**FAST, "max_steps": 40}, {}, "entropy has fallen to"),
     "gradient-spike": (
         "spiking",
-        {"max_steps": 36, "num_generations": 8, "learning_rate": 1e-5},
+        {"max_steps": 22, "num_generations": 8, "learning_rate": 1e-5},
         {},
         r"\d+ times the median",
     ),
@@ -99,9 +99,9 @@ CASES: dict[str, Case] = {
         {"eval": {"at_start": True, "interval_steps": 25}},
         "has fallen from",
     ),
-    "part-falls": ("watched", {**FAST, "prompts_per_step": 8}, {}, "watched part first_digit falls"),
-    "part-dominates": ("round_only", {**FAST, "max_steps": 40}, {}, "round_number carries 100%"),
-    "answers-alike": ("round_only", FAST, {}, "becoming alike"),
+    "part-falls": ("watched", {**FAST, "prompts_per_step": 8, "max_steps": 22}, {}, "watched part first_digit falls"),
+    "part-dominates": ("round_only", {**FAST, "max_steps": 24}, {}, "round_number carries 100%"),
+    "answers-alike": ("round_only", {**FAST, "max_steps": 24}, {}, "becoming alike"),
     "longer-without-reward": (
         "lengthening",
         {**FAST, "max_steps": 40, "max_completion_length": 16, "temperature": 2.0},
