@@ -44,14 +44,14 @@ def trainer(**options: object) -> TrainerConfig:
 )
 def test_what_does_not_divide_is_refused_with_the_arithmetic(options: dict, ranks: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        check_shares(trainer(**options), Ranks(size=ranks))
+        check_shares(trainer(**options), ranks)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 12])
 def test_accumulation_is_computed_and_exact(ranks: int) -> None:
     # Micro-batches x their size x ranks are the step's 12 prompts, or 48 completions.
     for options, whole in (({"micro_batch_prompts": 1}, 12), ({"micro_batch_size": 4}, 48)):
-        check_shares(trainer(**options), Ranks(size=ranks))
+        check_shares(trainer(**options), ranks)
         (choice,) = accumulation(trainer(**options), Ranks(size=ranks))
         count = int(choice.value.split()[0])
         assert count * ranks * next(iter(options.values())) == whole

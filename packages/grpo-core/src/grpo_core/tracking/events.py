@@ -61,7 +61,7 @@ class EventLog(Callback):
 
     def on_diagnosis(self, finding: Finding) -> None:
         """Write a warning with its parts."""
-        parts = {key: plain(value) for key, value in finding.as_json().items() if key != "step"}
+        parts = {key: value if key == "step" else plain(value) for key, value in finding.as_json().items()}
         self._write("warning", message=plain(str(finding)), **parts)
 
     def on_run_end(self, summary: Mapping[str, Any], run_dir: Path) -> None:

@@ -130,10 +130,10 @@ CATALOGUE: tuple[Metric, ...] = (
     ),
     Metric(
         "completions/distinct_frac",
-        "mean over groups of (different texts − 1) / (completions − 1); left out for groups of one completion",
+        "mean over groups of (different texts − 1) / (completions − 1); left out for groups of one",
         "above 0.2; 0 where all completions of a prompt are identical",
         _REWARDS,
-    ),
+    ),  # fmt: skip
     Metric("task/NAME/reward", "mean value", "as `reward`", _TASKS),
     Metric("task/NAME/solved_rate", "share solved", "as `solved_rate`", _TASKS),
     Metric("task/NAME/valid_rate", "share with an answer", "as `valid_rate`", _TASKS),
