@@ -128,12 +128,7 @@ CATALOGUE: tuple[Metric, ...] = (
         "as at the start; near 1 where every prompt gets the same answer",
         _REWARDS,
     ),
-    Metric(
-        "completions/distinct_frac",
-        "mean over groups of (different texts − 1) / (completions − 1); left out for groups of one",
-        "above 0.2; 0 where all completions of a prompt are identical",
-        _REWARDS,
-    ),  # fmt: skip
+    Metric("completions/distinct_frac", "mean over groups of (different texts − 1) / (G − 1)", "above 0.2", _REWARDS),
     Metric("task/NAME/reward", "mean value", "as `reward`", _TASKS),
     Metric("task/NAME/solved_rate", "share solved", "as `solved_rate`", _TASKS),
     Metric("task/NAME/valid_rate", "share with an answer", "as `valid_rate`", _TASKS),
