@@ -83,7 +83,7 @@ CASES: dict[str, Case] = {
     ),
     "dynamic-sampling-unfilled": (
         "sound",
-        {"max_steps": 5, "temperature": 0.1, "dynamic_sampling": True, "dynamic_sampling_attempts": 1},
+        {"max_steps": 5, "temperature": 0.02, "dynamic_sampling": True, "dynamic_sampling_attempts": 1},
         {},
         r"\d+ of 4 groups have equal rewards although",
     ),
