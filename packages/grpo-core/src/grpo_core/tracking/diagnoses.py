@@ -319,7 +319,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         "gradient-spike",
         "`grad_norm` is above `trainer.max_grad_norm` and above {} × the median of the newest ten logged steps",
         20.0,
-        "healthy runs of the shipped tasks stay below 6; the median does not see single large values",
+        "runs of code.execution and chess.policy stay below 2.2; the median does not see single large values",
         whole_run(_spikes, ("grad_norm",), _spike),
         "It is clipped, but a few completions have decided the whole step: an outlier of the reward, or a rare token.",
         lambda history, about: advice.spikes(history),
