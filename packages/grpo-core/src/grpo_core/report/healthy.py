@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_core.tracking.monitor import (
-    DEFAULT_KL_TARGET,
-    ENTROPY_SHARE,
-    KL_FACTOR,
-    MAX_MISMATCH,
-    MIN_ENTROPY,
-    STARTING_STEPS,
-)
+from grpo_core.tracking.diagnoses import DEFAULT_KL_TARGET, MIN_ENTROPY, STARTING_STEPS, named
 
 Range = tuple[float | None, float | None]
 """Lowest and highest healthy value; None where there is no bound."""
@@ -25,7 +18,7 @@ RANGES: Mapping[str, Range] = {
     "ratio_max": (None, 10),
     "clip_ratio/region": (0, 0.2),
     "ess": (0.5, 1),
-    "sampler_mismatch": (0, MAX_MISMATCH),
+    "sampler_mismatch": (0, named("sampler-mismatch").threshold),
     "abstained": (0, 0),
 }
 """Ranges that are the same in every run."""
@@ -50,13 +43,14 @@ def healthy_range(name: str, settings: Mapping[str, Any], values: Sequence[float
     match name:
         case "kl":
             target = _number(settings.get("trainer.kl_controller_args.target"), DEFAULT_KL_TARGET)
-            return (None, KL_FACTOR * target)
+            return (None, named("kl-high").threshold * target)
         case "grad_norm":
             limit = _number(settings.get("trainer.max_grad_norm"), 0.0)
             return (0.0, limit) if limit > 0 else None
         case "entropy":
             first = [value for value in values if value is not None][:STARTING_STEPS]
-            return (min(MIN_ENTROPY, ENTROPY_SHARE * sum(first) / len(first)), None) if first else None
+            share = named("entropy-collapse").threshold
+            return (min(MIN_ENTROPY, share * sum(first) / len(first)), None) if first else None
         case "gns/b_simple":  # within a factor of four of the batch: a single estimate is no better
             prompts = _number(settings.get("trainer.prompts_per_step"), 0.0)
             return (prompts / 4, prompts * 4) if prompts > 0 else None
