@@ -29,9 +29,16 @@ bad = Task("bad", load, lambda row: "1 =", lambda text: text, [broken])
 """
 
 
+INTERRUPTIBLE = """\
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
+runpy.run_module("grpo_core", run_name="__main__", alter_sys=True)
+"""
+
+
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
-    command = [sys.executable, "-m", "grpo_core", *words]
+    command = [sys.executable, "-c", INTERRUPTIBLE, *words]
     return subprocess.Popen(command, cwd=folder, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 

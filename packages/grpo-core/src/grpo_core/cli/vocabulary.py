@@ -129,9 +129,10 @@ def _add(command: click.Command, path: str, commands: dict[str, Any]) -> None:
     """Describe a command and those in it."""
     import click
 
+    from grpo_core.cli.options import HELP
     from grpo_core.errors import GrpoError
 
-    context = click.Context(command, info_name=path or "grpo")
+    context = click.Context(command, info_name=path or "grpo", help_option_names=HELP["help_option_names"])
     parameters = command.get_params(context)
     commands[path] = {
         "options": {
