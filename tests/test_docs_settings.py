@@ -28,6 +28,7 @@ PAGES = sorted(
 NO_SETTINGS = {
     "trainer.py": "a file",
     "trainer.use_v1": "a setting of verl",
+    "trainer.num_generatoins": "troubleshooting shows what a misspelt one does",
     "trainer.num_generation": "the first run shows what a misspelt one does",
 }
 """What looks like a setting and is none -> why."""
