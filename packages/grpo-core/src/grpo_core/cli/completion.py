@@ -217,7 +217,7 @@ def main(program: str) -> int:
     """Answer for a program, silently where that fails; with GRPO_DEBUG=1 with the error."""
     try:
         return answer(program)
-    except Exception:
+    except Exception:  # a shell that completes would write the error into the line being typed
         if os.environ.get("GRPO_DEBUG") == "1":
             raise
         return 1
