@@ -44,6 +44,10 @@ def printable(answer):
 def characters(text):
     return len(text)
 
+@reward(1.0)
+def held_out(config):
+    return config.split != "train"
+
 def conditions(config):
     return {"sandbox": os.environ["LEVEL"]}
 
@@ -68,6 +72,7 @@ rest = dict(max_completion_length=4, default_model="tiny", config=Options)
 code = Task("code", load, prompt, lambda text, row: text, (printable, characters), conditions=conditions,
             metrics=metrics, evaluation=evaluation, **rest)
 plain = Task("plain", load, prompt, lambda text, row: text, (printable,), metrics=broken, **rest)
+by_split = Task("by_split", load, prompt, lambda text, row: text, (held_out,), **rest)
 clashing = Task("clashing", load, prompt, lambda text, row: text, (printable, characters), metrics=metrics, **rest)
 """
 
@@ -146,6 +151,12 @@ def test_conditions_are_shown_once_and_stored_everywhere(run: tuple[Path, Ears])
     assert found == {"code": SANDBOX, "plain": None}
     (meta,) = (path.parent.parent / "eval_runs" / f"{path.name}_tasks.code" / "base").rglob("run_meta.json")
     assert json.loads(meta.read_text())["conditions"] == SANDBOX
+
+
+def test_a_reward_reads_the_split_of_its_row(folder: Path, tmp_path: Path) -> None:
+    result = train(config(folder, tmp_path, "by_split"))
+    assert [line["reward"] for line in lines(result.run_dir, "train_log.jsonl")] == [0.0] * 3
+    assert [line["eval/tasks.by_split/mean_reward"] for line in lines(result.run_dir, "evaluations.jsonl")] == [1.0] * 2
 
 
 def test_a_batchs_numbers_are_logged_under_their_names(run: tuple[Path, Ears]) -> None:

@@ -57,8 +57,7 @@ class Scoring:
         with ExitStack() as resources:
             for label, task in tasks.items():
                 scorer = None if shared is None else shared.scorers.get(label)
-                # A game's workers also play its opponent, who may be another one.
-                if scorer is None or (task.task.game is not None and scorer.task.config != task.config):
+                if scorer is None or (task.scores_by_config and scorer.task.config != task.config):
                     scorer = resources.enter_context(
                         Scorer(task, workers=config.workers, timeout_s=config.timeout_s, memory_mib=config.memory_mib)
                     )

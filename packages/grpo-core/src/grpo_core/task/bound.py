@@ -10,7 +10,7 @@ import orjson
 from pydantic import ValidationError
 
 from grpo_core.errors import DataError, UserError, near_match
-from grpo_core.task.calling import call_by_name, errors_named
+from grpo_core.task.calling import asked_for, call_by_name, errors_named
 from grpo_core.task.declarations import Declarations
 from grpo_core.task.evaluation import EvaluationDefaults
 from grpo_core.task.fingerprint import Fingerprint
@@ -57,6 +57,18 @@ class BoundTask:
     def plugin(self) -> str | None:
         """The plugin that it comes from; None for a task of a file and for an object."""
         return None if self.is_object or ".py:" in self._spec.name else self.name.partition(".")[0]
+
+    @property
+    def scores_by_config(self) -> bool:
+        """Whether scoring may depend on the options, the split and the size among them."""
+        task = self.task
+        if self._unspecialized.specialize or task.game or task.remote:
+            return True
+        functions = (function for function in (task.validate, task.solved, task.respond) if function is not None)
+        arguments = [asked_for(function, ("config",)) for function in functions]
+        arguments += [spec.arguments for spec in self.rewards]
+        arguments += [spec.arguments for spec in task.group_specs()]
+        return any("config" in names for names in arguments)
 
     def with_options(self, **options: object) -> BoundTask:
         """The same task with some options changed; None returns an option to its default."""
