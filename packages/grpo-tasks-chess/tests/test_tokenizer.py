@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from itertools import islice
 from pathlib import Path
 
@@ -70,3 +71,6 @@ def test_the_command_writes_it_once(tmp_path: Path) -> None:
     assert AutoTokenizer.from_pretrained(tmp_path / "tokenizer")(line)["input_ids"] == TOKENIZER(line)["input_ids"]
     with pytest.raises(UserError, match="not empty"):
         CliRunner().invoke(commands, asked, catch_exceptions=False)
+    result = CliRunner().invoke(commands, ["make-tokenizer", str(tmp_path / "other"), "--json"], catch_exceptions=False)
+    written = json.loads(result.stdout)
+    assert written["tokens"] == len(TOKENIZER) and "tokenizer.json" in written["files"]

@@ -136,3 +136,26 @@ def test_a_mistake_is_reported_before_torch_is_imported(reports: dict[str, tuple
     assert (code, has_torch) == (2, False), error
     assert MISTAKES[name][1] in error
     assert len(error.splitlines()) == 1
+
+
+NO_TORCH = """
+import sys
+sys.modules["torch"] = None
+from grpo_core.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "--task", "core.qa?path=rows.jsonl", "--model", "tiny"), ("eval", "--model", "tiny")]
+)
+def test_a_missing_torch_says_how_to_install_it(words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"question": "{i}?", "answer": "{i}"}}\n' for i in range(64)))
+    task = () if "--task" in words else ("--task", "core.qa?path=rows.jsonl")
+    done = subprocess.run(
+        [sys.executable, "-c", NO_TORCH, *words, *task], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert line.startswith(f"error: torch is not installed in {sys.prefix}") and "uv pip install 'torch>=" in line
+    assert "bug" not in done.stderr and "Traceback" not in done.stderr

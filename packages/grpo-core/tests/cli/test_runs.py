@@ -60,9 +60,9 @@ def test_the_list_shows_state_progress_and_results(capsys: Capture) -> None:
     make_run(Path("training_runs/run_3"), final=False)
     (Path("training_runs/run_3") / "logs" / "train_log.jsonl").write_text("!\n")
     heading, *rows = lines_of(capsys)
-    assert heading == "run state steps reward solved: initial → latest task model written"
-    assert rows[0] == "run_1 finished 40/40 1 0.25 → 0.75 [0.50, 0.88] math.a tiny just now"
-    assert rows[1] == "run_2 running 40/40 1 0.25 → - math.a tiny just now"
+    assert heading == "run state steps reward solved: initial → latest warnings task model written"
+    assert rows[0] == "run_1 finished 40/40 1 0.25 → 0.75 [0.50, 0.88] 1 math.a tiny just now"
+    assert rows[1] == "run_2 running 40/40 1 0.25 → - 1 math.a tiny just now"
     assert rows[2].startswith('run_3 unreadable 0 - "training_runs/run_3/logs/train_log.json…')
     assert lines_of(capsys, "training_runs") == lines_of(capsys, "list", "training_runs") == [heading, *rows]
     (only,) = json.loads("\n".join(lines_of(capsys, "training_runs/run_1", "--json")))
@@ -120,6 +120,7 @@ def test_runs_are_compared_by_what_differs(capsys: Capture) -> None:
     assert "state finished finished killed" in shown
     assert "math.a: initial 0.25 [0.12, 0.50] 0.25 [0.12, 0.50] 0.25 [0.12, 0.50]" in shown
     assert "latest 0.75 [0.50, 0.88] 0.50 [0.50, 0.88] -" in shown
+    assert "warnings 1 1 1" in shown
     assert "over initial +0.50 [0.25, 0.62] +0.25 [0.25, 0.62] -" in shown
     assert lines_of(capsys, "compare", "a", "c")[0] == "all settings are equal."
     facts = json.loads("\n".join(lines_of(capsys, "compare", "a", "b", "--json")))

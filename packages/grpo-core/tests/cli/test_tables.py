@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from terminals import Terminal
 
@@ -40,6 +42,39 @@ def test_help_shows_defaults(words: tuple[str, ...], shown: tuple[str, ...], cap
     text = " ".join(capsys.readouterr().out.split())
     assert all(default in text for default in shown), text
     assert "[default: null]" not in text
+
+
+def commands_of(command: click.Command, *words: str) -> Iterator[tuple[str, ...]]:
+    """Words of a command and of every one below it, those of installed plugins included."""
+    yield words
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from commands_of(below, *words, name)
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_no_line_of_a_help_is_wider_than_the_terminal(
+    columns: int, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    every = [*commands_of(entry.grpo)]
+    assert ("warm-start",) in every and ("runs", "compare") in every
+    for words in every:
+        assert entry.main([*words, "--help"]) == 0
+        wide = [line for line in capsys.readouterr().out.splitlines() if len(line) > columns]
+        assert not [line for line in wide if " " in line.strip(" \\")], wide  # one word, as a path, is never broken
+
+
+def test_a_folded_example_is_one_command_for_a_shell(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert entry.main(["resume", "--help"]) == 0
+    _, _, examples = capsys.readouterr().out.partition("Examples:\n")
+    joined = [" ".join(line.split()) for line in examples.replace("\\\n", "").splitlines()]
+    assert joined[-1].endswith("run_2026-11-21_10-02-11 --from-step final --additional-steps 100")
+    assert all(line.startswith("grpo resume ") for line in joined) and len(joined) == 2
 
 
 @pytest.mark.parametrize("words", [(), ("--help",)])

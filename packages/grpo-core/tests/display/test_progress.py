@@ -12,7 +12,7 @@ from rich.console import Console
 from grpo_core.callbacks import ResolvedDefault, RunInfo, Sample, StepRecord
 from grpo_core.config import RunConfig
 from grpo_core.display import lines
-from grpo_core.display.progress import REPORT_EVERY_S, SAMPLE_EVERY_S, ProgressDisplay, Waiting
+from grpo_core.display.progress import REPORT_EVERY_S, REPORT_FIRST_S, SAMPLE_EVERY_S, ProgressDisplay, Waiting
 from grpo_core.display.text import quoted, visible
 from grpo_core.task.score import Score
 
@@ -290,7 +290,7 @@ def test_an_interrupted_run_says_how_far_it_came() -> None:
     run = Watched()
     run.start()
     run.progress.on_run_end({"steps": 57, "interrupted": True}, Path("training_runs/run_1"))
-    assert run.shown[-3] == "stopped   after step 57 of 200, as asked"
+    assert run.shown[-3] == "stopped   after step 57 of 200"
     assert run.shown[-2].startswith("saved     training_runs/run_1")
 
 
@@ -317,12 +317,13 @@ def test_quiet_shows_warnings_only() -> None:
 def test_a_long_wait_in_a_pipe_says_so_now_and_then() -> None:
     stream, clock = io.StringIO(), Clock()
     with Waiting(Console(file=stream, width=10_000), clock=clock) as waiting:
-        for done in range(1, 101):  # 100 rows of 0.5 s: 50 s, so at 15 s, 30 s and 45 s
+        for done in range(1, 101):  # 100 rows of 0.5 s: 50 s, so after 2 s, 17 s, 32 s and 47 s
             clock.now += 0.5
             waiting.on_progress("base evaluation", done, 100)
-    assert REPORT_EVERY_S == 15
+    assert (REPORT_FIRST_S, REPORT_EVERY_S) == (2, 15)
     assert stream.getvalue().splitlines() == [
-        f"working   base evaluation   {done}/100   ETA 0:{left:02}" for done, left in ((31, 34), (61, 20), (91, 4))
+        f"working   base evaluation   {done}/100   ETA 0:{left:02}"
+        for done, left in ((5, 48), (35, 32), (65, 18), (95, 2))
     ]
 
 

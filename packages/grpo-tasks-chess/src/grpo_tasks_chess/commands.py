@@ -86,14 +86,20 @@ def make_environment_data(out: Path, as_json: bool, quiet: bool, **options: Any)
 
 @chess.command("make-tokenizer", short_help="Write the tokenizer of small chess models.", context_settings=HELP)
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False))
-def make_tokenizer(out: Path) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the folder and its files as JSON, alone on stdout.")
+def make_tokenizer(out: Path, as_json: bool) -> None:
     """Write a tokenizer with a token for each square into the folder OUT, for `grpo warm-start --tokenizer OUT`."""
     from grpo_tasks_chess.tokenizer import chess_tokenizer
 
     if out.exists() and any(out.iterdir()):
         raise UserError(f"{out}: the folder is not empty; choose another.")
-    chess_tokenizer().save_pretrained(out)
-    click.echo(out)
+    tokenizer = chess_tokenizer()
+    tokenizer.save_pretrained(out)
+    if as_json:
+        files = sorted(file.name for file in out.iterdir())
+        _print_json({"folder": str(out), "files": files, "tokens": len(tokenizer)})
+    else:
+        click.echo(out)
 
 
 @chess.command(short_help="Check data files.", context_settings=HELP)

@@ -35,7 +35,7 @@ def doctor(as_json: bool) -> int:
     from grpo_core.display.text import err, print_json
     from grpo_core.doctor.examination import examine, has_failed
 
-    with Waiting(err(), quiet=as_json) as display, display.ticking("examining") as progress:
+    with Waiting(err()) as display, display.ticking("examining") as progress:
         findings = examine(progress=progress)
     if as_json:
         print_json({"findings": [_fields(finding) for finding in findings], "failed": has_failed(findings)})

@@ -43,7 +43,7 @@ def fetch(names: tuple[str, ...], as_json: bool) -> int:
     if why := offline_reason():
         raise UserError(f"nothing can be downloaded: {why}.")
     fetched: dict[str, str] = {}
-    with Waiting(err(), quiet=as_json) as display:
+    with Waiting(err()) as display:
         for name in models:  # the hub's own bars show the download
             fetched[name] = str(_fetch_model(name))
         for spec in tasks:

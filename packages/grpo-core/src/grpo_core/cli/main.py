@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ import click
 
 from grpo_core import __version__
 from grpo_core.cli.group import LazyGroup
+from grpo_core.cli.help_text import HelpFormatter
 from grpo_core.cli.install_completion import completion_options
 from grpo_core.cli.interrupts import Interrupts, interrupts
 from grpo_core.cli.options import HELP
@@ -78,17 +79,12 @@ def _run(command: click.Command, arguments: Sequence[str] | None, name: str, int
         return error.code if isinstance(error.code, int) else ExitCode.FAILED
 
 
-CLICK_COLUMNS = 52
-"""Columns below which click wraps its help for more than there are."""
-
-
 def _result(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
     load_dotenv(Path(".env"))
     words = sys.argv[1:] if arguments is None else list(arguments)
     _refuse_empty(words)
-    columns = shutil.get_terminal_size().columns
-    width = columns if columns < CLICK_COLUMNS else None
-    result = command.main(args=list(words), prog_name=name, standalone_mode=False, obj=words, terminal_width=width)
+    click.Context.formatter_class = HelpFormatter  # of every command, those of plugins included
+    result = command.main(args=list(words), prog_name=name, standalone_mode=False, obj=words)
     return result if isinstance(result, int) else ExitCode.DONE
 
 
@@ -184,6 +180,12 @@ def _unexpected(error: Exception) -> int:
             "trainer.gradient_checkpointing=true or lora.enabled=true.",
             ExitCode.FAILED,
         )
+    if isinstance(error, ModuleNotFoundError) and (requirement := _own_requirement(error.name or "")):
+        return _fail(
+            f"{error.name} is not installed in {sys.prefix}, and grpo-core needs it for this. Install it: "
+            f"uv pip install '{requirement}'{WHICH_TORCH if error.name == 'torch' else ''}",
+            ExitCode.USER_MISTAKE,
+        )
     if reason := disk_full_reason(error):
         return _fail(
             f"{reason}: something could not be written. What a run saved before stands: make room, then grpo resume "
@@ -196,3 +198,14 @@ def _unexpected(error: Exception) -> int:
         "Please report it with the lines above.",
         ExitCode.FAILED,
     )
+
+
+WHICH_TORCH = "; https://pytorch.org/get-started names the build for your GPU."
+
+
+def _own_requirement(module: str) -> str:
+    """The requirement of grpo-core that has a module's name, such as `torch>=2.6`; empty if none has."""
+    from importlib.metadata import requires
+
+    required = (text for text in requires("grpo-core") or () if ";" not in text)  # the others are of extras
+    return next((text for text in required if re.split("[<>=!~ ]", text)[0].replace("-", "_") == module), "")

@@ -66,7 +66,9 @@ def list_runs(folder: str | None, as_json: bool) -> None:
     if not views:
         print_out(visible(f"{directory} holds no runs yet."))
         return
-    listing = table("run", "state", "steps", "reward", "solved: initial → latest", "task", "model", "written")
+    listing = table(
+        "run", "state", "steps", "reward", "solved: initial → latest", "warnings", "task", "model", "written"
+    )
     for run in views:
         listing.add_row(
             visible(run.path.name),
@@ -74,6 +76,7 @@ def list_runs(folder: str | None, as_json: bool) -> None:
             _progress(run),
             _number(run.metrics.get("reward")),
             quoted(run.problem, MAX_CELL_CHARS) if run.problem else _solved(run),
+            "-" if run.state == "unreadable" else str(len(run.warnings)),
             visible(str(run.settings.get("task", "-"))),
             visible(str(run.settings.get("model", "-"))),
             _ago(run.updated),
@@ -131,6 +134,7 @@ def compare(paths: tuple[str, ...], as_json: bool) -> None:
         results.add_row("  latest", *(_rate(result.latest) for result in compared))
         results.add_row("  over initial", *(_delta(result) for result in compared))
         results.add_row("  mean reward", *(_number((result.latest or {}).get("mean_reward")) for result in compared))
+    results.add_row("warnings", *(str(len(view.warnings)) for view in views))
     results.add_row("reward, last step", *(_number(view.metrics.get("reward")) for view in views))
     print_out(results)
 

@@ -39,6 +39,9 @@ PANEL_S = 0.5
 SAMPLE_EVERY_S = 10.0
 """Time between samples of completions: often enough to notice a hacked reward, rarely enough to read them."""
 
+REPORT_FIRST_S = 2.0
+"""Time after which work that is not done gets its first progress line in a pipe."""
+
 REPORT_EVERY_S = 15.0
 """Time between progress lines in a pipe."""
 
@@ -86,12 +89,18 @@ class Waiting(Callback):
         self.clear()
 
     def on_progress(self, what: str, done: int, total: int) -> None:
-        """Draw the progress (a total of 0 is unknown); in a pipe, print it every `REPORT_EVERY_S`."""
+        """Draw the progress; in a pipe, print it after `REPORT_FIRST_S`, then every `REPORT_EVERY_S`.
+
+        Args:
+            what: What is done.
+            done: Parts of it that are done.
+            total: All of its parts; 0 where that is unknown.
+        """
         segments = [visible(what), f"{done}/{total}" if total else "…", self._time_left(what, done, total)]
         if self._is_live:
             self.draw("working", segments, done / total if total else None, last=done >= total)
-        elif self._reported is None:  # work that ends within the first interval gets no line
-            self._reported = self._clock()
+        elif self._reported is None:
+            self._reported = self._clock() - REPORT_EVERY_S + REPORT_FIRST_S
         elif self._clock() - self._reported >= REPORT_EVERY_S and (done < total or not total):
             self._reported = self._clock()
             self.say("working", segments)
@@ -259,8 +268,8 @@ class ProgressDisplay(Waiting):
         self._keep_last_step()
         self._panel.add_evaluation(self._step, task, result)
         self._show_panel(last=True)
-        has_several = len(self._tasks) > 1 or self.config.eval.task is not None
-        self.say(phase, lines.evaluation(result, visible(task) if has_several else "", "initial"))
+        is_obvious = self._tasks == (task,) and self.config.eval.task is None  # games evaluate other opponents, too
+        self.say(phase, lines.evaluation(result, "" if is_obvious else visible(task), "initial"))
         self._previous = self._clock()
 
     def on_step(self, record: StepRecord) -> None:
@@ -289,7 +298,7 @@ class ProgressDisplay(Waiting):
         steps = f"{summary.get('steps', '-')} of {self._total}" if self._total else str(summary.get("steps", "-"))
         next_command = self._next_command(run_dir)
         if summary.get("interrupted"):
-            self.say("stopped", [f"after step {steps}, as asked"], "bold yellow")
+            self.say("stopped", [f"after step {steps}"], "bold yellow")
             next_command = visible(command("resume", str(run_dir)))
             if self._is_object:
                 next_command = visible(f"grpo_core.resume({str(run_dir)!r}, task=…)")
