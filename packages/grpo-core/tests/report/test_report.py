@@ -194,7 +194,8 @@ def test_tokens_are_paired_with_their_log_probs() -> None:
 def test_healthy_ranges_are_those_of_the_catalogue() -> None:
     described = {metric.name: metric.healthy for metric in CATALOGUE}
     assert set(DIAGNOSTICS) | RANGES.keys() <= described.keys()
-    for name in ("frac_reward_zero_std", "completions/truncated_frac", "ratio_mean", "ratio_std", "ratio_max", "ess"):
+    named = ("frac_reward_zero_std", "completions/truncated_frac", "ratio_mean", "ratio_std", "ratio_max", "ess")
+    for name in (*named, "sampler_mismatch", "clip_ratio/region"):
         ends = [f"{end:g}" for end in RANGES[name] if end not in (None, 0, 1)]
         assert ends and all(end in described[name] for end in ends), name
     assert healthy_range("grad_norm", {"trainer.max_grad_norm": 0.5}, ()) == (0, 0.5)

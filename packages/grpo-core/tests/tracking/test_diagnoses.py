@@ -75,6 +75,12 @@ CASES: dict[str, Case] = {
         {},
         r"\d+% of the tokens are clipped",
     ),
+    "clipping-never": (
+        "sound",
+        {**FAST, "num_iterations": 2, "steps_per_generation": 2, "max_steps": 20, "learning_rate": 1e-7},
+        {},
+        "no token is clipped for 20 .* used for 4 optimizer steps",
+    ),
     "sampler-mismatch": (
         "sound",
         {**FAST, "learning_rate": 1e-2, "max_steps": 6},

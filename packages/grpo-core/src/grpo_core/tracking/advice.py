@@ -152,6 +152,20 @@ def less_clipping(history: History) -> str:
     return f"lower trainer.learning_rate (now {trainer.learning_rate:g}) or {passes}."
 
 
+def steps_per_batch(history: History) -> int:
+    """Optimizer steps for which each batch is used."""
+    trainer = history.config.trainer
+    return trainer.num_iterations * trainer.steps_per_generation
+
+
+def fewer_passes(history: History) -> str:
+    """Against updates that change nothing within a batch."""
+    trainer = history.config.trainer
+    names = ("num_iterations", "steps_per_generation")
+    several = " and ".join(f"trainer.{name}=1" for name in names if getattr(trainer, name) > 1)
+    return f"raise trainer.learning_rate (now {trainer.learning_rate:g}), or save the time: {several}."
+
+
 def unfilled(history: History) -> str:
     """Against groups that dynamic sampling cannot replace."""
     attempts = history.config.trainer.dynamic_sampling_attempts

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from grpo_core.plugins import variants as registry
 from grpo_core.tracking import advice
-from grpo_core.tracking.advice import SOLVED
+from grpo_core.tracking.advice import SOLVED, steps_per_batch
 from grpo_core.tracking.diagnosis import Diagnosis, History, Observation, above, whole_run
 from grpo_core.tracking.hacking import SIGNS
 
@@ -133,6 +133,10 @@ def _spike(value: float, history: History, diagnosis: Diagnosis) -> str:
 
 def _mismatched(value: float, history: History, threshold: float) -> bool:
     return value > threshold and not history.config.trainer.off_policy_steps  # else they have different weights
+
+
+def _never_clips(value: float, history: History, threshold: float) -> bool:
+    return value <= threshold and steps_per_batch(history) > 1
 
 
 def _unfilled(value: float, history: History, threshold: float) -> bool:
@@ -337,6 +341,23 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
         "The policy moves so far from the one that sampled that a large part of the batch has no gradient any more.",
         lambda history, about: advice.less_clipping(history),
         steps=5,
+    ),
+    Diagnosis(
+        "clipping-never",
+        "`clip_ratio/region` is {}, although each batch is used for several optimizer steps",
+        0.0,
+        "of some hundred tokens in each of so many steps not one: the clip is without effect",
+        whole_run(
+            _never_clips,
+            ("clip_ratio/region",),
+            lambda value, history, rule: (
+                f"no token is clipped{rule.since}, although each batch is used for "
+                f"{steps_per_batch(history)} optimizer steps."
+            ),
+        ),
+        "The steps after the first hardly move the policy, and each costs as much as the first.",
+        lambda history, about: advice.fewer_passes(history),
+        steps=20,
     ),
     Diagnosis(
         "sampler-mismatch",

@@ -195,7 +195,7 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric(
         "sampler_mismatch",
         "mean of |log π of the trainer − log π of the sampler| per token",
-        "below 1e-4 in float32; larger means that sampler and trainer disagree",
+        "below 0.01, and in float32 below 1e-4; more means that sampler and trainer disagree",
         _RATIO,
     ),
     Metric(
