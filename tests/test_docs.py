@@ -49,6 +49,7 @@ SLOW = (
     r"grpo run --max-steps",
     r"grpo (warm-start|resume|publish|rollouts|replay|forecast|games|report) ",
     r"grpo runs",
+    r"grpo sweep (?!.*--dry-run)",
     r"(uv run )?grpo eval ",
     r"grpo check .*--fuzz",
     r"ls (\$RUN|model)",

@@ -158,7 +158,7 @@ def _usage(error: click.ClickException) -> str:
 
 def _no_such_option(error: click.exceptions.NoSuchOption) -> str:
     """Return click's message, or a hint at the setting that was meant, since settings are not options."""
-    if error.ctx is None or error.ctx.command.name not in ("run", "eval"):
+    if error.ctx is None or error.ctx.command.name not in ("run", "eval", "sweep"):
         return _usage(error)
     from grpo_core.config.keys import known_as, near
 

@@ -124,6 +124,22 @@ def bootstrap_mean(values: Sequence[float], *, seed: int = 0) -> Interval:
     return Interval(mean, float(result.confidence_interval.low), float(result.confidence_interval.high), len(array))
 
 
+def mean_over_seeds(values: Sequence[float]) -> Interval:
+    """Student's interval of a mean over a few seeds; without ends where fewer than two differ.
+
+    The bootstrap would be too narrow for three to five values.
+
+    Args:
+        values: One value, or one paired difference, a seed.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    mean, n = float(array.mean()), len(array)
+    if n < 2 or float(np.ptp(array)) == 0.0:
+        return Interval(mean, math.nan, math.nan, n)
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * float(array.std(ddof=1)) / math.sqrt(n)
+    return Interval(mean, mean - half, mean + half, n)
+
+
 def rate_over_rows(shares: Sequence[float], *, seed: int = 0) -> Interval:
     """Interval of the mean of shares, one a row: Wilson's where every share is 0 or 1, else the bootstrap's.
 

@@ -1,0 +1,243 @@
+"""`grpo sweep`: the same run with other settings, and what comes out of it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grpo_core.cli.options import HELP, JSON
+from grpo_core.errors import ExitCode, UserError
+
+if TYPE_CHECKING:
+    from grpo_core.evaluation.intervals import Interval
+    from grpo_core.launch.sweep.definition import Goal
+    from grpo_core.launch.sweep.folder import RunStatus, SweepRun
+    from grpo_core.launch.sweep.planning import Sweep
+    from grpo_core.launch.sweep.summary import Configuration, Summary
+
+EXAMPLES = """\b
+Examples:
+  grpo sweep trainer.learning_rate=1e-5,3e-5 seed=0,1,2 trainer.max_steps=100
+  grpo sweep sweep.yaml --jobs 4
+  grpo sweep sweeps/sweep_3f2a9c01 --show
+"""
+
+LABEL = 10
+"""Columns of the first word of a line of progress."""
+
+
+@click.command(epilog=EXAMPLES, context_settings=HELP)
+@click.argument("words", nargs=-1, metavar="[FILE|FOLDER] [KEY=A,B,C]...")
+@click.option("--config", "config_file", metavar="FILE", help="YAML file with settings of every run, as of grpo run.")
+@click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Runs at a time.")
+@click.option("--output-dir", metavar="FOLDER", help="Folder of the sweep.  [default: sweeps/NAME, by its settings]")
+@click.option("--metric", metavar="NAME", help="Metric to compare.  [default: solved_rate, held-out]")
+@click.option("--goal", type=click.Choice(["max", "min"]), help="Whether a high or a low metric is best.")
+@click.option("--baseline", type=click.IntRange(1), metavar="N", help="Configuration to compare with.  [default: 1]")
+@click.option("--show", "is_shown", is_flag=True, help="Print the results so far, and start nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the runs with their commands, and stop.")
+@JSON
+def sweep(
+    words: tuple[str, ...],
+    config_file: str | None,
+    jobs: int,
+    output_dir: str | None,
+    metric: str | None,
+    goal: Goal | None,
+    baseline: int | None,
+    is_shown: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Run every combination of some settings, and compare the results.
+
+    KEY=A,B,C gives a setting several values, KEY=VALUE one; seed=0,1,2 runs each configuration with each seed. A FILE
+    may also list configurations, draw them at random or have Optuna propose them. Each run is a process of its own; one
+    that fails is a row of the results, and the others go on. The same command again runs what is missing.
+    """
+    from grpo_core.launch.sweep.metrics import DEFAULT, goal_of
+    from grpo_core.launch.sweep.planning import check, read_sweep
+
+    if is_shown and dry_run:
+        raise UserError("--show and --dry-run exclude one another: give one of them.")
+    chosen = read_sweep(words, output_dir, config_file, metric, goal)
+    goal_of(chosen.definition.metric or DEFAULT, chosen.definition.goal)
+    if is_shown:
+        if chosen.folder.plan is None:
+            raise UserError(f"{chosen.folder.path}: this sweep has not begun.")
+        return _finish(chosen, chosen.folder.plan.runs, baseline, as_json=as_json)
+    check(chosen)
+    if dry_run:
+        _show_runs(chosen, as_json=as_json)
+        return ExitCode.DONE
+    _check_optuna(chosen)
+    with chosen.folder.locked():
+        is_interrupted, runs = _execute(chosen, jobs)
+        code = _finish(chosen, runs, baseline, as_json=as_json)
+    return ExitCode.INTERRUPTED if is_interrupted else code
+
+
+def _check_optuna(chosen: Sweep) -> None:
+    if chosen.definition.method != "optuna":
+        return
+    try:
+        import optuna  # noqa: F401 - before a folder is made
+    except ModuleNotFoundError as error:
+        if error.name != "optuna":
+            raise
+        raise UserError("method: optuna needs Optuna: pip install 'grpo-core[sweep]'") from None
+
+
+def _execute(chosen: Sweep, jobs: int) -> tuple[bool, Sequence[SweepRun]]:
+    """Run what is missing; whether it was interrupted, and all runs."""
+    from grpo_core.launch.sweep.processes import Jobs, ListedRuns, Queue, threads_for
+
+    folder = chosen.folder
+    threads, why = threads_for(jobs)
+    runs = chosen.plan(threads)
+    assert folder.plan is not None
+    if folder.plan.threads != threads:
+        threads, why = folder.plan.threads, "as when the sweep began"
+    queue: Queue
+    if chosen.definition.method == "optuna":
+        from grpo_core.launch.sweep.search import Search
+
+        queue, count = Search(folder), chosen.definition.trials or 0
+        missing = max(0, count - len(runs)) + sum(_is_missing(folder.status(run)) for run in runs)
+    else:
+        todo = [run for run in runs if _is_missing(folder.status(run))]
+        queue, count, missing = ListedRuns(todo), len(runs), len(todo)
+    progress = SweepProgress(missing)
+    share = f", {threads} thread{'' if threads == 1 else 's'} each ({why})" if threads is not None and missing else ""
+    done = "" if missing == count else f", {count - missing} of them done already"
+    progress.line("sweep", f"{folder.path}: {count} runs{done}; {jobs} at a time{share}")
+    is_interrupted = Jobs(folder, jobs, progress).run(queue)
+    return is_interrupted, folder.plan.runs if chosen.definition.method == "optuna" else runs
+
+
+def _is_missing(status: RunStatus) -> bool:
+    return status.state not in ("finished", "pruned")
+
+
+class SweepProgress:
+    """Prints a line when a run starts or ends.
+
+    Args:
+        count: Runs to do.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count, self._ended = count, 0
+
+    def line(self, name: str, text: str) -> None:
+        """Print a line."""
+        from grpo_core.display.text import err, visible
+
+        err().print(visible(f"{name:<{LABEL}}{text}"), soft_wrap=True)
+
+    def started(self, run: SweepRun, *, is_resumed: bool) -> None:
+        """Print a run that was started."""
+        self.line("resumed" if is_resumed else "started", f"{run.name}  {run}")
+
+    def ended(self, status: RunStatus, seconds: float) -> None:
+        """Print a run that has ended."""
+        from grpo_core.display.lines import duration
+
+        self._ended += 1
+        failed = f", exit code {status.exit_code}: {status.last_line}" if status.state in ("failed", "killed") else ""
+        number = f"{self._ended} of {self._count}"
+        self.line(status.state, f"{status.run.name}  {number}, {duration(seconds)}{failed}")
+
+    def say(self, message: str) -> None:
+        """Print a message."""
+        self.line("note", message)
+
+
+def _show_runs(chosen: Sweep, *, as_json: bool) -> None:
+    from grpo_core.display.invocation import program
+    from grpo_core.display.text import print_json, print_out, table, visible
+
+    definition = chosen.definition
+    if definition.method == "optuna":
+        proposals = f"Optuna proposes {definition.trials} configurations, each after the results of those before."
+        print_json([]) if as_json else print_out(proposals)
+        return
+    runs = chosen.preview()
+    commands = [f"{program()} {shlex.join(chosen.folder.words_of(run))}" for run in runs]
+    if as_json:
+        print_json([
+            {**run.model_dump(mode="json"), "command": command} for run, command in zip(runs, commands, strict=True)
+        ])  # fmt: skip
+        return
+    listing = table("run", "command")
+    for run, command in zip(runs, commands, strict=True):
+        listing.add_row(run.name, visible(command))
+    print_out(listing)
+
+
+def _finish(chosen: Sweep, runs: Sequence[SweepRun], baseline: int | None, *, as_json: bool) -> int:
+    """Write and print the results."""
+    from grpo_core.checkpoints.files import replace_file
+    from grpo_core.display.text import print_json
+    from grpo_core.launch.sweep.summary import as_data, configurations_csv, runs_csv, summarize
+
+    definition, path = chosen.definition, chosen.folder.path
+    statuses = [chosen.folder.status(run) for run in runs]
+    summary = summarize(statuses, definition.metric, definition.goal, baseline)
+    for name, text in (("summary.csv", configurations_csv(summary)), ("runs.csv", runs_csv(summary))):
+        replace_file(path / name, text.encode())
+    if as_json:
+        print_json({"folder": str(path), **as_data(summary)})
+    else:
+        _print(summary, path)
+    return ExitCode.FAILED if any(status.state in ("failed", "killed") for status in statuses) else ExitCode.DONE
+
+
+def _print(summary: Summary, path: Any) -> None:
+    from grpo_core.display.text import print_out, table, visible
+
+    several = any(len(each.runs) > 1 for each in summary.configurations)
+    keys = list(dict.fromkeys(key for each in summary.configurations for key in each.settings))
+    compared = [f"over {summary.baseline}", "95% interval"] if len(summary.configurations) > 1 else []
+    listing = table("", *map(visible, keys), visible(summary.metric), "95% interval", *compared, "runs")
+    for each in summary.configurations:
+        cells = [_value(each.result), _ends(each.result)]
+        if compared:
+            seeds = f" ({each.difference.n} seeds)" if several and each.difference is not None else ""
+            cells += [_value(each.difference, "+.3g") + seeds, _ends(each.difference)]
+        style = "bold" if each.number == summary.best else None
+        values = (visible(each.settings.get(key, "-")) for key in keys)
+        listing.add_row(str(each.number), *values, *cells, _states(each), style=style)
+    print_out(listing)
+    best = next((each for each in summary.configurations if each.number == summary.best), None)
+    if best is not None:
+        settings = " ".join(f"{key}={value}" for key, value in best.settings.items())
+        how = "highest" if summary.goal == "max" else "lowest"
+        over = f", mean of {len(best.values)} seeds" if several else ""
+        print_out("", visible(f"best      {best.number}: {settings}   {how} {summary.metric}{over}"))
+    print_out(visible(f"saved     {path}: summary.csv, runs.csv"))
+
+
+def _value(interval: Interval | None, form: str = ".4g") -> str:
+    return "-" if interval is None else format(interval.value, form)
+
+
+def _ends(interval: Interval | None) -> str:
+    if interval is None or interval.low != interval.low:
+        return "-"
+    return f"[{interval.low:.3g}, {interval.high:.3g}]"
+
+
+def _states(configuration: Configuration) -> str:
+    """The states of a configuration's runs, with the exit code and the last line of those that failed."""
+    counts: dict[str, int] = {}
+    for status in configuration.runs:
+        code = "" if status.exit_code in (None, 0, ExitCode.INTERRUPTED) else f" (exit code {status.exit_code})"
+        line = f": {status.last_line}" if status.last_line and status.state == "failed" else ""
+        text = f"{status.state}{code}{line}"
+        counts[text] = counts.get(text, 0) + 1
+    several = len(configuration.runs) > 1
+    return "; ".join(f"{count} {text}" if several else text for text, count in counts.items())

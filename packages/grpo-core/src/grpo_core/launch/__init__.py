@@ -1,0 +1,1 @@
+"""Starting runs on other machines: SLURM, ssh and clouds."""

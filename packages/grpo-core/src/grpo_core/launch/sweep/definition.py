@@ -1,0 +1,234 @@
+"""What a sweep varies and how, read from a file or from KEY=A,B,C words."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import orjson
+from annotated_types import Ge, Le, MinLen
+from pydantic import Field, ValidationError, model_validator
+
+from grpo_core.config import yaml_text
+from grpo_core.config.section import Section
+from grpo_core.errors import UserError, near_match
+from grpo_core.tracking.evaluations import flat
+
+MAX_RUNS = 10_000
+"""More runs are a mistake in a grid."""
+
+Method = Literal["grid", "list", "random", "optuna"]
+Goal = Literal["max", "min"]
+Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
+
+
+class Range(Section):
+    """A range of numbers to draw from: integers if both ends are.
+
+    Attributes:
+        min: Lowest value.
+        max: Highest value.
+        log: Draw evenly on a logarithmic scale.
+        step: Distance of the values; any number in the range by default.
+    """
+
+    min: int | float
+    max: int | float
+    log: bool = False
+    step: int | float | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether integers are drawn."""
+        return all(isinstance(each, int) for each in (self.min, self.max, self.step or 1))
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.min < self.max:
+            raise UserError(f"min={self.min} must be below max={self.max}.")
+        if self.log and (self.min <= 0 or self.step is not None):
+            raise UserError("log: true needs a min above 0, and no step.")
+        if self.step is not None and self.step <= 0:
+            raise UserError(f"step={self.step} must be above 0.")
+        return self
+
+
+class Definition(Section):
+    """A sweep.
+
+    Attributes:
+        method: `grid`: every combination of values; `list`: the configurations of `runs`; `random`: `trials` draws;
+            `optuna`: `trials` configurations that Optuna proposes.
+        settings: Settings of every run.
+        parameters: Setting -> its values, or a range.
+        runs: Configurations of a list.
+        seeds: Seeds with each of which every configuration runs.
+        trials: Number of configurations to draw.
+        draw_seed: Seed of the draws.
+        metric: Metric to compare.
+        goal: Whether its maximum or its minimum is best; known for metrics of grpo-core.
+        prune: Whether Optuna ends runs whose interval evaluations are below the median of the others.
+    """
+
+    method: Method = "grid"
+    settings: dict[str, Any] = Field(default_factory=dict)
+    parameters: dict[str, Annotated[list[Any], MinLen(1)] | Range] = Field(default_factory=dict)
+    runs: list[dict[str, Any]] = Field(default_factory=list)
+    seeds: list[Seed] = Field(default_factory=list)
+    trials: Annotated[int, Ge(1), Le(MAX_RUNS)] | None = None
+    draw_seed: Seed = 0
+    metric: str | None = None
+    goal: Goal | None = None
+    prune: bool = True
+
+    @property
+    def fixed(self) -> dict[str, str]:
+        """Settings of every run, by dotted key."""
+        return texts(self.settings)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether configurations are drawn, not listed."""
+        return self.method in ("random", "optuna")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.method == "list" and (self.parameters or not self.runs):
+            raise UserError("method: list takes its configurations from runs, and no parameters.")
+        if self.method != "list" and self.runs:
+            raise UserError(f"runs are the configurations of method: list, not of {self.method}.")
+        if self.is_drawn != (self.trials is not None):
+            raise UserError("trials is the number of draws of method: random or optuna, which need it.")
+        if self.method != "list" and not self.parameters and (self.is_drawn or len(self.seeds) < 2):
+            raise UserError("nothing varies: give several values, as in trainer.learning_rate=1e-5,3e-5.")
+        if self.method == "grid" and any(isinstance(values, Range) for values in self.parameters.values()):
+            raise UserError("a range needs method: random or optuna; a grid needs a list of values.")
+        if self.method == "optuna" and len(self.seeds) > 1:
+            raise UserError("method: optuna takes one seed: run its best configurations with several, as a list.")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise UserError(f"a seed is given twice: {', '.join(map(str, self.seeds))}.")
+        for key in (*self.parameters, *self.fixed, *(key for run in self.runs for key in texts(run))):
+            _check_key(key, is_fixed=key in self.fixed)
+        if twice := sorted(self.fixed.keys() & self.parameters.keys()):
+            raise UserError(f"{twice[0]} is both in settings and in parameters.")
+        return self
+
+
+def _check_key(key: str, *, is_fixed: bool) -> None:
+    if key == "output_dir":
+        raise UserError("every run of a sweep has a folder of its own: leave out output_dir, and give --output-dir.")
+    if key == "seed" and not is_fixed:
+        raise UserError("the seeds of a sweep are written seeds: [0, 1, 2], or seed=0,1,2 on the command line.")
+
+
+def texts(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return settings by dotted key, with values as they are written on a command line."""
+    return {key: text_of(value) for key, value in flat(settings, ".").items()}
+
+
+def text_of(value: Any) -> str:
+    """Return a value as it is written on a command line."""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()  # JSON is YAML
+
+
+def read_definition(words: Iterable[str], *, metric: str | None = None, goal: str | None = None) -> Definition:
+    """Read the definition of a sweep.
+
+    Args:
+        words: At most one file; `KEY=VALUE`, a setting of every run; `KEY=A,B,C`, values of a grid, in CSV: a value
+            with a comma stands in double quotes. Words take precedence over the file.
+        metric: Metric to compare, instead of the file's.
+        goal: Likewise whether its maximum or minimum is best.
+
+    Raises:
+        UserError: a word, the file, or what they say together is not a sweep.
+    """
+    data: dict[str, Any] = {}
+    name = ""
+    settings: dict[str, Any] = {}
+    parameters: dict[str, list[str]] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals:
+            if name:
+                raise UserError(f"{name} and {word} are two files: a sweep has one. A setting is written KEY=VALUE.")
+            name, data = word, _read_file(word)
+        elif key in settings or key in parameters:
+            raise UserError(f"{key} is given twice.")
+        elif len(values := _values(key, text)) > 1:
+            parameters[key] = values
+        else:
+            settings[key] = values[0]
+    merged = {**data, **({"metric": metric} if metric else {}), **({"goal": goal} if goal else {})}
+    of_file = {part: data[part] for part in ("settings", "parameters") if isinstance(data.get(part), Mapping)}
+    seeds = parameters.pop("seed", None)
+    if seeds is not None:
+        merged["seeds"] = [_seed(text) for text in seeds]
+    given = settings.keys() | parameters.keys()
+    for part, words_of in (("settings", settings), ("parameters", parameters)):
+        if words_of or part in of_file:
+            values_of = flat(of_file.get(part, {}), ".") if part == "settings" else of_file.get(part, {})
+            merged[part] = {**{key: each for key, each in values_of.items() if key not in given}, **words_of}
+    return validated(merged, name)
+
+
+def validated(data: Mapping[str, Any], name: str) -> Definition:
+    """Check a definition.
+
+    Args:
+        data: Its keys and values.
+        name: File that it comes from, for messages; empty for the command line.
+
+    Raises:
+        UserError: it is none; says which key or value is wrong.
+    """
+    try:
+        return Definition.model_validate(data)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        # Of a range that is wrong, the first one says that it is no list.
+        problem = next((each for each in problems if each["type"] not in ("list_type", "model_type")), problems[0])
+        cause = problem.get("ctx", {}).get("error")
+        where = f"{name}: " if name else ""
+        place = ".".join(str(part) for part in problem["loc"] if "[" not in str(part))
+        if isinstance(cause, UserError):
+            raise UserError(f"{where}{f'{place}: ' if place else ''}{cause}") from None
+        if problem["type"] == "extra_forbidden":
+            keys = [*Definition.model_fields, *(Range.model_fields if "." in place else ())]
+            hint = near_match(place.rpartition(".")[2], keys)
+            raise UserError(f"{where}no key {place!r} in a sweep.{hint} Keys: {', '.join(keys)}.") from None
+        raise UserError(f"{where}{place}: {problem['msg'][:200]}.") from None
+
+
+def _read_file(name: str) -> dict[str, Any]:
+    path = Path(name).expanduser()
+    try:
+        if path.stat().st_size > yaml_text.MAX_FILE_BYTES:
+            raise UserError(f"{name}: more than {yaml_text.MAX_FILE_BYTES} bytes: not a sweep.")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise UserError(f"{name}: cannot be read: {reason}. A setting is written KEY=VALUE or KEY=A,B,C.") from None
+    top = yaml_text.compose_file(text, name)
+    data = {} if top is None else yaml_text.value_of(top, name)
+    if not isinstance(data, dict) or not data:
+        raise UserError(f"{name}: empty; a sweep has parameters, or runs.")
+    return data
+
+
+def _values(key: str, text: str) -> list[str]:
+    try:
+        values = next(csv.reader([text], strict=True, skipinitialspace=True), [""])
+    except csv.Error:
+        raise UserError(f'{key}={text[:80]}: write values as in KEY=A,B,C or KEY="A,1","B,2".') from None
+    if not all(value.strip() for value in values):
+        raise UserError(f"{key}={text[:80]}: a value is empty. Values are separated by single commas.")
+    return [value.strip() for value in values]
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise UserError(f"seed={text[:40]}: a seed is a whole number, 0 or more.")
+    return int(text)

@@ -1,0 +1,208 @@
+"""What comes out of a sweep: each configuration with intervals, the best one, and differences paired by seeds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_core.errors import UserError, unknown_name
+from grpo_core.evaluation.intervals import Interval, mean_over_seeds
+from grpo_core.launch.sweep.definition import Goal
+from grpo_core.launch.sweep.folder import RunStatus
+from grpo_core.launch.sweep.metrics import DEFAULT, goal_of, measure, name_in, numbers_of
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""First characters of text that a spreadsheet would run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A configuration with the results of its seeds.
+
+    Attributes:
+        number: Its number.
+        settings: Its varied settings.
+        runs: Its runs.
+        values: Seed -> the metric of its finished runs.
+        result: Mean over the seeds with Student's interval; with one seed the run's value with its own interval.
+        difference: Mean difference to the baseline over the seeds that both have; None without any.
+    """
+
+    number: int
+    settings: dict[str, str]
+    runs: Sequence[RunStatus]
+    values: dict[int | None, float]
+    result: Interval | None
+    difference: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A sweep's results.
+
+    Attributes:
+        metric: Whole name of the metric; empty while no run has finished.
+        goal: Whether its maximum or minimum is best.
+        baseline: Number of the configuration that others are compared with.
+        best: Number of the best configuration; None while no run has finished.
+        configurations: All configurations.
+    """
+
+    metric: str
+    goal: Goal
+    baseline: int
+    best: int | None
+    configurations: Sequence[Configuration]
+
+
+def summarize(statuses: Sequence[RunStatus], metric: str | None, goal: Goal | None, baseline: int | None) -> Summary:
+    """Summarize the runs of a sweep.
+
+    Args:
+        statuses: Its runs.
+        metric: Metric to compare; by default the held-out solved rate.
+        goal: Whether its maximum or minimum is best; None if that is known.
+        baseline: Number of the configuration to compare with; by default the first one.
+
+    Raises:
+        UserError: no run has the metric, its direction is not known, or there is no such configuration.
+    """
+    wanted = metric or DEFAULT
+    direction = goal_of(wanted, goal)
+    finished = {status.run.name: numbers_of(status.path) for status in statuses if status.path and _has_result(status)}
+    name = next(filter(None, (name_in(numbers, wanted) for numbers in finished.values())), "")
+    if finished and not name:
+        known = sorted({each for numbers in finished.values() for each in numbers})
+        raise unknown_name("metric of these runs", wanted, known)
+    by_number: dict[int, list[RunStatus]] = {}
+    for status in statuses:
+        by_number.setdefault(status.run.configuration, []).append(status)
+    configurations = []
+    for number, runs in sorted(by_number.items()):
+        found = {status.run.seed: measure(finished.get(status.run.name, {}), name) for status in runs}
+        measured = {seed: interval for seed, interval in found.items() if interval is not None}
+        values = {seed: interval.value for seed, interval in measured.items()}
+        only = next(iter(measured.values()), None)
+        result = mean_over_seeds(list(values.values())) if len(measured) > 1 else only
+        configurations.append(Configuration(number, runs[0].run.settings, runs, values, result))
+    first = baseline if baseline is not None else min(by_number, default=1)
+    base = next((each for each in configurations if each.number == first), None)
+    if base is None and configurations:
+        raise UserError(f"--baseline {first}: configurations are numbered from 1 to {max(by_number)}.")
+    compared = [_compared(each, base) for each in configurations]
+    return Summary(name or wanted, direction, first, _best(compared, direction), compared)
+
+
+def _has_result(status: RunStatus) -> bool:
+    return status.state == "finished"
+
+
+def _compared(each: Configuration, base: Configuration | None) -> Configuration:
+    if base is None or each.number == base.number:
+        return each
+    common = [seed for seed in each.values if seed in base.values]
+    if not common:
+        return each
+    difference = mean_over_seeds([each.values[seed] - base.values[seed] for seed in common])
+    return Configuration(each.number, each.settings, each.runs, each.values, each.result, difference)
+
+
+def _best(configurations: Iterable[Configuration], goal: Goal) -> int | None:
+    """The best configuration of those with the most finished seeds: a mean over few seeds is best by luck."""
+    known = [each for each in configurations if each.result is not None]
+    most = max((len(each.values) for each in known), default=0)
+    sign = 1 if goal == "max" else -1
+    best = max(
+        (each for each in known if len(each.values) == most),
+        key=lambda each: sign * (each.result.value if each.result is not None else math.nan),
+        default=None,
+    )
+    return None if best is None else best.number
+
+
+def as_data(summary: Summary) -> dict[str, Any]:
+    """Return a summary as plain data for JSON."""
+    return {
+        "metric": summary.metric,
+        "goal": summary.goal,
+        "baseline": summary.baseline,
+        "best": summary.best,
+        "configurations": [
+            {
+                "number": each.number,
+                "settings": each.settings,
+                "runs": [_run(status, each) for status in each.runs],
+                **_interval("value", each.result),
+                "seeds": len(each.values),
+                **_interval("difference", each.difference),
+                "paired_seeds": each.difference.n if each.difference is not None else 0,
+            }
+            for each in summary.configurations
+        ],
+    }
+
+
+def _run(status: RunStatus, of: Configuration) -> dict[str, Any]:
+    return {
+        "name": status.run.name,
+        "seed": status.run.seed,
+        "state": status.state,
+        "exit_code": status.exit_code,
+        "last_line": status.last_line,
+        "value": of.values.get(status.run.seed),
+        "run": None if status.path is None else str(status.path),
+    }
+
+
+def _interval(name: str, interval: Interval | None) -> dict[str, float | None]:
+    if interval is None:
+        return {name: None, f"{name}_ci_low": None, f"{name}_ci_high": None}
+    low, high = (None if math.isnan(end) else end for end in (interval.low, interval.high))
+    return {name: interval.value, f"{name}_ci_low": low, f"{name}_ci_high": high}
+
+
+def configurations_csv(summary: Summary) -> str:
+    """Return a line for each configuration."""
+    rows = []
+    for each in as_data(summary)["configurations"]:
+        states = [run["state"] for run in each.pop("runs")]
+        settings = each.pop("settings")
+        best = each["number"] == summary.best
+        counts = {state: states.count(state) for state in ("finished", "failed")}
+        rows.append({"configuration": each.pop("number"), **settings, **each, **counts, "best": best})
+    return _csv(rows)
+
+
+def runs_csv(summary: Summary) -> str:
+    """Return a line for each run."""
+    return _csv(
+        {"configuration": each["number"], **each["settings"], **run}
+        for each in as_data(summary)["configurations"]
+        for run in each["runs"]
+    )
+
+
+def _csv(rows: Iterable[dict[str, Any]]) -> str:
+    listed = list(rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in listed for key in row)), lineterminator="\n")
+    writer.writeheader()
+    for row in listed:
+        writer.writerow({key: _cell(value) for key, value in row.items()})
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) and not _is_number(value) else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

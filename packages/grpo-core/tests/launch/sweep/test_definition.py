@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grpo_core.errors import UserError
+from grpo_core.launch.sweep.configurations import configurations
+from grpo_core.launch.sweep.definition import read_definition, validated
+
+DRAWN = {
+    "method": "random",
+    "trials": 20,
+    "parameters": {
+        "trainer.learning_rate": {"min": 1e-6, "max": 1e-3, "log": True},
+        "trainer.num_generations": {"min": 4, "max": 16, "step": 4},
+        "trainer.beta": {"min": 0.0, "max": 0.1},
+        "trainer.prompts_per_step": {"min": 1, "max": 4},
+        "trainer.loss_type": ["grpo", "dapo"],
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_grid_has_every_combination_once() -> None:
+    definition = read_definition(["trainer.beta=0,0.1,0", "lora.r=8,16", "task=math.echo", "seed=0,1"])
+    assert configurations(definition) == [
+        {"trainer.beta": beta, "lora.r": rank} for beta in ("0", "0.1") for rank in ("8", "16")
+    ]
+    assert (definition.fixed, definition.seeds) == ({"task": "math.echo"}, [0, 1])
+
+
+def test_a_value_with_a_comma_stands_in_quotes() -> None:
+    definition = read_definition(['task="math.echo:2,math.arithmetic:1", math.echo'])
+    assert configurations(definition) == [{"task": "math.echo:2,math.arithmetic:1"}, {"task": "math.echo"}]
+
+
+def test_words_take_precedence_over_a_file() -> None:
+    Path("sweep.yaml").write_text(
+        "settings:\n  trainer: {beta: 0.1, max_steps: 5}\nparameters:\n  lora.r: [8, 16]\n  seed_of_none: [1]\n"
+    )
+    definition = read_definition(["sweep.yaml", "trainer.beta=0.2", "lora.r=32,64", "trainer.max_steps=1,2"])
+    assert definition.fixed == {"trainer.beta": "0.2"}
+    assert definition.parameters == {"seed_of_none": [1], "lora.r": ["32", "64"], "trainer.max_steps": ["1", "2"]}
+
+
+def test_a_list_holds_whole_configurations() -> None:
+    Path("sweep.yaml").write_text("method: list\nruns:\n- preset: tiny\n- trainer: {beta: 0.1}\n  lora.r: 8\n")
+    assert configurations(read_definition(["sweep.yaml"])) == [
+        {"preset": "tiny"},
+        {"trainer.beta": "0.1", "lora.r": "8"},
+    ]
+
+
+def test_draws_lie_in_their_ranges_and_do_not_depend_on_their_number() -> None:
+    drawn = configurations(validated(DRAWN, ""))
+    assert drawn[:5] == configurations(validated({**DRAWN, "trials": 5}, ""))
+    assert drawn != configurations(validated({**DRAWN, "draw_seed": 1}, ""))
+    rates = [float(each["trainer.learning_rate"]) for each in drawn]
+    assert all(1e-6 <= rate <= 1e-3 for rate in rates)
+    assert sum(rate < 3e-5 for rate in rates) > 4, "evenly on a logarithmic scale: half lie below its middle"
+    assert {each["trainer.num_generations"] for each in drawn} <= {"4", "8", "12", "16"}
+    assert {each["trainer.prompts_per_step"] for each in drawn} == {"1", "2", "3", "4"}
+    assert {each["trainer.loss_type"] for each in drawn} == {"grpo", "dapo"}
+    assert all(0 <= float(each["trainer.beta"]) <= 0.1 for each in drawn)
+
+
+def test_more_draws_than_configurations_are_refused() -> None:
+    definition = validated({"method": "random", "trials": 3, "parameters": {"lora.r": [8, 16]}}, "")
+    with pytest.raises(UserError, match="there are only 2 different configurations"):
+        configurations(definition)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["trainer.beta=0.1"], "nothing varies"),
+        (["trainer.beta=0,,1"], "a value is empty"),
+        (['trainer.beta="0,1'], "write values as in"),
+        (["trainer.beta=0,1", "trainer.beta=2"], "given twice"),
+        (["seed=0,0"], "a seed is given twice: 0, 0"),
+        (["seed=0,-1"], "a seed is a whole number"),
+        (["output_dir=a,b"], "give --output-dir"),
+        (["nothing.yaml"], "nothing.yaml: cannot be read: No such file"),
+        (["one.yaml", "two.yaml"], "one.yaml and two.yaml are two files"),
+    ],
+)
+def test_mistakes_in_words(words: list[str], message: str) -> None:
+    Path("one.yaml").write_text("parameters: {lora.r: [8, 16]}")
+    with pytest.raises(UserError, match=message):
+        read_definition(words)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "empty"),
+        ("metod: grid\nparameters: {lora.r: [1, 2]}", r"no key 'metod' in a sweep. Did you mean 'method'"),
+        ("parameters: {lora.r: {min: 1, max: 4}}", "a range needs method: random"),
+        ("parameters: {lora.r: []}", "parameters.lora.r"),
+        ("method: random\nparameters: {lora.r: [1, 2]}", "trials is the number of draws"),
+        ("method: random\ntrials: 2\nparameters: {lora.r: {min: 4, max: 1}}", "min=4 must be below max=1"),
+        ("method: random\ntrials: 2\nparameters: {lora.r: {min: 0, max: 1, log: true}}", "a min above 0"),
+        ("method: random\ntrials: 2\nparameters: {lora.r: {min: 0, max: 1, stepp: 1}}", "Did you mean 'step'"),
+        ("method: optuna\ntrials: 2\nseeds: [0, 1]\nparameters: {lora.r: [1, 2]}", "one seed"),
+        ("method: list\nparameters: {lora.r: [1, 2]}", "from runs, and no parameters"),
+        ("runs: [{lora.r: 1}]", "runs are the configurations of method: list"),
+        ("parameters: {seed: [1, 2]}", r"seeds: \[0, 1, 2\]"),
+        ("settings: {lora: {r: 1}}\nparameters: {lora.r: [1, 2]}", "both in settings and in parameters"),
+        ("parameters: [1]", "sweep.yaml: parameters: "),
+    ],
+)
+def test_mistakes_in_a_file(text: str, message: str) -> None:
+    Path("sweep.yaml").write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_definition(["sweep.yaml"])
+
+
+def test_a_grid_that_is_too_large_is_refused_before_it_is_made() -> None:
+    words = [f"trainer.{name}={','.join(map(str, range(100)))}" for name in ("beta", "epsilon", "max_steps", "seed2")]
+    with pytest.raises(UserError, match="the grid has 100,000,000 runs"):
+        configurations(read_definition(words))

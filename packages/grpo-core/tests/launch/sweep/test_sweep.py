@@ -1,0 +1,225 @@
+"""`grpo sweep` with a stand-in for the runs' processes; test_real_runs.py trains."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core.cli import main as entry
+from grpo_core.launch.sweep import processes
+
+FAKE = Path(__file__).parents[2] / "support" / "fake_run.py"
+RATES = "trainer.learning_rate=0.001,0.002"
+SLOW_STEPS = ("trainer.max_steps=8", "eval.size=16", "trainer.epsilon=0.25")
+STEPS = ("trainer.max_steps=3", "eval.size=16")
+LETTERS = ("task=math.arithmetic", "model=tiny")
+
+SWEEPER = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from grpo_core.cli.main import main
+from grpo_core.launch.sweep import processes
+processes.COMMAND = (sys.executable, sys.argv[1])
+sys.exit(main(["sweep", *sys.argv[2:]]))
+"""
+"""A sweep in a process of its own, which listens to Ctrl-C also where the tests run in the background."""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(processes, "COMMAND", (sys.executable, str(FAKE)))
+    monkeypatch.setattr(processes, "POLL_S", 0.02)
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+
+@pytest.fixture
+def sweep(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    def call(*words: str, code: int = 0) -> Any:
+        """The results of a sweep as data; of one that is refused, what is printed."""
+        assert entry.main(["sweep", *words, *(() if code == 2 else ("--json",))]) == code
+        captured = capsys.readouterr()
+        return captured.err if code == 2 else json.loads(captured.out)
+
+    return call
+
+
+def states(data: Any) -> list[str]:
+    return [run["state"] for each in data["configurations"] for run in each["runs"]]
+
+
+def started(folder: str) -> int:
+    """Processes that were started."""
+    return sum(len(list(path.glob("run_*"))) for path in Path(folder, "runs").iterdir())
+
+
+def test_every_configuration_runs_with_every_seed(sweep: Callable[..., Any]) -> None:
+    data = sweep(*LETTERS, RATES, "seed=0,1", *STEPS, "--jobs", "2")
+    assert states(data) == ["finished"] * 4
+    assert (data["best"], data["metric"]) == (2, "eval/math.a/solved_rate")
+    first, second = data["configurations"]
+    assert (first["value"], second["value"]) == (pytest.approx(0.515), pytest.approx(0.525))
+    assert (second["difference"], second["paired_seeds"]) == (pytest.approx(0.01), 2)
+    rows = list(csv.DictReader(Path(data["folder"], "runs.csv").read_text().splitlines()))
+    assert [(row["trainer.learning_rate"], row["seed"]) for row in rows] == [
+        (rate, seed) for rate in ("0.001", "0.002") for seed in "01"
+    ]
+    share = max(1, len(os.sched_getaffinity(0)) // 2)
+    assert f"threads {share}," in Path(data["folder"], "runs", "001_seed_0", "log.txt").read_text()
+
+
+def test_a_failed_run_is_a_row_and_the_others_go_on(sweep: Callable[..., Any], capsys: Any) -> None:
+    words = (*LETTERS, "trainer.beta=0.1,0", *STEPS)
+    data = sweep(*words, code=1)
+    assert states(data) == ["failed", "finished"]
+    failed = data["configurations"][0]["runs"][0]
+    assert (failed["exit_code"], failed["last_line"]) == (1, r"error: the model broke down\x1b[31m")
+    assert entry.main(["sweep", *words, "--show"]) == 1
+    assert r"failed (exit code 1): error: the model broke down\x1b[31m" in capsys.readouterr().out
+
+
+def test_the_same_command_again_runs_what_is_missing(sweep: Callable[..., Any]) -> None:
+    words = (*LETTERS, "trainer.beta=0.1,0", *STEPS, "--output-dir", "s")
+    sweep(*words, code=1)
+    assert started("s") == 2
+    sweep(*words, code=1)
+    assert started("s") == 3, "the failed one once more"
+    data = sweep(*LETTERS, "trainer.beta=0,0.2", *STEPS, "--output-dir", "s", code=1)
+    assert started("s") == 4, "a value more is a run more"
+    assert [each["settings"]["trainer.beta"] for each in data["configurations"]] == ["0", "0.2"]
+    assert len(sweep("s", "--show", code=1)["configurations"]) == 3
+
+
+def test_other_settings_of_all_runs_are_refused(sweep: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep(*LETTERS, RATES, *STEPS, "--output-dir", "s")
+    message = sweep(*LETTERS, RATES, "trainer.max_steps=4", "eval.size=16", "--output-dir", "s", code=2)
+    assert "s holds runs with other settings: trainer.max_steps was 3 and is 4. Give another --output-dir." in message
+    monkeypatch.setenv("GRPO_TRAINER__BETA", "0.5")
+    assert "trainer.beta was its default and is 0.5" in sweep("s", code=2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_the_runs_and_the_sweep_goes_on_later(sweep: Callable[..., Any], number: signal.Signals) -> None:
+    words = (*LETTERS, RATES, *SLOW_STEPS, "--output-dir", "s")
+    process = subprocess.Popen(
+        [sys.executable, "-c", SWEEPER, str(FAKE), *words, "--jobs", "2"], stderr=subprocess.PIPE
+    )
+    wait_for(lambda: len(list(Path("s/runs").glob("*/run_*/logs/train_log.jsonl"))) == 2)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert b"stopping: the runs are saved first" in errors
+    assert states(sweep("s", "--show")) == ["interrupted", "interrupted"]
+    assert len(list(Path("s/runs").glob("*/run_*/training_state/step_*"))) == 2
+    assert states(sweep("s")) == ["finished", "finished"]
+    assert started("s") == 2, "both were resumed in their folders"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a parent's death is a signal on Linux only")
+def test_a_killed_sweep_leaves_saved_runs(sweep: Callable[..., Any]) -> None:
+    words = (*LETTERS, RATES, *SLOW_STEPS, "--output-dir", "s")
+    process = begin(*words)
+    wait_for(lambda: bool(list(Path("s/runs").glob("*/run_*/logs/train_log.jsonl"))))
+    process.kill()
+    process.communicate()
+    assert states(sweep("s")) == ["finished", "finished"], "also where the orphan is still saving itself"
+    assert started("s") == 2
+
+
+def test_one_sweep_works_in_a_folder(sweep: Callable[..., Any]) -> None:
+    words = (*LETTERS, RATES, *SLOW_STEPS, "--output-dir", "s")
+    process = begin(*words)
+    try:
+        wait_for(lambda: bool(list(Path("s/runs").glob("*/run_*"))))
+        assert "s is in use: another grpo sweep works in it" in sweep("s", code=2)
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def test_mistakes_are_found_before_anything_runs(sweep: Callable[..., Any]) -> None:
+    message = sweep(*LETTERS, "trainer.num_generations=8,1", "--output-dir", "s", code=2)
+    assert "configuration 2 (trainer.num_generations=1): trainer.num_generations=1: the baseline group_mean" in message
+    assert not Path("s").exists()
+    assert "Did you mean 'trainer.learning_rate'" in sweep(*LETTERS, "trainer.learning_rat=1,2", code=2)
+    Path("search.yaml").write_text("method: optuna\ntrials: 2\nparameters: {trainer.los_type: [grpo, dapo]}\n")
+    assert "Did you mean 'trainer.loss_type'" in sweep("search.yaml", code=2)
+    assert "this sweep has not begun" in sweep(*LETTERS, RATES, "--show", code=2)
+    assert "Give --goal max or --goal min" in sweep(*LETTERS, RATES, "--metric", "mine", code=2)
+
+
+def test_a_dry_run_prints_the_commands_and_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(["sweep", *LETTERS, RATES, "seed=0,1", "--output-dir", "s", "--dry-run", "--json"]) == 0
+    runs = json.loads(capsys.readouterr().out)
+    assert [run["name"] for run in runs] == ["001_seed_0", "002_seed_0", "001_seed_1", "002_seed_1"]
+    assert runs[0]["command"] == (
+        "grpo run --output-dir s/runs/001_seed_0 task=math.arithmetic model=tiny trainer.learning_rate=0.001 seed=0"
+    )
+    assert not Path("s").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"{", b'{"definition": 3}', b'{"definition": {}, "runs": [{"name": "../x", "configuration": 1, "settings": {}}]}'],
+)
+def test_a_damaged_plan_is_refused(sweep: Callable[..., Any], content: bytes) -> None:
+    Path("s").mkdir()
+    Path("s/sweep.json").write_bytes(content)
+    assert "s/sweep.json" in sweep("s", code=2)
+
+
+def test_jobs_are_distributed_over_the_devices(monkeypatch: pytest.MonkeyPatch, sweep: Callable[..., Any]) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    sweep(
+        *LETTERS, "trainer.learning_rate=0.001,0.002", *STEPS, "trainer.epsilon=0.2", "--jobs", "2", "--output-dir", "s"
+    )
+    assert [path.read_text().split()[3] for path in sorted(Path("s/runs").glob("*/log.txt"))] == ["2", "5"]
+
+
+def test_optuna_finds_a_better_value_and_goes_on_from_what_is_there(sweep: Callable[..., Any]) -> None:
+    pytest.importorskip("optuna", reason="the extra sweep")
+    Path("search.yaml").write_text(
+        "method: optuna\ntrials: 12\nsettings: {task: math.arithmetic, model: tiny, trainer: {max_steps: 1}}\n"
+        "parameters:\n  trainer.learning_rate: {min: 0.0001, max: 0.04, log: true}\n  trainer.loss_type: [grpo, dapo]\n"
+    )
+    data = sweep("search.yaml", "--output-dir", "s")
+    assert len(states(data)) == 12
+    best = max(data["configurations"], key=lambda each: each["value"])
+    assert data["best"] == best["number"] and float(best["settings"]["trainer.learning_rate"]) > 0.02
+    assert len(states(sweep("s"))) == 12 and started("s") == 12, "nothing was left to do"
+
+
+def test_optuna_ends_runs_below_the_median(sweep: Callable[..., Any]) -> None:
+    pytest.importorskip("optuna", reason="the extra sweep")
+    Path("search.yaml").write_text(
+        "method: optuna\ntrials: 12\nsettings: {task: math.arithmetic, model: tiny, "
+        "trainer: {max_steps: 6, epsilon: 0.1}}\n"
+        "parameters: {trainer.learning_rate: {min: 0.0001, max: 0.04}}\n"
+    )
+    data = sweep("search.yaml", "--output-dir", "s", "--jobs", "2")
+    pruned = [each for each in data["configurations"] if each["runs"][0]["state"] == "pruned"]
+    assert pruned and all(run["exit_code"] == 130 for each in pruned for run in each["runs"])
+    assert data["best"] not in [each["number"] for each in pruned]
+    assert states(sweep("s")).count("pruned") == len(pruned), "they stay pruned"
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def begin(*words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", SWEEPER, str(FAKE), *words], stderr=subprocess.PIPE)
