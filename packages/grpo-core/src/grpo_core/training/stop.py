@@ -136,10 +136,11 @@ class StopSwitch:
         self.requested = True
 
     def agreed(self) -> bool:
-        """Whether any rank was asked to stop: all stop together."""
-        if self._ranks.any(self.requested):
+        """Whether any rank was asked to stop: all stop together, also where one is asked during the exchange."""
+        is_agreed = self._ranks.any(self.requested)
+        if is_agreed:
             self.request()
-        return self.requested
+        return is_agreed
 
     def due(self, step: int, planned: int | None, waited: int) -> bool:
         """Whether the run ends after this step, which is not its last.
