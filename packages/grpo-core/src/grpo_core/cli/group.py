@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("grpo_core.cli.run:run", "Train a model on a task; grpo-run is the same."),
     "resume": ("grpo_core.cli.resume:resume", "Continue a run that was stopped, or for more steps."),
     "sweep": ("grpo_core.cli.sweep:sweep", "Run every combination of some settings, and compare the results."),
+    "launch": ("grpo_core.cli.launchers.group:launch", "Start a run on a cluster, another machine or a cloud."),
     "eval": ("grpo_core.cli.evaluate:evaluate", "Evaluate a model on held-out rows."),
     "forecast": ("grpo_core.cli.forecast:forecast", "Predict from samples whether a run would learn, and how fast."),
     "rollouts": ("grpo_core.cli.rollouts:rollouts", "Read a run's completions with their scores."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,21 +60,14 @@ Examples:
 def run(
     overrides: tuple[str, ...],
     config_file: str | None,
-    backend: str | None,
-    max_steps: str | None,
-    max_minutes: str | None,
-    save_every: str | None,
-    stop_after: str | None,
-    track: str | None,
     nproc: str | None,
-    eval_tasks: tuple[str, ...],
     every: int | None,
     as_json: bool,
     show_config: bool,
     dry_run: bool,
     quick: bool,
     quiet: bool,
-    **options: str | None,
+    **options: Any,
 ) -> int:
     """Train a model on a task with GRPO; without options, the embedded model on math.arithmetic.
 
@@ -83,16 +76,8 @@ def run(
     """
     from grpo_core.config import resolve
 
-    options |= {
-        "trainer.backend": backend,
-        "trainer.max_steps": max_steps,
-        "trainer.max_minutes": max_minutes,
-        "trainer.save_every": save_every,
-        "trainer.stop_after": stop_after,
-        "tracking.trackers": track,
-        "eval.task": ",".join(eval_tasks) or None,
-    }
-    loaded = read_settings(options, overrides, config_file)
+    settings = settings_of(options)
+    loaded = read_settings(settings, overrides, config_file)
     if quick:
         if show_config or dry_run or nproc is not None:
             raise UserError("--quick is a run in this process: leave out --show-config, --dry-run and --nproc.")
@@ -100,7 +85,7 @@ def run(
 
         added = quick_settings(loaded, quiet=quiet)
         others = [word for word in overrides if word.partition("=")[0] not in added]
-        loaded = read_settings({**options, **added}, others, config_file)
+        loaded = read_settings({**settings, **added}, others, config_file)
     resolved = resolve(loaded.config, loaded.sources)
     if show_config:
         _show(resolved, as_json=as_json)
@@ -116,6 +101,20 @@ def run(
     result = _train(resolved, quiet=quiet or is_silent_rank(), every=every)
     show_result(result, as_json=as_json, quiet=quiet)
     return ExitCode.INTERRUPTED if result.interrupted else ExitCode.DONE
+
+
+OPTION_KEYS = {
+    **{name: name for name in ("task", "model", "recipe", "preset", "adapter", "seed", "output_dir")},
+    **{name: f"trainer.{name}" for name in ("backend", "max_steps", "max_minutes", "save_every", "stop_after")},
+    "track": "tracking.trackers",
+}
+"""Name of an option's parameter -> dotted key of its setting."""
+
+
+def settings_of(options: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return dotted key -> value of the options that are settings, None where one is not given."""
+    settings = {key: options[name] for name, key in OPTION_KEYS.items()}
+    return {**settings, "eval.task": ",".join(options["eval_tasks"]) or None}
 
 
 def show_result(result: RunResult, *, as_json: bool, quiet: bool) -> None:

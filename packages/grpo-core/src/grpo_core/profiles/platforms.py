@@ -47,8 +47,9 @@ def detect(environ: Mapping[str, str] | None = None, hostname: str | None = None
         return Platform(
             "SLURM",
             f"SLURM_JOB_ID={job}, {nodes} node{'' if nodes == '1' else 's'}",
-            "Ask for a signal before the time limit (sbatch --signal=TERM@120): the run saves and stops, and grpo "
-            "resume goes on. Compute nodes often have no network: fill the cache on a login node with grpo fetch.",
+            "grpo launch slurm saves a run before the time limit, requeues it and goes on; a script of your own needs "
+            "sbatch --signal=TERM@120, and grpo resume in the next job. Compute nodes often have no network: fill the "
+            "cache on a login node with grpo fetch.",
         )
     if environ.get("COLAB_RELEASE_TAG") or environ.get("COLAB_GPU"):
         return Platform(

@@ -1,0 +1,1 @@
+"""`grpo launch`: runs on other machines."""

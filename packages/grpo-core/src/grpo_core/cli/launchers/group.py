@@ -1,0 +1,19 @@
+"""`grpo launch`: the group of its subcommands."""
+
+from __future__ import annotations
+
+import click
+
+from grpo_core.cli.launchers.slurm import slurm
+from grpo_core.cli.options import HELP
+
+
+@click.group(context_settings=HELP)
+def launch() -> None:
+    """Start a run on another machine; options of grpo run follow those of the launcher.
+
+    Say -- before them where both have an option of one name.
+    """
+
+
+launch.add_command(slurm)

@@ -1,0 +1,199 @@
+"""`grpo launch slurm`: a run, or an array of runs, as a job of a cluster."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from grpo_core.cli.launchers.words import PASSED_ON, RUN_OPTIONS, RunWords, check_tasks, read_run_words
+from grpo_core.cli.options import COUNT
+from grpo_core.errors import UserError
+from grpo_core.launch.slurm import SlurmOptions, check_sbatch_options, read_minutes, slurm_script, submit_runs
+
+EXAMPLES = """\b
+Examples:
+  grpo launch slurm --partition gpu --time 4:00:00 --task math.gsm8k --model Qwen/Qwen2.5-0.5B-Instruct
+  grpo launch slurm --nodes 2 --gpus 8 --config run.yaml trainer.sharding=full
+  grpo launch slurm --seeds 1,2,3 --each trainer.beta=0 --each trainer.beta=0.05 --config run.yaml
+"""
+
+MAX_RUNS = 1000
+"""Runs of an array; a cluster's own limit (MaxArraySize) is 1001 by default."""
+
+
+@click.command(epilog=EXAMPLES, context_settings=PASSED_ON)
+@RUN_OPTIONS
+@click.option("--partition", metavar="NAME", help="Partition.")
+@click.option("--account", metavar="NAME", help="Account that is charged.")
+@click.option("--qos", metavar="NAME", help="Quality of service.")
+@click.option("--time", "limit", default="4:00:00", show_default=True, metavar="LIMIT", help="Limit of each start.")
+@click.option("--nodes", type=COUNT, default=1, show_default=True, metavar="N", help="Nodes of each run.")
+@click.option(
+    "--gpus", type=click.IntRange(0, 1024), default=1, show_default=True, metavar="N", help="GPUs of each node."
+)
+@click.option("--cpus", type=COUNT, metavar="N", help="CPU cores of each node.")
+@click.option("--mem", metavar="SIZE", help="Memory of each node, such as 64G.")
+@click.option("--job-name", default="grpo", show_default=True, metavar="NAME", help="Name in the queue.")
+@click.option("--sbatch", multiple=True, metavar="NAME[=VALUE]", help="Another option of sbatch; repeatable.")
+@click.option("--setup", multiple=True, metavar="LINE", help="Line of the script before the run; repeatable.")
+@click.option("--seeds", metavar="N,…", help="An array: the run with each of these seeds.")
+@click.option(
+    "--each", multiple=True, metavar="WORDS", help="An array: the run with each of these settings added; repeatable."
+)
+@click.option("--parallel", type=COUNT, default=256, show_default=True, metavar="N", help="Runs of an array at a time.")
+@click.option(
+    "--save-seconds",
+    type=click.IntRange(10, 65535),
+    default=120,
+    show_default=True,
+    metavar="S",
+    help="Time before the limit at which the run is told to save itself.",
+)
+@click.option(
+    "--max-requeues",
+    type=click.IntRange(0, 10_000),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="Times that a run may reach the limit and go on.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the script, and submit nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the jobs as JSON.")
+@click.pass_context
+def slurm(
+    context: click.Context,
+    words: tuple[str, ...],
+    partition: str | None,
+    account: str | None,
+    qos: str | None,
+    limit: str,
+    nodes: int,
+    gpus: int,
+    cpus: int | None,
+    mem: str | None,
+    job_name: str,
+    sbatch: tuple[str, ...],
+    setup: tuple[str, ...],
+    seeds: str | None,
+    each: tuple[str, ...],
+    parallel: int,
+    save_seconds: int,
+    max_requeues: int,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Train on a SLURM cluster: a run as a job that saves itself before its time limit, is requeued and goes on.
+
+    Each run has a folder of its own, slurm/JOB in the output folder, with its log. Several nodes are one run, by
+    torchrun. --seeds and --each make an array, one job for each combination. Options of sbatch that are missing here
+    are given by --sbatch.
+    """
+    variants = [*itertools.product(_seed_words(seeds), _each_words(each))]
+    if len(variants) > MAX_RUNS:
+        raise UserError(f"--seeds and --each make {len(variants)} runs; an array has at most {MAX_RUNS}.")
+    runs = [read_run_words([*words, *seed, *more], context) for seed, more in variants]
+    named = {"partition": partition, "account": account, "qos": qos, "mem": mem, "job-name": job_name}
+    further = dict(_sbatch_option(word) for word in sbatch)
+    check_sbatch_options(further)
+    options = SlurmOptions(
+        minutes=read_minutes(limit),
+        nodes=nodes,
+        gpus=gpus,
+        processes=runs[0].nproc or max(1, gpus),
+        save_seconds=save_seconds,
+        max_requeues=max_requeues,
+        parallel=parallel,
+        setup=[_line(text, "--setup") for text in setup],
+        sbatch={
+            **{name: _line(value, f"--{name}") for name, value in named.items() if value is not None},
+            **({} if cpus is None else {"cpus-per-task": str(cpus)}),
+            **further,
+        },
+    )
+    if save_seconds >= 60 * options.minutes:
+        raise UserError(f"--save-seconds {save_seconds} must be less than --time, {60 * options.minutes} seconds.")
+    _check(runs, options)
+    output_dir = Path(runs[0].output_dir).absolute()
+    if dry_run:
+        click.echo(slurm_script([each.words for each in runs], options, output_dir))
+        return
+    _submit(runs, options, output_dir, as_json=as_json)
+
+
+def _check(runs: Sequence[RunWords], options: SlurmOptions) -> None:
+    """Report a mistake before the job waits in a queue for it."""
+    from grpo_core.training.rank_shares import check_shares
+
+    for each in runs:
+        check_tasks(each.config)
+        check_shares(each.config.trainer, options.nodes * options.processes)
+
+
+def _submit(runs: Sequence[RunWords], options: SlurmOptions, output_dir: Path, *, as_json: bool) -> None:
+    from grpo_core.display.invocation import command
+    from grpo_core.display.text import print_json, print_out, table, visible
+
+    submitted = submit_runs([each.words for each in runs], options, output_dir)
+    if as_json:
+        print_json([{"job": run.job_id, "folder": run.folder, "log": run.log, "words": run.words} for run in submitted])
+        return
+    listing = table("job", "log", "command")
+    for run in submitted:
+        listing.add_row(run.job_id, visible(str(run.log)), visible(f"grpo {shlex.join(run.words)}"))
+    first = submitted[0]
+    job = first.job_id.partition("_")[0]
+    print_out(
+        listing,
+        "",
+        f"next      squeue --jobs {job}   tail -F {shlex.quote(str(first.log))}   scancel {job}",
+        f"          {command('runs', str(first.folder))}",
+    )
+    if any(not each.config.trainer.save_every for each in runs):
+        print_out(
+            "note      trainer.save_every is not set: a run is saved at the time limit and at preemption; after the "
+            "failure of a node it begins again"
+        )
+
+
+def _seed_words(seeds: str | None) -> list[list[str]]:
+    """The words that each seed adds.
+
+    Raises:
+        UserError: something between the commas is no seed.
+    """
+    if seeds is None:
+        return [[]]
+    numbers = [seed.strip() for seed in seeds.split(",")]
+    if not all(number.isascii() and number.isdigit() for number in numbers) or len({*numbers}) < len(numbers):
+        raise UserError(f"--seeds {seeds[:60]!r}: give different whole numbers, separated by commas.")
+    return [["--seed", number] for number in numbers]
+
+
+def _each_words(each: Sequence[str]) -> list[list[str]]:
+    """The words of each `--each`.
+
+    Raises:
+        UserError: a quote is not closed.
+    """
+    try:
+        return [shlex.split(text) for text in each] or [[]]
+    except ValueError as error:
+        raise UserError(f"--each: {error}: quote it as in --each 'trainer.beta=0.05 lora.enabled=true'.") from None
+
+
+def _sbatch_option(word: str) -> tuple[str, str | bool]:
+    name, equals, value = word.removeprefix("--").partition("=")
+    _line(value, "--sbatch")
+    if not name or not all(part.isalnum() for part in name.split("-")):
+        raise UserError(f"--sbatch {word[:60]!r}: give NAME=VALUE as in --sbatch constraint=a100, or NAME alone.")
+    return name, value if equals else True
+
+
+def _line(text: str, option: str) -> str:
+    if not text.isprintable():
+        raise UserError(f"{option} {text[:60]!r}: control characters and line breaks are not allowed in the script.")
+    return text

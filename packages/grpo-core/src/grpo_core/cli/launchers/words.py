@@ -1,0 +1,100 @@
+"""The words of `grpo run` that a launcher passes on: read and checked before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grpo_core.cli.launch import process_number
+from grpo_core.cli.run import run, settings_of
+from grpo_core.cli.settings import read_settings
+from grpo_core.errors import UserError, near_match
+
+if TYPE_CHECKING:
+    from grpo_core.config import RunConfig
+
+PASSED_ON = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}
+"""Context settings of a command that passes options on to `grpo run`."""
+
+RUN_OPTIONS = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF GRPO RUN]...")
+
+_HERE_ONLY = {"dry_run": "--dry-run", "quick": "--quick", "show_config": "--show-config"}
+"""Options of `grpo run` that start no run, or one in this process only."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunWords:
+    """A command line of `grpo run`.
+
+    Attributes:
+        words: Words after `grpo`, without `--nproc` and the output folder.
+        config: Settings as they are given here; the machine of the run resolves the rest.
+        output_dir: Folder that receives the run.
+        nproc: Processes of each machine, where it is given.
+    """
+
+    words: list[str]
+    config: RunConfig
+    output_dir: str
+    nproc: int | None
+
+
+def read_run_words(words: Sequence[str], context: click.Context) -> RunWords:
+    """Read and check the words of `grpo run`.
+
+    Args:
+        words: Options and settings, as after `grpo run`.
+        context: Context of the launcher, whose options the user may have meant.
+
+    Raises:
+        UserError: as for `grpo run`; also a word with control characters, which no script can show.
+    """
+    for word in words:
+        if not word.isprintable():
+            raise UserError(f"{word[:40]!r} has control characters: write it in a file, and give --config FILE.")
+    params = _parsed(words, context)
+    for name, option in _HERE_ONLY.items():
+        if params[name]:
+            raise UserError(f"{option} is of grpo run on this machine: give it before --, or leave it out.")
+    loaded = read_settings(settings_of(params), params["overrides"], params["config_file"])
+    nproc = None if params["nproc"] is None else process_number(params["nproc"])
+    return RunWords(_kept(words), loaded.config, loaded.config.output_dir, nproc)
+
+
+def check_tasks(config: RunConfig) -> None:
+    """Check that the tasks of a run exist here and have the rows that they need.
+
+    Raises:
+        UserError: one has not.
+    """
+    from grpo_core.plugins.tasks import bind
+    from grpo_core.task.spec import parse_task_specs
+
+    for tasks in (config.task, config.eval.task):
+        for spec in parse_task_specs(tasks) if tasks else ():
+            bind(spec)
+
+
+def _parsed(words: Sequence[str], context: click.Context) -> dict[str, Any]:
+    try:
+        return run.make_context("grpo run", list(words)).params
+    except click.NoSuchOption as error:
+        known = [option for command in (context.command, run) for each in command.params for option in each.opts]
+        hint = near_match(error.option_name, [option for option in known if option.startswith("--")])
+        raise UserError(
+            f"no option {error.option_name}, neither of {context.command_path} nor of grpo run.{hint}"
+        ) from None
+
+
+def _kept(words: Iterable[str]) -> list[str]:
+    """Leave out what the launcher gives itself: the number of processes and the output folder."""
+    kept, remaining = ["run"], iter(words)
+    for word in remaining:
+        if word in ("--nproc", "--output-dir"):
+            next(remaining, None)
+        elif not word.startswith(("--nproc=", "--output-dir=", "output_dir=")):
+            kept.append(word)
+    return kept

@@ -1,0 +1,55 @@
+"""The command line that starts a run on one of its machines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One machine of a run.
+
+    Attributes:
+        number: Its number; the first one hosts the rendezvous.
+        count: Machines of the run.
+        first: Address of the first one.
+        port: Port of the rendezvous.
+        job: Identifier that the machines of one start have in common.
+    """
+
+    number: int = 0
+    count: int = 1
+    first: str = "localhost"
+    port: int = 29500
+    job: str = "grpo"
+
+
+def run_command(words: Sequence[str], processes: int, machine: Machine, *, python: str = sys.executable) -> list[str]:
+    """Return the command line of `grpo WORDS` in some processes of a machine.
+
+    Args:
+        words: Words after `grpo`, without `--nproc`.
+        processes: Processes of this machine.
+        machine: Which of the run's machines it is.
+        python: Interpreter that has grpo-core.
+    """
+    if machine.count == 1:
+        several = [] if processes == 1 else ["--nproc", str(processes)]
+        return [python, "-m", "grpo_core", *words, *several]
+    return [
+        python,
+        "-m",
+        "torch.distributed.run",
+        f"--nnodes={machine.count}",
+        f"--nproc-per-node={processes}",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint={machine.first}:{machine.port}",
+        f"--rdzv-id={machine.job}",
+        # Said, not found out: a name of the first machine may not be one that it knows of itself.
+        f"--rdzv-conf=is_host={int(machine.number == 0)}",
+        "-m",
+        "grpo_core",
+        *words,
+    ]

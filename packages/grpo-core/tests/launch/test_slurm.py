@@ -1,0 +1,247 @@
+"""`grpo launch slurm` without a cluster: the script, what sbatch is given, and what a job does at each start."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Literal
+
+import pytest
+
+from grpo_core.checkpoints import CheckpointStore
+from grpo_core.cli.main import main
+from grpo_core.errors import UserError
+from grpo_core.launch import slurm_job
+from grpo_core.launch.processes import Machine, run_command
+from grpo_core.launch.slurm import SlurmOptions, read_minutes, slurm_script
+
+SBATCH = """#!/bin/sh
+printf '%s\\n' "$@" > "$SEEN/arguments"
+cat "$1" > "$SEEN/script"
+if [ -n "$REFUSES" ]; then echo "sbatch: error: invalid partition specified: $REFUSES" >&2; exit 1; fi
+echo Submitted batch job 4711
+"""
+
+
+@pytest.fixture
+def sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that receives what a fake sbatch is given."""
+    (seen := tmp_path / "seen").mkdir()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sbatch").write_text(SBATCH)
+    (tmp_path / "bin" / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setenv("SEEN", str(seen))
+    monkeypatch.chdir(tmp_path)
+    return seen
+
+
+def check_shell(script: str, tmp_path: Path) -> None:
+    (path := tmp_path / "checked.sh").write_text(script)
+    # SC2016 notes that a quoted $ is not expanded, which is what quotes are for here.
+    shellcheck = Path(sys.executable).parent / "shellcheck"
+    done = subprocess.run([shellcheck, "--exclude=SC2016", path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def directives(script: str) -> dict[str, str]:
+    lines = [line.removeprefix("#SBATCH --").partition("=") for line in script.splitlines() if "#SBATCH" in line]
+    return {name: value for name, _, value in lines}
+
+
+def run_main(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(["launch", "slurm", *words])
+    output = capsys.readouterr()
+    return code, output.out, output.err
+
+
+def test_the_printed_script_is_what_sbatch_gets(
+    sbatch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--partition=gpu", "--time=1-2", "--gpus=4", "--setup=module load 'cuda/12'", "--sbatch=exclusive")
+    words += ("--task", "math.arithmetic?size=100", "--output-dir", "runs of mine", "trainer.max_steps=3")
+    code, printed, _ = run_main(capsys, *words, "--dry-run")
+
+    assert code == 0 and not [*sbatch.iterdir()]
+    check_shell(printed, tmp_path)
+    assert run_main(capsys, *words)[0] == 0
+    assert (sbatch / "script").read_text().strip() == printed.strip()
+    given = directives(printed)
+    assert (given["partition"], given["time"], given["gpus-per-node"]) == ("gpu", "1560", "4")
+    assert {"exclusive", "requeue"} <= {*given} and given["signal"] == "USR2@120"
+    assert f"# 0: {shlex.join(['grpo', 'run', '--task', 'math.arithmetic?size=100', 'trainer.max_steps=3'])}" in printed
+    assert "\nmodule load 'cuda/12'\n" in printed
+
+
+def test_jobs_have_ids_folders_and_logs(sbatch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed, _ = run_main(capsys, "--json", "--seeds=1,2", "--each", "trainer.beta=0 seed=3", "--each=")
+    assert code == 2 and not printed
+
+    code, printed, _ = run_main(capsys, "--json", "--seeds=1,2", "--each=trainer.beta=0", "--each=trainer.beta=0.1")
+    jobs = json.loads(printed)
+    assert code == 0 and [job["job"] for job in jobs] == [f"4711_{number}" for number in range(4)]
+    assert jobs[3]["words"] == ["run", "--seed", "2", "trainer.beta=0.1"]
+    assert jobs[3]["folder"] == str(tmp_path / "training_runs" / "slurm" / "4711_3")
+    assert directives((sbatch / "script").read_text())["array"] == "0-3%4"
+    assert [(Path(job["folder"]) / f"{job['job']}_submitted.pkl").is_file() for job in jobs] == [True] * 4
+
+
+def test_a_refusal_is_one_line(
+    sbatch: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REFUSES", "gpux")
+    code, _, problem = run_main(capsys, "--partition=gpux")
+    assert (code, problem) == (
+        2,
+        "error: sbatch refused the job: invalid partition specified: gpux\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--partiton", "gpu"), "Did you mean '--partition'?"),
+        (("--modle", "tiny"), "Did you mean '--model'?"),
+        (("--task", "math.arithmetik"), "Did you mean 'math.arithmetic'?"),
+        (("--eval-task", "math.ekho"), "Did you mean 'math.echo'?"),
+        (("trainer.max_stepps=3",), "Did you mean 'trainer.max_steps'?"),
+        (("--time", "3 hours"), "HOURS:MINUTES:SECONDS"),
+        (("--time", "1", "--save-seconds", "60"), "must be less than --time, 60 seconds"),
+        (("--seeds", "1,1"), "different whole numbers"),
+        (("--each", "'"), "No closing quotation"),
+        (("--sbatch", "output=x"), "give --output-dir"),
+        (("--sbatch", "a b=c"), "give NAME=VALUE"),
+        (("--setup", "a\nb"), "line breaks are not allowed"),
+        (("--task", "a\nb"), "control characters"),
+        (("--nodes", "3"), "3 ranks cannot share the 8 prompts"),
+        (("--", "--dry-run"), "is of grpo run on this machine"),
+        ((), "there is no sbatch here"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_submitted(
+    words: Sequence[str],
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.chdir(tmp_path)
+    code, _, said = run_main(capsys, *words)
+    assert code == 2 and problem in said
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [("90", 90), ("4:30", 5), ("4:00:00", 240), ("0:0:1", 1), ("2-12", 3600), ("1-0:30", 1470), ("1-0:0:1", 1441)],
+)
+def test_time_limits_are_read_as_by_sbatch(text: str, minutes: int) -> None:
+    assert read_minutes(text) == minutes
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1h", "1:2:3:4", "1-", "9" * 30, "١"])
+def test_what_is_no_time_limit_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="--time"):
+        read_minutes(text)
+
+
+def test_hostile_words_stay_words(tmp_path: Path) -> None:
+    hostile = ["run", "--task", "$(touch hacked)`touch hacked`; touch hacked", "--model", "it's"]
+    script = slurm_script([hostile], SlurmOptions(minutes=1), tmp_path / "$(touch hacked) '")
+    check_shell(script, tmp_path)
+    (tmp_path / "srun").write_text("#!/bin/sh\n")
+    (tmp_path / "srun").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    assert subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment).returncode == 0
+    assert not (tmp_path / "hacked").exists()
+
+
+def test_several_nodes_meet_at_the_first_one() -> None:
+    assert run_command(["run"], 1, Machine(), python="python") == ["python", "-m", "grpo_core", "run"]
+    assert run_command(["run"], 4, Machine(), python="python")[-3:] == ["run", "--nproc", "4"]
+    several = run_command(["run"], 8, Machine(1, 2, "10.0.0.1", 20007, "7-0"), python="python")
+    assert several[:3] == ["python", "-m", "torch.distributed.run"] and several[-3:] == ["-m", "grpo_core", "run"]
+    assert {"--nnodes=2", "--nproc-per-node=8", "--rdzv-endpoint=10.0.0.1:20007", "--rdzv-conf=is_host=0"} <= {*several}
+
+
+def saved_run(folder: Path, name: str, *steps: int | Literal["final"], ended: bool = False) -> Path:
+    """A run's folder with checkpoints."""
+    run = folder / name
+    (run / "logs").mkdir(parents=True)
+    (run / "config.yaml").write_text("seed: 1\n")
+    for step in steps:
+        save(run, step)
+    if ended:
+        (run / "logs" / "events.jsonl").write_text('{"kind": "end", "interrupted": false}\n')
+        (run / "summary.json").write_text(json.dumps({"steps": 20, "interrupted": False}))
+    return run
+
+
+def save(run: Path, step: int | Literal["final"]) -> None:
+    with CheckpointStore(run).writing(step) as checkpoint:
+        (checkpoint / "weights").write_text("1")
+
+
+def test_a_start_goes_on_where_the_last_one_was_saved(tmp_path: Path) -> None:
+    first = ["run", "--output-dir", str(tmp_path)]
+    assert slurm_job.next_words(tmp_path / "none", ["run"])[:1] == ["run"]
+    saved_run(tmp_path, "run_1")  # ended before its first checkpoint
+    assert slurm_job.next_words(tmp_path, ["run"]) == first
+    run = saved_run(tmp_path, "run_2", 1, 12)
+    saved_run(tmp_path, "run_3")
+    assert slurm_job.next_words(tmp_path, ["run"]) == ["resume", str(run), "--allow", "hardware"]
+    saved_run(tmp_path, "run_4", "final", ended=True)
+    assert slurm_job.next_words(tmp_path, ["run"]) == []
+
+
+def test_a_run_that_gets_nowhere_is_not_requeued_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = SimpleNamespace(paths=SimpleNamespace(folder=tmp_path))
+    monkeypatch.setattr("submitit.slurm.slurm.SlurmJobEnvironment", lambda: environment)
+    job = slurm_job.SlurmRun(["run"], 1)
+    run = saved_run(tmp_path, "run_1", 3)
+    assert job.checkpoint() and job.checkpoint()
+    save(run, 4)
+    assert job.checkpoint() and job.checkpoint()
+    assert job.checkpoint() is None
+
+
+@pytest.mark.parametrize(("number", "copies"), [(signal.SIGUSR2, 1), (signal.SIGTERM, 0)])
+def test_a_run_is_told_once_to_stop(number: signal.Signals, copies: int, tmp_path: Path) -> None:
+    """SLURM signals every process: the run gets SIGTERM by itself, and ignores SIGUSR2."""
+    run = """
+import os, signal, sys, time
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+assert signal.getsignal(signal.SIGUSR2) == signal.SIG_IGN
+os.kill(os.getppid(), int(sys.argv[1]))
+time.sleep(1.5)
+sys.exit(10 + len(told))
+"""
+    code, received = slurm_job._supervise([sys.executable, "-c", run, str(int(number))], has_ranks=False)
+    assert (code, received) == (10 + copies, True)
+
+
+def test_ranks_are_told_and_their_launcher_waits_for_them(tmp_path: Path) -> None:
+    rank = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
+print("up", flush=True)
+time.sleep(60)
+"""
+    launcher = """
+import os, signal, subprocess, sys
+assert os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] == "SIGINT"
+rank = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
+rank.stdout.readline()
+os.kill(os.getpid(), signal.SIGTERM)  # as SLURM does; it must not end before its rank
+os.kill(os.getppid(), signal.SIGTERM)
+sys.exit(rank.wait())
+"""
+    assert slurm_job._supervise([sys.executable, "-c", launcher, rank], has_ranks=True) == (130, True)
