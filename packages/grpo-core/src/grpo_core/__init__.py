@@ -56,7 +56,14 @@ def _keep_libraries_importable() -> None:
         os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 
 
+def _sleep_while_waiting() -> None:
+    """Let torch's threads sleep while they wait, not spin: beside other work spinning costs several times the step."""
+    if "torch" not in sys.modules and "GOMP_SPINCOUNT" not in os.environ:
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
 _keep_libraries_importable()
+_sleep_while_waiting()
 
 _MODULE_OF = {
     "BoundTask": "task.bound",

@@ -16,8 +16,9 @@ from grpo_core.engines.native import NativeEngine
 from grpo_core.errors import UserError, near_match
 from grpo_core.evaluation.sampling import EngineSampler, Question
 from grpo_core.plugins.models import model_source
-from grpo_core.policy.device import choose_device, choose_threads
+from grpo_core.policy.device import choose_device
 from grpo_core.policy.load import load_policy
+from grpo_core.policy.threads import choose_threads
 from grpo_core.task.row import Message
 
 Handler = Callable[[bytes], bytes]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 
 from grpo_core.errors import UserError
@@ -14,10 +12,6 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-
-SMALL_PARAMETERS = 5e6
-"""Below this a CPU model runs on one thread: its matrices are too small to share, and threads that wait for one another
-spin, which beside any other busy process costs tens of times more than a second thread could save."""
 
 
 def choose_device(device: str) -> tuple[torch.device, str]:
@@ -45,34 +39,6 @@ def choose_device(device: str) -> tuple[torch.device, str]:
             f"device={device}: this machine has {torch.cuda.device_count()} CUDA device(s), counted from 0."
         )
     return chosen, "asked for"
-
-
-def choose_threads(parameters: int, device: torch.device) -> str:
-    """Compute a small model on one thread of the CPU, unless OMP_NUM_THREADS is set.
-
-    Returns:
-        The reason, empty where nothing was changed.
-    """
-    if device.type != "cpu" or parameters >= SMALL_PARAMETERS or "OMP_NUM_THREADS" in os.environ:
-        return ""
-    torch.set_num_threads(1)
-    return "one thread, because the model is too small to share"
-
-
-def share_threads(device: torch.device) -> str:
-    """Give sampling and training, which run side by side, half of the threads each, where they run on the CPU.
-
-    Both keep to it where they do not overlap, because the number of threads decides how sums are rounded.
-
-    Returns:
-        The threads of each, in words; empty where nothing was changed.
-    """
-    if device.type != "cpu":
-        return ""
-    before = torch.get_num_threads()
-    each = max(1, before // 2)
-    torch.set_num_threads(each)
-    return f"{each} for sampling, {each} for training"
 
 
 BFLOAT16_CAPABILITY = (8, 0)

@@ -14,7 +14,7 @@ from grpo_core.hub.cache import why_from_cache
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.models import ModelSource, adapter_base, model_source
 from grpo_core.policy.device import DTYPES as DTYPES
-from grpo_core.policy.device import choose_device, choose_precision, choose_threads
+from grpo_core.policy.device import choose_device, choose_precision
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.pretrained import load_adapter, load_pretrained
 from grpo_core.policy.quantization import (
@@ -24,6 +24,7 @@ from grpo_core.policy.quantization import (
     plain_model,
     quiet_bitsandbytes,
 )
+from grpo_core.policy.threads import choose_threads
 
 
 def load_policy(

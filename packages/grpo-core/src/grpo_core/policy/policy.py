@@ -50,6 +50,7 @@ class Policy:
         value_head: Maps hidden states [N, D] to values [N], where one is trained.
         shards: How the ranks share the model, where it is sharded.
         quantization: How the frozen base is quantized; None where it is not.
+        update_threads: Threads of the CPU in updates; None is as many as in sampling.
     """
 
     model: Any
@@ -61,6 +62,7 @@ class Policy:
     value_head: ValueHead | None = None
     shards: Shards | None = None
     quantization: Quantization | None = None
+    update_threads: int | None = None
     _reference: Reference | None = None
 
     @property

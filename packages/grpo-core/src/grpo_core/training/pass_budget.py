@@ -13,6 +13,7 @@ from grpo_core.config import TrainerConfig
 from grpo_core.policy.memory import OutOfMemoryError, first_line, is_out_of_memory, release
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
+from grpo_core.policy.threads import computing_with
 from grpo_core.training.pass_limits import PassLimits, PassSize
 
 _Result = TypeVar("_Result")
@@ -118,6 +119,11 @@ class PassBudget(HalvedPasses):
     def __init__(self, policy: Policy, config: TrainerConfig, ranks: Ranks, warn: Callable[[str], None]) -> None:
         super().__init__(PassLimits.of(config), policy.device, warn, "training")
         self._policy, self._config, self._ranks = policy, config, ranks
+
+    def until_it_fits(self, work: Callable[[], _Result], undo: Callable[[], None] = lambda: None) -> _Result:
+        """Do some passes with the threads of updates; see `HalvedPasses`."""
+        with computing_with(self._policy.update_threads):
+            return super().until_it_fits(work, undo)
 
     def agree(self) -> None:
         """Take the smallest limits of all ranks, so that a checkpoint's are those of each; every rank takes part."""

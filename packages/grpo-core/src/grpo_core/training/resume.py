@@ -90,9 +90,10 @@ def _check_surroundings(
     setup: Setup, info: Mapping[str, Any], allow: Collection[str], *, has_other_ranks: bool
 ) -> None:
     """Refuse what differs from the checkpoint and is not allowed to: tasks, rows, hardware, packages, conditions."""
-    machine, then = hardware(setup.policy.device), dict(info["hardware"])
+    machine, then = hardware(setup.policy), dict(info["hardware"])
     if has_other_ranks:  # the launcher gives each of several processes one thread, and sums round differently anyway
-        machine["threads"] = then["threads"] = 0
+        for facts in (machine, then):
+            facts.pop("threads", None), facts.pop("update_threads", None)
     rows = {"training rows": data_hash(setup.rows)}
     packages = versions(tasks_of(setup).values())
     check_identities(setup.mixture.tasks.values(), info, allow)

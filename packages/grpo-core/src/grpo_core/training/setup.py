@@ -24,13 +24,13 @@ from grpo_core.evaluation.room import check_room
 from grpo_core.plugins import variants as registry
 from grpo_core.plugins.models import check_model
 from grpo_core.plugins.tasks import bind
-from grpo_core.policy.device import share_threads
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.micro_batch import choose_micro_batch
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.reference import REFERENCE_DIR
 from grpo_core.policy.sampler import bind_engine, engine_of_run
+from grpo_core.policy.threads import share_threads, update_threads
 from grpo_core.policy.value_head import VALUE_HEAD_FILE
 from grpo_core.profiles import accelerator as accelerators
 from grpo_core.profiles.estimate import estimate, gib
@@ -176,9 +176,14 @@ def _room_choices(held: Mapping[str, HeldOutTask], policy: Policy) -> list[Resol
 
 
 def _thread_choices(config: RunConfig, policy: Policy, resources: ExitStack) -> list[ResolvedDefault]:
-    """Share the processor's threads where sampling and training overlap, until the resources are closed."""
-    if not config.trainer.off_policy_steps:
-        return []
+    """Threads of sampling and of updates; where the two overlap, they share them until the resources are closed."""
+    trainer = config.trainer
+    if not trainer.off_policy_steps:
+        tokens = trainer.prompts_per_step * trainer.num_generations * trainer.max_completion_length
+        policy.update_threads = update_threads(policy.model.num_parameters(), tokens, policy.device)
+        if policy.update_threads is None:
+            return []
+        return [ResolvedDefault("threads", f"1 for sampling, {policy.update_threads} for updates", "sizes of a step")]
     resources.callback(torch.set_num_threads, torch.get_num_threads())
     shared = share_threads(policy.device)
     return [ResolvedDefault("threads", shared, "trainer.off_policy_steps=1")] if shared else []

@@ -137,7 +137,7 @@ class RunState:
                 "rank": self.ranks.rank,
                 "local_rank": self.ranks.local_rank,
             },
-            "hardware": hardware(setup.policy.device),
+            "hardware": hardware(setup.policy),
             "precision": setup.policy.precision_name,
             "versions": versions(tasks_of(setup).values()),
             "conditions": conditions_of(setup),
@@ -225,9 +225,12 @@ def command_line() -> str | None:
     return shlex.join([name, *sys.argv[1:]]) if name in ("grpo", "grpo-run") else None
 
 
-def hardware(device: torch.device) -> dict[str, Any]:
+def hardware(policy: Policy) -> dict[str, Any]:
     """Facts of the machine that bit-exactness depends on, since kernels are chosen by them."""
+    device = policy.device
     facts: dict[str, Any] = {"device": device.type, "threads": torch.get_num_threads()}
+    if policy.update_threads is not None:
+        facts["update_threads"] = policy.update_threads
     if device.type == "cuda":
         facts["name"] = torch.cuda.get_device_name(device)
     else:

@@ -19,11 +19,12 @@ from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.plugins.models import ModelSource
 from grpo_core.plugins.task_objects import Tasks, name_tasks
 from grpo_core.plugins.tasks import bind
-from grpo_core.policy.device import choose_device, choose_threads
+from grpo_core.policy.device import choose_device
 from grpo_core.policy.fresh import fresh_model, learned_tokenizer, tokenizer_of
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.quantization import quiet_bitsandbytes
+from grpo_core.policy.threads import choose_threads
 from grpo_core.profiles.recommended import RECORD, after_warm_start
 from grpo_core.prompts.quotas import Quotas
 from grpo_core.task.row import Prompt

@@ -1,0 +1,119 @@
+"""The threads of a model on a CPU, and how they wait."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from grpo_core import train
+from grpo_core.callbacks import Callback, ResolvedDefault, RunInfo
+from grpo_core.config import EvalConfig, RunConfig, ScoringConfig, TrainerConfig
+from grpo_core.errors import UserError
+from grpo_core.policy import threads
+from grpo_core.policy.threads import computing_with, update_threads
+from grpo_core.training.resume import resume
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_AT_START", 2)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "tokens", "expected"),
+    [
+        (900_000, 1536, 2),  # 2.8e9 operations, and two cores
+        (900_000, 600, None),  # one thread's worth
+        (6_000_000, 1536, None),  # on all threads already
+    ],
+)
+def test_updates_of_a_small_model_have_a_thread_for_each_gigaflop(
+    two_cores: None, parameters: int, tokens: int, expected: int | None
+) -> None:
+    assert update_threads(parameters, tokens, CPU) == expected
+
+
+def test_threads_that_would_spin_and_chosen_numbers_are_left_alone(
+    two_cores: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert update_threads(900_000, 1536, torch.device("cuda")) is None
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert update_threads(900_000, 1536, CPU) is None
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    assert update_threads(900_000, 1536, CPU) is None
+    monkeypatch.setenv("GOMP_SPINCOUNT", "0")
+    assert update_threads(900_000, 1536, CPU) == 2
+
+
+def test_the_number_is_as_before_after_a_failure() -> None:
+    before = torch.get_num_threads()
+    with pytest.raises(ZeroDivisionError), computing_with(before + 1):
+        assert torch.get_num_threads() == before + 1
+        raise ZeroDivisionError
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("imports", "given", "expected"),
+    [
+        ("grpo_core", {}, "PASSIVE"),
+        ("torch, grpo_core", {}, None),  # too late: torch has read the environment
+        ("grpo_core", {"OMP_WAIT_POLICY": "active"}, "active"),
+        ("grpo_core", {"GOMP_SPINCOUNT": "1000"}, None),
+    ],
+)
+def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(
+    imports: str, given: dict[str, str], expected: str | None
+) -> None:
+    kept = {name: text for name, text in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    code = f"import {imports}, os; print(os.environ.get('OMP_WAIT_POLICY'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**kept, **given}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == str(expected)
+
+
+class Choices(Callback):
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+
+    def on_run_start(self, info: RunInfo) -> None:
+        self.threads = [choice.value for choice in info.choices if choice.what == "threads"]
+
+    def on_choices(self, choices: list[ResolvedDefault]) -> None:  # type: ignore[override]
+        self.threads += [choice.value for choice in choices if choice.what == "threads"]
+
+
+def test_a_run_says_its_threads_and_resumes_with_the_same_alone(
+    two_cores: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "OPERATIONS_OF_THREAD", 1e6)
+    config = RunConfig(
+        task="math.arithmetic",
+        output_dir=str(tmp_path),
+        device="cpu",
+        trainer=TrainerConfig(
+            max_steps=2, stop_after=1, prompts_per_step=2, num_generations=2, max_completion_length=4
+        ),
+        scoring=ScoringConfig(workers=1),
+        eval=EvalConfig(at_start=False, at_end=False),
+    )
+    choices, outside = Choices(), torch.get_num_threads()
+    run = train(config, (choices,)).run_dir
+    assert choices.threads == ["1 for sampling, 2 for updates"]
+    monkeypatch.setattr(threads, "_AT_START", 3)
+    with pytest.raises(UserError, match=r"update_threads is 3 now and was 2.*--allow hardware"):
+        resume(run)
+    monkeypatch.setattr(threads, "_AT_START", 2)
+    assert resume(run).run_dir == run
+    torch.set_num_threads(outside)
