@@ -63,6 +63,26 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return product
 
 
+def copied_linear(weight: Tensor, bias: Tensor | None, rows: int) -> Callable[[Tensor], Tensor]:
+    """`F.linear` without a gradient by a copy of the weight [N, K], in oneDNN's own layout where that gains.
+
+    Under autocast the copy is in its type. It does not follow the weight.
+
+    Args:
+        weight: In float32.
+        bias: [N].
+        rows: Tokens of a pass, for which the layout is chosen.
+    """
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight.dtype
+    gains = uses_onednn(weight)
+    weight, bias = weight.detach().to(dtype), None if bias is None else bias.detach().to(dtype)
+    if not gains:
+        return lambda x: F.linear(x, weight, bias)
+    with torch.no_grad():
+        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+    return lambda x: _product(x.to(dtype), packed, bias)
+
+
 class PackedLinears:
     """Copies of a model's linear layers in the layout that oneDNN multiplies with, for many passes of a few tokens.
 
@@ -74,33 +94,19 @@ class PackedLinears:
     """
 
     def __init__(self, model: nn.Module, rows: int) -> None:
-        self._dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
-        self._packed: dict[nn.Linear, Tensor] = {}
-        copies: dict[int, Tensor] = {}  # a tied head is packed once
-        for module in model.modules():
-            if type(module) is nn.Linear and uses_onednn(module.weight):
-                weight = module.weight
-                if id(weight) not in copies:
-                    copies[id(weight)] = self._pack(weight, rows)
-                self._packed[module] = copies[id(weight)]
-
-    def _pack(self, weight: Tensor, rows: int) -> Tensor:
-        with torch.no_grad():
-            packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(self._dtype), rows)
-        return packed
+        self._copies = {
+            module: copied_linear(module.weight, module.bias, rows)
+            for module in model.modules()
+            if type(module) is nn.Linear and uses_onednn(module.weight)
+        }
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """The layers multiply with the copies within the block, without gradients."""
-        for module, packed in self._packed.items():
-            module.forward = self._forward(packed, module.bias)  # type: ignore[method-assign,assignment]
+        for module, copied in self._copies.items():
+            module.forward = copied  # type: ignore[method-assign,assignment]
         try:
             yield
         finally:
-            for module in self._packed:
+            for module in self._copies:
                 del module.forward
-
-    def _forward(self, packed: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-        dtype = self._dtype
-        bias = None if bias is None else bias.detach().to(dtype)
-        return lambda x: _product(x.to(dtype), packed, bias)

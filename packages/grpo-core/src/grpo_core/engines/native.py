@@ -6,6 +6,7 @@ for the tokens being drawn. The model's own code runs, through `transformers`' c
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from grpo_core.engines.batching import RequestGroup, plan, prefill_chunks
 from grpo_core.engines.compatibility import check_model, check_requests
 from grpo_core.engines.completion import Completion, FinishReason
 from grpo_core.engines.decoding import StopMatcher, StopStrings, TextDecoder, eos_ids
+from grpo_core.engines.fused_body import TOLERANCE, FusedBody
 from grpo_core.engines.kv_cache import SharedPrefixCache, fill
 from grpo_core.engines.sampling import UniformStream, sample
 from grpo_core.engines.shared_attention import attention_through
@@ -40,8 +42,8 @@ SAMPLE_ELEMENTS = 2**25
 UNIFORM_BLOCK = 64
 """Uniforms drawn ahead per row: amortises the call, and a short completion wastes few."""
 
-PACK_FROM = 16
-"""Tokens of a completion from which packed weights are worth their making, which takes as long as about four tokens."""
+COPY_FROM = 16
+"""Tokens of a completion from which copied weights are worth their making, which takes as long as about four tokens."""
 
 
 @dataclass(slots=True)
@@ -78,6 +80,19 @@ class _Row:
             self.finished = "stop"
         elif len(self.token_ids) == self.limit:
             self.finished = "length"
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """Copies of the weights for the time of a batch of requests, on a CPU.
+
+    Attributes:
+        body: Computes what the body does, where it is of a shape that is known.
+        linears: The head, or all linear layers where there is no such body.
+    """
+
+    body: FusedBody | None = None
+    linears: PackedLinears | None = None
 
 
 class NativeEngine:
@@ -127,6 +142,7 @@ class NativeEngine:
         self._decode = TextDecoder(tokenizer)
         self._max_batch_tokens = max_batch_tokens
         self._compact = compact
+        self._fuses: bool | None = None  # not known before the first requests
         self.eos_ids = eos_ids(self._parts.model, tokenizer)
         self.version = version
 
@@ -149,7 +165,7 @@ class NativeEngine:
 
     def _generate(self, requests: list[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
         version = self.version
-        packed = self._packed(requests, sampling)
+        copies = self._copies_of_weights(requests, sampling)
         stops = {request.stop: StopStrings(self._decode, request.stop) for request in requests}
         for groups in plan(requests, sampling, self._max_batch_tokens):
             rows = [
@@ -163,38 +179,63 @@ class NativeEngine:
                 for group in groups
                 for index in group.requests
             ]
-            batch = _Batch(self._parts, groups, rows, sampling, self.eos_ids, self._compact)
+            batch = _Batch(self._parts, copies.body, groups, rows, sampling, self.eos_ids, self._compact)
             while batch.rows:
                 if self.version != version:
                     raise RuntimeError(
                         f"sync({self.version}) came while completions of version {version} were being sampled: "
                         "take all completions from generate() before the weights change."
                     )
-                with self._sampling(batch.cache, packed):
+                with self._sampling(batch.cache, copies.linears):
                     finished = batch.until_some_finish()
                 for row in finished:
                     yield row.request, self._completion(row, version)
 
     @contextmanager
-    def _sampling(self, cache: SharedPrefixCache, packed: PackedLinears | None) -> Iterator[None]:
+    def _sampling(self, cache: SharedPrefixCache, linears: PackedLinears | None) -> Iterator[None]:
         """Dropout and gradients off, attention through `cache`; all restored after the block, exceptions included."""
         with ExitStack() as stack:
             stack.enter_context(evaluating(self._parts.model))
             stack.enter_context(attention_through(cache, self._config))
             stack.enter_context(self._precision())
-            if packed is not None:
-                stack.enter_context(packed.in_use())
+            if linears is not None:
+                stack.enter_context(linears.in_use())
             yield
 
     def _precision(self) -> AbstractContextManager[object]:
         return nullcontext() if self._autocast is None else torch.autocast(self._device.type, dtype=self._autocast)
 
-    def _packed(self, requests: Sequence[Request], sampling: Sampling) -> PackedLinears | None:
+    def _copies_of_weights(self, requests: Sequence[Request], sampling: Sampling) -> _Copies:
         longest = max((request.limit(sampling) for request in requests), default=0)
-        if self._device.type != "cpu" or longest < PACK_FROM:
-            return None
+        if self._device.type != "cpu" or longest < COPY_FROM:
+            return _Copies()
         with self._precision():
-            return PackedLinears(self._parts.model, len(requests))
+            body = FusedBody.of(self._parts.body, len(requests)) if self._fuses is not False else None
+        if body is not None and self._fuses is None:
+            self._fuses = self._agrees(body, requests[0].prompt_ids)
+        with self._precision():
+            linears = PackedLinears(self._parts.head if self._fuses else self._parts.model, len(requests))
+        return _Copies(body if self._fuses else None, linears)
+
+    def _agrees(self, body: FusedBody, prompt_ids: Sequence[int]) -> bool:
+        """Whether the fused body computes what the model's own code does, which another version may have changed."""
+        ids = torch.tensor([prompt_ids])
+        positions = torch.arange(len(prompt_ids))[None]
+        cache = SharedPrefixCache([len(prompt_ids)], 1, self._device)
+        cache.begin_prefill(0)
+        with self._sampling(cache, None):
+            own = self._parts.hidden(ids, position_ids=positions, past_key_values=cache, use_cache=True)
+            fused = body(ids, positions, cache)
+        difference = float((fused - own).abs().max() / own.abs().max().clamp_min(1e-30))
+        if not own.isfinite().all() or difference <= TOLERANCE[self._autocast or torch.float32]:
+            return True
+        name = type(self._parts.model).__name__
+        warnings.warn(
+            f"sampling runs the code of {name} as it is: the faster form differs by {difference:.2g} of its hidden "
+            "states, so this version of transformers computes the model otherwise than grpo-core knows.",
+            stacklevel=2,
+        )
+        return False
 
     def _completion(self, row: _Row, version: int) -> Completion:
         assert row.finished is not None, "only finished rows become completions"
@@ -218,6 +259,7 @@ class _Batch:
     def __init__(
         self,
         parts: CausalLM,
+        body: FusedBody | None,
         groups: Sequence[RequestGroup],
         rows: list[_Row],
         sampling: Sampling,
@@ -225,7 +267,7 @@ class _Batch:
         compact: bool,
     ) -> None:
         self.rows = rows
-        self._parts, self._groups, self._sampling = parts, groups, sampling
+        self._parts, self._body, self._groups, self._sampling = parts, body, groups, sampling
         self._eos_ids, self._compact = eos_ids, compact
         self._device = next(parts.body.parameters()).device
         prompt_lens = [len(group.prompt_ids) for group in groups]
@@ -271,12 +313,11 @@ class _Batch:
 
     def _forward(self, token_ids: Sequence[Sequence[int]], positions: Sequence[Sequence[int]]) -> Tensor:
         """Run the body on [b, l] tokens; return hidden states [b, l, D]."""
-        hidden = self._parts.hidden(
-            torch.tensor(token_ids, device=self._device),
-            position_ids=torch.tensor(positions, device=self._device),
-            past_key_values=self.cache,
-            use_cache=True,
-        )
+        ids = torch.tensor(token_ids, device=self._device)
+        places = torch.tensor(positions, device=self._device)
+        if self._body is not None:
+            return self._body(ids, places, self.cache)
+        hidden = self._parts.hidden(ids, position_ids=places, past_key_values=self.cache, use_cache=True)
         self.cache.check_complete(type(self._parts.model).__name__)
         return hidden
 

@@ -75,16 +75,21 @@ def shared_prefix_attention(
     cache = _cache.get()
     assert cache is not None, "attention_through sets the cache"
     _refuse_unsupported(module, attention_mask, kwargs)
+    return attend(cache, query, key, value, query.shape[-1] ** -0.5 if scaling is None else scaling), None
+
+
+def attend(cache: SharedPrefixCache, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+    """Attention of the layer whose keys and values the cache has just stored; shapes as above."""
     cache.attended += 1
-    if scaling is None:
-        scaling = query.shape[-1] ** -0.5
     if cache.prefilling:
         # Prompts are right-padded, so under a causal mask no real token sees padding.
         grouped = query.shape[1] != key.shape[1]
         out = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=grouped)
-        return out.transpose(1, 2).contiguous(), None
+        return out.transpose(1, 2).contiguous()
+    if not torch.is_autocast_enabled(query.device.type):
+        return _decode(cache, query, scaling)
     with torch.autocast(query.device.type, enabled=False):  # it would round the scores to half precision
-        return _decode(cache, query, scaling), None
+        return _decode(cache, query, scaling)
 
 
 def _decode(cache: SharedPrefixCache, query: Tensor, scaling: float) -> Tensor:

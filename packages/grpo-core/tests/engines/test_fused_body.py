@@ -1,0 +1,145 @@
+"""The fused body computes what the model's own code does, or is not used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from grpo_core.algorithms.cpu_matmul import multiplies_bfloat16
+from grpo_core.engines.base import Request, SampleKey, Sampling
+from grpo_core.engines.completion import Completion
+from grpo_core.engines.fused_body import FusedBody
+from grpo_core.engines.native import NativeEngine
+from grpo_core.policy.fresh import byte_tokenizer
+
+SIZES = {
+    "vocab_size": 258,
+    "hidden_size": 96,
+    "intermediate_size": 160,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": 0,
+}
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+FAMILIES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "llama": (LlamaConfig, LlamaForCausalLM, {}),
+    "llama-biases": (LlamaConfig, LlamaForCausalLM, {"attention_bias": True, "mlp_bias": True}),
+    "llama3-rope": (
+        LlamaConfig,
+        LlamaForCausalLM,
+        {"rope_parameters": {**LLAMA3, "original_max_position_embeddings": 64}, "head_dim": 32},
+    ),
+    "mistral": (MistralConfig, MistralForCausalLM, {"head_dim": 8}),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM, {}),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 32}),
+}
+REQUESTS = [
+    Request((65 + prompt,) * (3 + 5 * prompt), SampleKey(0, 1, str(prompt), sample))
+    for prompt in range(3)
+    for sample in range(3)
+]
+
+
+def model(name: str = "llama") -> Any:
+    config, causal_lm, options = FAMILIES[name]
+    torch.manual_seed(0)
+    made = causal_lm(config(**{**SIZES, **options}))
+    for parameter_name, parameter in made.named_parameters():  # so that no norm or bias is that of a fresh model
+        if "norm" in parameter_name or "bias" in parameter_name:
+            torch.nn.init.normal_(parameter, 1.0 if "norm" in parameter_name else 0.0, 0.3)
+    return made.eval()
+
+
+def completions(made: Any, *, fuses: bool | None = None, **options: Any) -> dict[int, Completion]:
+    engine = NativeEngine(made, byte_tokenizer(), **options)
+    engine._fuses = fuses
+    sampled = dict(engine.generate(REQUESTS, Sampling(max_completion_length=24)))
+    assert engine._fuses is not None, "decided with the first requests"
+    return sampled
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_completions_are_those_of_the_models_own_code(name: str) -> None:
+    made = model(name)
+    own, fused = completions(made, fuses=False), completions(made)
+    assert [own[index].token_ids for index in own] == [fused[index].token_ids for index in own]
+    for index, completion in own.items():
+        assert fused[index].logprobs == pytest.approx(completion.logprobs, abs=2e-6)
+
+
+def test_it_is_used_for_the_families_and_follows_their_weights() -> None:
+    made = model()
+    engine = NativeEngine(made, byte_tokenizer())
+    sampling = Sampling(max_completion_length=24)
+    before = dict(engine.generate(REQUESTS, sampling))
+    assert engine._fuses is True
+    with torch.no_grad():
+        made.model.layers[1].mlp.up_proj.weight.mul_(-3.0)
+    after = dict(engine.generate(REQUESTS, sampling))
+    assert [after[index].token_ids for index in after] != [before[index].token_ids for index in after]
+    assert after == completions(made)
+
+
+@pytest.mark.skipif(not multiplies_bfloat16(), reason="this CPU does not multiply bfloat16")
+def test_in_bfloat16_it_differs_by_rounding() -> None:
+    made = model()
+    exact, rounded = completions(made), completions(made, dtype="bfloat16")
+    firsts = [(exact[index].logprobs[0], rounded[index].logprobs[0]) for index in exact]
+    assert any(first != other for first, other in firsts)
+    assert all(first == pytest.approx(other, abs=0.3) for first, other in firsts)
+
+
+def _hooked(made: Any) -> Any:
+    made.model.layers[0].register_forward_hook(lambda module, arguments, output: None)
+    return made
+
+
+def _patched(made: Any) -> Any:
+    layer = made.model.layers[0].mlp
+    layer.forward = lambda x: type(layer).forward(layer, x)
+    return made
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: get_peft_model(model(), LoraConfig(target_modules=["q_proj"])).get_base_model(),
+        lambda: Phi3ForCausalLM(Phi3Config(**SIZES)),
+        lambda: model().double(),
+        lambda: LlamaForCausalLM(LlamaConfig(**SIZES, hidden_act="gelu")),
+        lambda: _hooked(model()),
+        lambda: _patched(model()),
+    ],
+    ids=["adapter", "another shape", "float64", "another activation", "hook", "patched"],
+)
+def test_what_it_does_not_know_runs_its_own_code(make: Any) -> None:
+    assert FusedBody.of(make().model, 4) is None
+
+
+def test_a_version_that_computes_otherwise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = model()
+    kind = type(made.model.layers[0].mlp)
+    own = kind.forward
+    monkeypatch.setattr(kind, "forward", lambda self, x: own(self, x) * 1.1)
+    with pytest.warns(UserWarning, match=r"sampling runs the code of LlamaForCausalLM as it is: .*differs by"):
+        sampled = completions(made)
+    assert sampled == completions(made, fuses=False)
