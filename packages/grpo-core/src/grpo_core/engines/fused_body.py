@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self
 
 import torch
@@ -122,8 +121,8 @@ def _layer(layer: Any, rows: int) -> _Layer:
 
 
 def _norm(norm: Any) -> _Linear:
-    weight = norm.weight.detach()
-    return partial(F.rms_norm, normalized_shape=tuple(weight.shape), weight=weight, eps=norm.variance_epsilon)
+    weight, eps = norm.weight.detach(), norm.variance_epsilon
+    return lambda x: F.rms_norm(x.to(weight.dtype), weight.shape, weight, eps)  # products in bfloat16 are widened
 
 
 def _joined(layers: Sequence[nn.Linear], rows: int) -> _Linear:

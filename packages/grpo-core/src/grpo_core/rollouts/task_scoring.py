@@ -12,7 +12,7 @@ from grpo_core.rollouts.episodes import needs_opponent
 from grpo_core.rollouts.model_opponents import opponent_sampler
 from grpo_core.rollouts.opponents import OpponentSampler
 from grpo_core.scoring import Scorer
-from grpo_core.task.bound import BoundTask
+from grpo_core.task.bound import BoundTask, scores_by_config
 
 
 class TaskScoring(NamedTuple):
@@ -57,7 +57,7 @@ class Scoring:
         with ExitStack() as resources:
             for label, task in tasks.items():
                 scorer = None if shared is None else shared.scorers.get(label)
-                if scorer is None or (task.scores_by_config and scorer.task.config != task.config):
+                if scorer is None or (scores_by_config(task) and scorer.task.config != task.config):
                     scorer = resources.enter_context(
                         Scorer(task, workers=config.workers, timeout_s=config.timeout_s, memory_mib=config.memory_mib)
                     )

@@ -58,18 +58,6 @@ class BoundTask:
         """The plugin that it comes from; None for a task of a file and for an object."""
         return None if self.is_object or ".py:" in self._spec.name else self.name.partition(".")[0]
 
-    @property
-    def scores_by_config(self) -> bool:
-        """Whether scoring may depend on the options, the split and the size among them."""
-        task = self.task
-        if self._unspecialized.specialize or task.game or task.remote:
-            return True
-        functions = (function for function in (task.validate, task.solved, task.respond) if function is not None)
-        arguments = [asked_for(function, ("config",)) for function in functions]
-        arguments += [spec.arguments for spec in self.rewards]
-        arguments += [spec.arguments for spec in task.group_specs()]
-        return any("config" in names for names in arguments)
-
     def with_options(self, **options: object) -> BoundTask:
         """The same task with some options changed; None returns an option to its default."""
         task, spec = self._unspecialized, self._spec.with_options(**options)
@@ -238,6 +226,18 @@ class BoundTask:
                 yield orjson.dumps(self.prompt(row))
 
         return Fingerprint(self.task, self.name, self.config, self.rewards, self.opponent, rows)
+
+
+def scores_by_config(bound: BoundTask) -> bool:
+    """Whether scoring may depend on the task's options, the split and the size among them."""
+    task = bound.task
+    if bound._unspecialized.specialize or task.game or task.remote:
+        return True
+    functions = (function for function in (task.validate, task.solved, task.respond) if function is not None)
+    arguments = [asked_for(function, ("config",)) for function in functions]
+    arguments += [spec.arguments for spec in bound.rewards]
+    arguments += [spec.arguments for spec in task.group_specs()]
+    return any("config" in names for names in arguments)
 
 
 def _ask(task: BoundTask, text: str, row: Row) -> Score:
