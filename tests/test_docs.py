@@ -50,6 +50,7 @@ SLOW = (
     r"grpo (warm-start|resume|publish|rollouts|replay|forecast|games|report) ",
     r"grpo runs",
     r"grpo sweep (?!.*--dry-run)",
+    r"grpo (archive|restore) ",
     r"(uv run )?grpo eval ",
     r"grpo check .*--fuzz",
     r"ls (\$RUN|model)",

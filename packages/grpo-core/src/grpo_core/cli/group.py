@@ -26,6 +26,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "report": ("grpo_core.cli.report:report", "Write a report of runs: one HTML file, or live in a browser."),
     "publish": ("grpo_core.cli.publish:publish", "Make a run's model a folder or a hub repository, with its card."),
     "runs": ("grpo_core.cli.runs:runs", "List runs, show one, or compare some."),
+    "archive": ("grpo_core.cli.archive:archive", "Copy a run to an object store or a folder, with checksums."),
+    "restore": ("grpo_core.cli.archive:restore", "Copy an archived run back."),
     "watch": ("grpo_core.cli.watch:watch", "Watch a run live in the terminal."),
     "tasks": ("grpo_core.cli.tasks:tasks", "List the installed tasks, or show one."),
     "sample": ("grpo_core.cli.sample:sample", "Show rows of a task with prompt, gold and score."),

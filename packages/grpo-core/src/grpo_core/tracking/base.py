@@ -32,6 +32,9 @@ MAX_CELL_CHARS = 4000
 """Longest prompt or completion in a table: two pages; `grpo rollouts` shows all of it."""
 
 SECRETS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
     "WANDB_API_KEY",
     "HF_TOKEN",
     "TRACKIO_WRITE_TOKEN",

@@ -1,0 +1,136 @@
+"""`grpo archive` and `grpo restore`: runs in object stores and other folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from grpo_core.cli.options import COUNT, HELP, JSON
+from grpo_core.errors import ExitCode, UserError
+from grpo_core.paths import user_path
+
+if TYPE_CHECKING:
+    from grpo_core.launch.archive.download import ArchivedRun
+
+ARCHIVE_EXAMPLES = """\b
+Examples:
+  grpo archive training_runs/run_2026-11-21_10-02-11 s3://bucket/runs
+  grpo archive RUN gs://bucket/runs --keep-latest 2
+  grpo archive --list file:/mnt/backup
+"""
+
+RESTORE_EXAMPLES = """\b
+Examples:
+  grpo restore s3://bucket/runs/run_2026-11-21_10-02-11
+  grpo restore file:/mnt/backup/run_2026-11-21_10-02-11 elsewhere
+"""
+
+
+@click.command(epilog=ARCHIVE_EXAMPLES, context_settings=HELP)
+@click.argument("words", nargs=-1, metavar="[RUN] URL")
+@click.option("--keep-latest", type=COUNT, metavar="N", help="Keep the latest N checkpoints in the archive, no others.")
+@click.option("--list", "is_listing", is_flag=True, help="List the runs in the archive at URL.")
+@JSON
+def archive(words: tuple[str, ...], keep_latest: int | None, is_listing: bool, as_json: bool) -> int:
+    """Copy a run to s3://BUCKET/FOLDER, gs://BUCKET/FOLDER or file:FOLDER, with checksums.
+
+    What is there already is not sent again, so that an interrupted archiving goes on, and that of a run which has gone
+    on sends what is new. Keys are read from the environment or the files of the provider's own tools.
+    """
+    if len(words) != (1 if is_listing else 2):
+        raise UserError("grpo archive takes a run and a URL (grpo archive RUN s3://bucket/runs), with --list a URL.")
+    if is_listing:
+        if keep_latest is not None:
+            raise UserError("--list changes nothing: leave out --keep-latest.")
+        _list(words[0], as_json=as_json)
+        return ExitCode.DONE
+    from grpo_core.checkpoints.files import human_size
+    from grpo_core.display.progress import Waiting
+    from grpo_core.display.text import err, print_json, visible
+    from grpo_core.launch.archive.upload import archive_run
+
+    run, url = user_path(words[0], "RUN"), words[1]
+    with Waiting(err(), quiet=as_json) as display:
+        done = archive_run(run, url, keep_latest=keep_latest, progress=display.on_progress)
+    manifest, where = done.manifest, f"{url.rstrip('/')}/{done.manifest.run}"
+    if as_json:
+        print_json({
+            "url": where, "files": len(manifest.files), "bytes": manifest.size, "checkpoints": manifest.checkpoints,
+            "sent_files": done.sent_files, "sent_bytes": done.sent_bytes, "removed": done.removed,
+            "left_out": done.left_out,
+        })  # fmt: skip
+        return ExitCode.DONE
+    sent = f"{done.sent_files} files sent, {human_size(done.sent_bytes)}" if done.sent_files else "nothing new to send"
+    lines = [f"archived  {where}: {len(manifest.files)} files, {human_size(manifest.size)}; {sent}"]
+    lines += [f"removed   {name}" for name in done.removed]
+    lines += [f"left out  {reason}" for reason in done.left_out]
+    for line in [*lines, f"next      grpo restore {where}"]:
+        click.echo(visible(line))
+    return ExitCode.DONE
+
+
+@click.command(epilog=RESTORE_EXAMPLES, context_settings=HELP)
+@click.argument("url", metavar="URL")
+@click.argument("folder", metavar="[FOLDER]", required=False)
+@JSON
+def restore(url: str, folder: str | None, as_json: bool) -> int:
+    """Copy an archived run back, into a folder of its own in FOLDER, by default that of new runs.
+
+    Every file is verified against its checksum before the run appears. An interrupted restoring goes on.
+    """
+    from grpo_core.display.progress import Waiting
+    from grpo_core.display.text import err, print_json, visible
+    from grpo_core.launch.archive.download import restore_run
+
+    if folder is None:
+        from grpo_core.config import load_config
+
+        directory = Path(load_config().config.output_dir)
+    else:
+        directory = user_path(folder, "FOLDER")
+    with Waiting(err(), quiet=as_json) as display:
+        path = restore_run(url, directory, progress=display.on_progress)
+    if as_json:
+        print_json({"run": str(path)})
+    else:
+        click.echo(visible(f"restored  {path}: every file verified"))
+    return ExitCode.DONE
+
+
+def _list(url: str, *, as_json: bool) -> None:
+    from grpo_core.checkpoints.files import human_size
+    from grpo_core.display.text import print_json, print_out, table, visible
+    from grpo_core.launch.archive.download import list_runs
+
+    runs = list_runs(url)
+    if as_json:
+        print_json([_facts(run) for run in runs])
+        return
+    if not runs:
+        print_out(visible(f"{url} holds no archived runs."))
+        return
+    listing = table("run", "archived", "files", "size", "checkpoints")
+    for run in runs:
+        name = visible(run.url.rpartition("/")[2])
+        if run.manifest is None:
+            listing.add_row(name, "-", "-", "-", visible(run.problem), style="red")
+            continue
+        manifest = run.manifest
+        checkpoints = ", ".join(name.removeprefix("step_") for name in manifest.checkpoints) or "-"
+        listing.add_row(name, manifest.created or "-", str(len(manifest.files)), human_size(manifest.size), checkpoints)
+    print_out(listing)
+
+
+def _facts(run: ArchivedRun) -> dict[str, object]:
+    manifest = run.manifest
+    return {
+        "url": run.url,
+        "problem": run.problem,
+        "created": manifest.created if manifest else None,
+        "files": len(manifest.files) if manifest else None,
+        "bytes": manifest.size if manifest else None,
+        "checkpoints": manifest.checkpoints if manifest else [],
+        "latest": manifest.latest if manifest else None,
+    }

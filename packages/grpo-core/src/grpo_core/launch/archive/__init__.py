@@ -1,0 +1,1 @@
+"""Runs in storage elsewhere: object stores and other folders, with checksums."""

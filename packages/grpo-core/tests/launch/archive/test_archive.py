@@ -1,0 +1,334 @@
+"""`grpo archive` and `grpo restore`: in a folder, and in moto's S3 on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core.checkpoints.checksums import seal
+from grpo_core.checkpoints.latest import point_latest
+from grpo_core.checkpoints.reader import CheckpointReader
+from grpo_core.cli import main as entry
+from grpo_core.launch.archive import upload
+from grpo_core.launch.archive.store import ArchiveError
+
+SECRET = "wJalrXUtnFEMI-not-a-key"
+
+
+def make_run(path: Path, steps: tuple[int, ...] = (1, 2)) -> Path:
+    (path / "logs").mkdir(parents=True)
+    (path / "config.yaml").write_text("task: math.a\n")
+    (path / "logs" / "train_log.jsonl").write_text('{"step": 1}\n')
+    (path / "logs" / "empty.jsonl").write_text("")
+    for name in ("run.lock", "process.json"):
+        (path / "logs" / name).write_text("{}")
+    for step in steps:
+        save(path, step)
+    return path
+
+
+def save(path: Path, step: int) -> None:
+    checkpoint = path / "training_state" / f"step_{step}"
+    (checkpoint / "model").mkdir(parents=True)
+    (checkpoint / "model" / "weights").write_bytes(bytes([step]) * 50_000)
+    seal(checkpoint, step)
+    point_latest(path / "training_state", f"step_{step}")
+
+
+def content(path: Path) -> dict[str, bytes | str]:
+    """Name -> content, or target of a link, without the files of the process."""
+    return {
+        name: os.readlink(each) if each.is_symlink() else each.read_bytes()
+        for each in path.rglob("*")
+        if (each.is_symlink() or each.is_file())
+        and (name := each.relative_to(path).as_posix()) not in ("logs/run.lock", "logs/process.json")
+    }
+
+
+@pytest.fixture(autouse=True)
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    return make_run(Path("runs/run_1"))
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    server = pytest.importorskip("moto.server", reason="the development group")
+    server = server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(moto: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    boto3 = pytest.importorskip("boto3")
+    for name, value in {
+        "AWS_ENDPOINT_URL": moto, "AWS_ACCESS_KEY_ID": "AKIANOTAKEY", "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    s3 = boto3.client("s3")
+    s3.create_bucket(Bucket="runs")
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket="runs"):
+        for each in page.get("Contents", ()):
+            s3.delete_object(Bucket="runs", Key=each["Key"])
+    s3.close()
+    return "s3://runs/deep/er"
+
+
+@pytest.fixture(params=["file", "s3"])
+def url(request: pytest.FixtureRequest) -> str:
+    return "file:archive" if request.param == "file" else str(request.getfixturevalue("bucket"))
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    def command(*words: str, code: int = 0) -> Any:
+        assert entry.main([*words, *([] if code else ["--json"])]) == code
+        captured = capsys.readouterr()
+        assert SECRET not in captured.out + captured.err
+        return captured.err if code else json.loads(captured.out)
+
+    return command
+
+
+def test_a_restored_run_is_the_run(call: Callable[..., Any], run: Path, url: str) -> None:
+    done = call("archive", str(run), url)
+    assert (done["files"], done["sent_files"], done["checkpoints"]) == (7, 7, ["step_1", "step_2"])
+    (listed,) = call("archive", "--list", url)
+    assert (listed["checkpoints"], listed["latest"], listed["problem"]) == (["step_1", "step_2"], "step_2", "")
+    assert call("restore", f"{url}/run_1", "back") == {"run": "back/run_1"}
+    assert content(Path("back/run_1")) == content(run)
+    assert CheckpointReader(Path("back/run_1")).path("latest").name == "step_2"
+    assert sorted(os.listdir("back")) == ["run_1"]
+    assert "back/run_1 is there already" in call("restore", f"{url}/run_1", "back", code=2)
+
+
+def test_only_what_is_new_is_sent(call: Callable[..., Any], run: Path, url: str) -> None:
+    call("archive", str(run), url)
+    assert call("archive", str(run), url)["sent_files"] == 0
+    save(run, 3)
+    with (run / "logs" / "train_log.jsonl").open("a") as log:
+        log.write('{"step": 3}\n')
+    assert call("archive", str(run), url)["sent_files"] == 3, "weights, their list, the log"
+
+
+def test_the_latest_checkpoints_are_kept(call: Callable[..., Any], run: Path, url: str) -> None:
+    call("archive", str(run), url)
+    save(run, 10)
+    done = call("archive", str(run), url, "--keep-latest", "2")
+    assert (done["checkpoints"], done["removed"]) == (["step_2", "step_10"], ["step_1"])
+    call("restore", f"{url}/run_1", "back")
+    assert CheckpointReader(Path("back/run_1")).steps() == [2, 10]
+
+
+def test_a_checkpoint_that_the_run_has_deleted_stays_in_the_archive(call: Callable[..., Any], run: Path) -> None:
+    call("archive", str(run), "file:archive")
+    for path in sorted((run / "training_state" / "step_1").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    (run / "training_state" / "step_1").rmdir()
+    assert call("archive", str(run), "file:archive")["checkpoints"] == ["step_1", "step_2"]
+    call("restore", "file:archive/run_1", "back")
+    assert CheckpointReader(Path("back/run_1")).steps() == [1, 2]
+
+
+KILLED = """
+import os, signal, sys
+from grpo_core.cli.main import main
+from grpo_core.launch.archive import download, store, upload
+left = 4
+def killing(blocks):
+    def call(*arguments):
+        global left
+        left -= 1
+        for block in blocks(*arguments):
+            if left == 0 and len(block) > 1000:
+                yield block[: len(block) // 2]
+                os.kill(os.getpid(), signal.SIGKILL)
+            left = left or 1
+            yield block
+    return call
+upload._blocks = killing(upload._blocks)
+store.Store.blocks = killing(store.Store.blocks)
+sys.exit(main(sys.argv[1:]))
+"""
+"""Kills itself in the middle of a file."""
+
+
+def killed(*words: str) -> None:
+    process = subprocess.run([sys.executable, "-c", KILLED, *words], capture_output=True, check=False)
+    assert process.returncode == -signal.SIGKILL, process.stderr
+
+
+def test_a_killed_archiving_goes_on(call: Callable[..., Any], run: Path, url: str) -> None:
+    killed("archive", str(run), url)
+    listed = call("archive", "--list", url)
+    assert [each["problem"] for each in listed] in (["not complete: archive it again"], [])
+    sent = call("archive", str(run), url)["sent_files"]
+    assert 0 < sent <= 7
+    call("restore", f"{url}/run_1", "back")
+    assert content(Path("back/run_1")) == content(run)
+
+
+def test_a_killed_archiving_leaves_the_earlier_archive(call: Callable[..., Any], run: Path, url: str) -> None:
+    call("archive", str(run), url)
+    before = content(run)
+    save(run, 3)
+    (run / "logs" / "train_log.jsonl").write_bytes(b"x" * 5000)
+    killed("archive", str(run), url)
+    call("restore", f"{url}/run_1", "back")
+    assert content(Path("back/run_1")) == before
+
+
+def test_a_killed_restoring_goes_on(call: Callable[..., Any], run: Path, url: str) -> None:
+    call("archive", str(run), url)
+    killed("restore", f"{url}/run_1", "back")
+    assert not Path("back/run_1").exists()
+    assert list(Path("back/.run_1.restoring").rglob("*"))
+    call("restore", f"{url}/run_1", "back")
+    assert content(Path("back/run_1")) == content(run)
+    assert os.listdir("back") == ["run_1"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"files": {"../x": None}}, r"'../x' would not lie in the folder of the run"),
+        ({"files": {"/etc/x": None}}, "would not lie"),
+        ({"files": {"a\\..\\x": None}}, "would not lie"),
+        ({"files": {"a\x1b[31m": None}}, r"'a\x1b[31m' would not lie"),
+        ({"files": {"config.yaml/x": None}}, "'config.yaml' is both a file and a folder"),
+        ({"run": "../other"}, "'../other' is no name of a run"),
+        ({"run": ".bashrc"}, "is no name of a run"),
+        ({"latest": "../../x"}, "is no checkpoint"),
+        ({"version": 2}, "written by a newer version"),
+        ({"version": "1"}, "it is no manifest"),
+        ({"files": [1]}, "it has no files"),
+        ({"files": {"x": {"sha256": "../../etc/passwd", "size": 1}}}, "is not a sha256 and a size"),
+        ({"files": {"x": {"sha256": "0" * 64, "size": -1}}}, "is not a sha256 and a size"),
+        ({"files": {"x": {"sha256": "0" * 64, "size": 10**15}}}, "are free in back"),
+        ({"files": {"x": {"sha256": "0" * 64, "size": 1}}}, "the content of 'x' is missing"),
+    ],
+)
+def test_a_manifest_that_lies_is_refused(
+    call: Callable[..., Any], run: Path, change: dict[str, Any], message: str
+) -> None:
+    call("archive", str(run), "file:archive")
+    file = Path("archive/run_1/manifest.json")
+    manifest = json.loads(file.read_text())
+    some = manifest["files"]["config.yaml"]
+    if isinstance(change.get("files"), dict):
+        change = {"files": {**manifest["files"], **{name: each or some for name, each in change["files"].items()}}}
+    file.write_text(json.dumps({**manifest, **change}))
+    assert message in call("restore", "file:archive/run_1", "back", code=1)
+    assert not list(Path("back").glob("[!.]*"))
+
+
+def objects(size: int) -> Path:
+    """The content of this size."""
+    return next(path for path in Path("archive/run_1/objects").iterdir() if path.stat().st_size == size)
+
+
+@pytest.mark.parametrize("damage", ["shorter", "longer", "other", "link", "pipe", "folder"])
+def test_content_that_is_not_what_was_archived_is_refused(call: Callable[..., Any], run: Path, damage: str) -> None:
+    call("archive", str(run), "file:archive")
+    weights = objects(50_000)
+    match damage:
+        case "shorter":
+            weights.write_bytes(weights.read_bytes()[:-1])
+        case "longer":
+            weights.write_bytes(weights.read_bytes() * 2)
+        case "other":
+            weights.write_bytes(b"x" * 50_000)
+        case "link":
+            Path("elsewhere").write_bytes(weights.read_bytes())
+            weights.unlink()
+            weights.symlink_to(Path("elsewhere").absolute())
+        case "pipe":
+            weights.unlink()
+            os.mkfifo(weights)
+        case "folder":
+            weights.unlink()
+            weights.mkdir()
+    message = call("restore", "file:archive/run_1", "back", code=1)
+    assert "is not what was archived" in message or "a link or a device" in message
+    assert not Path("back/run_1").exists()
+    if damage in ("shorter", "longer"):
+        assert call("archive", str(run), "file:archive")["sent_files"] == 1, "archiving again repairs it"
+        call("restore", "file:archive/run_1", "back")
+
+
+def test_links_and_odd_names_are_left_out_and_said(call: Callable[..., Any], run: Path) -> None:
+    (run / "logs" / "secret").symlink_to("/etc/passwd")
+    (run / "folder").symlink_to("/etc")
+    (run / "a\nb").write_text("x")
+    left = call("archive", str(run), "file:archive")["left_out"]
+    assert left == [r"'a\nb': a name that not every system has", "folder: a link", "logs/secret: a link"]
+
+
+def test_a_run_that_goes_on_is_archived_as_far_as_it_is(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = run / "logs" / "train_log.jsonl"
+    original = upload._hashed
+
+    def growing(*arguments: Any) -> Any:
+        with log.open("a") as file:
+            file.write('{"step": 2}\n')
+        return original(*arguments)
+
+    monkeypatch.setattr(upload, "_hashed", growing)
+    upload.archive_run(run, "file:archive", keep_latest=None, progress=lambda *_: None)
+    assert entry.main(["restore", "file:archive/run_1", "back"]) == 0
+    assert Path("back/run_1/logs/train_log.jsonl").read_text() == '{"step": 1}\n'
+
+    def shrinking(*arguments: Any) -> Any:
+        records = original(*arguments)
+        log.write_text("")
+        return records
+
+    monkeypatch.setattr(upload, "_hashed", shrinking)
+    with pytest.raises(ArchiveError, match="changed while it was archived"):
+        upload.archive_run(run, "file:archive", keep_latest=None, progress=lambda *_: None)
+
+
+def test_a_damaged_checkpoint_is_not_archived(call: Callable[..., Any], run: Path) -> None:
+    (run / "training_state" / "step_2" / "model" / "weights").write_bytes(b"y" * 50_000)
+    assert "step_2/model/weights is damaged" in call("archive", str(run), "file:archive", code=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("archive", "runs/run_1"), "takes a run and a URL"),
+        (("archive", "runs", "file:archive"), "Did you mean 'runs/run_1'"),
+        (("archive", "runs/run_1", "archive"), "file:FOLDER"),
+        (("archive", "runs/run_1", "ftp://x/y"), "give s3://BUCKET/FOLDER"),
+        (("archive", "runs/run_1", f"s3://AKIA:{SECRET}@bucket/x"), "Keys don't belong into a URL"),
+        (("archive", "--list", "file:x", "--keep-latest", "1"), "leave out --keep-latest"),
+        (("restore", "file:nothing/run_1"), "no archived run"),
+    ],
+)
+def test_mistakes(call: Callable[..., Any], words: tuple[str, ...], message: str) -> None:
+    assert message in call(*words, code=2)
+
+
+def test_a_bucket_that_is_not_there(call: Callable[..., Any], run: Path, bucket: str) -> None:
+    assert "there is no such bucket" in call("archive", str(run), "s3://nothing-here/x", code=1)
+    assert call("archive", "--list", "s3://nothing-here/x") == []
+
+
+def test_no_credentials(call: Callable[..., Any], run: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    assert "no credentials: set AWS_PROFILE" in call("archive", str(run), bucket, code=2)
