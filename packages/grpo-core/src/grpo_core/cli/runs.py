@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core.cli.options import HELP, JSON
+from grpo_core.cli.options import COUNT, HELP, JSON
 from grpo_core.errors import UserError, near_match
 from grpo_core.paths import kind_of, user_path
 
@@ -21,6 +21,7 @@ Examples:
   grpo runs
   grpo runs show training_runs/run_2026-11-21_10-02-11
   grpo runs compare RUN OTHER_RUN
+  grpo runs --wandb ENTITY/PROJECT
 """
 
 PLOTTED = ("reward", "solved_rate", "kl", "entropy")
@@ -52,9 +53,27 @@ def runs() -> None:
 
 @runs.command("list")
 @click.argument("folder", metavar="[DIR]", required=False)
+@click.option(
+    "--wandb",
+    "project",
+    metavar="[ENTITY/PROJECT]",
+    is_flag=False,
+    flag_value="",
+    help="List the latest runs in W&B instead.  [default: WANDB_PROJECT or tracking.project]",
+)
+@click.option("--limit", type=COUNT, metavar="N", help="Runs of W&B at most.  [default: 20]")
 @JSON
-def list_runs(folder: str | None, as_json: bool) -> None:
+def list_runs(folder: str | None, project: str | None, limit: int | None, as_json: bool) -> None:
     """List runs with state, progress and results, the newest last; DIR is by default the folder of new runs."""
+    if project is not None:
+        from grpo_core.cli.wandb_runs import list_remote
+
+        if folder is not None:
+            raise UserError(f"--wandb lists runs in W&B, not in a folder: leave out {folder}.")
+        list_remote(project, limit, as_json=as_json)
+        return
+    if limit is not None:
+        raise UserError(f"--limit {limit} is of --wandb: add --wandb, or leave it out.")
     from grpo_core.display.text import print_json, print_out, quoted, table, visible
     from grpo_core.tracking.runs import find_runs, list_run
 
@@ -89,9 +108,17 @@ def list_runs(folder: str | None, as_json: bool) -> None:
 @click.argument("run", metavar="RUN")
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Draw this metric; repeatable.")
 @click.option("--aliases", is_flag=True, help="Show the names of each metric in the reference systems.")
+@click.option("--wandb", "is_remote", is_flag=True, help="RUN is ENTITY/PROJECT/ID in W&B.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, with the metrics of every step that are drawn.")
-def show(run: str, metrics: tuple[str, ...], aliases: bool, as_json: bool) -> None:
+def show(run: str, metrics: tuple[str, ...], aliases: bool, is_remote: bool, as_json: bool) -> None:
     """Show one run: chosen values with reasons, results, metrics over the steps, the last metrics, warnings."""
+    if is_remote:
+        from grpo_core.cli.wandb_runs import show_remote
+
+        if aliases:
+            raise UserError("--aliases is of runs on this machine: leave it out with --wandb.")
+        show_remote(run, metrics or PLOTTED, as_json=as_json)
+        return
     from grpo_core.display.text import print_json
     from grpo_core.tracking.runs import metric_named, read_run, series
 

@@ -100,7 +100,7 @@ def choose_mode(
     if offline:
         return "offline", "offline=true; `wandb sync` sends it later"
     host = environ.get("WANDB_BASE_URL") or DEFAULT_HOST
-    if not _has_key(host, environ):
+    if not has_key(host, environ):
         if mode == "online":
             raise UserError(
                 f"{setting}=online needs a key: run `wandb login`, or put WANDB_API_KEY into the environment or .env."
@@ -111,11 +111,12 @@ def choose_mode(
     return "online", f"{setting} says so" if mode else "a key and a network are available"
 
 
-def _has_key(host: str, environ: Mapping[str, str]) -> bool:
+def has_key(host: str, environ: Mapping[str, str]) -> bool:
+    """Whether there is a key for a server: in the environment, or where `wandb login` keeps it."""
     if environ.get("WANDB_API_KEY"):
         return True
     name = urllib.parse.urlsplit(host).hostname or ""
-    for file in (environ.get("NETRC"), "~/.netrc", "~/_netrc"):  # where `wandb login` keeps it
+    for file in (environ.get("NETRC"), "~/.netrc", "~/_netrc"):
         with contextlib.suppress(OSError, netrc.NetrcParseError, ValueError):
             if file and netrc.netrc(os.path.expanduser(file)).authenticators(name):
                 return True
