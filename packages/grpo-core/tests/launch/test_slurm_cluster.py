@@ -125,3 +125,33 @@ def test_a_run_that_fails_is_not_requeued(cluster: Cluster, launch) -> None:  # 
     assert cluster.ended(job["job"]) == "FAILED"
     assert cluster.job(job["job"])["Restarts"] == "0"
     assert "--adapter ./nowhere" in log_of(job)
+
+
+def test_a_sweep_is_an_array_that_goes_on_where_it_was(cluster: Cluster, tmp_path: Path) -> None:
+    def sweep(*words: str) -> str:
+        small = [word.replace("--", "") for word in SMALL]
+        command = [sys.executable, "-m", "grpo_core", "sweep", *small, "trainer.beta=0,0.1", "trainer.max_steps=40"]
+        command += ["--output-dir", str(tmp_path / "s"), "--json", *words]
+        done = subprocess.run(command, env=cluster.environment, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def runs() -> list[Path]:
+        return sorted(tmp_path.glob("s/runs/*/run_*"))
+
+    def states() -> list[str]:
+        shown = json.loads(sweep("--show"))
+        return [run["state"] for each in shown["configurations"] for run in each["runs"]]
+
+    options = "--gpus 0 --time 10 --max-requeues 0"
+    jobs = json.loads(sweep("--slurm", options))
+    assert set(jobs) == {"001", "002"}
+    assert json.loads(sweep("--slurm", options)) == {}, "they are in the queue already"
+    until(lambda: len(runs()) == 2 and all(len(steps({"folder": str(run.parent)})) > 2 for run in runs()), 200, states)
+    cluster.run("scancel", *jobs.values())
+    assert [cluster.ended(job) for job in jobs.values()] == ["CANCELLED", "CANCELLED"]
+    until(lambda: states() == ["interrupted", "interrupted"], 60, states)
+
+    again = json.loads(sweep("--slurm", options))
+    assert [cluster.ended(job) for job in again.values()] == ["COMPLETED", "COMPLETED"]
+    assert (states(), len(runs())) == (["finished", "finished"], 2), "resumed in their folders"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,6 +38,7 @@ LABEL = 10
 @click.option("--metric", metavar="NAME", help="Metric to compare.  [default: solved_rate, held-out]")
 @click.option("--goal", type=click.Choice(["max", "min"]), help="Whether a high or a low metric is best.")
 @click.option("--baseline", type=click.IntRange(1), metavar="N", help="Configuration to compare with.  [default: 1]")
+@click.option("--slurm", metavar="OPTIONS", help="Submit an array, with options of grpo launch slurm: '--time 60'.")
 @click.option("--show", "is_shown", is_flag=True, help="Print the results so far, and start nothing.")
 @click.option("--dry-run", is_flag=True, help="Print the runs with their commands, and stop.")
 @JSON
@@ -48,6 +50,7 @@ def sweep(
     metric: str | None,
     goal: Goal | None,
     baseline: int | None,
+    slurm: str | None,
     is_shown: bool,
     dry_run: bool,
     as_json: bool,
@@ -61,8 +64,9 @@ def sweep(
     from grpo_core.launch.sweep.metrics import DEFAULT, goal_of
     from grpo_core.launch.sweep.planning import check, read_sweep
 
-    if is_shown and dry_run:
-        raise UserError("--show and --dry-run exclude one another: give one of them.")
+    given = {"--show": is_shown, "--dry-run": dry_run, "--slurm": slurm is not None}
+    if len(names := [name for name, is_given in given.items() if is_given]) > 1:
+        raise UserError(f"{' and '.join(names)} exclude one another: give one of them.")
     chosen = read_sweep(words, output_dir, config_file, metric, goal)
     goal_of(chosen.definition.metric or DEFAULT, chosen.definition.goal)
     if is_shown:
@@ -72,6 +76,11 @@ def sweep(
     check(chosen)
     if dry_run:
         _show_runs(chosen, as_json=as_json)
+        return ExitCode.DONE
+    if slurm is not None:
+        if jobs != 1:
+            raise UserError(f"--jobs {jobs} is of this machine: give --slurm '--parallel {jobs}'.")
+        _submit(chosen, slurm, as_json=as_json)
         return ExitCode.DONE
     _check_optuna(chosen)
     with chosen.folder.locked():
@@ -93,6 +102,7 @@ def _check_optuna(chosen: Sweep) -> None:
 
 def _execute(chosen: Sweep, jobs: int) -> tuple[bool, Sequence[SweepRun]]:
     """Run what is missing; whether it was interrupted, and all runs."""
+    from grpo_core.launch.sweep.array import queued
     from grpo_core.launch.sweep.processes import Jobs, ListedRuns, Queue, threads_for
 
     folder = chosen.folder
@@ -108,7 +118,8 @@ def _execute(chosen: Sweep, jobs: int) -> tuple[bool, Sequence[SweepRun]]:
         queue, count = Search(folder), chosen.definition.trials or 0
         missing = max(0, count - len(runs)) + sum(_is_missing(folder.status(run)) for run in runs)
     else:
-        todo = [run for run in runs if _is_missing(folder.status(run))]
+        waiting = queued(folder)
+        todo = [run for run in runs if _is_missing(folder.status(run)) and run.name not in waiting]
         queue, count, missing = ListedRuns(todo), len(runs), len(todo)
     progress = SweepProgress(missing)
     share = f", {threads} thread{'' if threads == 1 else 's'} each ({why})" if threads is not None and missing else ""
@@ -116,6 +127,38 @@ def _execute(chosen: Sweep, jobs: int) -> tuple[bool, Sequence[SweepRun]]:
     progress.line("sweep", f"{folder.path}: {count} runs{done}; {jobs} at a time{share}")
     is_interrupted = Jobs(folder, jobs, progress).run(queue)
     return is_interrupted, folder.plan.runs if chosen.definition.method == "optuna" else runs
+
+
+def _submit(chosen: Sweep, text: str, *, as_json: bool) -> None:
+    """Submit what is missing as an array."""
+    from grpo_core.cli.launchers.slurm import slurm, slurm_options
+    from grpo_core.display.invocation import command
+    from grpo_core.display.text import print_json, print_out, visible
+    from grpo_core.launch.sweep.array import queued, submit
+
+    if chosen.definition.method == "optuna":
+        raise UserError("method: optuna chooses each run after the ones before: it cannot be an array. Use --jobs.")
+    try:
+        context = slurm.make_context("grpo sweep --slurm", shlex.split(text))
+    except ValueError as error:
+        raise UserError(f"--slurm {text[:80]!r}: {error}.") from None
+    if unknown := context.params["words"] or context.params["seeds"] or context.params["each"]:
+        raise UserError(f"--slurm {unknown!r}: settings, seeds and configurations are those of the sweep.")
+    options = slurm_options(context.params)
+    folder = chosen.folder
+    with folder.locked():
+        waiting = queued(folder)
+        todo = [run for run in chosen.plan(None) if _is_missing(folder.status(run)) and run.name not in waiting]
+        submitted = submit(folder, todo, options) if todo else {}
+    if as_json:
+        print_json(submitted)
+        return
+    job = next(iter(submitted.values()), "").partition("_")[0]
+    what = f"job {job}: {len(todo)} runs" if submitted else "nothing is left to submit"
+    print_out(
+        visible(f"submitted {what}{f', {len(waiting)} are in the queue already' if waiting else ''}"),
+        visible(f"next      {command('sweep', str(folder.path), '--show')}"),
+    )
 
 
 def _is_missing(status: RunStatus) -> bool:
@@ -166,7 +209,7 @@ def _show_runs(chosen: Sweep, *, as_json: bool) -> None:
         print_json([]) if as_json else print_out(proposals)
         return
     runs = chosen.preview()
-    commands = [f"{program()} {shlex.join(chosen.folder.words_of(run))}" for run in runs]
+    commands = [f"{program()} {shlex.join(chosen.folder.start_words(run))}" for run in runs]
     if as_json:
         print_json([
             {**run.model_dump(mode="json"), "command": command} for run, command in zip(runs, commands, strict=True)
@@ -182,10 +225,12 @@ def _finish(chosen: Sweep, runs: Sequence[SweepRun], baseline: int | None, *, as
     """Write and print the results."""
     from grpo_core.checkpoints.files import replace_file
     from grpo_core.display.text import print_json
+    from grpo_core.launch.sweep.array import queued
     from grpo_core.launch.sweep.summary import as_data, configurations_csv, runs_csv, summarize
 
     definition, path = chosen.definition, chosen.folder.path
-    statuses = [chosen.folder.status(run) for run in runs]
+    waiting = queued(chosen.folder)
+    statuses = [_status(chosen, run, waiting) for run in runs]
     summary = summarize(statuses, definition.metric, definition.goal, baseline)
     for name, text in (("summary.csv", configurations_csv(summary)), ("runs.csv", runs_csv(summary))):
         replace_file(path / name, text.encode())
@@ -194,6 +239,12 @@ def _finish(chosen: Sweep, runs: Sequence[SweepRun], baseline: int | None, *, as
     else:
         _print(summary, path)
     return ExitCode.FAILED if any(status.state in ("failed", "killed") for status in statuses) else ExitCode.DONE
+
+
+def _status(chosen: Sweep, run: SweepRun, waiting: Collection[str]) -> RunStatus:
+    status = chosen.folder.status(run)
+    is_queued = run.name in waiting and status.state not in ("running", "finished")
+    return replace(status, state="queued") if is_queued else status
 
 
 def _print(summary: Summary, path: Any) -> None:

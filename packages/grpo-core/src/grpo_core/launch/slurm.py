@@ -116,13 +116,16 @@ def slurm_script(runs: Sequence[Sequence[str]], options: SlurmOptions, output_di
     return executor._make_submission_file_text(executor._submitit_command_str, "")
 
 
-def submit_runs(runs: Sequence[Sequence[str]], options: SlurmOptions, output_dir: Path) -> list[SubmittedRun]:
+def submit_runs(
+    runs: Sequence[Sequence[str]], options: SlurmOptions, output_dir: Path, folders: Sequence[Path] | None = None
+) -> list[SubmittedRun]:
     """Submit runs as one job, or as one array.
 
     Args:
         runs: As for `slurm_script`.
         options: What each asks for.
         output_dir: Folder that receives `slurm/JOB`, on a file system that the nodes share.
+        folders: Folder of each run, if that is not the one of its job.
 
     Raises:
         UserError: there is no sbatch here, or it refuses the job.
@@ -137,9 +140,13 @@ def submit_runs(runs: Sequence[Sequence[str]], options: SlurmOptions, output_dir
             "the script anywhere."
         )
     executor = _executor(runs, options, output_dir)
+    places: Sequence[Path | None] = [None] * len(runs) if folders is None else folders
     try:
         with redirect_stderr(StringIO()), executor.batch():  # submitit copies there what the error says
-            jobs = [executor.submit(SlurmRun(words, options.processes)) for words in runs]
+            jobs = [
+                executor.submit(SlurmRun(words, options.processes, folder))
+                for words, folder in zip(runs, places, strict=True)
+            ]
     except (FailedJobError, FailedSubmissionError) as error:
         reason = next((line for line in reversed(str(error).splitlines()) if "error:" in line), str(error))
         raise UserError(f"sbatch refused the job: {reason.strip().removeprefix('sbatch: error: ')}") from None

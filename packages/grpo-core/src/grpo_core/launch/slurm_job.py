@@ -47,10 +47,11 @@ class SlurmRun:
     Args:
         words: Words after `grpo` of the first start: `run` and its options.
         processes: Processes of each node.
+        folder: Folder that holds the run; by default that of the job.
     """
 
-    def __init__(self, words: Sequence[str], processes: int) -> None:
-        self.words, self.processes = list(words), processes
+    def __init__(self, words: Sequence[str], processes: int, folder: Path | None = None) -> None:
+        self.words, self.processes, self.folder = list(words), processes, folder
         self.saved: list[str] = []
 
     def __call__(self) -> None:
@@ -62,7 +63,7 @@ class SlurmRun:
         from submitit.slurm.slurm import SlurmJobEnvironment
 
         job = SlurmJobEnvironment()
-        words = next_words(job.paths.folder, self.words)
+        words = next_words(self.folder or job.paths.folder, self.words)
         if not words:
             _say("the run has ended: nothing is left to do")
             return
@@ -103,7 +104,7 @@ def next_words(folder: Path, words: Sequence[str]) -> list[str]:
     """Return the words after `grpo` of a job's next start; none if its run has ended.
 
     Args:
-        folder: Folder of the job, which holds its run.
+        folder: Folder that holds the job's run.
         words: Those of its first start.
     """
     saved = newest_saved(folder)

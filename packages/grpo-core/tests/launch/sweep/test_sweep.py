@@ -164,7 +164,7 @@ def test_a_dry_run_prints_the_commands_and_writes_nothing(capsys: pytest.Capture
     runs = json.loads(capsys.readouterr().out)
     assert [run["name"] for run in runs] == ["001_seed_0", "002_seed_0", "001_seed_1", "002_seed_1"]
     assert runs[0]["command"] == (
-        "grpo run --output-dir s/runs/001_seed_0 task=math.arithmetic model=tiny trainer.learning_rate=0.001 seed=0"
+        "grpo run task=math.arithmetic model=tiny trainer.learning_rate=0.001 seed=0 --output-dir s/runs/001_seed_0"
     )
     assert not Path("s").exists()
 

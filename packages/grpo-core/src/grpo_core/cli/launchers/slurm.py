@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -66,25 +67,13 @@ MAX_RUNS = 1000
 @click.pass_context
 def slurm(
     context: click.Context,
+    /,
     words: tuple[str, ...],
-    partition: str | None,
-    account: str | None,
-    qos: str | None,
-    limit: str,
-    nodes: int,
-    gpus: int,
-    cpus: int | None,
-    mem: str | None,
-    job_name: str,
-    sbatch: tuple[str, ...],
-    setup: tuple[str, ...],
     seeds: str | None,
     each: tuple[str, ...],
-    parallel: int,
-    save_seconds: int,
-    max_requeues: int,
     dry_run: bool,
     as_json: bool,
+    **_: Any,
 ) -> None:
     """Train on a SLURM cluster: a run as a job that saves itself before its time limit, is requeued and goes on.
 
@@ -96,32 +85,48 @@ def slurm(
     if len(variants) > MAX_RUNS:
         raise UserError(f"--seeds and --each make {len(variants)} runs; an array has at most {MAX_RUNS}.")
     runs = [read_run_words([*words, *seed, *more], context) for seed, more in variants]
-    named = {"partition": partition, "account": account, "qos": qos, "mem": mem, "job-name": job_name}
-    further = dict(_sbatch_option(word) for word in sbatch)
-    check_sbatch_options(further)
-    options = SlurmOptions(
-        minutes=read_minutes(limit),
-        nodes=nodes,
-        gpus=gpus,
-        processes=runs[0].nproc or max(1, gpus),
-        save_seconds=save_seconds,
-        max_requeues=max_requeues,
-        parallel=parallel,
-        setup=[_line(text, "--setup") for text in setup],
-        sbatch={
-            **{name: _line(value, f"--{name}") for name, value in named.items() if value is not None},
-            **({} if cpus is None else {"cpus-per-task": str(cpus)}),
-            **further,
-        },
-    )
-    if save_seconds >= 60 * options.minutes:
-        raise UserError(f"--save-seconds {save_seconds} must be less than --time, {60 * options.minutes} seconds.")
+    options = slurm_options(context.params, runs[0].nproc)
     _check(runs, options)
     output_dir = Path(runs[0].output_dir).absolute()
     if dry_run:
         click.echo(slurm_script([each.words for each in runs], options, output_dir))
         return
     _submit(runs, options, output_dir, as_json=as_json)
+
+
+def slurm_options(params: Mapping[str, Any], nproc: int | None = None) -> SlurmOptions:
+    """Return what the options of this command ask SLURM for.
+
+    Args:
+        params: Values of the command's parameters, by name.
+        nproc: Processes of each node; by default one for each GPU.
+
+    Raises:
+        UserError: an option has a value that SLURM would not take.
+    """
+    named = {name: params[name.replace("-", "_")] for name in ("partition", "account", "qos", "mem", "job-name")}
+    further = dict(_sbatch_option(word) for word in params["sbatch"])
+    check_sbatch_options(further)
+    options = SlurmOptions(
+        minutes=read_minutes(params["limit"]),
+        nodes=params["nodes"],
+        gpus=params["gpus"],
+        processes=nproc or max(1, params["gpus"]),
+        save_seconds=params["save_seconds"],
+        max_requeues=params["max_requeues"],
+        parallel=params["parallel"],
+        setup=[_line(text, "--setup") for text in params["setup"]],
+        sbatch={
+            **{name: _line(value, f"--{name}") for name, value in named.items() if value is not None},
+            **({} if params["cpus"] is None else {"cpus-per-task": str(params["cpus"])}),
+            **further,
+        },
+    )
+    if options.save_seconds >= 60 * options.minutes:
+        raise UserError(
+            f"--save-seconds {options.save_seconds} must be less than --time, {60 * options.minutes} seconds."
+        )
+    return options
 
 
 def _check(runs: Sequence[RunWords], options: SlurmOptions) -> None:

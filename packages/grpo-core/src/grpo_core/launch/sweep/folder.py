@@ -34,7 +34,7 @@ MAX_LINE_CHARS = 500
 STOPPED = (0, ExitCode.INTERRUPTED, -signal.SIGTERM)
 """Exit codes of a process that was stopped; the last one while it was still importing."""
 
-State = Literal["pending", "running", "finished", "interrupted", "killed", "failed", "pruned"]
+State = Literal["pending", "queued", "running", "finished", "interrupted", "killed", "failed", "pruned"]
 
 
 class SweepRun(Section):
@@ -83,7 +83,8 @@ class RunStatus:
 
     Attributes:
         run: The run.
-        state: `pending`: not started; `killed`: ended without a record; `pruned`: ended early by Optuna.
+        state: `pending`: not started; `queued`: waits for SLURM; `killed`: ended without a record;
+            `pruned`: ended early by Optuna.
         path: Its newest run folder.
         exit_code: Exit code of its last process, if that has ended.
         last_line: Last line that a failed process printed.
@@ -182,19 +183,22 @@ class SweepFolder:
         return self.path / "runs" / run.name
 
     def words_of(self, run: SweepRun) -> list[str]:
-        """Return the words after `grpo` that start a run."""
+        """Return the words after `grpo` that start a run, without its folder."""
         assert self.plan is not None
         settings = {**self.definition.fixed, **run.settings}
         if run.seed is not None:
             settings["seed"] = str(run.seed)
         config = [] if self.plan.config is None else ["--config", self.plan.config]
-        folder = ["--output-dir", str(self.folder_of(run))]
-        return ["run", *config, *folder, *(f"{key}={value}" for key, value in settings.items())]
+        return ["run", *config, *(f"{key}={value}" for key, value in settings.items())]
+
+    def start_words(self, run: SweepRun) -> list[str]:
+        """Return the words after `grpo` that start a run."""
+        return [*self.words_of(run), "--output-dir", str(self.folder_of(run))]
 
     def next_words(self, run: SweepRun) -> list[str]:
         """Return the words after `grpo` of a run's next process: a new run, or the last one resumed."""
         path = self.run_path(run)
-        return ["resume", str(path)] if path is not None and CheckpointReader(path).steps() else self.words_of(run)
+        return ["resume", str(path)] if path is not None and CheckpointReader(path).steps() else self.start_words(run)
 
     def run_path(self, run: SweepRun) -> Path | None:
         """Return the newest run folder of a run."""

@@ -1,0 +1,94 @@
+"""`grpo sweep --slurm` without a cluster; test_slurm_cluster.py has one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core.checkpoints.checksums import seal
+from grpo_core.cli.main import main
+from grpo_core.launch.slurm_job import next_words
+
+SBATCH = """#!/bin/sh
+cat "$1" > script
+echo Submitted batch job 4711
+"""
+
+SWEEP = ("sweep", "task=math.arithmetic", "model=tiny", "trainer.beta=0,0.1", "seed=0,1", "--output-dir", "s")
+
+
+@pytest.fixture(autouse=True)
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with what squeue prints."""
+    pytest.importorskip("submitit", reason="the extra slurm")
+    queue = tmp_path / "queue"
+    queue.write_text("4711_0\n4711_1\n4711_2\n4711_3\n")
+    (tmp_path / "bin").mkdir()
+    for name, text in (("sbatch", SBATCH), ("squeue", f"#!/bin/sh\ncat {queue} || exit 1\n")):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    return queue
+
+
+@pytest.fixture
+def grpo(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    def call(*words: str, code: int = 0) -> Any:
+        assert main([*SWEEP, *words, *([] if code else ["--json"])]) == code
+        captured = capsys.readouterr()
+        return captured.err if code else json.loads(captured.out)
+
+    return call
+
+
+def test_what_is_missing_is_submitted_once(grpo: Callable[..., Any], cluster: Path) -> None:
+    from submitit.core.utils import DelayedSubmission
+
+    jobs = grpo("--slurm", "--time 30 --gpus 0 --parallel 2 --partition cpu")
+    assert jobs == {
+        "001_seed_0": "4711_0", "002_seed_0": "4711_1", "001_seed_1": "4711_2", "002_seed_1": "4711_3",
+    }  # fmt: skip
+    script = Path("script").read_text()
+    assert "#SBATCH --array=0-3%2" in script and "#SBATCH --partition=cpu" in script
+    job = DelayedSubmission.load(Path("s/slurm/4711_1/4711_1_submitted.pkl").absolute()).function
+    assert job.folder == Path("s/runs/002_seed_0").absolute()
+    assert job.words == ["run", "task=math.arithmetic", "model=tiny", "trainer.beta=0.1", "seed=0"]
+    assert grpo("--slurm", "--time 30") == {}, "all of them wait"
+    shown = grpo("--show")
+    assert {run["state"] for each in shown["configurations"] for run in each["runs"]} == {"queued"}
+
+    cluster.write_text("4711_1\n")
+    assert set(grpo("--slurm", "--time 30")) == {"001_seed_0", "001_seed_1", "002_seed_1"}
+    cluster.unlink()
+    assert "squeue failed" in grpo("--slurm", "--time 30", code=2)
+
+
+def test_a_job_goes_on_with_what_its_run_has_saved(tmp_path: Path) -> None:
+    words = ["run", "task=math.arithmetic"]
+    assert next_words(tmp_path / "run", words) == [*words, "--output-dir", str(tmp_path / "run")]
+    run = tmp_path / "run" / "run_1"
+    (run / "training_state" / "step_3").mkdir(parents=True)
+    (run / "config.yaml").write_text("task: math.arithmetic\n")
+    seal(run / "training_state" / "step_3", 1)
+    assert next_words(tmp_path / "run", words)[:2] == ["resume", str(run)]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--slurm", "--time never"), "--time 'never'"),
+        (("--slurm", "--timme 3"), "those of the sweep"),
+        (("--slurm", "--seeds 1,2"), "those of the sweep"),
+        (("--slurm", "--time '3"), "No closing quotation"),
+        (("--slurm", "--time 30", "--jobs", "2"), "--slurm '--parallel 2'"),
+        (("--slurm", "--time 30", "--show"), "--show and --slurm exclude one another"),
+    ],
+)
+def test_mistakes(grpo: Callable[..., Any], words: tuple[str, ...], message: str) -> None:
+    assert message in grpo(*words, code=2)
+    assert not Path("s/slurm").exists()
