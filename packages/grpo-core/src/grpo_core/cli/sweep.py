@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -38,7 +38,7 @@ LABEL = 10
 @click.option("--metric", metavar="NAME", help="Metric to compare.  [default: solved_rate, held-out]")
 @click.option("--goal", type=click.Choice(["max", "min"]), help="Whether a high or a low metric is best.")
 @click.option("--baseline", type=click.IntRange(1), metavar="N", help="Configuration to compare with.  [default: 1]")
-@click.option("--slurm", metavar="OPTIONS", help="Submit an array, with options of grpo launch slurm: '--time 60'.")
+@click.option("--slurm", metavar="OPTIONS", help="Submit an array to SLURM; OPTIONS are those of grpo launch slurm.")
 @click.option("--show", "is_shown", is_flag=True, help="Print the results so far, and start nothing.")
 @click.option("--dry-run", is_flag=True, help="Print the runs with their commands, and stop.")
 @JSON
@@ -72,7 +72,7 @@ def sweep(
     if is_shown:
         if chosen.folder.plan is None:
             raise UserError(f"{chosen.folder.path}: this sweep has not begun.")
-        return _finish(chosen, chosen.folder.plan.runs, baseline, as_json=as_json)
+        return _finish(chosen, chosen.folder.plan.runs, baseline, is_saved=False, as_json=as_json)
     check(chosen)
     if dry_run:
         _show_runs(chosen, as_json=as_json)
@@ -85,7 +85,7 @@ def sweep(
     _check_optuna(chosen)
     with chosen.folder.locked():
         is_interrupted, runs = _execute(chosen, jobs)
-        code = _finish(chosen, runs, baseline, as_json=as_json)
+        code = _finish(chosen, runs, baseline, is_saved=True, as_json=as_json)
     return ExitCode.INTERRUPTED if is_interrupted else code
 
 
@@ -221,10 +221,10 @@ def _show_runs(chosen: Sweep, *, as_json: bool) -> None:
     print_out(listing)
 
 
-def _finish(chosen: Sweep, runs: Sequence[SweepRun], baseline: int | None, *, as_json: bool) -> int:
-    """Write and print the results."""
+def _finish(chosen: Sweep, runs: Sequence[SweepRun], baseline: int | None, *, is_saved: bool, as_json: bool) -> int:
+    """Print the results, and write the tables."""
     from grpo_core.checkpoints.files import replace_file
-    from grpo_core.display.text import print_json
+    from grpo_core.display.text import print_json, print_out, visible
     from grpo_core.launch.sweep.array import queued
     from grpo_core.launch.sweep.summary import as_data, configurations_csv, runs_csv, summarize
 
@@ -232,12 +232,15 @@ def _finish(chosen: Sweep, runs: Sequence[SweepRun], baseline: int | None, *, as
     waiting = queued(chosen.folder)
     statuses = [_status(chosen, run, waiting) for run in runs]
     summary = summarize(statuses, definition.metric, definition.goal, baseline)
-    for name, text in (("summary.csv", configurations_csv(summary)), ("runs.csv", runs_csv(summary))):
+    tables = {"summary.csv": configurations_csv(summary), "runs.csv": runs_csv(summary)} if is_saved else {}
+    for name, text in tables.items():
         replace_file(path / name, text.encode())
     if as_json:
         print_json({"folder": str(path), **as_data(summary)})
     else:
-        _print(summary, path)
+        _print(summary)
+        if tables:
+            print_out(visible(f"saved     {path}: {', '.join(tables)}"))
     return ExitCode.FAILED if any(status.state in ("failed", "killed") for status in statuses) else ExitCode.DONE
 
 
@@ -247,7 +250,7 @@ def _status(chosen: Sweep, run: SweepRun, waiting: Collection[str]) -> RunStatus
     return replace(status, state="queued") if is_queued else status
 
 
-def _print(summary: Summary, path: Any) -> None:
+def _print(summary: Summary) -> None:
     from grpo_core.display.text import print_out, table, visible
 
     several = any(len(each.runs) > 1 for each in summary.configurations)
@@ -269,7 +272,6 @@ def _print(summary: Summary, path: Any) -> None:
         how = "highest" if summary.goal == "max" else "lowest"
         over = f", mean of {len(best.values)} seeds" if several else ""
         print_out("", visible(f"best      {best.number}: {settings}   {how} {summary.metric}{over}"))
-    print_out(visible(f"saved     {path}: summary.csv, runs.csv"))
 
 
 def _value(interval: Interval | None, form: str = ".4g") -> str:

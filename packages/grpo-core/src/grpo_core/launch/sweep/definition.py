@@ -199,7 +199,8 @@ def validated(data: Mapping[str, Any], name: str) -> Definition:
             keys = [*Definition.model_fields, *(Range.model_fields if "." in place else ())]
             hint = near_match(place.rpartition(".")[2], keys)
             raise UserError(f"{where}no key {place!r} in a sweep.{hint} Keys: {', '.join(keys)}.") from None
-        raise UserError(f"{where}{place}: {problem['msg'][:200]}.") from None
+        wanted = "give a list of values, or a range with min and max" if place.startswith("parameters.") else ""
+        raise UserError(f"{where}{place}: {wanted or problem['msg'][:200]}.") from None
 
 
 def _read_file(name: str) -> dict[str, Any]:
