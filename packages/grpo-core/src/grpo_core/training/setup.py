@@ -183,7 +183,8 @@ def _thread_choices(config: RunConfig, policy: Policy, resources: ExitStack) -> 
         policy.update_threads = update_threads(policy.model.num_parameters(), tokens, policy.device)
         if policy.update_threads is None:
             return []
-        return [ResolvedDefault("threads", f"1 for sampling, {policy.update_threads} for updates", "sizes of a step")]
+        why = f"the up to {tokens:,} tokens of a step are enough to share"
+        return [ResolvedDefault("threads", f"1 for sampling, {policy.update_threads} for updates", why)]
     resources.callback(torch.set_num_threads, torch.get_num_threads())
     shared = share_threads(policy.device)
     return [ResolvedDefault("threads", shared, "trainer.off_policy_steps=1")] if shared else []
