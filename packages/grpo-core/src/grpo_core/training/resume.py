@@ -68,7 +68,7 @@ def resume(
         stored = StoredRun.read(path, config, from_step, additional_steps=additional_steps, allow=allow)
         checkpoint, state, info, end = stored.checkpoint, stored.state, stored.info, stored.end
         observed = observe(config, callbacks, resources) if ranks.is_main else Observers(Callbacks(), ())
-        setup = prepare(config, resources, ranks, checkpoint=checkpoint)
+        setup = prepare(config, resources, ranks, checkpoint=checkpoint, hardware=info["hardware"])
         shared = _other_ranks(config, ranks, info["distributed_info"])
         _check_surroundings(setup, info, allowed(allow), has_other_ranks=bool(shared))
         setup = _with_end(setup, end, planned=int(state["planned_steps"]))
@@ -92,8 +92,7 @@ def _check_surroundings(
     """Refuse what differs from the checkpoint and is not allowed to: tasks, rows, hardware, packages, conditions."""
     machine, then = hardware(setup.policy), dict(info["hardware"])
     if has_other_ranks:  # the launcher gives each of several processes one thread, and sums round differently anyway
-        for facts in (machine, then):
-            facts.pop("threads", None), facts.pop("update_threads", None)
+        machine["threads"] = then["threads"] = 0
     rows = {"training rows": data_hash(setup.rows)}
     packages = versions(tasks_of(setup).values())
     check_identities(setup.mixture.tasks.values(), info, allow)
