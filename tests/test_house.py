@@ -18,7 +18,10 @@ MODULE_LINES, CLASS_LINES, FUNCTION_LINES, PARAMETERS = 420, 200, 60, 8
 FACADES = {"evaluate", "evaluate_run", "publish", "train", "warm_start"}
 """Public functions whose parameters are a user's options, with a line of documentation each."""
 
-VARIANTS = {"algorithms.losses", "algorithms.sequence_losses", "algorithms.kl", "engines.vllm.open"}
+VARIANTS = {
+    "algorithms.losses", "algorithms.sequence_losses", "algorithms.kl", "engines.servers.sglang",
+    "engines.servers.vllm",
+}  # fmt: skip
 """Registered by name and called by the names of their parameters."""
 
 AUTOGRAD = ("forward", "backward")

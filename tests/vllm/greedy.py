@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
 from grpo_core.engines.completion import Completion
 from grpo_core.engines.native import NativeEngine
-from grpo_core.engines.vllm.open import open_vllm
+from grpo_core.engines.servers.vllm import open_vllm
 
 PROMPTS = ("12 + 35 =", "The capital of France is", "def add(a, b):\n", "Once upon a time")
 GREEDY = Sampling(temperature=0.0, max_completion_length=16)

@@ -37,9 +37,15 @@ _MEANINGS = {
 
 
 class GrpoError(Exception):
-    """Base of every error of ours; `str(error)` is one line for a person."""
+    """Base of every error of ours; `str(error)` is one line for a person.
+
+    Attributes:
+        exit_code: What the command line ends with.
+        is_shared: Whether every process of a run raises it, so that the first one alone prints it.
+    """
 
     exit_code = ExitCode.FAILED
+    is_shared = False
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows in a notebook: the line alone; with GRPO_DEBUG=1 the traceback."""

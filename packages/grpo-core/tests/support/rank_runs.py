@@ -4,7 +4,8 @@ Importing torch takes longer than most jobs. FOLDER has `model` and `tasks.py`; 
 
     {"out": FOLDER, "variant": NAME, "settings": {…}}    train; stopped after "stop_at_update", failing after "fail_at",
                                                          its memory after each step going to the file "memory",
-                                                         "gpus" in place of each rank's own: [GiB, capability]
+                                                         "gpus" in place of each rank's own: [GiB, capability],
+                                                         "engine" with settings of its own
     {"resume": FOLDER}                                   go on with the run in it
     {"updates": FILE}                                    the cases of `sharded_updates`
 """
@@ -91,7 +92,7 @@ def run(folder: Path, job: dict[str, Any]) -> None:
         sharded_updates.main(job["updates"])
     else:
         made = config(folder, Path(job["out"]), job["variant"], **job.get("settings", {}))
-        engine = EngineConfig(gather_weights=job.get("gather_weights", False))
+        engine = EngineConfig(gather_weights=job.get("gather_weights", False), **job.get("engine", {}))
         made = made.model_copy(update={"engine": engine})
         if "gpus" in job:  # which recommend a precision where none is set
             made = RunConfig(**{name: getattr(made, name) for name in made.model_fields_set - {"precision"}})

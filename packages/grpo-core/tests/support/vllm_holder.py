@@ -6,9 +6,10 @@ import sys
 import time
 from pathlib import Path
 
-from grpo_core.engines.vllm.process import ServerProcess
+from grpo_core.engines.servers.process import ServerProcess
+from grpo_core.engines.servers.vllm_api import LAUNCH
 
-server = ServerProcess(Path(sys.argv[1]), ["--max-model-len", "64"], timeout_s=60)
+server = ServerProcess(LAUNCH, Path(sys.argv[1]), ["--max-model-len", "64"], timeout_s=60)
 server.wait_until_up(60)
 print(server.log, flush=True)
 time.sleep(600)

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 Reply = tuple[int, Any]
 
@@ -117,7 +117,18 @@ class FakeVLLM:
         self.on_load(folder)
 
 
-def handler_of(fake: FakeVLLM) -> type[BaseHTTPRequestHandler]:
+class Fake(Protocol):
+    """State of a server."""
+
+    url: str
+
+    def answer(self, path: str, body: dict[str, Any]) -> Reply: ...
+
+
+AnyFake = TypeVar("AnyFake", bound=Fake)
+
+
+def handler_of(fake: Fake) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self._reply({})
@@ -127,7 +138,9 @@ def handler_of(fake: FakeVLLM) -> type[BaseHTTPRequestHandler]:
             self._reply(json.loads(self.rfile.read(length)) if length else {})
 
         def _reply(self, body: dict[str, Any]) -> None:
-            status, reply = fake.answer(self.path, body)
+            key = getattr(fake, "key", None)
+            is_allowed = key is None or self.path == "/health" or self.headers["Authorization"] == f"Bearer {key}"
+            status, reply = fake.answer(self.path, body) if is_allowed else (401, {"error": "Unauthorized"})
             data = json.dumps(reply).encode()
             with suppress(BrokenPipeError, ConnectionResetError):  # the client has left
                 self.send_response(status)
@@ -155,7 +168,7 @@ class TCPServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(fake: FakeVLLM) -> Iterator[FakeVLLM]:
+def serving(fake: AnyFake) -> Iterator[AnyFake]:
     """A server on this machine for as long as the context lasts."""
     server = TCPServer(("127.0.0.1", 0), handler_of(fake))
     fake.url = f"http://127.0.0.1:{server.server_port}"
@@ -169,29 +182,45 @@ def serving(fake: FakeVLLM) -> Iterator[FakeVLLM]:
         thread.join()
 
 
+class NativeModel:
+    """Loads the weights that it is sent with transformers, and samples with our own engine.
+
+    Args:
+        tokenizer: The model's tokenizer.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer, self._lock = tokenizer, threading.Lock()
+        self._engines: list[Any] = []
+
+    def load(self, folder: str) -> None:
+        from transformers import AutoModelForCausalLM
+
+        from grpo_core.engines.native import NativeEngine
+
+        model = AutoModelForCausalLM.from_pretrained(folder).eval()
+        self._engines[:] = [NativeEngine(model, self._tokenizer)]
+
+    def complete(self, prompt: list[int], seed: int, stop: list[str], *sampling: Any) -> Any:
+        """A completion for temperature, top-k, top-p, min-p and a limit of tokens."""
+        from grpo_core.engines.base import Request, SampleKey, Sampling
+
+        request = Request(tuple(prompt), SampleKey(seed, 0, "", 0), tuple(stop))
+        with self._lock:
+            ((_, completion),) = self._engines[0].generate([request], Sampling(*sampling))
+        return completion
+
+
 def native_answers(tokenizer: Any) -> FakeVLLM:
     """A server that loads the weights that it is sent with transformers, and samples with our own engine."""
-    from transformers import AutoModelForCausalLM
-
-    from grpo_core.engines.base import Request, SampleKey, Sampling
-    from grpo_core.engines.native import NativeEngine
-
-    lock = threading.Lock()
-    engines: list[NativeEngine] = []
-
-    def load(folder: str) -> None:
-        model = AutoModelForCausalLM.from_pretrained(folder).eval()
-        engines[:] = [NativeEngine(model, tokenizer)]
+    model = NativeModel(tokenizer)
 
     def respond(fake: FakeVLLM, body: dict[str, Any]) -> dict[str, Any]:
-        key = SampleKey(body.get("seed", 0), 0, "", 0)
-        request = Request(tuple(body["prompt"]), key, tuple(body["stop"]))
-        sampling = Sampling(body["temperature"], body["top_k"], body["top_p"], body["min_p"], body["max_tokens"])
-        with lock:
-            ((_, completion),) = engines[0].generate([request], sampling)
+        sampling = [body[name] for name in ("temperature", "top_k", "top_p", "min_p", "max_tokens")]
+        completion = model.complete(body["prompt"], body.get("seed", 0), body["stop"], *sampling)
         logprobs = {"token_logprobs": list(completion.logprobs)}
         return {
             "token_ids": list(completion.token_ids), "logprobs": logprobs, "finish_reason": completion.finish_reason,
         }  # fmt: skip
 
-    return FakeVLLM(respond=respond, on_load=load)
+    return FakeVLLM(respond=respond, on_load=model.load)

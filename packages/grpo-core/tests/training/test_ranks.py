@@ -234,6 +234,40 @@ def test_a_rank_holds_its_part_of_every_parameter(differences: dict[str, Any]) -
     assert set(differences["LoRA"]["held"]) > {1.0}
 
 
+AHEAD = "sampled ahead"
+
+
+@pytest.fixture(scope="module")
+def ahead(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two ranks make that sample the next batch while they train: folders with a run each."""
+    path = tmp_path_factory.mktemp("ahead")
+    plain = {"variant": AHEAD, "settings": {"max_steps": STEPS}}
+    sharded = {"variant": AHEAD, "settings": SHARDED}
+    process = jobs(
+        folder,
+        {**plain, "out": str(path / "whole")},
+        {**sharded, "out": str(path / "sharded")},
+        {**sharded, "out": str(path / "stopped"), "stop_at_update": 2},
+        {"resume": str(path / "stopped")},
+        {"variant": AHEAD, "fail_at": 3, "out": str(path / "failed"), "settings": {**SHARDED, **UNTIL_KILLED}},
+    )
+    _, stderr = process.communicate(timeout=230)
+    failed = list((path / "failed").glob("run_*"))
+    assert failed, stderr
+    assert_failed_at_once(failed[0], process, stderr)
+    return path
+
+
+@pytest.mark.parametrize("how", ["whole", "sharded"])
+def test_two_ranks_that_sample_ahead_are_one(folder: Path, tmp_path: Path, ahead: Path, how: str) -> None:
+    one = train(config(folder, tmp_path, AHEAD, max_steps=STEPS)).run_dir
+    assert_one(one, run_in(ahead / how))
+
+
+def test_ranks_that_sample_ahead_and_are_stopped_end_bit_for_bit_as_they_would_have(ahead: Path) -> None:
+    assert_same(run_in(ahead / "sharded"), run_in(ahead / "stopped"))
+
+
 @pytest.mark.slow
 def test_memory_of_shards_stays_flat_over_two_hundred_steps(folder: Path, tmp_path: Path) -> None:
     job = {"out": str(tmp_path), "variant": VARIANT, "memory": str(tmp_path / "memory.json")}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
+import time
 from collections.abc import Sequence
 
 import click
 
-from grpo_core.errors import ExitCode, UserError
+from grpo_core.errors import ExitCode, InfrastructureError, UserError
 from grpo_core.profiles.accelerator import process_count
+
+FIRST_RANK_S = 20.0
+"""Time for the first rank to close what it holds and print, where nothing ends the others."""
 
 
 def is_rank() -> bool:
@@ -20,6 +26,12 @@ def is_rank() -> bool:
 def is_silent_rank() -> bool:
     """Whether this process is a rank other than the first, which prints nothing."""
     return is_rank() and os.environ["RANK"] != "0"
+
+
+def wait_for_first_rank() -> None:
+    """Wait while the first rank prints the error of all: torchrun ends every process when one has ended."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    time.sleep(FIRST_RANK_S)
 
 
 def process_number(nproc: str) -> int:
@@ -45,6 +57,7 @@ def launch(nproc: str, arguments: Sequence[str]) -> int:
 
     Raises:
         UserError: `nproc` is not a number of processes.
+        InfrastructureError: a rank was killed, and so has not printed a reason.
     """
     count = process_number(nproc)
     import torch.distributed.launcher.api as launcher
@@ -60,12 +73,26 @@ def launch(nproc: str, arguments: Sequence[str]) -> int:
         max_restarts=0,
         monitor_interval=0.2,
     )
+    _silence_launcher()
     try:
         launcher.elastic_launch(config, sys.executable)("-m", "grpo_core", *arguments)
-    except ChildFailedError as error:  # the rank has printed the reason
-        code = error.get_first_failure()[1].exitcode
-        return code if code > 0 else ExitCode.FAILED
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        if failure.exitcode < 0:
+            how = signal.Signals(-failure.exitcode).name
+            raise InfrastructureError(
+                f"rank {rank} was killed by {how}, and the others were ended; the last checkpoint stands: grpo resume "
+                "RUN (grpo runs lists them)."
+            ) from None
+        return failure.exitcode or ExitCode.FAILED  # the rank has printed the reason
     return ExitCode.DONE
+
+
+def _silence_launcher() -> None:
+    """Leave out what torchrun logs of ranks that fail, which have said why."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def words_of(context: click.Context) -> list[str]:

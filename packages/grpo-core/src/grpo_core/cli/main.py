@@ -94,6 +94,11 @@ def _interrupted() -> int:
 
 def _failure(error: Exception) -> int:
     if isinstance(error, GrpoError):
+        from grpo_core.cli.launch import is_silent_rank, wait_for_first_rank
+
+        if error.is_shared and is_silent_rank():
+            wait_for_first_rank()
+            return int(error.exit_code)
         return _fail(str(error), error.exit_code)
     if isinstance(error, click.exceptions.NoSuchOption):
         return _fail(_no_such_option(error), ExitCode.USER_MISTAKE)

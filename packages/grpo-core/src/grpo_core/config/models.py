@@ -186,7 +186,7 @@ class EngineConfig(Section):
         False, description="With trainer.sharding=full, gather the whole model while sampling: faster, if it fits."
     )
     url: str | None = Field(
-        None, min_length=1, description="Server that samples, http://host:port; null starts one (vllm)."
+        None, min_length=1, description="Server that samples, http://host:port; null starts one (vllm, sglang)."
     )
     args: VariantArguments = Field(default_factory=dict, description="Arguments of the engine.")
     fallback: str | None = Field(
@@ -209,7 +209,7 @@ class EngineConfig(Section):
             raise UserError("engine.args.url is engine.url; give it once.")
         if self.url is not None and self.name == "native":
             raise UserError(
-                "engine.url has no effect: engine.name=native samples in this process. Set engine.name=vllm."
+                "engine.url has no effect: engine.name=native samples in this process. Set engine.name=vllm or sglang."
             )
         return self
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -104,6 +104,45 @@ class Sampling:
     def filtered(self) -> bool:
         """Whether any token may be cut before drawing."""
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+
+
+class Processes(Protocol):
+    """The processes of a run, for an engine that they share."""
+
+    @property
+    def size(self) -> int:
+        """Number of processes."""
+        ...
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the first one."""
+        ...
+
+    def together(self, work: Callable[[], bytes]) -> list[bytes]:
+        """The results of all; an `EngineError` or `UserError` of one is raised by all."""
+        ...
+
+    def lead(self, work: Callable[[], str]) -> str:
+        """The result of work that only the first one does; what it raises is raised by all, as by `together`."""
+        ...
+
+
+class OneProcess:
+    """A run of one process."""
+
+    size, is_main = 1, True
+
+    def together(self, work: Callable[[], bytes]) -> list[bytes]:
+        """Do the work."""
+        return [work()]
+
+    def lead(self, work: Callable[[], str]) -> str:
+        """Do the work."""
+        return work()
+
+
+ONE_PROCESS = OneProcess()
 
 
 @runtime_checkable

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 
 from grpo_core.engines.base import StopRequested
+from grpo_core.errors import EngineError, UserError
 from grpo_core.evaluation.results import Evaluation
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
 from grpo_core.policy.ranks import Ranks
@@ -35,27 +36,30 @@ def evaluate_together(
 
     Raises:
         StopRequested: `evaluate` raised it on any rank; it is raised on all.
+        EngineError: likewise, and `UserError`.
     """
+    if ranks.size == 1:
+        with in_step():
+            return evaluate(rows)
     share = ranks.share(len(rows))
-    part: Evaluation | None = None
-    try:
-        with in_step(StopRequested):
-            part = evaluate(rows[share.start : share.stop])
-    except StopRequested:
-        if ranks.size == 1:
-            raise
-    if ranks.size == 1 and part is not None:
-        return part
-    parts = ranks.gather(_packed(part))
-    if part is None or _STOPPED in parts:
+    own: list[Evaluation] = []
+
+    def answer() -> bytes:
+        try:
+            with in_step(StopRequested, EngineError, UserError):
+                own.append(evaluate(rows[share.start : share.stop]))
+        except StopRequested:
+            return _STOPPED
+        return _packed(own[0])
+
+    parts = ranks.together(answer)
+    if _STOPPED in parts:
         raise StopRequested
-    return _joined(part, parts, rows)
+    return _joined(own[0], parts, rows)
 
 
-def _packed(part: Evaluation | None) -> bytes:
-    """Pack a part as JSON in ASCII, in which any text survives, without the rows; None is a stop."""
-    if part is None:
-        return _STOPPED
+def _packed(part: Evaluation) -> bytes:
+    """Pack a part as JSON in ASCII, in which any text survives, without the rows."""
     return json.dumps(  # orjson refuses lone surrogates
         {
             "texts": part.texts,

@@ -41,7 +41,9 @@ _PROVIDED: Mapping[str, frozenset[str]] = {
             "values",
         }
     ),
-    "engine": frozenset({"compact", "is_quantized", "max_batch_tokens", "precision", "sampling", "version"}),
+    "engine": frozenset(
+        {"compact", "gather", "is_quantized", "max_batch_tokens", "precision", "processes", "sampling", "version"}
+    ),
     "kl": frozenset(
         {"bias", "chunk", "hidden", "ref_bias", "ref_hidden", "ref_weight", "softcap", "temperature", "weight"}
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from grpo_core.algorithms.hidden_states import CompletionStates
@@ -51,6 +53,7 @@ class Policy:
         shards: How the ranks share the model, where it is sharded.
         quantization: How the frozen base is quantized; None where it is not.
         update_threads: Threads of the CPU in updates; None is as many as in sampling.
+        sampled: A copy in shards of its own that is sampled from while this one trains, where there is one.
     """
 
     model: Any
@@ -63,6 +66,7 @@ class Policy:
     shards: Shards | None = None
     quantization: Quantization | None = None
     update_threads: int | None = None
+    sampled: Policy | None = None
     _reference: Reference | None = None
 
     @property
@@ -96,12 +100,20 @@ class Policy:
         """The hidden states that predict the completions' tokens; see `packed_states`. Call it within `precision()`."""
         return packed_states(self.model, input_ids, prompt_lens, completion_lens, packs)
 
-    def shard(self) -> None:
+    def shard(self, sampling: dist.ProcessGroup | None = None) -> None:
         """Share the model, its frozen copy and the value head out over the ranks, which hold equal ones until now.
+
+        Args:
+            sampling: Process group of a thread that samples while the model trains, from a copy that is made.
 
         Raises:
             UserError: the model does not say what its layers are.
         """
+        if sampling is not None:
+            model = copy.deepcopy(self.model).eval().requires_grad_(False)
+            shards = Shards(self.device, self.autocast, sampling)
+            self.sampled = Policy(model, self.tokenizer, self.source, self.device, self.autocast, shards=shards)
+            shards.add(model)
         self.shards = Shards(self.device, self.autocast)
         self.shards.add(self.model, self.value_head)
         if self._reference is not None and self._reference.frozen is not None:

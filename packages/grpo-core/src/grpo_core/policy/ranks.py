@@ -10,10 +10,11 @@ Sharded models (`policy.sharding`) have summed their gradients already.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
 from itertools import count
@@ -26,7 +27,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 
-from grpo_core.errors import UserError
+from grpo_core.errors import EngineError, UserError
 from grpo_core.profiles.accelerator import process_count
 
 PATIENCE = timedelta(hours=12)
@@ -38,6 +39,8 @@ BUCKET_BYTES = 25 * 2**20
 
 CPU = torch.device("cpu")
 
+_DONE, _FAILED = b"+", b"-"
+
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
@@ -48,12 +51,18 @@ class Ranks:
         local_rank: Its number on its machine, which is that of its accelerator.
         size: Number of ranks.
         device: Device of the tensors that are exchanged.
+        group: Process group of the exchange; None is the default one.
     """
 
     rank: int = 0
     local_rank: int = 0
     size: int = 1
     device: torch.device = CPU
+    group: dist.ProcessGroup | None = None
+
+    def beside(self) -> Ranks:
+        """The same ranks for another thread, whose exchanges may be at any time; every rank calls it."""
+        return self if self.size == 1 else replace(self, device=CPU, group=dist.new_group(backend="gloo"))
 
     @property
     def is_main(self) -> bool:
@@ -69,7 +78,7 @@ class Ranks:
         if self.size == 1:
             return tensor
         moved = tensor.to(self.device, copy=True)
-        dist.all_reduce(moved)
+        dist.all_reduce(moved, group=self.group)
         return moved.to(tensor.device)
 
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
@@ -107,8 +116,35 @@ class Ranks:
         padded = torch.zeros(int(sizes.max()), dtype=torch.uint8)
         padded[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else padded[:0]
         gathered = [torch.empty_like(padded, device=self.device) for _ in range(self.size)]
-        dist.all_gather(gathered, padded.to(self.device))
+        dist.all_gather(gathered, padded.to(self.device), group=self.group)
         return [bytes(part[:size].cpu().numpy()) for part, size in zip(gathered, sizes.tolist(), strict=True)]
+
+    def together(self, work: Callable[[], bytes]) -> list[bytes]:
+        """Every rank's result, by rank, on each.
+
+        Raises:
+            EngineError: raised by the work of any rank; it is raised on all, and printed by the first.
+            UserError: likewise.
+        """
+        if self.size == 1:
+            return [work()]
+        try:
+            own = _DONE + work()
+        except (EngineError, UserError) as error:
+            kind = "EngineError" if isinstance(error, EngineError) else "UserError"
+            own = _FAILED + json.dumps([kind, str(error)]).encode()
+        results = self.gather(own)
+        for result in results:
+            if result.startswith(_FAILED):
+                kind, message = json.loads(result[len(_FAILED) :])
+                shared = EngineError(message) if kind == "EngineError" else UserError(message)
+                shared.is_shared = True
+                raise shared
+        return [result[len(_DONE) :] for result in results]
+
+    def lead(self, work: Callable[[], str]) -> str:
+        """The result of work that only the first rank does, on each; raises as `together`."""
+        return self.together(lambda: work().encode() if self.is_main else b"")[0].decode()
 
     def from_main(self, data: bytes) -> bytes:
         """The first rank's bytes, on each."""

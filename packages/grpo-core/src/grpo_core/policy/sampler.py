@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import Any
 
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config.models import EngineConfig, RunConfig
 from grpo_core.config.trainer import TrainerConfig
-from grpo_core.engines.base import Closes, Described, Engine, Sampling
+from grpo_core.engines.base import ONE_PROCESS, Closes, Described, Engine, Processes, Sampling
 from grpo_core.errors import EngineError, UserError
 from grpo_core.plugins import variants as registry
+from grpo_core.policy.parts import gathered_state
 from grpo_core.policy.policy import Policy
+from grpo_core.policy.ranks import Ranks
 
 
 def sampling_of(trainer: TrainerConfig) -> Sampling:
@@ -24,14 +28,22 @@ def sampling_of(trainer: TrainerConfig) -> Sampling:
     )
 
 
-def engine_of_run(config: RunConfig, policy: Policy, resources: ExitStack) -> tuple[Engine, list[ResolvedDefault]]:
+def engine_of_run(
+    config: RunConfig, policy: Policy, resources: ExitStack, ranks: Ranks
+) -> tuple[Engine, list[ResolvedDefault]]:
     """Open the engine of a run; see `open_engine`."""
-    engine = config.engine
-    return open_engine(engine, policy, resources, tokens=engine.max_batch_tokens, sampling=sampling_of(config.trainer))
+    engine, sampling = config.engine, sampling_of(config.trainer)
+    return open_engine(engine, policy, resources, tokens=engine.max_batch_tokens, sampling=sampling, processes=ranks)
 
 
 def open_engine(
-    config: EngineConfig, policy: Policy, resources: ExitStack, *, tokens: int, sampling: Sampling | None = None
+    config: EngineConfig,
+    policy: Policy,
+    resources: ExitStack,
+    *,
+    tokens: int,
+    sampling: Sampling | None = None,
+    processes: Processes = ONE_PROCESS,
 ) -> tuple[Engine, list[ResolvedDefault]]:
     """Open an engine that samples from a policy.
 
@@ -41,6 +53,7 @@ def open_engine(
         resources: Receives what must be closed.
         tokens: Most tokens cached at once.
         sampling: How completions are sampled that are trained on; None where none are.
+        processes: The ranks of the run, which share a server.
 
     Returns:
         The engine, and the choices made for the user.
@@ -50,13 +63,21 @@ def open_engine(
         EngineError: it cannot be started, and there is no `fallback`.
     """
     bind_engine(config)  # a wrong argument is no reason to fall back
+    offered = {
+        "max_batch_tokens": tokens,
+        "precision": policy.precision_name,
+        "sampling": sampling,
+        "is_quantized": policy.quantization is not None,
+        "processes": processes,
+        "gather": None if policy.shards is None else gathered_state,
+    }
     try:
-        engine = _open(config, policy, resources, tokens, sampling)
+        engine = _open(config, policy, resources, offered)
     except (EngineError, UserError) as error:
         if config.fallback is None or config.fallback == config.name:
             raise
         fallback = EngineConfig(name=config.fallback, max_batch_tokens=config.max_batch_tokens)
-        engine = _open(fallback, policy, resources, tokens, sampling)
+        engine = _open(fallback, policy, resources, offered)
         return engine, [ResolvedDefault("engine", config.fallback, f"engine.fallback, since {error}")]
     return engine, [ResolvedDefault("engine", config.name, engine.description)] if isinstance(engine, Described) else []
 
@@ -73,15 +94,10 @@ def bind_engine(config: EngineConfig) -> registry.BoundVariant:
     return variant
 
 
-def _open(config: EngineConfig, policy: Policy, resources: ExitStack, tokens: int, sampling: Sampling | None) -> Engine:
+def _open(config: EngineConfig, policy: Policy, resources: ExitStack, offered: Mapping[str, Any]) -> Engine:
     variant = bind_engine(config)
-    offered = {
-        "precision": policy.precision_name,
-        "sampling": sampling,
-        "is_quantized": policy.quantization is not None,
-    }
     provided = {name: value for name, value in offered.items() if name in variant.provided}
-    engine: Engine = variant(policy.model, policy.tokenizer, max_batch_tokens=tokens, **provided)
+    engine: Engine = variant(policy.model, policy.tokenizer, **provided)
     if isinstance(engine, Closes):
         resources.callback(engine.close)
     return engine

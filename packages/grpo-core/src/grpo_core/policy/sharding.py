@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
@@ -58,11 +58,19 @@ class Shards:
     Args:
         device: Device of this rank.
         autocast: The dtype of mixed precision, in which weights are gathered; gradients are summed in float32.
+        group: Process group of passes that another thread runs; None is the default one.
     """
 
-    def __init__(self, device: torch.device, autocast: torch.dtype | None) -> None:
-        self._device = device
-        self._mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    def __init__(
+        self, device: torch.device, autocast: torch.dtype | None, group: dist.ProcessGroup | None = None
+    ) -> None:
+        self._device, self._group = device, group
+        # Meshes of equal ranks and names are equal to torch, which then takes the group of either.
+        self._mesh = (
+            init_device_mesh(device.type, (dist.get_world_size(),))
+            if group is None
+            else DeviceMesh.from_group(group, device.type, mesh_dim_names=("beside",))
+        )
         reduced = None if autocast is None else torch.float32
         self._precision = MixedPrecisionPolicy(param_dtype=autocast, reduce_dtype=reduced)
         self._roots: list[_Root] = []
@@ -182,7 +190,7 @@ class Shards:
     def _agree(self, wanted: int) -> int:
         """The highest kind that any rank wants to run."""
         highest = torch.tensor(wanted, device=self._device)
-        dist.all_reduce(highest, dist.ReduceOp.MAX)
+        dist.all_reduce(highest, dist.ReduceOp.MAX, group=self._group)
         return int(highest)
 
     def _run_empty(self, kind: int) -> None:
@@ -190,9 +198,11 @@ class Shards:
         index, with_gradient = divmod(kind - 1, 2)
         root = self._roots[index]
         devices = [self._device] if self._device.type == "cuda" else []
+        # The state of random numbers is the whole process's: a thread that only samples must not put it back.
+        uses_random = root.parts.model.training
         self._runs_empty = True
         try:
-            with torch.random.fork_rng(devices), torch.set_grad_enabled(bool(with_gradient)):
+            with torch.random.fork_rng(devices, uses_random), torch.set_grad_enabled(bool(with_gradient)):
                 token = torch.zeros(1, 1, dtype=torch.int64, device=self._device)
                 hidden = root.parts.hidden(token, use_cache=False)
                 if with_gradient:

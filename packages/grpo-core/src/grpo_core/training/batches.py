@@ -43,9 +43,9 @@ class Batches:
         self._setup = setup
         self._sampler: SamplingAhead | None = None
         if setup.config.trainer.off_policy_steps:
-            sampler = self._sampler = resources.enter_context(closing(SamplingAhead(setup)))
+            sampler = self._sampler = resources.enter_context(closing(SamplingAhead(setup, ranks)))
             self._collector = Collector(
-                setup.config, sampler.setup, ranks, greedy=greedy, should_stop=lambda: sampler.abandoned
+                setup.config, sampler.setup, sampler.ranks, greedy=greedy, should_stop=lambda: sampler.abandoned
             )
         else:
             self._collector = Collector(
@@ -99,6 +99,8 @@ class Batches:
                 self.ahead = sampled.result()
             else:  # `next` samples these prompts again, and raises
                 mixture.load_state(before)
+        if self._sampler.failed_alone:  # the other ranks wait for it
+            sampled.result()
         return {**metrics, **idle}
 
 

@@ -14,7 +14,7 @@ from grpo_core.algorithms.advantages.groups import group_std
 from grpo_core.config import RunConfig, TrainerConfig
 from grpo_core.engines.base import Sampling, rest
 from grpo_core.engines.compatibility import max_context
-from grpo_core.errors import UserError
+from grpo_core.errors import EngineError, UserError
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.sampler import sampling_of
 from grpo_core.prompts.mixture import Draw
@@ -206,10 +206,16 @@ class Collector:
         share, sides = self.ranks.share(draws), len(groups) // draws
         first, policy = share.start * sides, self.setup.policy
         own = groups[first : share.stop * sides]
-        with policy.in_step(), policy.whole(self.config.engine.gather_weights), policy.precision():
-            rollouts = sample_rollouts(own, self._context, sampling, generations, step)
-        if generations > 1:
-            rollouts = with_group_rewards(rollouts, own, self._context.scoring, self._context.wait)
+
+        def sample() -> list[Rollout]:
+            whole = policy.whole(self.config.engine.gather_weights)
+            with policy.in_step(EngineError, UserError), whole, policy.precision():
+                rollouts = sample_rollouts(own, self._context, sampling, generations, step)
+            if generations == 1:
+                return rollouts
+            return with_group_rewards(rollouts, own, self._context.scoring, self._context.wait)
+
         if self.ranks.size == 1:
-            return rollouts
-        return [rollout for data in self.ranks.gather(packed(rollouts, first)) for rollout in unpacked(data, groups)]
+            return sample()
+        parts = self.ranks.together(lambda: packed(sample(), first))
+        return [rollout for data in parts for rollout in unpacked(data, groups)]

@@ -20,7 +20,10 @@ from typing import Any
 import torch
 
 from grpo_core.engines.native import NativeEngine
+from grpo_core.errors import GrpoError
+from grpo_core.policy.parts import local_part
 from grpo_core.policy.policy import Policy
+from grpo_core.policy.ranks import Ranks
 from grpo_core.prompts.mixture import Draw
 from grpo_core.rollouts.prompt_group import PromptGroup
 from grpo_core.rollouts.transfer import packed, unpacked
@@ -33,15 +36,19 @@ class SamplingAhead:
 
     Args:
         setup: The run.
+        ranks: The processes.
 
     Attributes:
         setup: The run with a model of its own to sample from, which shares what is not trained.
+        ranks: The processes, for what the thread exchanges.
         abandoned: Whether nobody will train on the batch that is sampled, which then ends at its next completion.
     """
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, ranks: Ranks) -> None:
         self._trained = setup.policy
-        self.setup = _with_own_model(setup) if isinstance(setup.engine, NativeEngine) else setup
+        self._copies_weights = isinstance(setup.engine, NativeEngine)
+        self.setup = _with_own_model(setup) if self._copies_weights else _without_shards(setup)
+        self.ranks = ranks.beside()
         self._thread = ThreadPoolExecutor(1, "sampling")
         device = setup.policy.device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -59,7 +66,7 @@ class SamplingAhead:
             version: Version of the policy's weights, stamped on the completions.
             collect: Collects it with `setup`; called in the thread.
         """
-        if self.setup.policy is not self._trained:
+        if self._copies_weights:
             _copy_weights(self._trained, self.setup.policy)
         self.setup.engine.sync(version)
         if self._stream is not None:
@@ -79,6 +86,12 @@ class SamplingAhead:
             "overlap/sampler_idle": 1 - sampled_s / longest,
         }
 
+    @property
+    def failed_alone(self) -> bool:
+        """Whether the batch failed on this rank, and not on all."""
+        error = self._batch.exception()
+        return self.ranks.size > 1 and error is not None and not (isinstance(error, GrpoError) and error.is_shared)
+
     def _run(self, collect: Callable[[], Collected]) -> Collected:
         try:
             if self._stream is None:
@@ -92,20 +105,28 @@ class SamplingAhead:
 
 
 def _with_own_model(setup: Setup) -> Setup:
-    """A setup whose policy is a copy: parameters that are not trained are shared."""
-    policy = setup.policy
+    """A setup whose policy is a copy; parameters that are not trained are shared, unless they are in shards."""
+    policy, tokens = setup.policy, setup.config.engine.max_batch_tokens
+    if policy.sampled is not None:
+        engine = NativeEngine(policy.sampled.model, policy.tokenizer, max_batch_tokens=tokens)
+        return replace(setup, policy=policy.sampled, engine=engine)
     shared = {id(part): part for part in policy.model.parameters() if not part.requires_grad}
     model = copy.deepcopy(policy.model, shared).eval().requires_grad_(False)
     sampled = Policy(model, policy.tokenizer, policy.source, policy.device, policy.autocast)
-    engine = NativeEngine(model, policy.tokenizer, max_batch_tokens=setup.config.engine.max_batch_tokens)
+    engine = NativeEngine(model, policy.tokenizer, max_batch_tokens=tokens)
     return replace(setup, policy=sampled, engine=engine)
+
+
+def _without_shards(setup: Setup) -> Setup:
+    """A setup for a thread that runs no pass of the model."""
+    return replace(setup, policy=replace(setup.policy, shards=None))
 
 
 @torch.no_grad()
 def _copy_weights(trained: Policy, sampled: Policy) -> None:
     for source, target in zip(trained.model.parameters(), sampled.model.parameters(), strict=True):
         if source is not target:
-            target.copy_(source)
+            local_part(target).copy_(local_part(source))
     for source, target in zip(trained.model.buffers(), sampled.model.buffers(), strict=True):
         target.copy_(source)
 

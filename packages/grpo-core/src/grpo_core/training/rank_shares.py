@@ -25,11 +25,6 @@ def check_shares(trainer: TrainerConfig, size: int) -> None:
         UserError: with the arithmetic, and what would do.
     """
     prompts = trainer.prompts_per_optimizer_step
-    if trainer.off_policy_steps and size > 1:
-        raise UserError(
-            f"trainer.off_policy_steps=1 samples beside training in one process, and this run has {size}: passes of "
-            "both would wait for other ranks in any order. Leave it out, or train in one process."
-        )
     if trainer.sharding == "full" and size == 1:
         raise UserError(
             "trainer.sharding=full shares a model among processes, and this is the only one. Start several (--nproc N, "

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import RunConfig, TrainerConfig, to_yaml
@@ -147,7 +148,7 @@ def prepare(
     choices += _memory_choices(config, [encoding.prompt_ids for encoding in encoded.values()])
     scoring = resources.enter_context(Scoring(tasks, config.scoring, policy))
     total_steps, schedule_steps, step_choices = _steps(config, sum(map(len, rows.values())))
-    engine, engine_choices = engine_of_run(config, policy, resources)
+    engine, engine_choices = engine_of_run(config, policy, resources, ranks)
     return Setup(
         config=config,
         config_yaml=to_yaml(config, leave_out=open_settings(config, involved)),
@@ -250,12 +251,24 @@ def _policy(config: RunConfig, checkpoint: Path | None, ranks: Ranks) -> Policy:
         if checkpoint is not None and policy.value_head is not None:
             policy.value_head.load(checkpoint / "model" / VALUE_HEAD_FILE)
     if is_sharded:
-        policy.shard()
+        policy.shard(_sampling_group(config, policy, ranks))
         why = "trainer.sharding=full: a layer is whole only while it runs"
         policy.choices.append(ResolvedDefault("sharding", f"1 / {ranks.size} of the weights in each process", why))
     if trainer.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
     return policy
+
+
+def _sampling_group(config: RunConfig, policy: Policy, ranks: Ranks) -> dist.ProcessGroup | None:
+    """The process group of passes that sample while a sharded model trains; None where there are none."""
+    if not config.trainer.off_policy_steps or "native" not in (config.engine.name, config.engine.fallback):
+        return None
+    if policy.device.type == "cuda":
+        raise UserError(
+            "trainer.off_policy_steps=1 with trainer.sharding=full: on GPUs two threads cannot gather weights at once "
+            "(NCCL). Sample from a server (engine.name=vllm or sglang), or leave one of both out."
+        )
+    return ranks.beside().group
 
 
 def _sized(config: RunConfig, policy: Policy, ranks: Ranks) -> tuple[RunConfig, list[ResolvedDefault]]:

@@ -19,11 +19,12 @@ from vllm_server import EOS, SEVEN, FakeVLLM, choice, native_answers, serving
 from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
 from grpo_core.engines.completion import Completion
 from grpo_core.engines.native import NativeEngine
-from grpo_core.engines.vllm import process
-from grpo_core.engines.vllm.client import VLLMClient
-from grpo_core.engines.vllm.engine import VLLMEngine
-from grpo_core.engines.vllm.open import open_vllm
-from grpo_core.engines.vllm.weights import Control
+from grpo_core.engines.servers import process
+from grpo_core.engines.servers.client import ServerClient
+from grpo_core.engines.servers.engine import ServerEngine
+from grpo_core.engines.servers.vllm import open_vllm
+from grpo_core.engines.servers.vllm_api import VLLM
+from grpo_core.engines.servers.vllm_transfer import Control
 from grpo_core.errors import EngineError, NonFiniteError, UserError
 from grpo_core.policy.fresh import fresh_model
 
@@ -42,7 +43,7 @@ def fake() -> Iterator[FakeVLLM]:
         yield server
 
 
-def opened(fake: FakeVLLM, model: Any = MODEL, **options: Any) -> VLLMEngine:
+def opened(fake: FakeVLLM, model: Any = MODEL, **options: Any) -> ServerEngine:
     options = {"max_batch_tokens": 1024, "precision": "float32", "url": fake.url, **options}
     return open_vllm(model, TOKENIZER, **options)
 
@@ -224,7 +225,7 @@ def test_a_server_without_adapters_is_refused(fake: FakeVLLM) -> None:
 
 def test_adapters_that_vllm_cannot_apply_are_refused(fake: FakeVLLM) -> None:
     model = get_peft_model(fresh_model("tiny", 1)[0], LoraConfig(r=4, use_dora=True, target_modules=["q_proj"]))
-    with pytest.raises(UserError, match="vLLM has no DoRA"):
+    with pytest.raises(UserError, match="its server has no DoRA"):
         opened(fake, model)
 
 
@@ -320,7 +321,7 @@ def test_a_way_of_sending_weights_that_the_server_has_not_is_refused(fake: FakeV
 
 
 def test_vllms_own_sender_steers_the_server_and_ships_handles_as_it_reads_them(fake: FakeVLLM) -> None:
-    control = Control(VLLMClient(fake.url, timeout_s=10))
+    control = Control(ServerClient(VLLM, fake.url, timeout_s=10))
     control.init_weight_transfer_engine({"packed": True})
     control.start_weight_update()
     control.update_weights({"names": ["a"], "ipc_handles": {"GPU-1": (1, 2)}})

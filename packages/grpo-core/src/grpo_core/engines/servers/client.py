@@ -1,14 +1,15 @@
-"""Requests to one vLLM server: bounded replies, and one line for everything that goes wrong."""
+"""Requests to one server: bounded replies, and one line for everything that goes wrong."""
 
 from __future__ import annotations
 
 import os
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
 
 import httpx2
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from grpo_core.errors import EngineError, UserError
 
@@ -22,10 +23,7 @@ CONNECT_S = 10.0
 """Limit of opening a connection."""
 
 MAX_CONNECTIONS = 512
-"""Completions asked for at once; vLLM queues what it cannot batch."""
-
-API_KEY = "VLLM_API_KEY"
-"""Environment variable of the server's key, the one that `vllm serve` itself reads."""
+"""Completions asked for at once; servers queue what they cannot batch."""
 
 _MAX_EXCERPT_CHARS = 300
 
@@ -36,58 +34,33 @@ class Empty(BaseModel):
     """A reply of which nothing is read."""
 
 
-class Logprobs(BaseModel):
-    """Log-probs of a completion's tokens."""
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A server's software.
 
-    token_logprobs: list[float | None] = Field(default_factory=list)
+    Attributes:
+        name: How messages call it.
+        engine: Value of `engine.name`; also its package.
+        since: First version that will do.
+        key_variable: Environment variable of the key of a server that runs already.
+        install: What to install where the package is missing.
+    """
 
-
-class Choice(BaseModel):
-    """A completion as `/v1/completions` returns it."""
-
-    token_ids: list[int] | None = None
-    logprobs: Logprobs | None = None
-    finish_reason: str | None = None
-    stop_reason: int | str | None = None
-
-
-class Completions(BaseModel):
-    """Reply of `/v1/completions`."""
-
-    choices: list[Choice] = Field(min_length=1)
+    name: str
+    engine: str
+    since: str
+    key_variable: str
+    install: str
 
 
-class Served(BaseModel):
-    """A model of the server."""
-
-    id: str
-    max_model_len: int | None = None
-
-
-class Models(BaseModel):
-    """Reply of `/v1/models`."""
-
-    data: list[Served] = Field(min_length=1)
-
-
-class Cleared(BaseModel):
-    """Reply of `/reset_prefix_cache`."""
-
-    success: bool = True
-
-
-class WeightInfo(BaseModel):
-    """Reply of `/weight_info`."""
-
-    weight_version: str
-
-
-class VLLMClient:
-    """Makes requests to a vLLM server.
+class ServerClient:
+    """Makes requests to a server.
 
     Args:
+        product: Its software.
         url: Address without a path; of a Unix socket any host will do.
         uds: Unix socket on which the server listens, if it does.
+        key: Its key, if it is the run's own; one that runs already has the product's environment variable.
         timeout_s: Limit of one completion.
         cause: Why the server is gone, where this process knows.
 
@@ -96,7 +69,14 @@ class VLLMClient:
     """
 
     def __init__(
-        self, url: str, *, uds: str | None = None, timeout_s: float, cause: Callable[[], str] = lambda: ""
+        self,
+        product: Product,
+        url: str,
+        *,
+        uds: str | None = None,
+        key: str | None = None,
+        timeout_s: float,
+        cause: Callable[[], str] = lambda: "",
     ) -> None:
         try:
             address = httpx2.URL(url)
@@ -105,42 +85,49 @@ class VLLMClient:
         if address.scheme not in ("http", "https") or not address.host:
             raise UserError(f"engine.url={url!r} is no address; give http://host:port.")
         if address.userinfo or address.query or address.fragment:  # and do not repeat what may be a secret
-            raise UserError(f"engine.url holds a user, a query or a fragment; a key belongs into {API_KEY}.")
+            raise UserError(
+                f"engine.url holds a user, a query or a fragment; a key belongs into {product.key_variable}."
+            )
         self.url = url.rstrip("/").removesuffix("/v1")
-        self._socket, self._cause = uds, cause
+        self.product, self.uds, self.key = product, uds, key
+        self._cause = cause
         self._completion_timeout = httpx2.Timeout(timeout_s, connect=CONNECT_S, pool=None)
 
     @property
     def name(self) -> str:
         """How messages call the server."""
-        return "the vLLM server" if self._socket else f"the vLLM server at {self.url}"
+        is_own = self.uds is not None or self.key is not None
+        return f"the {self.product.name} server" + ("" if is_own else f" at {self.url}")
 
     def get(self, path: str, reply: type[Reply]) -> Reply:
         """Read something of the server; see `post`."""
         return self._control("GET", path, None, reply)
 
-    def clear_cache(self) -> bool:
-        """Drop the keys and values of prompts; returns whether all are gone."""
-        return self._control("POST", "/reset_prefix_cache?reset_running_requests=true", None, Cleared).success
+    @overload
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Empty: ...
 
-    def post(self, path: str, body: Mapping[str, Any] | None = None) -> None:
+    @overload
+    def post(self, path: str, body: Mapping[str, Any] | None = None, *, reply: type[Reply]) -> Reply: ...
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None, *, reply: type[BaseModel] = Empty) -> BaseModel:
         """Tell the server something.
 
         Args:
             path: Path of the request, with its query.
             body: Content, as JSON.
+            reply: What it replies.
 
         Raises:
             EngineError: the server is gone, refuses, or replies something else.
         """
-        self._control("POST", path, body, Empty)
+        return self._control("POST", path, body, reply)
 
     def is_up(self) -> bool:
         """Whether the server answers, and its engine runs."""
         try:
-            if self._socket is not None:  # httpcore leaves a socket open that cannot be connected
+            if self.uds is not None:  # httpcore leaves a socket open that cannot be connected
                 with socket.socket(socket.AF_UNIX) as probe:
-                    probe.connect(self._socket)
+                    probe.connect(self.uds)
             with self._client() as client:
                 return client.get("/health", timeout=CONNECT_S).status_code == httpx2.codes.OK
         except (httpx2.TransportError, OSError):
@@ -148,19 +135,21 @@ class VLLMClient:
 
     def session(self) -> httpx2.AsyncClient:
         """The client for a batch of completions; a new one for each, since servers close connections that are idle."""
-        transport = httpx2.AsyncHTTPTransport(uds=self._socket, limits=httpx2.Limits(max_connections=MAX_CONNECTIONS))
+        transport = httpx2.AsyncHTTPTransport(uds=self.uds, limits=httpx2.Limits(max_connections=MAX_CONNECTIONS))
         return httpx2.AsyncClient(
-            transport=transport, base_url=self.url, headers=_headers(), timeout=self._completion_timeout
+            transport=transport, base_url=self.url, headers=self._headers(), timeout=self._completion_timeout
         )
 
-    async def complete(self, session: httpx2.AsyncClient, body: Mapping[str, Any]) -> Choice:
-        """Ask for one completion.
+    async def complete(
+        self, session: httpx2.AsyncClient, path: str, body: Mapping[str, Any], reply: type[Reply]
+    ) -> Reply:
+        """Request one completion.
 
         Raises:
             EngineError: as for `post`.
         """
         try:
-            async with session.stream("POST", "/v1/completions", json=body) as response:
+            async with session.stream("POST", path, json=body) as response:
                 data = bytearray()
                 async for chunk in response.aiter_raw():
                     data += chunk
@@ -168,12 +157,12 @@ class VLLMClient:
                         raise self._error(f"sent a reply of more than {MAX_REPLY_BYTES} bytes")
         except httpx2.TransportError as error:
             raise self._gone(error) from None
-        return self._read("/v1/completions", response.status_code, bytes(data), Completions).choices[0]
+        return self._read(path, response.status_code, bytes(data), reply)
 
     def _client(self) -> httpx2.Client:
-        transport = httpx2.HTTPTransport(uds=self._socket)
+        transport = httpx2.HTTPTransport(uds=self.uds)
         timeout = httpx2.Timeout(CONTROL_S, connect=CONNECT_S)
-        return httpx2.Client(transport=transport, base_url=self.url, headers=_headers(), timeout=timeout)
+        return httpx2.Client(transport=transport, base_url=self.url, headers=self._headers(), timeout=timeout)
 
     def _control(self, method: str, path: str, body: Mapping[str, Any] | None, reply: type[Reply]) -> Reply:
         try:
@@ -198,6 +187,13 @@ class VLLMClient:
             first = error.errors(include_url=False)[0]
             raise self._error(f"replied to {path.partition('?')[0]} with something else: {first['msg']}") from None
 
+    def _headers(self) -> dict[str, str]:
+        variable = self.product.key_variable
+        key = os.environ.get(variable, "").strip() if self.key is None else self.key
+        if not (key.isascii() and key.isprintable()):
+            raise UserError(f"the key in {variable} has characters that no HTTP header can carry.")
+        return {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
+
     def _gone(self, error: Exception) -> EngineError:
         why = self._cause() or f"{type(error).__name__}: {' '.join(str(error).split()) or 'no more is known'}"
         return self._error(f"is gone or does not answer ({why})")
@@ -206,13 +202,6 @@ class VLLMClient:
         failure = EngineError(f"{self.name} {what}")
         failure.status = status
         return failure
-
-
-def _headers() -> dict[str, str]:
-    key = os.environ.get(API_KEY, "").strip()
-    if not (key.isascii() and key.isprintable()):
-        raise UserError(f"the key in {API_KEY} has characters that no HTTP header can carry.")
-    return {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
 
 
 def _excerpt(data: bytes) -> str:

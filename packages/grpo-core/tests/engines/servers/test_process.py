@@ -17,9 +17,10 @@ from peft import LoraConfig, get_peft_model
 from safetensors import safe_open
 
 from grpo_core.engines.base import Request, SampleKey, Sampling
-from grpo_core.engines.vllm.engine import VLLMEngine
-from grpo_core.engines.vllm.open import open_vllm, visible_device
-from grpo_core.engines.vllm.process import last_error
+from grpo_core.engines.servers.engine import ServerEngine
+from grpo_core.engines.servers.opening import visible_device
+from grpo_core.engines.servers.process import last_error
+from grpo_core.engines.servers.vllm import open_vllm
 from grpo_core.errors import EngineError, UserError
 from grpo_core.policy.fresh import fresh_model
 
@@ -38,7 +39,7 @@ def fake_vllm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{SUPPORT / 'fake_vllm'}:{SUPPORT}")
 
 
-Opened = Callable[..., VLLMEngine]
+Opened = Callable[..., ServerEngine]
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def opened() -> Iterator[Opened]:
     """Opens engines, which are closed after the test."""
     with ExitStack() as stack:
 
-        def open_one(model: Any = MODEL, **options: Any) -> VLLMEngine:
+        def open_one(model: Any = MODEL, **options: Any) -> ServerEngine:
             engine = open_vllm(model, TOKENIZER, **{"max_batch_tokens": 256, "precision": "float32", **options})
             stack.callback(engine.close)
             return engine
@@ -54,13 +55,13 @@ def opened() -> Iterator[Opened]:
         yield open_one
 
 
-def complete(engine: VLLMEngine) -> str:
+def complete(engine: ServerEngine) -> str:
     ((_, completion),) = engine.generate([Request((1, 2), SampleKey(0, 0, "a", 0))], Sampling(max_completion_length=8))
     return completion.text
 
 
-def log_of(engine: VLLMEngine) -> Path:
-    socket = engine._client._socket
+def log_of(engine: ServerEngine) -> Path:
+    socket = engine.client.uds
     assert socket is not None
     return Path(socket).with_name("server.log")
 
@@ -98,7 +99,7 @@ def test_an_adapters_server_has_the_base_model_under_its_own_names(
 ) -> None:
     model = get_peft_model(fresh_model("tiny", 1)[0], LoraConfig(r=9, target_modules=["q_proj", "down_proj"]))
     names: list[str] = []
-    wait = "grpo_core.engines.vllm.process.ServerProcess.wait_until_up"
+    wait = "grpo_core.engines.servers.process.ServerProcess.wait_until_up"
 
     def look(self: Any, timeout_s: float) -> None:
         with safe_open(
@@ -107,7 +108,7 @@ def test_an_adapters_server_has_the_base_model_under_its_own_names(
             names.extend(f.keys())
         original(self, timeout_s)
 
-    from grpo_core.engines.vllm.process import ServerProcess
+    from grpo_core.engines.servers.process import ServerProcess
 
     original = ServerProcess.wait_until_up
     monkeypatch.setattr(wait, look)

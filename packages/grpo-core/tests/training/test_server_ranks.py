@@ -1,0 +1,138 @@
+"""Two ranks that sample from one server are one process that does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rank_runs
+import sglang_server
+import vllm_server
+from resumed_runs import TASKS, config, log, rollouts
+from sglang_server import FakeSGLang
+from vllm_server import FakeVLLM, serving
+
+from grpo_core import train
+from grpo_core.config import EngineConfig
+from grpo_core.policy.fresh import fresh_model
+
+pytestmark = pytest.mark.timeout(240)
+
+SUPPORT = Path(rank_runs.__file__).parent
+SETTINGS = {"max_steps": 2}
+AHEAD = {"max_steps": 3, "off_policy_steps": 1}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("servers")
+    model, tokenizer = fresh_model("tiny", seed=0)
+    model.save_pretrained(path / "model")
+    tokenizer.save_pretrained(path / "model")
+    (path / "tasks.py").write_text(TASKS)
+    return path
+
+
+def launched(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    paths = f"{SUPPORT / 'fake_vllm'}:{SUPPORT / 'fake_sglang'}:{SUPPORT}"
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, **environment}
+    return subprocess.run(
+        [sys.executable, "-m", *arguments], env=variables, capture_output=True, text=True, timeout=220, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[dict[str, FakeVLLM | FakeSGLang]]:
+    """One for each run, since a server belongs to one."""
+    tokenizer = fresh_model("tiny", 0)[1]
+    with ExitStack() as stack:
+        found: dict[str, FakeVLLM | FakeSGLang] = {}
+        for name in ("alone", "whole", "ahead alone", "ahead"):
+            found[name] = stack.enter_context(serving(vllm_server.native_answers(tokenizer)))
+        found["sharded"] = stack.enter_context(serving(sglang_server.native_answers(tokenizer)))
+        yield found
+
+
+@pytest.fixture(scope="module")
+def runs(folder: Path, servers: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Runs of one process, and those of two ranks in one launch."""
+    path = tmp_path_factory.mktemp("runs")
+    found = {}
+    for name, settings in (("alone", SETTINGS), ("ahead alone", AHEAD)):
+        made = config(folder, path / name, "plain", **settings)
+        engine = EngineConfig(name="vllm", url=servers[name].url)
+        found[name] = train(made.model_copy(update={"engine": engine})).run_dir
+    todo = {"whole": SETTINGS, "sharded": {**SETTINGS, "sharding": "full"}, "ahead": {**AHEAD, "sharding": "full"}}
+    jobs = [
+        {
+            "out": str(path / name), "variant": "plain", "settings": settings,
+            "engine": {"name": "sglang" if name == "sharded" else "vllm", "url": servers[name].url},
+        }
+        for name, settings in todo.items()
+    ]  # fmt: skip
+    arguments = ["--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", rank_runs.__file__]
+    done = launched("torch.distributed.run", *arguments, str(folder), json.dumps(jobs))
+    assert done.returncode == 0, done.stderr
+    return found | {job["out"].rpartition("/")[2]: next(Path(job["out"]).glob("run_*")) for job in jobs}
+
+
+@pytest.mark.parametrize(("name", "like"), [("whole", "alone"), ("sharded", "alone"), ("ahead", "ahead alone")])
+def test_two_ranks_are_one(runs: dict[str, Path], name: str, like: str) -> None:
+    sampled = [
+        [(line["step"], line["prompt_id"], line["text"]) for line in rollouts(runs[run])] for run in (name, like)
+    ]
+    assert sampled[0] == sampled[1]
+    for own, other in zip(log(runs[name]), log(runs[like]), strict=True):
+        assert own["loss"] == pytest.approx(other["loss"], rel=1e-4, abs=1e-6)
+        assert own["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-4)
+
+
+def test_weights_are_sent_once_for_each_version(runs: dict[str, Path], servers: dict[str, Any]) -> None:
+    for name in runs:
+        numbered = [body["new_version"] for path, body in servers[name].seen if path == "/update_weight_version"]
+        versions = [int(version.rpartition("-")[2]) for version in numbered]
+        steps = len(log(runs[name]))
+        unused = [steps - 1] if "ahead" in name else []  # no batch follows the last step
+        assert versions == [version for version in range(steps + 1) if version not in unused], name
+        assert not Path(servers[name].folder).parent.exists()
+
+
+def on_the_command_line(
+    folder: Path, out: Path, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    words = ["--task", f"{folder / 'tasks.py'}:letters", "--model", str(folder / "model"), "--output-dir", str(out)]
+    words += ["eval.size=4", "trainer.prompts_per_step=2", "trainer.num_generations=2", "trainer.max_steps=2"]
+    words += ["trainer.max_completion_length=4", "engine.max_batch_tokens=256", "device=cpu"]
+    return launched("grpo_core", "run", "--nproc", "2", *words, *arguments, **environment)
+
+
+def test_the_first_rank_starts_a_server_that_all_sample_from(folder: Path, tmp_path: Path) -> None:
+    adapter = (
+        "lora.enabled=true",
+        "lora.r=4",
+        "trainer.sharding=full",
+    )  # both are gathered
+    done = on_the_command_line(folder, tmp_path, "engine.name=vllm", "--json", *adapter)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["steps"] == 2
+    assert done.stderr.count("the vLLM server of the run's own, up after") == 1
+
+
+def test_a_server_that_dies_ends_all_ranks_in_one_line(folder: Path, tmp_path: Path) -> None:
+    done = on_the_command_line(folder, tmp_path, "engine.name=sglang", "--quiet", FAKE_SGLANG="dies")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: the SGLang server is gone or does not answer (its process ended, killed by SIGKILL")
+
+
+def test_a_server_that_nobody_reaches_is_one_line(folder: Path, tmp_path: Path) -> None:
+    done = on_the_command_line(folder, tmp_path, "engine.name=vllm", "engine.url=http://127.0.0.1:9", "--quiet")
+    assert done.returncode == 1
+    assert [line.partition(" at http")[0] for line in done.stderr.splitlines()] == ["error: the vLLM server"]
