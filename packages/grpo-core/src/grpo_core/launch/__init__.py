@@ -1,1 +1,1 @@
-"""Starting runs on other machines: SLURM, ssh and clouds."""
+"""Many runs, and runs on other machines: sweeps, SLURM, ssh and clouds."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
+from grpo_core.cli.launchers.sky import sky
 from grpo_core.cli.launchers.slurm import slurm
+from grpo_core.cli.launchers.ssh import ssh
 from grpo_core.cli.options import HELP
 
 
@@ -17,3 +19,5 @@ def launch() -> None:
 
 
 launch.add_command(slurm)
+launch.add_command(ssh)
+launch.add_command(sky)

@@ -1,0 +1,161 @@
+"""`grpo launch sky`: the task, its scripts, and what SkyPilot itself says of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from grpo_core.cli.main import main
+from grpo_core.launch import sky
+
+CLUSTER = ("--gpus=A100:8", "--nodes=2", "--spot", "--bucket=s3://mine/runs", "--resource=infra=aws/us-east-1")
+
+HOSTILE = "it's $(touch hacked) `touch hacked`; touch hacked"
+
+FAKE_GRPO = """#!/bin/bash
+printf '%s\\n' "$@" > ~/words
+state=~/grpo-runs/sums/run_2/training_state
+mkdir -p "$state/step_4"
+echo 1 > "$state/step_4/checksums.json"
+ln -sfn step_4 "$state/step_latest"
+"""
+
+VALIDATE = """
+import sys, sky
+for path in sys.argv[1:]:
+    try:
+        task = sky.Task.from_yaml(path)
+        task.validate()
+    except ValueError as error:
+        print("refused", error)
+        continue
+    [resources] = task.resources
+    print(task.num_nodes, resources.accelerators, resources.use_spot, resources.infra.cloud, *task.storage_mounts)
+"""
+
+CATALOG = "AcceleratorName,AcceleratorCount,Clouds\nL4,1,AWS\nA100,8,AWS\n"
+"""Of SkyPilot's names of GPUs, which it would download."""
+
+
+def task_of(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
+    code = main(["launch", "sky", "--dry-run", *words, "trainer.prompts_per_step=16"])
+    printed, problem = capsys.readouterr()
+    assert code == 0, problem
+    task = yaml.safe_load(printed)
+    assert isinstance(task, dict)
+    for script in (task["setup"], task["run"]):
+        command = [Path(sys.executable).parent / "shellcheck", "--shell=bash", "--exclude=SC2016", "-"]
+        done = subprocess.run(command, input=script, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+    return task
+
+
+def test_a_task_of_one_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    task = task_of(capsys, "--gpus=L4:2", "--name=sums", "--package=grpo-core")
+    assert {*task} == {"name", "resources", "workdir", "setup", "run"}
+    assert task["resources"] == {"accelerators": "L4:2"}
+    assert task["run"].endswith('~/grpo-env/bin/grpo "${words[@]}" --nproc 2\n')
+    assert "--python ~/grpo-env/bin/python grpo-core\n" in task["setup"]
+
+
+def test_a_task_of_several_machines_with_a_bucket(capsys: pytest.CaptureFixture[str]) -> None:
+    task = task_of(capsys, *CLUSTER)
+    assert task["num_nodes"] == 2
+    assert task["resources"] == {"accelerators": "A100:8", "use_spot": True, "infra": "aws/us-east-1"}
+    assert task["file_mounts"] == {"/checkpoints": {"source": "s3://mine/runs", "mode": "MOUNT"}}
+    assert "--nnodes=2 \\\n  --nproc-per-node=8 \\\n" in task["run"]
+
+
+def run_script(script: str, home: Path, **environment: str) -> list[str]:
+    """Run a task's script in a home folder with a fake grpo; its words."""
+    grpo = home / "grpo-env" / "bin" / "grpo"
+    grpo.parent.mkdir(parents=True, exist_ok=True)
+    grpo.write_text(FAKE_GRPO)
+    grpo.chmod(0o755)
+    variables = {"PATH": os.environ["PATH"], "HOME": str(home), "SKYPILOT_NODE_RANK": "0", **environment}
+    done = subprocess.run(["bash", "-c", script], cwd=home, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return (home / "words").read_text().splitlines()
+
+
+def test_a_run_goes_on_from_the_bucket_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (bucket := tmp_path / "bucket").mkdir()
+    monkeypatch.setattr(sky, "MOUNT", str(bucket))
+    options = sky.SkyOptions(bucket="s3://mine", name="sums")
+    script = sky.run_script(["run", "--task", HOSTILE], options)
+    machines = [tmp_path / "first", tmp_path / "second"]
+
+    words = run_script(script, machines[0])
+    assert words == ["run", "--task", HOSTILE, "--output-dir", str(machines[0] / "grpo-runs" / "sums")]
+    assert (bucket / "sums" / "run_2" / "training_state" / "step_4" / "checksums.json").is_file()
+    words = run_script(script, machines[1])
+    run = machines[1] / "grpo-runs" / "sums" / "run_2"
+    assert words == ["resume", str(run), "--allow", "hardware"]
+    assert not [*tmp_path.rglob("hacked")]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--gpus", "A100:0"), "give a name and a number"),
+        (("--spot",), "--spot needs --bucket"),
+        (("--bucket", "s3:mine"), "give the address of a bucket: s3://"),
+        (("--bucket", "ftp://mine"), "give the address of a bucket: s3://"),
+        (("--name", "A b"), "use lower-case letters"),
+        (("--resource", "infra"), "give NAME=VALUE"),
+        (("--gpu", "L4"), "Did you mean '--gpus'?"),
+        (("--nodes", "3"), "3 ranks cannot share"),
+        ((), "there is no sky here: uv tool install"),
+    ],
+)
+def test_mistakes_are_one_line(
+    words: Sequence[str], problem: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert main(["launch", "sky", *words]) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_sky_is_given_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = tmp_path / "sky"
+    fake.write_text(
+        f'#!/bin/sh\necho "$@" > {tmp_path}/words\ncat "$3" > {tmp_path}/task || cat "$4" > {tmp_path}/task\n'
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert main(["launch", "sky", "--spot", "--bucket=gs://mine", "--name=sums"]) == 0
+    assert (tmp_path / "words").read_text().startswith("jobs launch /")
+    assert yaml.safe_load((tmp_path / "task").read_text())["name"] == "sums"
+
+
+@pytest.mark.network
+@pytest.mark.timeout(900)
+def test_skypilot_validates_the_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "UV_PYTHON"}
+    python = tmp_path / "sky" / "bin" / "python"
+    for command in (["venv", "-q", tmp_path / "sky"], ["pip", "install", "-q", "--python", python, "skypilot"]):
+        subprocess.run(["uv", *command], env=environment, check=True)
+    (catalog := tmp_path / ".sky" / "catalogs" / "v8" / "common").mkdir(parents=True)
+    (catalog / "accelerators.csv").write_text(CATALOG)
+    tasks = []
+    for number, words in enumerate([["--gpus=L4"], [*CLUSTER[:4], "--resource=infra=aws"]]):
+        assert main(["launch", "sky", "--dry-run", *words, "trainer.prompts_per_step=16"]) == 0
+        tasks.append(tmp_path / f"{number}.yaml")
+        tasks[-1].write_text(capsys.readouterr().out)
+    tasks.append(tmp_path / "wrong.yaml")
+    tasks[-1].write_text(tasks[1].read_text().replace("num_nodes: 2", "num_nodes: two"))
+
+    home = {**environment, "HOME": str(tmp_path), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
+    done = subprocess.run([python, "-c", VALIDATE, *tasks], cwd=tmp_path, env=home, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr[-2000:]
+    one, several, wrong = done.stdout.strip().splitlines()[:3]
+    assert one == "1 {'L4': 1} False None"
+    assert several == "2 {'A100': 8} True AWS /checkpoints"
+    assert wrong.startswith("refused")
