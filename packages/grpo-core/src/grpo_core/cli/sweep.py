@@ -122,7 +122,8 @@ def _execute(chosen: Sweep, jobs: int) -> tuple[bool, Sequence[SweepRun]]:
         todo = [run for run in runs if _is_missing(folder.status(run)) and run.name not in waiting]
         queue, count, missing = ListedRuns(todo), len(runs), len(todo)
     progress = SweepProgress(missing)
-    share = f", {threads} thread{'' if threads == 1 else 's'} each ({why})" if threads is not None and missing else ""
+    each = "as many threads as each takes" if threads is None else f"{threads} thread{'' if threads == 1 else 's'} each"
+    share = f", {each} ({why})" if why and missing else ""
     done = "" if missing == count else f", {count - missing} of them done already"
     progress.line("sweep", f"{folder.path}: {count} runs{done}; {jobs} at a time{share}")
     is_interrupted = Jobs(folder, jobs, progress).run(queue)

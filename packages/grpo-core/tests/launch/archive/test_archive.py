@@ -310,6 +310,7 @@ def test_a_damaged_checkpoint_is_not_archived(call: Callable[..., Any], run: Pat
     ("words", "message"),
     [
         (("archive", "runs/run_1"), "takes a run and a URL"),
+        (("archive", "runs/run_1", "file:runs/run_1/logs"), "lies in the run"),
         (("archive", "runs", "file:archive"), "Did you mean 'runs/run_1'"),
         (("archive", "runs/run_1", "archive"), "file:FOLDER"),
         (("archive", "runs/run_1", "ftp://x/y"), "give s3://BUCKET/FOLDER"),

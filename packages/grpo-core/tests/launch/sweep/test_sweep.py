@@ -198,6 +198,9 @@ def test_optuna_finds_a_better_value_and_goes_on_from_what_is_there(sweep: Calla
     best = max(data["configurations"], key=lambda each: each["value"])
     assert data["best"] == best["number"] and float(best["settings"]["trainer.learning_rate"]) > 0.02
     assert len(states(sweep("s"))) == 12 and started("s") == 12, "nothing was left to do"
+    text = Path("search.yaml").read_text().replace("trials: 12", "trials: 13").replace("[grpo, dapo]", "[cispo, dapo]")
+    Path("search.yaml").write_text(text)
+    assert len(states(sweep("search.yaml", "--output-dir", "s"))) == 13, "those outside of the new space are left out"
 
 
 def test_optuna_ends_runs_below_the_median(sweep: Callable[..., Any]) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from grpo_core.errors import ExitCode, GrpoError, UserError, near_match
@@ -59,6 +60,10 @@ class Store:
         self._scheme = scheme
         self._root = os.path.abspath(user_path(rest, "file:")) if scheme == "file" else rest
         self._fs = _file_system(scheme)
+
+    def is_below(self, folder: Path) -> bool:
+        """Whether it lies in a folder of this machine."""
+        return self._scheme == "file" and Path(self._root).resolve().is_relative_to(folder)
 
     def inside(self, name: str) -> Store:
         """Return a folder of this one."""

@@ -74,6 +74,8 @@ def archive_run(run: Path, url: str, *, keep_latest: int | None, progress: Progr
     if not is_run_name(run.name):
         raise UserError(f"{run.name!r}: an archived run has a name of letters, digits, dots, dashes and underscores.")
     store = Store(url).inside(run.name)
+    if store.is_below(run):
+        raise UserError(f"{url} lies in the run that it would archive: give a folder elsewhere.")
     before = read_manifest(store)
     sizes, left_out = _scan(run)
     here = {name for each in sizes if (name := checkpoint_of(each)) is not None}

@@ -125,8 +125,11 @@ class Jobs:
                     time.sleep(POLL_S)
                     for process in list(self._processes):
                         self._look(process, queue)
+            except KeyboardInterrupt:
+                self._end(subprocess.Popen.kill)
+                raise
             except BaseException:
-                self._kill()
+                self._end(subprocess.Popen.terminate)
                 raise
         return self._stop
 
@@ -198,11 +201,12 @@ class Jobs:
             process.is_told = True
             process.child.terminate()
 
-    def _kill(self) -> None:
-        for process in self._processes:
-            if process.child is not None:
-                process.child.kill()
-                process.child.wait()
+    def _end(self, how: Callable[[subprocess.Popen[bytes]], None]) -> None:
+        children = [process.child for process in self._processes if process.child is not None]
+        for child in children:
+            how(child)
+        for child in children:
+            child.wait()
 
 
 STOPPING = "stopping: the runs are saved first; once more to stop at once"

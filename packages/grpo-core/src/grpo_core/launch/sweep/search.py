@@ -121,11 +121,13 @@ class Search:
 
     def _is_inside(self, run: SweepRun) -> bool:
         """Whether a run lies in the space; the definition may have changed."""
-        values = self._values(run)
-        return values.keys() == self._space.keys() and all(
-            distribution._contains(distribution.to_internal_repr(values[key]))
-            for key, distribution in self._space.items()
-        )
+        if run.settings.keys() != self._space.keys():
+            return False
+        try:
+            values = self._values(run)
+            return all(space._contains(space.to_internal_repr(values[key])) for key, space in self._space.items())
+        except ValueError:  # not one of the choices, or no number
+            return False
 
     def _values(self, run: SweepRun) -> dict[str, Any]:
         return {
