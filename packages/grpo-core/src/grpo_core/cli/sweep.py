@@ -115,7 +115,7 @@ def _execute(chosen: Sweep, jobs: int) -> tuple[bool, Sequence[SweepRun]]:
     if chosen.definition.method == "optuna":
         from grpo_core.launch.sweep.search import Search
 
-        queue, count = Search(folder), chosen.definition.trials or 0
+        queue, count, waiting = Search(folder), chosen.definition.trials or 0, set[str]()
         missing = max(0, count - len(runs)) + sum(_is_missing(folder.status(run)) for run in runs)
     else:
         waiting = queued(folder)
@@ -124,7 +124,8 @@ def _execute(chosen: Sweep, jobs: int) -> tuple[bool, Sequence[SweepRun]]:
     progress = SweepProgress(missing)
     each = "as many threads as each takes" if threads is None else f"{threads} thread{'' if threads == 1 else 's'} each"
     share = f", {each} ({why})" if why and missing else ""
-    done = "" if missing == count else f", {count - missing} of them done already"
+    done = f", {number} of them done already" if (number := count - missing - len(waiting)) else ""
+    done += f", {len(waiting)} in SLURM's queue" if waiting else ""
     progress.line("sweep", f"{folder.path}: {count} runs{done}; {jobs} at a time{share}")
     is_interrupted = Jobs(folder, jobs, progress).run(queue)
     return is_interrupted, folder.plan.runs if chosen.definition.method == "optuna" else runs

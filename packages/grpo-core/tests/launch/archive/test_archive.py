@@ -17,7 +17,7 @@ from grpo_core.checkpoints.checksums import seal
 from grpo_core.checkpoints.latest import point_latest
 from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.cli import main as entry
-from grpo_core.launch.archive import upload
+from grpo_core.launch.archive import download, store, upload
 from grpo_core.launch.archive.store import ArchiveError
 
 SECRET = "wJalrXUtnFEMI-not-a-key"
@@ -299,6 +299,33 @@ def test_a_run_that_goes_on_is_archived_as_far_as_it_is(run: Path, monkeypatch: 
     monkeypatch.setattr(upload, "_hashed", shrinking)
     with pytest.raises(ArchiveError, match="changed while it was archived"):
         upload.archive_run(run, "file:archive", keep_latest=None, progress=lambda *_: None)
+
+
+def test_a_large_file_is_sent_in_parts_and_not_half(
+    call: Callable[..., Any], run: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (store, upload, download):
+        monkeypatch.setattr(module, "BLOCK", 5 * 2**20)  # the least that S3 takes
+    large = run / "reference" / "model.safetensors"
+    large.parent.mkdir()
+    large.write_bytes(os.urandom(12 * 2**20))
+    original = upload._hashed
+
+    def changed(*arguments: Any) -> Any:
+        records = original(*arguments)
+        with large.open("r+b") as file:
+            file.seek(11 * 2**20)
+            file.write(b"other")
+        return records
+
+    with monkeypatch.context() as patch:
+        patch.setattr(upload, "_hashed", changed)
+        assert "changed while it was archived" in call("archive", str(run), bucket, code=1)
+    sizes = store.Store(bucket).inside("run_1").sizes("objects").values()
+    assert max(sizes, default=0) < 10**6, "nothing of it is there"
+    call("archive", str(run), bucket)
+    call("restore", f"{bucket}/run_1", "back")
+    assert content(Path("back/run_1")) == content(run)
 
 
 def test_a_damaged_checkpoint_is_not_archived(call: Callable[..., Any], run: Path) -> None:
