@@ -23,7 +23,7 @@ from grpo_core.tracking.base import COLUMNS, MAX_CELL_CHARS, Cell, TrackedRun, T
 from grpo_core.tracking.events import read_events
 from grpo_core.tracking.observe import observe
 from grpo_core.tracking.tensorboard import literal
-from grpo_core.tracking.wandb import choose_mode, is_reachable
+from grpo_core.tracking.wandb import choose_mode, has_key, is_reachable
 from grpo_core.training.catalogue import CATALOGUE
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
@@ -233,6 +233,21 @@ def test_long_and_broken_text_in_a_table_is_bounded() -> None:
     assert len(str(row[2])) == MAX_CELL_CHARS and "…" in str(row[2])
     assert (row[0], row[3], row[4]) == (3, "a?b", None)
     assert shortened("abcdefghij", 6) == "abc…ij"  # a third of 6 from the end, one for the dots, 3 are left
+
+
+@pytest.mark.parametrize(
+    ("host", "machine", "expected"),
+    [
+        ("https://api.wandb.ai", "api.wandb.ai", True),
+        ("https://api.wandb.ai", "api.forge.coreweave.com", True),
+        ("https://api.forge.coreweave.com", "api.wandb.ai", True),
+        ("http://own.server:8080", "own.server:8080", True),
+        ("http://own.server:8080", "api.wandb.ai", False),
+    ],
+)
+def test_the_key_that_wandb_login_keeps_is_found(tmp_path: Path, host: str, machine: str, expected: bool) -> None:
+    (tmp_path / "netrc").write_text(f"machine {machine}\n  login user\n  password {KEY}\n")
+    assert has_key(host, {"NETRC": str(tmp_path / "netrc"), "HOME": str(tmp_path)}) == expected
 
 
 def test_the_mode_of_wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

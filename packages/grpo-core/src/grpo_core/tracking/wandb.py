@@ -16,6 +16,9 @@ from grpo_core.tracking.base import Cell, Mode, TrackedRun, Tracker, recall_id, 
 
 DEFAULT_HOST = "https://api.wandb.ai"
 
+CLOUD = ("api.wandb.ai", "api.forge.coreweave.com")
+"""W&B's own server, by the name in older and in newer versions of wandb; a key is kept under either."""
+
 _OLD_MODES = {"dryrun": "offline", "run": "online"}
 """Older names of W&B's modes."""
 
@@ -115,9 +118,10 @@ def has_key(host: str, environ: Mapping[str, str]) -> bool:
     """Whether there is a key for a server: in the environment, or where `wandb login` keeps it."""
     if environ.get("WANDB_API_KEY"):
         return True
-    name = urllib.parse.urlsplit(host).hostname or ""
+    address = urllib.parse.urlsplit(host)
+    names = {address.hostname or "", address.netloc, *(CLOUD if address.hostname in CLOUD else ())}
     for file in (environ.get("NETRC"), "~/.netrc", "~/_netrc"):
         with contextlib.suppress(OSError, netrc.NetrcParseError, ValueError):
-            if file and netrc.netrc(os.path.expanduser(file)).authenticators(name):
+            if file and any(map(netrc.netrc(os.path.expanduser(file)).authenticators, names)):
                 return True
     return False

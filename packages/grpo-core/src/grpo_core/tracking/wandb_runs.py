@@ -13,7 +13,7 @@ from grpo_core.errors import ExitCode, GrpoError, UserError
 from grpo_core.tracking.base import first_line, without_secrets
 from grpo_core.tracking.evaluations import flat
 from grpo_core.tracking.runs import is_number
-from grpo_core.tracking.wandb import DEFAULT_HOST, has_key
+from grpo_core.tracking.wandb import has_key
 
 TIMEOUT_S = 30
 
@@ -132,7 +132,7 @@ def _api(what: str) -> Iterator[Any]:
             raise
         raise UserError("--wandb needs wandb: pip install 'grpo-core[wandb]'") from None
     host = os.environ.get("WANDB_BASE_URL") or wandb.setup().settings.base_url
-    if not any(has_key(each, os.environ) for each in (host, DEFAULT_HOST)) and IDENTITY not in os.environ:
+    if not has_key(host, os.environ) and IDENTITY not in os.environ:
         raise UserError(  # wandb itself would ask for a key in a terminal
             "no key for W&B: run `wandb login`, or put WANDB_API_KEY into the environment or .env. Without --wandb, "
             "grpo runs lists the runs of this machine."
