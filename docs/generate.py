@@ -175,6 +175,7 @@ SHARED_OPTIONS = {
 """Options of several losses -> their meaning."""
 
 OWN_OPTIONS = {
+    ("cispo", "epsilon_low"): "ε_low; null is no lower bound",
     ("sapo", "temperature_pos"): "τ₊",
     ("sapo", "temperature_neg"): "τ₋",
     ("dro", "beta"): "β",

@@ -16,7 +16,9 @@ from grpo_core.algorithms.advantages.baselines import (
     ema,
     gpg,
     group_mean,
+    group_median,
     leave_one_out,
+    none,
     opo,
     remax,
     role,
@@ -41,6 +43,7 @@ def groups(*indices: int) -> Tensor:
 GROUP_BASELINES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "group_mean": group_mean,
     "leave_one_out": leave_one_out,
+    "group_median": group_median,
     "adaptive": adaptive,
     "gpg": gpg,
     "opo": lambda r, g: opo(r, g, lengths=torch.arange(1, len(r) + 1)),
@@ -50,6 +53,16 @@ GROUP_BASELINES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def test_group_mean_centres_each_group_by_itself() -> None:
     # means: (0 + 1)/2 = 0.5 and (2 + 4)/2 = 3
     assert group_mean(rewards(0, 1, 2, 4), groups(0, 0, 1, 1)).tolist() == [-0.5, 0.5, -1.0, 1.0]
+
+
+def test_group_median_is_not_moved_by_an_outlier() -> None:
+    # of (0, 1, 9) the median is 1; of (0, 1, 2, 9) 1.5
+    assert group_median(rewards(0, 1, 9), ONE_GROUP).tolist() == [-1.0, 0.0, 8.0]
+    assert group_median(rewards(9, 0, 2, 1, NAN), groups(0, 0, 0, 0, 0)).tolist() == [7.5, -1.5, 0.5, -0.5, 0.0]
+
+
+def test_none_leaves_rewards_as_they_are() -> None:
+    assert none(rewards(0.5, NAN, -1), ONE_GROUP).tolist() == [0.5, 0.0, -1.0]
 
 
 def test_an_abstention_leaves_the_baseline_and_gets_no_advantage() -> None:

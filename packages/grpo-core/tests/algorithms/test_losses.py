@@ -118,6 +118,14 @@ def test_cispo_truncates_the_weight_and_keeps_the_gradient() -> None:
     assert one_token(cispo, math.log(0.1), -2.0)[1] == pytest.approx(0.2)
 
 
+def test_cispo_has_a_lower_bound_where_one_is_given() -> None:
+    # clip(0.1, 1 − 0.2, 5) = 0.8, and the gradient stays: −0.8·A = 1.6
+    assert one_token(cispo, math.log(0.1), -2.0, epsilon_low=0.2)[1] == pytest.approx(1.6)
+    assert one_token(cispo, math.log(10), 1.0, epsilon_low=0.2)[1] == pytest.approx(-5.0)
+    with pytest.raises(UserError, match=r"epsilon_low=-9, epsilon_high=5: .*must be below"):
+        one_token(cispo, 0.0, 1.0, epsilon_low=-9.0)
+
+
 def test_sapo_is_the_policy_gradient_at_ratio_one() -> None:
     # −4/τ·σ(0)·A = −2A/τ; slope −4·σ'(0)·A·ρ = −A, for either τ
     assert one_token(sapo, 0.0, 3.0) == pytest.approx((-6.0, -3.0))

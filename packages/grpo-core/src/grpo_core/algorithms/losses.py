@@ -151,13 +151,21 @@ def cispo(
     mask: Tensor,
     *,
     epsilon_high: float = 5.0,
+    epsilon_low: float | None = None,
     max_log_ratio: float | None = MAX_LOG_RATIO,
 ) -> Tensor:
     """CISPO: the truncated ratio is a constant weight, so every token keeps a gradient.
 
-    As in TRL, `epsilon_high` is the bound of ρ itself, not what is added to 1, and there is no lower bound.
+    As in TRL, `epsilon_high` is the bound of ρ itself, not what is added to 1. From below ρ is bounded by
+    1 − `epsilon_low`, as in the paper's formula and in verl; by default it is not, as in the paper's experiments.
     """
-    ratio = importance_ratio(logp, old_logp, max_log_ratio=max_log_ratio).clamp(max=epsilon_high)
+    if epsilon_low is not None and not 1 - epsilon_low < epsilon_high:
+        raise UserError(
+            f"epsilon_low={epsilon_low:g}, epsilon_high={epsilon_high:g}: the ratio's lower bound, 1 − epsilon_low, "
+            "must be below its upper one, which is epsilon_high itself."
+        )
+    lowest = None if epsilon_low is None else 1 - epsilon_low
+    ratio = importance_ratio(logp, old_logp, max_log_ratio=max_log_ratio).clamp(lowest, epsilon_high)
     return -ratio.detach() * per_token(advantages) * logp
 
 

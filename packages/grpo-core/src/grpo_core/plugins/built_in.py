@@ -64,6 +64,11 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
             formula="A = r − mean(r of the group)",
             source="Dr. GRPO, arXiv 2503.20783; GRPO, arXiv 2402.03300",
         ),
+        "group_median": Variant(
+            "grpo_core.algorithms.advantages.baselines:group_median",
+            formula="A = r − median(r of the group), of an even number the mean of the middle two",
+            source="The group's mean with an estimate that outliers move less",
+        ),
         "leave_one_out": Variant(
             "grpo_core.algorithms.advantages.baselines:leave_one_out",
             formula="A = r − mean(r of the others in the group) = G/(G−1)·(r − mean(r))",
@@ -74,6 +79,12 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
             formula="A = (r − mean(r)) / (mean(r) + epsilon) over the group",
             source="MaxRL, arXiv 2602.02710",
             scales_itself=True,
+        ),
+        "none": Variant(
+            "grpo_core.algorithms.advantages.baselines:none",
+            formula="A = r",
+            source="REINFORCE (Williams 1992) without a baseline",
+            needs_group=False,
         ),
         "opo": Variant(
             "grpo_core.algorithms.advantages.baselines:opo",
@@ -192,7 +203,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
         ),
         "cispo": Variant(
             "grpo_core.algorithms.losses:cispo",
-            formula="−sg(min(ρ, ε_high))·A·log π / ΣT",
+            formula="−sg(clip(ρ, 1 − ε_low, ε_high))·A·log π / ΣT, without a lower bound unless epsilon_low is given",
             source="arXiv 2506.13585, section 3.1; ε_high of 2510.13786",
             aggregation="token_mean",
             epsilon_high=5.0,

@@ -68,7 +68,8 @@ def resume(
         stored = StoredRun.read(path, config, from_step, additional_steps=additional_steps, allow=allow)
         checkpoint, state, info, end = stored.checkpoint, stored.state, stored.info, stored.end
         observed = observe(config, callbacks, resources) if ranks.is_main else Observers(Callbacks(), ())
-        setup = prepare(config, resources, ranks, checkpoint=checkpoint, hardware=info["hardware"])
+        setup = prepare(config, resources, ranks, checkpoint=checkpoint)
+        setup = _with_threads(setup, info["hardware"])
         shared = _other_ranks(config, ranks, info["distributed_info"])
         _check_surroundings(setup, info, allowed(allow), has_other_ranks=bool(shared))
         setup = _with_end(setup, end, planned=int(state["planned_steps"]))
@@ -100,6 +101,17 @@ def _check_surroundings(
     _check_same(allow, "hardware", machine, then, "numbers may differ in their last bits here")
     _check_same(allow, "versions", packages, info["versions"], "numbers may differ with other packages")
     _check_same(allow, "conditions", conditions_of(setup), info["conditions"], "the scores may differ here")
+
+
+def _with_threads(setup: Setup, then: Mapping[str, Any]) -> Setup:
+    """The setup with the threads of a small model's updates that the run began with, however many cores there are."""
+    setup.policy.update_threads = threads = then.get("update_threads")
+    if setup.config.trainer.off_policy_steps:
+        return setup
+    choices = [choice for choice in setup.choices if choice.what != "threads"]
+    if threads is not None:
+        choices.append(ResolvedDefault("threads", f"1 for sampling, {threads} for updates", "as the run began"))
+    return replace(setup, choices=choices)
 
 
 def _with_end(setup: Setup, end: RunEnd, planned: int) -> Setup:

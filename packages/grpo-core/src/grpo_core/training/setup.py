@@ -102,14 +102,7 @@ class Setup:
     is_extension: bool = False
 
 
-def prepare(
-    config: RunConfig,
-    resources: ExitStack,
-    ranks: Ranks,
-    *,
-    checkpoint: Path | None = None,
-    hardware: Mapping[str, Any] | None = None,
-) -> Setup:
+def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint: Path | None = None) -> Setup:
     """Check names, then rows, then load the model, then start the scorers.
 
     Args:
@@ -117,7 +110,6 @@ def prepare(
         resources: Receives what must be closed.
         ranks: The processes of the run.
         checkpoint: Where the model comes from when a run goes on; its anchor then is the one stored with the run.
-        hardware: Facts of the machine that the checkpoint is from.
 
     Raises:
         UserError: the first thing that is wrong, before anything slower is done.
@@ -140,7 +132,7 @@ def prepare(
     policy = _policy(config, checkpoint, ranks)
     _check_context(config, policy)
     config, sized = _sized(config, policy, ranks)
-    choices += [*_thread_choices(config, policy, resources, hardware), *sized, *_room_choices(held, policy)]
+    choices += [*_thread_choices(config, policy, resources), *sized, *_room_choices(held, policy)]
     encoded = {label: _encode_rows(config, policy, task, all_rows[label]) for label, task in tasks.items()}
     rows = {label: encoding.rows for label, encoding in encoded.items()}
     orders, order_choices = _orders(config, tasks, rows, held)
@@ -184,18 +176,15 @@ def _room_choices(held: Mapping[str, HeldOutTask], policy: Policy) -> list[Resol
     return [choice for choices in rooms for choice in choices]
 
 
-def _thread_choices(
-    config: RunConfig, policy: Policy, resources: ExitStack, then: Mapping[str, Any] | None
-) -> list[ResolvedDefault]:
+def _thread_choices(config: RunConfig, policy: Policy, resources: ExitStack) -> list[ResolvedDefault]:
     """Threads of sampling and of updates; where the two overlap, they share them until the resources are closed."""
     trainer = config.trainer
     if not trainer.off_policy_steps:
         tokens = trainer.prompts_per_step * trainer.num_generations * trainer.max_completion_length
-        threads = update_threads(policy.model.num_parameters(), tokens, policy.device)
-        policy.update_threads = threads if then is None else then.get("update_threads")
+        policy.update_threads = update_threads(policy.model.num_parameters(), tokens, policy.device)
         if policy.update_threads is None:
             return []
-        why = "as before" if then else f"the up to {tokens:,} tokens of a step are enough to share"
+        why = f"the up to {tokens:,} tokens of a step are enough to share"
         return [ResolvedDefault("threads", f"1 for sampling, {policy.update_threads} for updates", why)]
     resources.callback(torch.set_num_threads, torch.get_num_threads())
     shared = share_threads(policy.device)

@@ -55,6 +55,25 @@ def leave_one_out(rewards: Tensor, groups: Tensor, *, singleton: Singleton = "ze
     return group_mean(rewards, groups, singleton=singleton) * (count / (count - 1).clamp(min=1))
 
 
+def group_median(rewards: Tensor, groups: Tensor) -> Tensor:
+    """Rewards less the median of their group; of an even number, the mean of the middle two."""
+    advantages = torch.zeros_like(rewards, dtype=torch.float64)
+    scored = ~rewards.isnan()
+    for group in groups[scored].unique():
+        members = (groups == group) & scored
+        values = rewards[members].double()
+        ordered, half = values.sort().values, len(values) // 2
+        # Of equal numbers the mean may be another number, and then equal rewards would have an advantage.
+        low, high = ordered[(len(values) - 1) // 2], ordered[half]
+        advantages[members] = values - (low if low == high else (low + high) / 2)
+    return advantages
+
+
+def none(rewards: Tensor, groups: Tensor) -> Tensor:
+    """Rewards as they are."""
+    return rewards.double().where(~rewards.isnan(), 0.0)
+
+
 def batch_mean(rewards: Tensor, groups: Tensor) -> Tensor:
     """Rewards less the mean over all prompts of the batch."""
     return deviations(rewards, torch.zeros_like(groups))
