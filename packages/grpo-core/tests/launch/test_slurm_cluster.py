@@ -130,14 +130,14 @@ def test_a_run_that_fails_is_not_requeued(cluster: Cluster, launch) -> None:  # 
 def test_a_sweep_is_an_array_that_goes_on_where_it_was(cluster: Cluster, tmp_path: Path) -> None:
     def sweep(*words: str) -> str:
         small = [word.replace("--", "") for word in SMALL]
-        command = [sys.executable, "-m", "grpo_core", "sweep", *small, "trainer.beta=0,0.1", "trainer.max_steps=40"]
+        command = [sys.executable, "-m", "grpo_core", "sweep", *small, "trainer.beta=0,0.1", "trainer.max_steps=80"]
         command += ["--output-dir", str(tmp_path / "s"), "--json", *words]
         done = subprocess.run(command, env=cluster.environment, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def runs() -> list[Path]:
-        return sorted(tmp_path.glob("s/runs/*/run_*"))
+        return sorted(tmp_path.glob("s/runs/0*/run_*"))
 
     def states() -> list[str]:
         shown = json.loads(sweep("--show"))
