@@ -103,6 +103,26 @@ def test_a_corrupt_line_ends_the_completions_and_is_named(capsys: Capture) -> No
     assert data_of(run / "report.html")["runs"][0]["rollouts"]["group"][-1] == 11
 
 
+@pytest.mark.parametrize(
+    ("file", "tail", "message"),
+    [
+        ("logs/events.jsonl", b"!\n", "line 6 is corrupt"),
+        ("logs/train_log.jsonl", b'{"step":NaN}\n', "line 11 is corrupt"),
+        ("logs/evaluations.jsonl", b"[]\n", "line 1 is corrupt"),
+        ("summary.json", b'{"steps":', "the summary is damaged"),
+    ],
+)
+def test_a_corrupt_file_costs_only_what_it_holds(file: str, tail: bytes, message: str, capsys: Capture) -> None:
+    run = make_run(Path("run"), rollouts(3))
+    with (run / file).open("ab") as opened:
+        opened.write(tail)
+    assert entry.main(["report", str(run)]) == 0
+    assert message in capsys.readouterr().out
+    (view,) = data_of(run / "report.html")["runs"]
+    assert (view["steps"], len(view["metrics"]["steps"]), len(view["evaluations"])) == (10, 10, 2)
+    assert view["state"] == "finished" and view["warnings"] and view["rollouts"]["group"]
+
+
 def test_metrics_that_are_not_finite_are_gaps() -> None:
     run = make_run(Path("run"), steps=3)
     (run / "logs" / "train_log.jsonl").write_text('{"step":1,"kl":null}\n{"step":2,"kl":0.5}\n{"step":3,"kl":"NaN"}\n')

@@ -10,13 +10,13 @@ from typing import Any
 
 from grpo_core import __version__
 from grpo_core.config.layers import format_value
-from grpo_core.errors import DataError, UserError
+from grpo_core.errors import UserError
 from grpo_core.plugins import host
 from grpo_core.report.healthy import DIAGNOSTICS, healthy_range
 from grpo_core.report.rollouts import MAX_ROLLOUTS, drawer, gather
 from grpo_core.tracking.base import plain
-from grpo_core.tracking.events import read_events
-from grpo_core.tracking.jsonl import TRAIN_LOG, read_jsonl
+from grpo_core.tracking.events import EVENTS
+from grpo_core.tracking.jsonl import TRAIN_LOG, read_until_corrupt
 from grpo_core.tracking.runs import RunView, read_run
 from grpo_core.training.catalogue import CATALOGUE
 
@@ -38,16 +38,16 @@ def report_data(paths: Sequence[Path], *, rollouts: int = MAX_ROLLOUTS) -> dict[
         rollouts: Most completions of a run that are kept; 0 keeps none.
 
     Raises:
-        UserError: a folder is not a run, or is given twice.
-        DataError: a run's events or settings cannot be read; names file and line.
+        UserError: a folder is not a run or is given twice, or its settings cannot be read.
     """
     resolved = [path.resolve() for path in paths]
     for path in resolved:
         if resolved.count(path) > 1:
             raise UserError(f"{path} is given twice: give each run once.")
-    views = [read_run(path) for path in paths]
+    problems: list[list[str]] = [[] for _ in paths]
+    views = [read_run(path, found) for path, found in zip(paths, problems, strict=True)]
     each = max(1, rollouts // len(paths)) if rollouts else 0
-    runs = [_run(view, name, each) for view, name in zip(views, _names(resolved), strict=True)]
+    runs = [_run(*of, each) for of in zip(views, _names(resolved), problems, strict=True)]
     comparison = None
     if len(views) > 1:
         from grpo_core.report.compare import compare  # evaluations bring torch, which takes seconds
@@ -68,9 +68,8 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return [path.name if short.count(path.name) == 1 else f"{path.parent.name}/{path.name}" for path in paths]
 
 
-def _run(view: RunView, name: str, limit: int) -> dict[str, Any]:
-    missing: list[str] = []
-    events = list(read_events(view.path))
+def _run(view: RunView, name: str, missing: list[str], limit: int) -> dict[str, Any]:
+    events = list(read_until_corrupt(view.path / EVENTS, []))  # read_run has noted what is corrupt
     steps, metrics = _metrics(view.path, missing)
     evaluations = _evaluations(view.path, events, missing)
     tasks: dict[str, Any] = {}
@@ -92,7 +91,7 @@ def _run(view: RunView, name: str, limit: int) -> dict[str, Any]:
         "path": plain(str(view.path)),
         "state": view.state,
         "problem": view.problem,
-        "steps": view.steps,
+        "steps": max([view.steps, *steps[-1:]]),
         "planned": view.planned,
         "updated": view.updated,
         **{key: settings.get(key) for key in ("task", "model", "seed")},
@@ -101,7 +100,7 @@ def _run(view: RunView, name: str, limit: int) -> dict[str, Any]:
         "diagnostics": _diagnostics(settings, metrics),
         "tasks": tasks,
         "evaluations": evaluations,
-        "time": _time(view.path, metrics, steps),
+        "time": _time(view.path, missing),
         "settings": _settings(settings, events),
         "choices": [{"what": what, "value": value, "why": why} for what, value, why in view.choices],
         "warnings": [{"step": step, "message": message} for step, message in view.warnings],
@@ -111,11 +110,9 @@ def _run(view: RunView, name: str, limit: int) -> dict[str, Any]:
 
 def _metrics(run: Path, missing: list[str]) -> tuple[list[int], dict[str, list[float | None]]]:
     """Logged steps and the metrics of each; None where a metric was not logged or is not finite."""
-    log, lines = run / TRAIN_LOG, []
-    try:
-        lines = [line for _, line in read_jsonl(log) if isinstance(line.get("step"), int)] if log.is_file() else []
-    except DataError as error:
-        missing.append(f"metrics: {error}")
+    problems: list[str] = []
+    lines = [line for line in read_until_corrupt(run / TRAIN_LOG, problems) if isinstance(line.get("step"), int)]
+    missing += [f"metrics are read up to a corrupt line: {problem}" for problem in problems]
     if not lines:
         missing.append("no logged step yet: no metrics")
     width = max(1, math.ceil(len(lines) / MAX_STEPS))
@@ -154,26 +151,21 @@ def _evaluations(run: Path, events: Sequence[Mapping[str, Any]], missing: list[s
     return list(found.values())
 
 
-def _time(run: Path, metrics: Mapping[str, list[float | None]], steps: Sequence[int]) -> dict[str, Any]:
+def _time(run: Path, missing: list[str]) -> dict[str, Any]:
     """Seconds of each phase: over all steps, and of the evaluations."""
     totals: dict[str, float] = {}
-    log = run / TRAIN_LOG
-    try:
-        for _, line in read_jsonl(log) if log.is_file() else ():
-            spent = {name: line[name] for name in (*PHASES, "step_s") if _is_number(line.get(name))}
-            whole = spent.pop("step_s", math.fsum(spent.values()))
-            for name, seconds in {**spent, "other_s": max(0.0, whole - math.fsum(spent.values()))}.items():
-                totals[name] = totals.get(name, 0.0) + seconds
-        evaluations = run / "logs" / "evaluations.jsonl"
-        for _, line in read_jsonl(evaluations) if evaluations.is_file() else ():
-            seconds = math.fsum(
-                value
-                for name, value in line.items()
-                if name.startswith("eval/") and name.endswith("/seconds") and _is_number(value)
-            )
-            totals["evaluate_s"] = totals.get("evaluate_s", 0.0) + seconds
-    except DataError:  # the metrics say where the log is corrupt
-        pass
+    for line in read_until_corrupt(run / TRAIN_LOG, []):  # the metrics say where the log is corrupt
+        spent = {name: line[name] for name in (*PHASES, "step_s") if _is_number(line.get(name))}
+        whole = spent.pop("step_s", math.fsum(spent.values()))
+        for name, seconds in {**spent, "other_s": max(0.0, whole - math.fsum(spent.values()))}.items():
+            totals[name] = totals.get(name, 0.0) + seconds
+    for line in read_until_corrupt(run / "logs" / "evaluations.jsonl", missing):
+        seconds = math.fsum(
+            value
+            for name, value in line.items()
+            if name.startswith("eval/") and name.endswith("/seconds") and _is_number(value)
+        )
+        totals["evaluate_s"] = totals.get("evaluate_s", 0.0) + seconds
     return {"totals": totals}
 
 

@@ -49,6 +49,20 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}.") from None
 
 
+def read_until_corrupt(path: Path, problems: list[str]) -> Iterator[dict[str, Any]]:
+    """Read the objects of a JSONL file up to the first that cannot be read; nothing if there is no such file.
+
+    Args:
+        path: The file.
+        problems: Receives the reason why reading ended early, with file and line.
+    """
+    try:
+        for _, line in read_jsonl(path) if path.is_file() else ():
+            yield line
+    except DataError as error:
+        problems.append(str(error))
+
+
 def ends_whole(path: Path) -> bool:
     """Whether the last line of a file is complete, as it is unless it is being written, or was in a process killed."""
     with path.open("rb") as file:

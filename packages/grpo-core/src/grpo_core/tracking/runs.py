@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -14,8 +14,8 @@ from grpo_core.errors import DataError, UserError, unknown_name
 from grpo_core.tracking import presence
 from grpo_core.tracking.aliases import ALIASES
 from grpo_core.tracking.evaluations import flat
-from grpo_core.tracking.events import read_events
-from grpo_core.tracking.jsonl import TRAIN_LOG, last_logged, read_jsonl
+from grpo_core.tracking.events import EVENTS, read_events
+from grpo_core.tracking.jsonl import TRAIN_LOG, last_logged, read_jsonl, read_until_corrupt
 
 State = Literal["running", "finished", "interrupted", "failed", "killed", "unreadable"]
 
@@ -88,17 +88,21 @@ def find_runs(folder: Path) -> list[Path]:
     return sorted((path for path in folder.iterdir() if is_run(path)), key=lambda path: (len(path.name), path.name))
 
 
-def read_run(path: Path) -> RunView:
+def read_run(path: Path, problems: list[str] | None = None) -> RunView:
     """Read the state of a run from its folder; only the end of the training log is read.
 
+    Args:
+        path: Folder of the run.
+        problems: Receives what is corrupt in the logs and the summary, which is then left out; None raises instead.
+
     Raises:
-        UserError: the folder is not a run.
-        DataError: a log is corrupt; names file and line.
+        UserError: the folder is not a run, or its settings cannot be read.
+        DataError: a log is corrupt, and `problems` is None; names file and line.
     """
     check_run(path)
-    last = last_logged(path)
-    events = list(read_events(path))
-    summary = _summary(path)
+    last = _readable(lambda: last_logged(path), problems)
+    events = list(read_events(path) if problems is None else read_until_corrupt(path / EVENTS, problems))
+    summary = _readable(lambda: _summary(path), problems)
     state, problem = _state(path, events, summary)
     start: dict[str, Any] = next((event for event in reversed(events) if event.get("kind") == "start"), {})
     planned = start.get("total_steps", summary.get("planned_steps"))
@@ -254,6 +258,17 @@ def _results(events: Iterable[Mapping[str, Any]], summary: Mapping[str, Any]) ->
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if is_number(value)}
+
+
+def _readable(read: Callable[[], dict[str, Any]], problems: list[str] | None) -> dict[str, Any]:
+    """Return what `read` returns; where that is corrupt and `problems` is given, note it and return nothing."""
+    try:
+        return read()
+    except (UserError, DataError) as error:
+        if problems is None:
+            raise
+        problems.append(str(error))
+        return {}
 
 
 def _summary(path: Path) -> dict[str, Any]:
