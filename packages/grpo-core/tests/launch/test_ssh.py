@@ -245,7 +245,8 @@ def test_a_real_run_is_saved_by_stop_and_goes_on(server: tuple[str, Path], tmp_p
 @pytest.mark.network
 @pytest.mark.timeout(900)
 def test_bootstrap_installs_what_is_here(tmp_path: Path) -> None:
-    passed_on = {name: os.environ[name] for name in ("UV_FIND_LINKS", "UV_INDEX_URL") if name in os.environ}
+    own = ("UV_", "PIP_", "SSL_", "HTTP_PROXY", "HTTPS_PROXY")  # how packages are reached from here
+    passed_on = {name: value for name, value in os.environ.items() if name.startswith(own) and name != "UV_PYTHON"}
     try:
         with ssh_server(tmp_path, **passed_on) as command:
             folder = tmp_path / "there"

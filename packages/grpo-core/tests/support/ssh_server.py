@@ -56,7 +56,7 @@ def ssh_server(folder: Path, **environment: str) -> Iterator[str]:
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    variables = " ".join(f"{name}={value}" for name, value in environment.items())
+    variables = " ".join(f'"{name}={value}"' for name, value in environment.items())
     (folder / "sshd_config").write_text(CONFIG.format(port=port, folder=folder, environment=variables))
     if getpass.getuser() == "root":
         Path("/run/sshd").mkdir(exist_ok=True)  # where sshd separates its privileges
