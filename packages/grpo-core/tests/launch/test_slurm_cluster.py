@@ -116,7 +116,7 @@ def test_two_nodes_train_one_run_and_go_on_after_a_requeue(cluster: Cluster, lau
     cluster.run("scancel", "--signal=USR2", job["job"])
 
     check_went_on(cluster, job, 40)
-    assert "2 processes" in log_of(job)
+    assert "ranks 2, gloo" in log_of(job)
 
 
 def test_a_run_that_fails_is_not_requeued(cluster: Cluster, launch) -> None:  # type: ignore[no-untyped-def]
