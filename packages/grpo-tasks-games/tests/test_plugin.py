@@ -270,6 +270,13 @@ def test_openings_are_of_training_games_alone() -> None:
     assert tictactoe.initial(0, tictactoe.TicTacToeConfig(split="train")) == "." * 9
 
 
+@pytest.mark.parametrize("opponent", ["random", "perfect"])
+def test_no_opponent_wins_from_an_opening_before_the_policy_has_moved(opponent: str) -> None:
+    task = load_task(f"games.tictactoe?opponent={opponent}&openings=4&size=200&split=train")
+    lengths = {task.prompt(row).count("X") + task.prompt(row).count("O") for row in task.rows()}
+    assert len(lengths) > 2  # openings there are
+
+
 @pytest.mark.parametrize("spec", SPECS)
 def test_demos_are_the_same_each_time_and_others_for_another_seed(spec: str) -> None:
     task = load_task(spec).with_options(size=50)

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from grpo_core import Game, Invalid, Prompt
+from grpo_core.task.game import SELF
 from grpo_tasks_games.players import one_ply_moves, weak_demos
 from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, SYMBOLS, StyledConfig, ask, find_move, reply
 
@@ -17,6 +18,9 @@ Board = str
 """Nine characters, row by row: X, O, or a dot where a cell is free."""
 
 FREE = "."
+LOSABLE_OPENING = 4
+"""Moves of an opening after which the next one may win: an opponent's would end a game before the policy has moved."""
+
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 
 
@@ -38,7 +42,8 @@ def initial(seed: int, config: TicTacToeConfig) -> Board:
     board = FREE * 9
     if config.split == "train":
         rng = random.Random(f"opening/{seed}")
-        for _ in range(rng.randint(0, config.openings)):
+        most = config.openings if config.opponent == SELF else min(config.openings, LOSABLE_OPENING - 1)
+        for _ in range(rng.randint(0, most)):
             board = apply(board, rng.choice(legal(board)))
     return board
 
