@@ -23,6 +23,7 @@ from grpo_core.config import EvalConfig, RunConfig
 from grpo_core.errors import UnknownNameError, UserError
 from grpo_core.evaluation.held_out import HeldOutEvaluator
 from grpo_core.policy.fresh import fresh_model
+from grpo_core.tracking.events import read_sources
 from grpo_core.tracking.presence import working_in
 from grpo_core.training.resume import resume
 from grpo_core.training.run_folder import RunFolder
@@ -255,6 +256,17 @@ def test_a_changed_setting_is_refused_unless_it_is_allowed_by_name(folder: Path,
     with pytest.raises(UserError, match=r"trainer.learning_rate is 0.002 now, .* 0.001.*--allow trainer.learning_rate"):
         resume(run)
     assert not resume(run, allow=["trainer.learning_rate"]).interrupted
+
+
+def test_a_resume_records_where_the_settings_come_from(folder: Path, tmp_path: Path) -> None:
+    run = train(config(folder, tmp_path, "plain", stop_after=1)).run_dir
+    began = read_sources(run)
+    assert began["task"] == began["trainer.learning_rate"] == began["trainer.stop_after"] == "python"
+    edited(run, lambda text: text.replace("learning_rate: 0.001", "learning_rate: 0.002"))
+    resume(run, allow=["trainer.learning_rate"])
+    changed = {"trainer.learning_rate": f"{run.name}/config.yaml: changed after step 1"}
+    del began["trainer.stop_after"]
+    assert read_sources(run) == began | changed
 
 
 def test_a_changed_task_is_refused_unless_it_is_allowed(folder: Path, tmp_path: Path) -> None:

@@ -85,6 +85,15 @@ class EventLog(Callback):
             self._file.write(orjson.dumps(line, default=str) + b"\n")
 
 
+def read_sources(run_dir: Path) -> dict[str, str]:
+    """Read where the settings of a run come from, by its newest start that says so; empty if none does."""
+    newest: dict[str, str] = {}
+    for event in read_events(run_dir):
+        if event.get("kind") == "start" and isinstance(event.get("sources"), dict):
+            newest = event["sources"] or newest
+    return newest
+
+
 def read_events(run_dir: Path) -> Iterator[dict[str, Any]]:
     """Read the events of a run, oldest first; none if the run has no event log.
 

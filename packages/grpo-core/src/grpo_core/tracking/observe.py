@@ -49,7 +49,7 @@ def observe(
     config: RunConfig,
     callbacks: Sequence[Callback],
     resources: ExitStack,
-    sources: Mapping[str, Source] | None = None,
+    sources: Mapping[str, Source | str] | None = None,
 ) -> Observers:
     """Add the event log, the trackers and the monitor to a run's callbacks; they get its folder when it starts.
 

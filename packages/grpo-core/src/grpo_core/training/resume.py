@@ -24,7 +24,7 @@ from grpo_core.training.result import RunResult
 from grpo_core.training.run_folder import RunFolder, SilentFolder
 from grpo_core.training.setup import Setup, prepare
 from grpo_core.training.state import hardware
-from grpo_core.training.stored_run import RunEnd, StoredRun, allowed, of_planned, stored_config
+from grpo_core.training.stored_run import RunEnd, StoredRun, allowed, of_planned, sources_of, stored_config
 from grpo_core.training.trainer import Trainer
 
 
@@ -67,7 +67,11 @@ def resume(
         ranks.from_main(b"")  # what the others read is what the first one has locked
         stored = StoredRun.read(path, config, from_step, additional_steps=additional_steps, allow=allow)
         checkpoint, state, info, end = stored.checkpoint, stored.state, stored.info, stored.end
-        observed = observe(config, callbacks, resources) if ranks.is_main else Observers(Callbacks(), ())
+        observed = (
+            observe(config, callbacks, resources, sources_of(path, config, stored))
+            if ranks.is_main
+            else Observers(Callbacks(), ())
+        )
         setup = prepare(config, resources, ranks, checkpoint=checkpoint)
         setup = _with_threads(setup, info["hardware"])
         shared = _other_ranks(config, ranks, info["distributed_info"])

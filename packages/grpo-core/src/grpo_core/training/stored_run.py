@@ -19,6 +19,7 @@ from grpo_core.errors import UnknownNameError, UserError, near_match
 from grpo_core.paths import user_path
 from grpo_core.plugins.tasks import bind
 from grpo_core.task.spec import parse_task_specs
+from grpo_core.tracking.events import read_sources
 from grpo_core.tracking.presence import check_unlocked
 from grpo_core.tracking.runs import ENDLESS, has_ended
 from grpo_core.training.provenance import check_identities, is_free
@@ -29,6 +30,9 @@ INFO_FILE = "training_info.json"
 
 STATE_FILE = "trainer_state.json"
 
+
+STOP_AFTER = "trainer.stop_after"
+"""A setting of each call, which the run's configuration does not keep."""
 
 SURROUNDINGS = ("data", "hardware", "versions", "conditions")
 """What may differ beside settings, as `--allow` names it."""
@@ -214,10 +218,32 @@ def _end(path: Path, config: RunConfig, state: Mapping[str, Any], additional_ste
     )
 
 
+def sources_of(path: Path, config: RunConfig, stored: StoredRun) -> dict[str, str]:
+    """Where the settings of a resumed run come from: as its folder says, or its config.yaml where that was changed.
+
+    Args:
+        path: Folder of the run.
+        config: Configuration of the run, of `stored_config`.
+        stored: The run at the checkpoint that it goes on from.
+    """
+    sources = read_sources(path)
+    if not sources:  # a version that stored none: what did not change would look like a default
+        return {}
+    now, then = _flat_configs(config, stored.info)
+    changed = f"{path.name}/config.yaml: changed after step {stored.state['step']}"
+    sources |= {key: changed for key in now if now[key] != then[key]}
+    of_call = {} if config.trainer.stop_after is None else {STOP_AFTER: "argument of the resume"}
+    return {**{key: source for key, source in sources.items() if key != STOP_AFTER}, **of_call}
+
+
+def _flat_configs(config: RunConfig, info: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Dotted key -> value: of a configuration, and of the one that a checkpoint was trained with."""
+    return flatten(config), flatten(RunConfig.model_validate_json(orjson.dumps(info["training_config"])))
+
+
 def _check_config(path: Path, config: RunConfig, info: Mapping[str, Any], allow: Collection[str]) -> None:
     """Check that the configuration is still the one that the checkpoint was trained with."""
-    trained = RunConfig.model_validate_json(orjson.dumps(info["training_config"]))
-    now, then = flatten(config), flatten(trained)
+    now, then = _flat_configs(config, info)
     changed = [key for key in now if now[key] != then[key] and not is_free(key) and key not in allow]
     if changed:
         key = changed[0]
