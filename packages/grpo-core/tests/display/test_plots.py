@@ -51,3 +51,8 @@ def test_any_numbers_fit_any_size(
     lines = curve(list(enumerate(points)), width, height, known)
     assert not lines or len(lines) == max(2, height)
     assert all(len(line) <= max(width, 20) for line in lines)
+
+
+def test_the_mean_of_equal_values_stays_in_the_picture() -> None:
+    values = [0.1] * 1000 + [math.nextafter(0.1, 1)]  # the mean of ten is 0.09999999999999999
+    assert len(curve([*enumerate(map(float, values))], 40, 6)) == 6

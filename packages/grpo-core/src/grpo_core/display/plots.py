@@ -197,4 +197,5 @@ class _Canvas:
 
     def _row(self, value: float, count: int) -> int:
         low, high = self._values
-        return round((high - value) / (high - low) * (count - 1))
+        row = round((high - value) / (high - low) * (count - 1))
+        return min(max(row, 0), count - 1)  # the mean of equal values may differ from them in its last bit
