@@ -167,11 +167,12 @@ def test_light_and_dark_and_narrow(run: Path, opened: Any) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 380
 
 
+@pytest.mark.parametrize("runs", [1, 2])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_serious_fault(run: Path, opened: Any, scheme: str) -> None:
+def test_axe_finds_no_serious_fault(run: Path, tmp_path: Path, opened: Any, scheme: str, runs: int) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    page = opened(run, scheme=scheme)
+    page = opened(*[run, make_run(tmp_path / "other", rollouts(10, seed=1))][:runs], scheme=scheme)
     page.locator("#learning .plot svg").first.wait_for()
     found = Axe().run(page).response["violations"]
     assert [
@@ -186,6 +187,22 @@ def test_runs_are_compared(tmp_path: Path, opened: Any) -> None:
     assert page.locator("#learning .plot svg").first.inner_html()
     page.get_by_label("run", exact=True).select_option(label="b")
     assert count(page) == 160
+
+
+def test_a_game_that_is_evaluated_against_two_players_has_two_curves(tmp_path: Path, opened: Any) -> None:
+    """The events name the trained task without its options, and another player with all of them."""
+    rates = {"math.a": (0.25, 0.75), "math.a?style=short&opponent=nash": (0.5, 0.6)}
+    events: list[dict[str, Any]] = [
+        {"kind": "evaluation", "step": step, "task": task, "phase": phase, "result": {"solved_rate": rate, "n": 16}}
+        for task, both in rates.items()
+        for step, phase, rate in zip((0, 10), ("initial", "final"), both, strict=True)
+    ]
+    page = opened(make_run(tmp_path / "run", rollouts(10), events=events))
+    tiles = page.locator("#overview .tile").all_inner_texts()
+    assert "math.a, solved" in tiles[0] and "math.a?style=short&opponent=nash, solved" in tiles[1]
+    page.locator("#learning .plot svg").first.wait_for()
+    assert "held out style=short opponent=nash" in page.locator("#learning .plot svg").first.inner_html()
+    assert page.locator("#evaluation tbody th").all_inner_texts() == [task for task in rates for _ in range(2)]
 
 
 def test_a_live_page_follows_the_run_and_keeps_the_filters(chromium: Any, tmp_path: Path) -> None:

@@ -78,15 +78,21 @@ function tip(event, value) {
 const TOOLTIP = { tooltip: { content: "data" } };
 const X = { field: "step", type: "quantitative", axis: { format: "d", tickMinStep: 1 }, scale: { nice: false, zero: false } };
 
+/** As many columns as fit; none where they would take the room of the chart: the head of the page has the runs' colours. */
+function legend(names, wide = false) {
+  const columns = Math.max(1, Math.floor((wide ? 84 : 42) / (Math.max(...names.map((each) => each.length)) + 3)));
+  return wide || names.length <= 3 * columns ? { columns } : null;
+}
+
 /** Means with their intervals as bands; points are [first, last, mean, low, high, n] by name of the series. */
-function bands(series, { title = "", domain = null, points = [], unit = "groups" } = {}) {
+function bands(series, { title = "", domain = null, points = [], unit = "groups", wide = false } = {}) {
   const values = Object.entries(series).flatMap(([name, curve]) => curve.map(([first, last, mean, low, high, n]) => ({
     series: visible(name), step: (first + last) / 2, mean, low, high,
     steps: first === last ? `step ${first}` : `steps ${first}–${last}`, "mean, 95%": `${number(mean)} ${interval(low, high, number)}`, n: `${n} ${unit}`,
   })));
   const names = Object.keys(series).map(visible);
   const everyName = [...new Set([...names, ...points.map((each) => each.series)])];
-  const hue = everyName.length > 1 ? { field: "series", type: "nominal", scale: { domain: everyName } } : { value: color("c1") };
+  const hue = everyName.length > 1 ? { field: "series", type: "nominal", scale: { domain: everyName }, legend: legend(everyName, wide) } : { value: color("c1") };
   const y = { type: "quantitative", scale: domain ? { domain } : { zero: false }, title };
   const tips = [{ field: "series" }, { field: "steps" }, { field: "mean, 95%" }, { field: "n" }];
   return {
@@ -119,8 +125,8 @@ function metricLines(values, range, { title = "" } = {}) {
   const low = Math.min(...known), high = Math.max(...known), room = (high - low || Math.abs(high) || 1) * 0.15;
   const [bottom, top] = [low - room, high + room];
   const shaded = range && [Math.max(range[0] ?? bottom, bottom), Math.min(range[1] ?? top, top)];
-  const y = { field: "value", type: "quantitative", scale: { domain: [low >= 0 ? Math.max(0, bottom) : bottom, top], nice: false, zero: false }, axis: { format: ".3~g" }, title };
-  const hue = runs.length > 1 ? { field: "series", type: "nominal", sort: runs } : { value: color("c1") };
+  const y = { field: "value", type: "quantitative", scale: { domain: [low >= 0 ? Math.max(0, bottom) : bottom, top], nice: false, zero: false }, axis: { format: ".6~g" }, title };
+  const hue = runs.length > 1 ? { field: "series", type: "nominal", sort: runs, legend: legend(runs) } : { value: color("c1") };
   const steps = values.map((each) => each.step);
   return {
     layer: [
@@ -137,12 +143,14 @@ function metricLines(values, range, { title = "" } = {}) {
 
 /** Share of completions by span of steps and by value, with the mean. */
 function heat({ cells, means }, title) {
+  const rows = new Set(cells.map(([, , y]) => y)), [[, , y, y2]] = cells;
+  const domain = rows.size === 1 ? { domain: [y - 0.5, y2 + 0.5] } : {};
   const values = cells.map(([x, x2, y, y2, share]) => ({ x, x2, y, y2, share, steps: `steps ${x}–${x2 - 1}`, values: `${number(y)} to ${number(y2)}`, percent: `${(100 * share).toFixed(1)}% of completions` }));
   return {
     layer: [
       { data: { values }, mark: { type: "rect", stroke: null }, encoding: {
         x: { field: "x", type: "quantitative", axis: { format: "d", tickMinStep: 1 }, scale: { nice: false, zero: false } }, x2: { field: "x2" },
-        y: { field: "y", type: "quantitative", title, scale: { nice: false, zero: false } }, y2: { field: "y2" },
+        y: { field: "y", type: "quantitative", title, scale: { nice: false, zero: false, ...domain } }, y2: { field: "y2" },
         color: { field: "share", type: "quantitative", legend: null, scale: { type: "sqrt", range: [color("heat0"), color("heat1"), color("heat2")] } },
         tooltip: [{ field: "steps" }, { field: "values" }, { field: "percent" }] } },
       { data: { values: means.map(([x, x2, mean]) => ({ x: (x + x2) / 2, mean })) }, mark: { type: "line", color: color("text"), strokeWidth: 1.5 },

@@ -171,9 +171,8 @@ def _time(run: Path, missing: list[str]) -> dict[str, Any]:
 
 def _settings(settings: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """[key, value, source] of every setting; the source is empty in a run of a version that did not store it."""
-    start: Mapping[str, Any] = next((event for event in events if event.get("kind") == "start"), {})
-    sources = start.get("sources")
-    known = sources if isinstance(sources, dict) else None
+    starts = (event.get("sources") for event in reversed(events) if event.get("kind") == "start")
+    known = next((each for each in starts if each and isinstance(each, dict)), None)
     return [
         [
             key,

@@ -14,14 +14,27 @@ function grid(...figures) {
 
 const short = (task) => task.split("?")[0];
 
-/** Tasks of all runs; with options only where two differ in nothing else. */
-function tasksOf(runs) {
-  const specs = [...new Set(runs.flatMap((run) => Object.keys(run.tasks)))];
-  return specs.map((spec) => ({ spec, label: specs.filter((other) => short(other) === short(spec)).length > 1 ? spec : short(spec) }));
+/** The name of a task among others: with options only where two differ in nothing else. */
+function labelOf(spec, specs) {
+  return specs.some((other) => other !== spec && short(other) === short(spec)) ? spec : short(spec);
 }
 
-function evaluationsOf(run, task) {
-  return run.evaluations.filter((each) => each.task === task || short(each.task) === short(task));
+function tasksOf(runs) {
+  const specs = [...new Set(runs.flatMap((run) => Object.keys(run.tasks)))];
+  return specs.map((spec) => ({ spec, label: labelOf(spec, specs) }));
+}
+
+const evaluatedTasks = (runs) => [...new Set(runs.flatMap((run) => run.evaluations.map((each) => each.task)))];
+
+/** Evaluations of a trained task; beside it, of one run, those with other options, as of a game against another player. */
+function evaluationsOf(run, spec, several) {
+  const trained = Object.keys(run.tasks);
+  const isOwn = ({ task }) => task === spec || (task === short(spec) && !trained.includes(task));
+  const isRelated = ({ task }) => short(task) === short(spec) && !trained.includes(task);
+  const options = ({ task }) => task.split("?").slice(1).join("?").split("&").filter((option) => !spec.includes(option)).join(" ");
+  return run.evaluations.filter((each) => isOwn(each) || (!several && isRelated(each))).map((each) => ({
+    ...each, series: several ? visible(run.name) : `held out${isOwn(each) ? "" : ` ${visible(options(each))}`}`,
+  }));
 }
 
 function header(data) {
@@ -53,17 +66,17 @@ function overview(data) {
   const tiles = [];
   for (const run of data.runs) {
     const prefix = data.runs.length > 1 ? `${visible(run.name)} · ` : "";
-    const tasks = [...new Set(run.evaluations.map((each) => each.task))];
+    const tasks = evaluatedTasks([run]);
     for (const task of tasks) {
       const found = run.evaluations.filter((each) => each.task === task);
       const initial = found.find((each) => each.phase === "initial")?.result;
       const last = found.filter((each) => each.phase !== "initial").at(-1)?.result;
       const shown = last ?? initial;
-      const change = last?.delta === undefined ? null : `${signed(last.delta)} ${interval(last.delta_ci_low, last.delta_ci_high, signed)} over the start`;
+      const change = last?.delta === undefined ? null : `${signed(last.delta)} ${interval(last.delta_ci_low, last.delta_ci_high, signed)} over initial`;
       const tone = change && last.delta_ci_low > 0 ? "up" : change && last.delta_ci_high < 0 ? "down" : "";
-      tiles.push(tile(`${prefix}held out${tasks.length > 1 || data.runs.length > 1 ? ` · ${visible(short(task))}` : ""}, solved`,
+      tiles.push(tile(`${prefix}held out${tasks.length > 1 || data.runs.length > 1 ? ` · ${visible(labelOf(task, tasks))}` : ""}, solved`,
         initial && last ? `${fixed(initial.solved_rate)} → ${fixed(last.solved_rate)}` : fixed(shown?.solved_rate),
-        change ?? `${interval(shown?.ci_low, shown?.ci_high)} of ${plural(shown?.n ?? 0, "row")}`, tone));
+        change ?? `${interval(shown?.ci_low, shown?.ci_high)} of ${plural(shown?.n ?? 0, "row")}${last ? "" : ", before training"}`, tone));
     }
   }
   if (data.runs.length === 1) {
@@ -97,22 +110,23 @@ function learning(data) {
   for (const { spec, label } of tasksOf(data.runs)) {
     const runs = data.runs.filter((run) => run.tasks[spec]);
     const curves = (of) => Object.fromEntries(runs.map((run) => [run.name, of(run.tasks[spec])]).filter(([, curve]) => curve?.length));
-    const tested = runs.flatMap((run) => evaluationsOf(run, spec).map(({ step, result }) => ({
-      series: runs.length > 1 ? visible(run.name) : "held out", step, mean: result.solved_rate, low: result.ci_low, high: result.ci_high,
+    const evaluations = runs.flatMap((run) => evaluationsOf(run, spec, runs.length > 1));
+    const tested = evaluations.map(({ series, step, result }) => ({
+      series, step, mean: result.solved_rate, low: result.ci_low, high: result.ci_high,
       "held-out, 95%": `${number(result.solved_rate)} ${interval(result.ci_low, result.ci_high, number)}`, n: `${result.n} rows`,
-    })));
-    const rewarded = runs.flatMap((run) => evaluationsOf(run, spec).filter(({ result }) => result.mean_reward !== undefined).map(({ step, result }) => ({
-      series: runs.length > 1 ? visible(run.name) : "held out", step, mean: result.mean_reward, low: result.mean_reward_ci_low, high: result.mean_reward_ci_high,
+    }));
+    const rewarded = evaluations.filter(({ result }) => result.mean_reward !== undefined).map(({ series, step, result }) => ({
+      series, step, mean: result.mean_reward, low: result.mean_reward_ci_low, high: result.mean_reward_ci_high,
       "held-out, 95%": `${number(result.mean_reward)} ${interval(result.mean_reward_ci_low, result.mean_reward_ci_high, number)}`, n: `${result.n} rows`,
-    })));
+    }));
     const named = (of) => runs.length > 1 ? curves(of) : { training: Object.values(curves(of))[0] ?? [] };
     const parts = [...new Set(runs.flatMap((run) => Object.keys(run.tasks[spec].parts)))];
     const note = "band and bars: 95% intervals; training over prompts, held-out over rows";
     blocks.push(
       tasksOf(data.runs).length > 1 ? element("h3", {}, visible(label)) : null,
       grid(
-        chart("Solved rate", () => bands(named((task) => task.solved), { domain: [0, 1], points: tested }), { note, label: summaryOf(named((task) => task.solved)), wide: true, height: 260 }),
-        chart("Reward", () => bands(named((task) => task.reward), { points: rewarded }), { note, label: summaryOf(named((task) => task.reward)), wide: true, height: 260 }),
+        chart("Solved rate", () => bands(named((task) => task.solved), { domain: [0, 1], points: tested, wide: true }), { note, label: summaryOf(named((task) => task.solved)), wide: true, height: 260 }),
+        chart("Reward", () => bands(named((task) => task.reward), { points: rewarded, wide: true }), { note, label: summaryOf(named((task) => task.reward)), wide: true, height: 260 }),
         parts.length > 1 ? parts.map((part) => chart(`Part: ${visible(part)}`, () => bands(named((task) => task.parts[part] ?? [])), { note: "mean raw value, before its weight", label: summaryOf(named((task) => task.parts[part] ?? [])) })) : null,
       ));
   }
@@ -149,12 +163,13 @@ const TITLES = {
   kl: "KL to the reference", entropy: "Entropy", ratio_mean: "Ratio π/π_old, mean", ess: "Effective sample size", "gns/b_simple": "Gradient noise scale",
   frac_reward_zero_std: "Groups with equal rewards", "clip_ratio/region": "Clipped tokens", grad_norm: "Gradient norm", sampler_mismatch: "Sampler mismatch",
   "completions/truncated_frac": "Truncated completions", abstained: "Abstentions", "loss/policy": "Policy loss", learning_rate: "Learning rate",
+  tokens_per_s: "Tokens per second",
 };
 
 function lineChart(data, { name, formula, healthy, range }) {
   const values = data.runs.flatMap((run) => (run.metrics.values[name] ?? []).map((value, index) => ({ series: visible(run.name), step: run.metrics.steps[index], value })).filter((each) => each.value !== null));
   if (!values.length) return null;
-  const note = healthy ? `healthy: ${healthy.replaceAll("`", "")}` : formula;
+  const note = healthy ? `${range ? "healthy: " : ""}${healthy.replaceAll("`", "")}` : formula;
   return chart(TITLES[name] ?? visible(name), () => metricLines(values, range), { note, label: `${formula}; from ${number(values[0].value)} to ${number(values.at(-1).value)}` });
 }
 
@@ -175,9 +190,9 @@ function abstentions(data) {
 }
 
 function evaluation(data) {
-  const several = data.runs.length > 1;
+  const several = data.runs.length > 1, tasks = evaluatedTasks(data.runs);
   const rows = data.runs.flatMap((run) => run.evaluations.map(({ task, phase, step, result }) => [
-    ...(several ? [run.name] : []), short(task), phase === "initial" ? "base (before training)" : phase === "final" ? "final" : `step ${step}`,
+    ...(several ? [run.name] : []), labelOf(task, tasks), phase === "initial" ? "initial" : phase === "final" ? "final" : `step ${step}`,
     `${fixed(result.solved_rate, 3)} ${interval(result.ci_low, result.ci_high)}`,
     result.delta === undefined ? "–" : element("span", { class: result.delta_ci_low > 0 ? "up" : result.delta_ci_high < 0 ? "down" : "" }, `${signed(result.delta, 3)} ${interval(result.delta_ci_low, result.delta_ci_high, signed)}`),
     `${fixed(result.mean_reward, 3)} ${interval(result.mean_reward_ci_low, result.mean_reward_ci_high)}`,
@@ -185,8 +200,8 @@ function evaluation(data) {
   ]));
   if (!rows.length) return null;
   return section("evaluation", "Evaluation on held-out problems",
-    element("p", { class: "lead" }, "Rates over rows with 95% intervals; “over base” is the paired difference on the same rows."),
-    table("Evaluations", [...(several ? ["run"] : []), "task", "when", "solved", "over base", "mean reward", "rows", "not scored", "tokens"], rows));
+    element("p", { class: "lead" }, "Rates over rows with 95% intervals; “initial” is before training, “over initial” the paired difference on the same rows."),
+    table("Evaluations", [...(several ? ["run"] : []), "task", "when", "solved", "over initial", "mean reward", "rows", "not scored", "tokens"], rows));
 }
 
 function comparison(data) {
