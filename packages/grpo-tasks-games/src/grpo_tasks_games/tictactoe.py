@@ -10,7 +10,6 @@ from typing import Literal
 from pydantic import Field
 
 from grpo_core import Game, Invalid, Prompt
-from grpo_core.task.game import SELF
 from grpo_tasks_games.players import one_ply_moves, weak_demos
 from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, SYMBOLS, StyledConfig, ask, find_move, reply
 
@@ -42,7 +41,7 @@ def initial(seed: int, config: TicTacToeConfig) -> Board:
     board = FREE * 9
     if config.split == "train":
         rng = random.Random(f"opening/{seed}")
-        most = config.openings if config.opponent == SELF else min(config.openings, LOSABLE_OPENING - 1)
+        most = config.openings if config.opponent == "self" else min(config.openings, LOSABLE_OPENING - 1)
         for _ in range(rng.randint(0, most)):
             board = apply(board, rng.choice(legal(board)))
     return board
