@@ -53,9 +53,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
         ),
         "gpg": Variant(
             "grpo_core.algorithms.advantages.baselines:gpg",
-            formula=(
-                "A = alpha·(r − mean(r of the group)) / f_norm, alpha = completions / completions in groups that differ"
-            ),
+            formula="A = alpha·(r − mean(r of the group)) / f_norm, alpha = completions / those in groups that differ",
             source="GPG, arXiv 2504.02546; verl's alpha = completions / completions with a reward",
             scales_itself=True,
         ),
@@ -191,9 +189,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
     "loss": {
         "bnpo": Variant(
             "grpo_core.algorithms.losses:ppo_clip",
-            summary=(
-                "TRL's bnpo: the clipped surrogate, mean over tokens; of the whole step here, of a local batch in TRL."
-            ),
+            summary="TRL's bnpo: the clipped surrogate, mean over tokens; of the whole step, in TRL of a local batch.",
             formula="−min(ρA, clip(ρ, 1 − ε, 1 + ε_high)·A) / ΣT",
             source="TRL's loss_type bnpo; the normalisation of arXiv 2506.02864 is the baseline of that name",
             aggregation="token_mean",
