@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -56,12 +57,10 @@ def report(
     folders = [user_path(run, "RUN") for run in runs]
     if is_served:
         return _serve(folders, rollouts, port)
-    from grpo_core.report.data import report_data
-
     if as_json:
         from grpo_core.display.text import print_json
 
-        print_json(report_data(folders, rollouts=rollouts))
+        print_json(_read(folders, rollouts))
         return None
     _write(folders, output, rollouts)
     return None
@@ -71,7 +70,6 @@ def _write(folders: list[Path], output: str | None, rollouts: int) -> None:
     from grpo_core.checkpoints import check_run
     from grpo_core.checkpoints.files import replace_file
     from grpo_core.display.text import visible
-    from grpo_core.report.data import report_data
     from grpo_core.report.page import page
 
     check_run(folders[0])
@@ -80,7 +78,7 @@ def _write(folders: list[Path], output: str | None, rollouts: int) -> None:
         raise UserError(f"--output {target} is a folder: give the name of a file, as in {target / 'report.html'}.")
     if not target.parent.is_dir():
         raise UserError(f"--output {target}: there is no folder {target.parent}{_kind(target.parent)}.")
-    data = report_data(folders, rollouts=rollouts)
+    data = _read(folders, rollouts)
     try:
         replace_file(target, page(data).encode())
     except OSError as error:
@@ -89,6 +87,15 @@ def _write(folders: list[Path], output: str | None, rollouts: int) -> None:
     for run in data["runs"]:
         for problem in run["missing"]:
             click.echo(visible(f"{'missing':<10}{run['name'] + ': ' if len(folders) > 1 else ''}{problem}"))
+
+
+def _read(folders: list[Path], rollouts: int) -> dict[str, Any]:
+    from grpo_core.display.progress import Waiting
+    from grpo_core.display.text import err
+    from grpo_core.report.data import report_data
+
+    with Waiting(err()) as display, display.ticking("reading the logs"):
+        return report_data(folders, rollouts=rollouts)
 
 
 def _kind(path: Path) -> str:

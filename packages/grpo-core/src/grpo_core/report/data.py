@@ -14,20 +14,15 @@ from grpo_core.errors import UserError
 from grpo_core.plugins import host
 from grpo_core.report.healthy import DIAGNOSTICS, healthy_range
 from grpo_core.report.rollouts import MAX_ROLLOUTS, drawer, gather
+from grpo_core.report.training_log import TrainingLog, is_finite_number
 from grpo_core.tracking.base import plain
 from grpo_core.tracking.events import EVENTS
-from grpo_core.tracking.jsonl import TRAIN_LOG, read_until_corrupt
+from grpo_core.tracking.jsonl import read_until_corrupt
 from grpo_core.tracking.runs import RunView, read_run
 from grpo_core.training.catalogue import CATALOGUE
 
 REPORT_FORMAT_VERSION = 1
 """Version of the data; changes are announced a minor version ahead."""
-
-MAX_STEPS = 1000
-"""Points of a metric; of more logged steps, means over equal numbers of them."""
-
-PHASES = ("generate_s", "update_s")
-"""Metrics of the time that a step spends in each phase; `step_s` is all of it."""
 
 
 def report_data(paths: Sequence[Path], *, rollouts: int = MAX_ROLLOUTS) -> dict[str, Any]:
@@ -70,7 +65,8 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 def _run(view: RunView, name: str, missing: list[str], limit: int) -> dict[str, Any]:
     events = list(read_until_corrupt(view.path / EVENTS, []))  # read_run has noted what is corrupt
-    steps, metrics = _metrics(view.path, missing)
+    log = TrainingLog(view.path, missing)
+    metrics = log.metrics()
     evaluations = _evaluations(view.path, events, missing)
     tasks: dict[str, Any] = {}
     kept = None
@@ -91,36 +87,21 @@ def _run(view: RunView, name: str, missing: list[str], limit: int) -> dict[str, 
         "path": plain(str(view.path)),
         "state": view.state,
         "problem": view.problem,
-        "steps": max([view.steps, *steps[-1:]]),
+        "steps": max([view.steps, *log.steps[-1:]]),
         "planned": view.planned,
         "updated": view.updated,
         **{key: settings.get(key) for key in ("task", "model", "seed")},
         "missing": missing,
-        "metrics": {"steps": steps, "values": metrics},
+        "metrics": {"steps": log.steps, "values": metrics},
         "diagnostics": _diagnostics(settings, metrics),
         "tasks": tasks,
         "evaluations": evaluations,
-        "time": _time(view.path, missing),
+        "time": {"totals": _seconds(view.path, log, missing)},
         "settings": _settings(settings, events),
         "choices": [{"what": what, "value": value, "why": why} for what, value, why in view.choices],
         "warnings": [{"step": step, "message": message} for step, message in view.warnings],
         "rollouts": kept,
     }
-
-
-def _metrics(run: Path, missing: list[str]) -> tuple[list[int], dict[str, list[float | None]]]:
-    """Logged steps and the metrics of each; None where a metric was not logged or is not finite."""
-    problems: list[str] = []
-    lines = [line for line in read_until_corrupt(run / TRAIN_LOG, problems) if isinstance(line.get("step"), int)]
-    missing += [f"metrics are read up to a corrupt line: {problem}" for problem in problems]
-    if not lines:
-        missing.append("no logged step yet: no metrics")
-    width = max(1, math.ceil(len(lines) / MAX_STEPS))
-    blocks = [lines[at : at + width] for at in range(0, len(lines), width)]
-    names = dict.fromkeys(name for line in lines for name, value in line.items() if _is_number(value))
-    names.pop("step", None)
-    values = {name: [_mean([line.get(name) for line in block]) for block in blocks] for name in names}
-    return [block[-1]["step"] for block in blocks], values
 
 
 def _diagnostics(settings: Mapping[str, Any], metrics: Mapping[str, list[float | None]]) -> list[dict[str, Any]]:
@@ -151,22 +132,17 @@ def _evaluations(run: Path, events: Sequence[Mapping[str, Any]], missing: list[s
     return list(found.values())
 
 
-def _time(run: Path, missing: list[str]) -> dict[str, Any]:
+def _seconds(run: Path, log: TrainingLog, missing: list[str]) -> dict[str, float]:
     """Seconds of each phase: over all steps, and of the evaluations."""
-    totals: dict[str, float] = {}
-    for line in read_until_corrupt(run / TRAIN_LOG, []):  # the metrics say where the log is corrupt
-        spent = {name: line[name] for name in (*PHASES, "step_s") if _is_number(line.get(name))}
-        whole = spent.pop("step_s", math.fsum(spent.values()))
-        for name, seconds in {**spent, "other_s": max(0.0, whole - math.fsum(spent.values()))}.items():
-            totals[name] = totals.get(name, 0.0) + seconds
+    totals = dict(log.seconds)
     for line in read_until_corrupt(run / "logs" / "evaluations.jsonl", missing):
         seconds = math.fsum(
             value
             for name, value in line.items()
-            if name.startswith("eval/") and name.endswith("/seconds") and _is_number(value)
+            if name.startswith("eval/") and name.endswith("/seconds") and is_finite_number(value)
         )
         totals["evaluate_s"] = totals.get("evaluate_s", 0.0) + seconds
-    return {"totals": totals}
+    return totals
 
 
 def _settings(settings: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> list[list[str]]:
@@ -193,14 +169,5 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: _numbers(value) if isinstance(value, Mapping) else value
         for name, value in values.items()
-        if isinstance(value, Mapping) or _is_number(value) or name == "split"
+        if isinstance(value, Mapping) or is_finite_number(value) or name == "split"
     }
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _mean(values: Sequence[Any]) -> float | None:
-    known = [value for value in values if _is_number(value)]
-    return float(f"{math.fsum(known) / len(known):.6g}") if known else None
