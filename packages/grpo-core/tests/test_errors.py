@@ -56,3 +56,8 @@ def test_exit_codes_are_those_that_scripts_rely_on() -> None:
     assert UserError("x").exit_code == errors.DataError("x").exit_code == errors.PluginError("x").exit_code == 2
     assert errors.AbstentionLimitError("x").exit_code == 3
     assert GrpoError("x").exit_code == errors.InfrastructureError("x").exit_code == 1
+
+
+def test_of_many_names_some_are_listed() -> None:
+    message = str(unknown_name("task", "t7x", [f"t{number:02}" for number in range(100)]))
+    assert message.endswith("t38, t39 and 60 more")

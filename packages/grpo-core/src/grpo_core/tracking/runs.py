@@ -13,11 +13,15 @@ from grpo_core.config import yaml_text
 from grpo_core.errors import DataError, UserError, unknown_name
 from grpo_core.tracking import presence
 from grpo_core.tracking.aliases import ALIASES
+from grpo_core.tracking.base import shortened
 from grpo_core.tracking.evaluations import flat
 from grpo_core.tracking.events import EVENTS, read_events
 from grpo_core.tracking.jsonl import TRAIN_LOG, last_logged, read_jsonl, read_until_corrupt
 
 State = Literal["running", "finished", "interrupted", "failed", "killed", "unreadable"]
+
+MAX_WARNING_CHARS = 4000
+"""Longest warning that is shown; it may hold an author's error."""
 
 ENDLESS = 10**9
 """Number of planned steps from which on only a time limit ends the run."""
@@ -118,7 +122,11 @@ def read_run(path: Path, problems: list[str] | None = None) -> RunView:
         choices=[
             (_text(each, "what"), _text(each, "value"), _text(each, "why")) for each in _objects(start, "choices")
         ],
-        warnings=[(_whole(e.get("step")), str(e.get("message"))) for e in events if e.get("kind") == "warning"],
+        warnings=[
+            (_whole(event.get("step")), shortened(str(event.get("message")), MAX_WARNING_CHARS))
+            for event in events
+            if event.get("kind") == "warning"
+        ],
         problem=problem,
     )
 
