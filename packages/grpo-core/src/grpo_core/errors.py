@@ -134,12 +134,12 @@ def near_match(name: str, choices: Iterable[str]) -> str:
     return f" Did you mean {by_case[close[0]]!r}?" if close else ""
 
 
-MAX_LISTED = 40
+_MAX_LISTED = 40
 """Names in a message; of more, nobody finds one by reading."""
 
 
 def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UnknownNameError:
-    """Build the error for an unknown `name` of a `kind`: the near match, then what exists, at most `MAX_LISTED` names.
+    """Build the error for an unknown `name` of a `kind`: the near match, then the names that exist, not all of many.
 
     Args:
         kind: What it would be the name of, such as `task`.
@@ -147,7 +147,7 @@ def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UnknownNameErr
         choices: Names that do.
     """
     choices = sorted(choices)
-    listed = ", ".join(choices[:MAX_LISTED]) if choices else "(none)"
-    if len(choices) > MAX_LISTED:
-        listed += f" and {len(choices) - MAX_LISTED} more"
+    listed = ", ".join(choices[:_MAX_LISTED]) if choices else "(none)"
+    if len(choices) > _MAX_LISTED:
+        listed += f" and {len(choices) - _MAX_LISTED} more"
     return UnknownNameError(f"no {kind} {name!r:.{MAX_NAME_CHARS}}.{near_match(name, choices)} Available: {listed}")

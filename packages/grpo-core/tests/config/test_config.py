@@ -50,8 +50,8 @@ def test_a_group_of_one_is_refused_where_the_baseline_needs_a_group() -> None:
     message = refusal(num_generations=1)
     assert (
         "trainer.num_generations=1: the baseline group_mean needs a group; alone, every advantage is 0. "
-        "Use 2 or more (default 8), or a baseline that needs none: adaptive_shrink, batch_mean, ema, reinforce_pp, "
-        "remax, role, value."
+        "Use 2 or more (default 8), or a baseline that needs none: adaptive_shrink, batch_mean, ema, none, "
+        "reinforce_pp, remax, role, value."
     ) in message
     assert TrainerConfig(num_generations=1, baseline="ema").rows_per_step == 8
     assert "standard deviation of one reward" in refusal(num_generations=1, baseline="ema", scale_rewards="group")

@@ -74,7 +74,8 @@ def test_the_example_file_is_read(generate: ModuleType, tmp_path: Path) -> None:
 def examples_in_help(name: str, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
     """The arguments of every example that the help of a command shows."""
     entry.main([name, "--help"])
-    found = re.findall(rf"^ +grpo {name}(?: (.*))?$", capsys.readouterr().out, re.MULTILINE)
+    unfolded = re.sub(r"\\\n +", "", capsys.readouterr().out)
+    found = re.findall(rf"^ +grpo {name}(?: (.*))?$", unfolded, re.MULTILINE)
     assert found
     return [shlex.split(example) for example in found]
 
