@@ -24,7 +24,7 @@ def unreadable(rewards, *, x: "Nowhere" = 1): return rewards
 """
 
 
-FREE = ("adaptive_shrink", "batch_mean", "ema", "reinforce_pp", "remax", "role", "value")
+FREE = ("adaptive_shrink", "batch_mean", "ema", "none", "reinforce_pp", "remax", "role", "value")
 """The built-in baselines that work with one completion per prompt."""
 
 
@@ -58,9 +58,9 @@ def test_every_built_in_name_is_listed() -> None:
         "reinforce", "rloo", "sapo", "seq_ppo", "vespo",
     )  # fmt: skip
     assert registry.names("advantage") == (
-        "adaptive", "adaptive_shrink", "batch_mean", "bnpo", "ema", "gdpo", "gpg", "group_mean", "leave_one_out",
-        "maxrl", "opo", "pass_at_k", "pass_at_k_best", "reinforce_pp", "reinforce_pp_baseline", "remax", "role",
-        "value",
+        "adaptive", "adaptive_shrink", "batch_mean", "bnpo", "ema", "gdpo", "gpg", "group_mean", "group_median",
+        "leave_one_out", "maxrl", "none", "opo", "pass_at_k", "pass_at_k_best", "reinforce_pp",
+        "reinforce_pp_baseline", "remax", "role", "value",
     )  # fmt: skip
     assert registry.names("kl") == ("abs", "fkl", "fkl_k3", "full", "jeffreys", "k1", "k2", "k3")
     assert registry.names("kl_controller") == ("constant", "ppo_rule", "proportional", "step_rule")
