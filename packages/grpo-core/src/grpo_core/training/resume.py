@@ -72,8 +72,7 @@ def resume(
             if ranks.is_main
             else Observers(Callbacks(), ())
         )
-        setup = prepare(config, resources, ranks, checkpoint=checkpoint)
-        setup = _with_threads(setup, info["hardware"])
+        setup = _with_threads(prepare(config, resources, ranks, checkpoint=checkpoint), info["hardware"])
         shared = _other_ranks(config, ranks, info["distributed_info"])
         _check_surroundings(setup, info, allowed(allow), has_other_ranks=bool(shared))
         setup = _with_end(setup, end, planned=int(state["planned_steps"]))
