@@ -172,7 +172,8 @@ def eventually(condition):
 
 with KillablePool("killable_targets:make", args=(), workers=2, name="test") as workers:
     workers.warm()
-    before = resources()
+    assert eventually(lambda: resources()[1] == 3)  # with the spare
+    descriptors, _ = resources()
     # Different bytes, or quarantine would answer. The first 50 kill two workers each, the others one.
     crashed = workers.map([b"die:%d" % index for index in range(50)], 30.0)
     killed = workers.map([b"sleep:60.%d" % index for index in range(100)], 0.01)
@@ -180,7 +181,8 @@ with KillablePool("killable_targets:make", args=(), workers=2, name="test") as w
     assert {outcome.status for outcome in killed} == {"timeout"}
     assert workers.stats.restarts == 200
     workers.warm()
-    assert eventually(lambda: resources() == before), (resources(), before)
+    # A spare that was still loading above has one descriptor more now; a leak would have 200.
+    assert eventually(lambda: resources()[0] <= descriptors + 1 and resources()[1] == 3), (resources(), descriptors)
     assert not [child for child in psutil.Process().children() if child.status() == psutil.STATUS_ZOMBIE]
 """
 
