@@ -15,8 +15,7 @@ PEERS = Path(__file__).parents[1] / "tests" / "peers"
 INTRODUCTION = """\
 # Trainers
 
-Written by `docs/generate.py` from `tests/peers`; change it there. How to use each is in
-[Use a task with another trainer](../how-to/another-trainer.md).
+Written by `docs/generate.py` from `tests/peers`; change it there. [Which to take](../how-to/another-trainer.md).
 
 ## What is supported
 
@@ -49,7 +48,7 @@ def trainers_page() -> str:
         )
     }
     supported = [
-        (f"[{peer.title}](../how-to/another-trainer.md#{peer.anchor})", f"`{peer['use']}`", peer.turns, peer.groups)
+        (f"[{peer.title}](../how-to/trainers/{peer.page})", f"`{peer['use']}`", peer.turns, peer.groups)
         for peer in peers.values()
     ]
     unscored = [(peer.title, peer["unscored"]) for peer in peers.values()]
@@ -73,7 +72,7 @@ class Peer:
         self._entry = entry
         self._result = json.loads(result.read_text()) if "not_run" not in entry else {}
         self.title = entry["title"]
-        self.anchor = self.title.casefold().replace(" ", "-").replace(".", "")
+        self.page = f"{self.title.casefold()}.md"
         self.turns, self.groups = entry["turns"] or "refused", entry["groups"] or "refused"
         self.version = self._result.get("version", "not run")
         self.path = f"`{self._result['path']}`" if self._result else entry["not_run"]

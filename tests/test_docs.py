@@ -8,14 +8,18 @@ word for word. What does not run is listed here with its reason.
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
 import sys
 from pathlib import Path
 
+import griffe
 import pytest
 from documentation_pages import ROOT, Command, blocks, check_output, commands, run_in_one_shell
+
+from grpo_core.interop.export import TARGETS, Target
 
 GENERATED = ("docs/reference/cli.md", "docs/reference/config.md")
 """Written by docs/generate.py, whose own test holds them to the code."""
@@ -25,6 +29,8 @@ PAGES = sorted(
     for page in ROOT.glob(pattern)
     if str(page.relative_to(ROOT)) not in GENERATED
 )
+
+SOURCES = [str(folder) for folder in ROOT.glob("packages/*/src")]
 
 NOT_RUN = {
     r"git clone ": "the address is the reader's",
@@ -74,7 +80,7 @@ NOT_RUN_PYTHON = {
     "grpo_core.interop.nemo_gym": "likewise",
     "grpo_core.interop.nemo_rl": "likewise",
 }
-"""Blocks of Python that no test runs: what they hold -> why."""
+"""Blocks of Python that no test runs, whose imports of ours are checked: what they hold -> why."""
 
 
 def reason(command: Command) -> str:
@@ -154,6 +160,19 @@ def test_slow_python_runs(page: str, home: Path) -> None:
     run_python(page, home, slow=True)
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_python_that_does_not_run_is_python_and_imports_what_exists(page: str) -> None:
+    for _, code in blocks(page, "python"):
+        if not any(text in code for text in NOT_RUN_PYTHON):
+            continue
+        tree = compile(code, page, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        for each in ast.walk(tree):
+            if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("grpo_"):
+                module = griffe.load(each.module or "", search_paths=SOURCES)
+                missing = [name.name for name in each.names if name.name not in module.members]
+                assert not missing, f"{page}: {each.module} has no {missing}"
+
+
 def test_every_reason_not_to_run_is_used() -> None:
     everything = [command.text for page in PAGES for command in commands(page)]
     python = [code for page in PAGES for _, code in blocks(page, "python")]
@@ -176,3 +195,9 @@ def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
         if "://" not in target:
             assert (ROOT / page).parent.joinpath(target).exists(), f"{page} links to {target}, which is not there"
+
+
+@pytest.mark.parametrize("trainer", TARGETS.values(), ids=lambda target: target.name)
+def test_the_page_of_a_trainer_shows_its_export(trainer: Target) -> None:
+    page = f"docs/how-to/trainers/{trainer.title.casefold()}.md"
+    assert any(command.text.startswith(f"grpo export {trainer.name} ") for command in commands(page))
