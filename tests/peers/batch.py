@@ -27,7 +27,7 @@ def completions(spec: str, rows: list[Row]) -> list[tuple[Row, str, str]]:
 def make_batch() -> list[dict[str, Any]]:
     """The batch: task, row as JSON, kind, completion, and what our scorer gives, with `value` None for no score."""
     batch = []
-    for spec in ("math.arithmetic?size=2", "code.computed?size=2", "chess.policy?size=2", FAULTS):
+    for spec in ("math.arithmetic?size=2", "code.computed?size=2", "chess.policy?rows=packaged&size=2", FAULTS):
         task = load_task(spec)
         rows = task.rows()
         if spec == FAULTS:

@@ -29,7 +29,7 @@ def test_no_completion_raises(text: str) -> None:
 
 
 def test_policy_is_the_weighted_sum_of_the_parts_of_the_task() -> None:
-    task = load_task("chess.policy?size=20")
+    task = load_task("chess.policy?rows=packaged&size=20")
     for row in task.rows():
         completion = str(row.gold)
         line = f"{task.prompt(row)}{completion}"

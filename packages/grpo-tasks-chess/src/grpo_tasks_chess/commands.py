@@ -54,18 +54,22 @@ def _making(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@chess.command("make-policy-data", short_help="Make positions with an engine's best moves.", context_settings=HELP)
+@chess.command("make-policy-data", short_help="Make positions with their best moves.", context_settings=HELP)
 @_making
-@click.option("--depth", default=10, type=click.IntRange(1, 25), help="Search depth of the labels, in plies.")
+@click.option(
+    "--depth", type=click.IntRange(1, 25), help="Search depth of the labels, in plies: 10; of the built-in search 2."
+)
 @click.option(
     "--positions-per-game",
     default=8,
     type=click.IntRange(1, 300),
     help="More are faster to make, and more alike.",
 )
-@click.option("--engine", metavar="PATH", help="UCI engine; by default Stockfish, if found.")
+@click.option(
+    "--engine", metavar="PATH", help="UCI engine, or search; by default Stockfish if found, else the built-in search."
+)
 def make_policy_data(out: Path, as_json: bool, quiet: bool, **options: Any) -> None:
-    """Make positions with an engine's five best moves, for chess.policy: OUT is .jsonl, .parquet or .txt.
+    """Make positions with their five best moves, for chess.policy: OUT is .jsonl, .parquet or .txt.
 
     The positions are from noisy games, from opening to endgame. The same command continues an interrupted one, and
     leaves a finished file unchanged.

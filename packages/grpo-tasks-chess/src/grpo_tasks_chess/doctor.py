@@ -19,7 +19,7 @@ def diagnose() -> Iterator[Diagnosis]:
     """Diagnose whether there is an engine, and whether it answers."""
     engine = find_engine()
     if engine is None:
-        without = "chess.policy grades rows without labels by legality alone, and labels cannot be made"
+        without = "a small built-in search evaluates moves in its place"
         yield Diagnosis(NAME, "warn", f"{why_not()} Without one {without}.")
         return
     try:

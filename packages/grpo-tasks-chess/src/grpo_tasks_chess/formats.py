@@ -43,6 +43,19 @@ FLAGS = {"0": False, "1": True, "false": False, "true": True}
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """A move and its evaluation.
+
+    Attributes:
+        move: Move in UCI.
+        evaluation: Evaluation in pawns, for the side to move; a mate in n is ±(1000 − n/100).
+    """
+
+    move: str
+    evaluation: float
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyAnswer:
     """Labels of a position in a `P:` line.
 

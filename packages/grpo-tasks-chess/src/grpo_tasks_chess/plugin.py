@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core import EmbeddedModel, Frame, Task, hookimpl
-from grpo_tasks_chess import environment, policy, puzzle
+from grpo_tasks_chess import best_move, environment, legal_moves, mate_in_one, policy, puzzle
 
 
 @hookimpl
 def grpo_tasks() -> list[Task]:
     """Return the tasks of the package."""
-    return [policy.TASK, environment.TASK, puzzle.TASK]
+    return [policy.TASK, environment.TASK, puzzle.TASK, best_move.TASK, mate_in_one.TASK, legal_moves.TASK]
 
 
 @hookimpl

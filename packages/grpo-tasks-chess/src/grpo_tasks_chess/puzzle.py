@@ -10,9 +10,10 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
-from grpo_core import Invalid, Row, Task, UserError, reward
+from grpo_core import Row, Task, UserError, reward
 from grpo_core.data import DatasetConfig, read_records, read_rows, split_of, stable_id
-from grpo_tasks_chess.formats import END_OF_TEXT, MAX_CHARS, is_uci, read_policy_fields, write_policy_prompt
+from grpo_tasks_chess.formats import read_policy_fields, write_policy_prompt
+from grpo_tasks_chess.questions import Template, read_moves, side_to_move
 from grpo_tasks_chess.records import distinct, number, position_key, word, words
 from grpo_tasks_chess.rules import legal_moves, position
 
@@ -23,7 +24,6 @@ MAX_MOVES = 64
 """Longest answer in moves; the longest lines of the database have about 30."""
 
 Answering = Literal["move", "line"]
-Template = Literal["plain", "policy"]
 
 
 class PuzzleConfig(DatasetConfig):
@@ -160,9 +160,8 @@ def prompt(row: PuzzleRow, config: PuzzleConfig) -> str:
     """Return the prompt: the position, the side to move, and the form of the answer."""
     if config.template == "policy":
         return write_policy_prompt(row.fen)
-    side = "White" if row.fen.split()[1] == "w" else "Black"
     asked = "Best line, the moves of both sides in UCI:" if config.answer == "line" else "Best move in UCI:"
-    return f"Chess puzzle, {side} to move.\nFEN: {row.fen}\n{asked}"
+    return f"Chess puzzle, {side_to_move(row.fen)} to move.\nFEN: {row.fen}\n{asked}"
 
 
 def validate(text: str, config: PuzzleConfig) -> tuple[str, ...]:
@@ -172,20 +171,8 @@ def validate(text: str, config: PuzzleConfig) -> tuple[str, ...]:
         Invalid: there is no move, or other text: a move in SAN, a remark.
     """
     if config.template == "policy":
-        moves = read_policy_fields(text).best
-    else:
-        line = text[: MAX_CHARS + 1].partition("\n")[0].partition(END_OF_TEXT)[0]
-        if len(line) > MAX_CHARS:
-            raise Invalid(f"an answer of more than {MAX_CHARS} characters")
-        moves = tuple(line.split())
-    if not moves:
-        raise Invalid("no move")
-    if len(moves) > (1 if config.template == "policy" else MAX_MOVES):
-        raise Invalid(f"{len(moves)} words where moves are wanted")
-    for move in moves:
-        if not is_uci(move):
-            raise Invalid(f"{move[:20]!r} is no move in UCI, as e2e4 or e7e8q")
-    return moves
+        return read_moves(" ".join(read_policy_fields(text).best), 1)
+    return read_moves(text, MAX_MOVES)
 
 
 class Played(NamedTuple):

@@ -18,6 +18,7 @@ from grpo_tasks_chess.data.making import Order, make
 from grpo_tasks_chess.engine import EngineMissingError, finding
 from grpo_tasks_chess.formats import read_environment_line
 from grpo_tasks_chess.records import position_key
+from grpo_tasks_chess.search import best_moves
 
 MakeEngine = Callable[..., str]
 COUNT = 16
@@ -158,7 +159,22 @@ def test_one_split_alone(tmp_path: Path) -> None:
     assert all(split_of(position_key(row["fen"])) == "test" for row in rows_of(out))
 
 
-def test_policy_data_needs_an_engine_and_environment_data_does_not(
+def test_without_an_engine_the_built_in_search_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in finding.VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(finding, "PROGRAM", "no-such-engine")
+    summary = make(order(tmp_path / "p.jsonl", kind="policy", count=8))
+    assert (summary["settings"]["engine"], summary["settings"]["depth"]) == ("search 1", 2)
+    for row in rows_of(tmp_path / "p.jsonl"):
+        found = {line.move: line.evaluation for line in best_moves(row["fen"])}
+        assert dict(zip(row["moves"], row["evaluations"], strict=True)) == found
+    named = make(order(tmp_path / "named.jsonl", kind="policy", count=8, engine="search", depth=1))
+    assert named["settings"]["depth"] == 1
+    with pytest.raises(UserError, match="--depth 4: the built-in search has at most 3"):
+        make(order(tmp_path / "deep.jsonl", kind="policy", engine="search", depth=4))
+
+
+def test_an_engine_that_is_named_and_missing_is_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_engine: MakeEngine
 ) -> None:
     monkeypatch.setenv("GRPO_CHESS_ENGINE", str(tmp_path / "none"))

@@ -54,7 +54,10 @@ def test_what_stands_beside_them_is_about_them(path: Path) -> None:
 
 
 def test_the_positions_of_each_split() -> None:
-    rows = {split: load_task(f"chess.policy?split={split}").rows() for split in ("train", "validation", "test")}
+    rows = {
+        split: load_task(f"chess.policy?rows=packaged&split={split}").rows()
+        for split in ("train", "validation", "test")
+    }
     assert {split: len(found) for split, found in rows.items()} == {"train": 482, "validation": 65, "test": 400}
     assert len({row.id for found in rows.values() for row in found}) == 947
 

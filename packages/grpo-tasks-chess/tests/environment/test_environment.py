@@ -17,12 +17,12 @@ from scipy.stats import spearmanr
 
 from grpo_core import BoundTask, Score, UserError, load_task
 from grpo_tasks_chess.data.games import endgame, light_player, played
-from grpo_tasks_chess.environment.games import generated_rows, position_key_of
+from grpo_tasks_chess.environment.games import generated_rows
 from grpo_tasks_chess.environment.grading import fen_distance, game_state_grade, reward_grade
 from grpo_tasks_chess.environment.rows import EnvironmentRow, make_row
 from grpo_tasks_chess.environment.task import metrics
 from grpo_tasks_chess.formats import EnvironmentAnswer, write_environment_completion
-from grpo_tasks_chess.records import position_key
+from grpo_tasks_chess.records import position_key, position_key_of
 from grpo_tasks_chess.rules import play
 
 START = chess.STARTING_FEN

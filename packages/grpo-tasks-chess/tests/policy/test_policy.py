@@ -22,7 +22,7 @@ from grpo_tasks_chess.formats import (
     write_policy_completion,
     write_policy_line,
 )
-from grpo_tasks_chess.policy import task as policy_task
+from grpo_tasks_chess.policy import labels
 from grpo_tasks_chess.policy.grading import (
     Answer,
     Truth,
@@ -82,9 +82,9 @@ def test_gold_earns_the_maximum_in_every_shaping() -> None:
 
 
 def test_demos_are_the_golds_or_have_their_best_moves_first() -> None:
-    as_given = list(policy("&size=40").demos())
-    best_first = list(policy("&size=40&demo_order=best_first").demos())
-    rows = policy("&size=40").rows()
+    as_given = list(policy("&rows=packaged&size=40").demos())
+    best_first = list(policy("&rows=packaged&size=40&demo_order=best_first").demos())
+    rows = policy("&rows=packaged&size=40").rows()
     assert as_given == [(policy().prompt(row), row.gold) for row in rows] != best_first
     for row, (prompt, completion) in zip(rows, best_first, strict=True):
         answer = read_policy(completion)
@@ -94,11 +94,11 @@ def test_demos_are_the_golds_or_have_their_best_moves_first() -> None:
 
 
 def test_a_share_of_the_demos_may_be_invalid() -> None:
-    task = policy("&size=200&demo_errors=0.3")
+    task = policy("&rows=packaged&size=200&demo_errors=0.3")
     scores = [task.score(completion, row) for row, (_, completion) in zip(task.rows(), task.demos(), strict=True)]
     assert {(score.valid, score.value) for score in scores} == {(True, 1.0), (False, -0.3)}
     assert 40 <= sum(not score.valid for score in scores) <= 80
-    assert list(task.demos()) == list(policy("&size=200&demo_errors=0.3").demos())
+    assert list(task.demos()) == list(policy("&rows=packaged&size=200&demo_errors=0.3").demos())
 
 
 def test_prompt_and_gold_are_the_line() -> None:
@@ -265,6 +265,7 @@ def test_metrics_are_means_and_pool_what_was_compared() -> None:
             "chess_policy/legality": 2 / 3,
             "chess_policy/graded_by_labels": 1.0,
             "chess_policy/graded_by_engine": 0.0,
+            "chess_policy/graded_by_search": 0.0,
             "chess_policy/evaluation_error": 0.5 / 7,  # 5 moves right, one off by 0.5, one right
         }
     )
@@ -300,7 +301,7 @@ def test_without_labels_the_engine_grades(make_engine: Callable[[str], str]) -> 
 def test_an_engine_that_fails_abstains_and_labelled_rows_do_not_care(
     mode: str, make_engine: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy_task, "ENGINE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(labels, "TIMEOUT_S", 0.3)
     engine = make_engine(mode)
     task = load_task(f"chess.policy?engine={engine}")
     score = task.score("M: e2e4 E: 0 B: e2e4", UNLABELLED)
@@ -312,16 +313,17 @@ def test_an_engine_that_fails_abstains_and_labelled_rows_do_not_care(
 def test_the_engine_is_named_among_the_conditions(make_engine: Callable[[str], str], tmp_path: Path) -> None:
     engine = make_engine("plays")
     named = load_task(f"chess.policy?engine={engine}&path=x.jsonl&depth=7").conditions["chess engine"]
-    assert named == f"Fake 1 to depth 7, for other rows: {engine}, asked for"
+    assert named == f"Fake 1 to depth 7, for rows without labels: {engine}, asked for"
     (tmp_path / "engine").write_text("#!/bin/sh\n")
     (tmp_path / "engine").chmod(0o755)  # it ends at once
     assert "does not work" in load_task(f"chess.policy?engine={tmp_path}/engine&path=x").conditions["chess engine"]
 
 
 def test_conditions_say_what_grades() -> None:
-    assert load_task("chess.policy").conditions == {"chess labels": "of the package, for every row"}
+    for packaged in ("chess.policy?rows=packaged", "chess.policy?split=test"):
+        assert load_task(packaged).conditions == {"chess labels": "of the package, for every row"}
     found = load_task("chess.policy?path=rows.jsonl&engine=none").conditions
-    assert "rows.jsonl" in found["chess labels"] and "legality alone: as asked" in found["chess engine"]
+    assert "rows.jsonl" in found["chess labels"] and "none, as asked" in found["chess engine"]
 
 
 def test_an_engine_that_is_not_there_is_an_error_before_the_run() -> None:
@@ -459,7 +461,10 @@ def test_a_wrong_row_of_a_file_is_named(tmp_path: Path) -> None:
 
 def test_the_labelled_set_of_the_package() -> None:
     """Enough rows in disjoint splits, and each one's gold earns the maximum."""
-    rows = {split: load_task(f"chess.policy?split={split}").rows() for split in ("train", "validation", "test")}
+    rows = {
+        split: load_task(f"chess.policy?rows=packaged&split={split}").rows()
+        for split in ("train", "validation", "test")
+    }
     assert len(rows["train"]) >= 300 and len(rows["test"]) >= 30 and len(rows["validation"]) >= 30
     keys = [" ".join(row.fen.split()[:4]) for found in rows.values() for row in found if isinstance(row, PolicyRow)]
     assert len(set(keys)) == len(keys) == sum(map(len, rows.values()))

@@ -8,7 +8,7 @@ from random import Random
 
 import chess
 
-from grpo_tasks_chess.engine import Line
+from grpo_tasks_chess.formats import Line
 
 MAX_PLIES = 300
 """Half-moves after which a game is stopped."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -21,8 +22,9 @@ from grpo_tasks_chess.data.journal import SUFFIX, Journal
 from grpo_tasks_chess.data.output import Format, Kind
 from grpo_tasks_chess.data.policy import POSITIONS_PER_GAME
 from grpo_tasks_chess.data.workers import LABEL_TIMEOUT_S
-from grpo_tasks_chess.engine import DEPTH, require_engine
+from grpo_tasks_chess.engine import DEPTH, VARIABLES, find_engine, require_engine
 from grpo_tasks_chess.records import position_key
+from grpo_tasks_chess.search import MAX_DEPTH, SEARCH, SEARCH_DEPTH, VERSION
 
 Split = Literal["train", "validation", "test"]
 
@@ -43,9 +45,10 @@ class Order:
         count: Number of rows.
         seed: Random seed; row i depends on it and on i alone.
         split: Make only rows of this split; None makes all three, which are distinguished by the hash of the position.
-        depth: Search depth of the labels, in plies.
+        depth: Search depth of the labels, in plies; None is 10 for an engine and 2 for the search, which has at most 3.
         positions_per_game: Labelled positions per game; more are faster to make and more alike.
-        engine: Program of the engine; None is the one that is found.
+        engine: Program of the engine, or `search`, the built-in search; None is the engine that is found, else the
+            search.
         workers: Worker processes; None is one per core.
         form: jsonl, parquet or text; None depends on the file's suffix.
         overwrite: Start again if the file or a part of it exists.
@@ -56,7 +59,7 @@ class Order:
     count: int
     seed: int = 0
     split: Split | None = None
-    depth: int = DEPTH
+    depth: int | None = None
     positions_per_game: int = POSITIONS_PER_GAME
     engine: str | None = None
     workers: int | None = None
@@ -75,7 +78,7 @@ def make(order: Order, progress: Callable[[int, int], None] = lambda done, total
         Settings and summary of the file, as in `OUT.meta.json`; with `"finished_before": True` if nothing was done.
 
     Raises:
-        UserError: the existing file has other settings, cannot be written, or there is no engine.
+        UserError: the existing file has other settings, cannot be written, or the named engine is not there.
         InfrastructureError: the engine or a worker fails; the rows so far are kept, and the same order continues.
     """
     if order.count < 1:
@@ -102,10 +105,16 @@ def _settings(order: Order) -> tuple[dict[str, Any], str, tuple[Any, ...]]:
     settings = {"kind": order.kind, "seed": order.seed, "split": order.split, "recipe": RECIPE}
     if order.kind == "environment":
         return settings, "environment", (order.seed, order.split)
-    engine = require_engine(order.engine)
-    labelled = {"engine": engine.name, "depth": order.depth, "positions_per_game": order.positions_per_game}
-    target_args = (order.seed, order.split, order.depth, engine.path, order.positions_per_game)
-    return {**settings, **labelled}, "policy", target_args
+    may_search = not any(map(os.environ.get, VARIABLES))  # no other one replaces an engine that is named
+    found = None if order.engine == SEARCH else (find_engine if may_search else require_engine)(order.engine)
+    if found is None:
+        engine, program, depth = f"{SEARCH} {VERSION}", SEARCH, order.depth or SEARCH_DEPTH
+        if depth > MAX_DEPTH:
+            raise UserError(f"--depth {depth}: the built-in search has at most {MAX_DEPTH}; there is no engine.")
+    else:
+        engine, program, depth = found.name, found.path, order.depth or DEPTH
+    labelled = {"engine": engine, "depth": depth, "positions_per_game": order.positions_per_game}
+    return {**settings, **labelled}, "policy", (order.seed, order.split, depth, program, order.positions_per_game)
 
 
 def _finished(order: Order, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,10 @@ from typing import Any
 import orjson
 
 from grpo_tasks_chess.data.environment import environment_records
+from grpo_tasks_chess.data.games import Analyse
 from grpo_tasks_chess.data.policy import policy_records
+from grpo_tasks_chess.formats import Line
+from grpo_tasks_chess.search import MAX_DEPTH, SEARCH, best_moves
 
 Handler = Callable[[bytes], bytes]
 
@@ -17,17 +20,30 @@ LABEL_TIMEOUT_S = 600.0
 
 
 def policy(seed: int, split: str | None, depth: int, engine: str, per_game: int) -> Handler:
-    """Return the handler that makes positions with the labels of an engine, which each worker starts for itself."""
-    from grpo_tasks_chess.engine import EnginePool, Line
+    """Return the handler that makes labelled positions.
 
-    pool = EnginePool(engine, size=1)
-
-    def analyse(fen: str, multipv: int, depth: int) -> tuple[Line, ...]:
-        return pool.analyse(fen, multipv=multipv, depth=depth, timeout_s=LABEL_TIMEOUT_S)
-
+    Args:
+        seed: Random seed.
+        split: Split of the rows; None is all.
+        depth: Search depth of the labels, in plies.
+        engine: Program of the engine, which each worker starts for itself; or `search`, the built-in search.
+        per_game: Row numbers per game.
+    """
+    analyse = _searching if engine == SEARCH else _analysing(engine)
     return lambda payload: _lines(
         policy_records(seed, *_range(payload), analyse=analyse, depth=depth, split=split, per_game=per_game)
     )
+
+
+def _searching(fen: str, multipv: int, depth: int) -> tuple[Line, ...]:
+    return best_moves(fen, lines=multipv, depth=min(depth, MAX_DEPTH))
+
+
+def _analysing(engine: str) -> Analyse:
+    from grpo_tasks_chess.engine import EnginePool
+
+    pool = EnginePool(engine, size=1)
+    return lambda fen, multipv, depth: pool.analyse(fen, multipv=multipv, depth=depth, timeout_s=LABEL_TIMEOUT_S)
 
 
 def environment(seed: int, split: str | None) -> Handler:

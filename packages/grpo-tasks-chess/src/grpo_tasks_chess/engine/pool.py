@@ -14,7 +14,8 @@ import chess
 
 from grpo_core import InfrastructureError, UserError, inside_worker
 from grpo_tasks_chess.engine.finding import FoundEngine, require_engine
-from grpo_tasks_chess.engine.process import EngineDiedError, EngineProcess, Line
+from grpo_tasks_chess.engine.process import EngineDiedError, EngineProcess
+from grpo_tasks_chess.formats import Line
 from grpo_tasks_chess.rules import position
 
 MULTIPV, DEPTH = 5, 10

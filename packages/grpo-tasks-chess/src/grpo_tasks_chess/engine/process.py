@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import chess
@@ -18,7 +17,7 @@ import chess.engine
 
 from grpo_core import InfrastructureError, inside_worker, refuse_at_import
 from grpo_tasks_chess.engine import launch
-from grpo_tasks_chess.formats import to_pawns
+from grpo_tasks_chess.formats import Line, to_pawns
 
 T = TypeVar("T")
 
@@ -37,19 +36,6 @@ chess.engine.LOGGER.addHandler(logging.NullHandler())
 
 class EngineDiedError(InfrastructureError):
     """The engine's process ended while it was needed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A move and its evaluation.
-
-    Attributes:
-        move: Move in UCI.
-        evaluation: Evaluation in pawns, for the side to move; a mate in n is ±(1000 − n/100).
-    """
-
-    move: str
-    evaluation: float
 
 
 class EngineProcess:

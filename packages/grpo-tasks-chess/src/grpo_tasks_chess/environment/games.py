@@ -14,6 +14,7 @@ from grpo_tasks_chess.data.environment import illegal_move, kind_of
 from grpo_tasks_chess.data.games import endgame, light_player, played
 from grpo_tasks_chess.environment.rows import EnvironmentRow, row_of
 from grpo_tasks_chess.formats import MAX_HISTORY, Transition
+from grpo_tasks_chess.records import position_key_of
 from grpo_tasks_chess.rules import play
 
 ENDGAME_SHARE = 0.3
@@ -61,27 +62,6 @@ def _rows_of_game(random: Random, split: str) -> list[EnvironmentRow]:
                     rows.append(row_of(transition, play(transition.fen, transition.move, transition.history)))
     random.shuffle(rows)
     return rows
-
-
-def position_key_of(board: chess.Board) -> str:
-    """Return `position_key(board.fen())` in a fifth of the time: `board_fen` looks at each square by itself."""
-    squares = ["1"] * 64
-    for color, symbols in ((chess.WHITE, "PNBRQK"), (chess.BLACK, "pnbrqk")):
-        for piece, symbol in enumerate(symbols, 1):
-            for square in chess.scan_forward(board.pieces_mask(piece, color)):
-                squares[square] = symbol
-    placement = "/".join("".join(squares[rank : rank + 8]) for rank in range(56, -8, -8))
-    for empty in range(8, 1, -1):
-        placement = placement.replace("1" * empty, str(empty))
-    passing = board.ep_square if board.has_legal_en_passant() else None
-    return " ".join(
-        (
-            placement,
-            "w" if board.turn else "b",
-            board.castling_xfen(),
-            "-" if passing is None else chess.square_name(passing),
-        )
-    )
 
 
 def _moves(board: chess.Board, random: Random) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Literal
 from grpo_core import Invalid
 from grpo_tasks_chess.formats import PolicyFields, is_uci, read_evaluation, read_policy_fields
 
-Source = Literal["labels", "engine", "legality"]
+Source = Literal["labels", "engine", "search", "legality"]
 
 EVALUATION_LIMIT = 10.0
 """Pawns to which evaluations are clipped, since beyond it a position is won."""
@@ -53,7 +53,7 @@ class Truth:
     """Known evaluations of a position's moves.
 
     Attributes:
-        source: The row's labels, the engine, or legality alone.
+        source: The row's labels, the engine, the built-in search, or legality alone.
         best: Best move; empty if only legality is known.
         evaluations: Best move -> evaluation in pawns, for the side to move.
     """

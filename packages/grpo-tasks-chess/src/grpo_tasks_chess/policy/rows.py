@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import chess
+
 from grpo_core import Invalid
 from grpo_core.data import stable_id
 from grpo_tasks_chess.formats import (
@@ -14,7 +16,7 @@ from grpo_tasks_chess.formats import (
     read_policy_line,
     write_policy_completion,
 )
-from grpo_tasks_chess.records import PositionRow, is_text, numbers, word, words
+from grpo_tasks_chess.records import PositionRow, is_text, numbers, position_key_of, word, words
 from grpo_tasks_chess.rules import legal_moves, position
 
 
@@ -43,7 +45,12 @@ def make_row(record: Mapping[str, Any]) -> PolicyRow:
     if not legal:
         raise ValueError(f"fen: {fen} has no legal move, so none is best")
     row = PolicyRow(id=stable_id(fen), fen=fen, difficulty=float(len(legal)))
-    return row if answer is None else _labelled(row, answer, legal)
+    return row if answer is None else _checked(row, answer, legal)
+
+
+def generated_row(board: chess.Board) -> PolicyRow:
+    """Make the row of a position without labels, in which the game is not over."""
+    return PolicyRow(id=stable_id(position_key_of(board)), fen=board.fen(), difficulty=float(board.legal_moves.count()))
 
 
 def _line(record: Mapping[str, Any]) -> tuple[str, PolicyAnswer | None]:
@@ -58,7 +65,7 @@ def _labels(record: Mapping[str, Any]) -> PolicyAnswer | None:
     return PolicyAnswer(moves, numbers(record, "evaluations"), word(record, "best")) if moves else None
 
 
-def _labelled(row: PolicyRow, answer: PolicyAnswer, legal: Mapping[str, Any]) -> PolicyRow:
+def _checked(row: PolicyRow, answer: PolicyAnswer, legal: Mapping[str, Any]) -> PolicyRow:
     for move in answer.moves:
         if move not in legal:
             raise ValueError(f"moves: {move[:20]!r} is no legal move, in UCI, of {row.fen}")
@@ -68,6 +75,11 @@ def _labelled(row: PolicyRow, answer: PolicyAnswer, legal: Mapping[str, Any]) ->
         raise ValueError(f"best: {answer.best[:20]!r} is none of the moves")
     if any(abs(each) > MATE_PAWNS for each in answer.evaluations):
         raise ValueError(f"evaluations: in pawns, within ±{MATE_PAWNS:g}: a mate in n is 1000 − n/100")
+    return labelled(row, answer)
+
+
+def labelled(row: PolicyRow, answer: PolicyAnswer) -> PolicyRow:
+    """Return a row with labels and the gold completion that they make."""
     # Rounded as in the gold completion, so that it is graded as exact.
     evaluations = tuple(float(format_evaluation(each)) for each in answer.evaluations)
     labels = {"moves": answer.moves, "evaluations": evaluations, "best": answer.best}

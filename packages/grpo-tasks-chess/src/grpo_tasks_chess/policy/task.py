@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from random import Random
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from grpo_core import InfrastructureError, Invalid, Score, Task, reward
-from grpo_core.data import DatasetConfig
+from grpo_core import Invalid, Score, Task, reward
+from grpo_tasks_chess.data.positions import positions
 from grpo_tasks_chess.formats import without_best, write_policy_prompt
 from grpo_tasks_chess.loading import packaged, rows_of
 from grpo_tasks_chess.policy.grading import (
     EVALUATION_LIMIT,
     Answer,
-    Source,
     Truth,
     best_move_grade,
     candidates_grade,
@@ -26,33 +26,43 @@ from grpo_tasks_chess.policy.grading import (
     is_full_form,
     read_answer,
 )
-from grpo_tasks_chess.policy.rows import PolicyRow, best_first, make_row
+from grpo_tasks_chess.policy.labels import Labeller, LabelsConfig, conditions_of, source_of, truth_of, with_labels
+from grpo_tasks_chess.policy.rows import PolicyRow, best_first, generated_row, make_row
+from grpo_tasks_chess.records import distinct as each_once
 from grpo_tasks_chess.rules import legal_moves, position
 from grpo_tasks_chess.shaping import ShapedConfig, as_configured, shaping
 
-if TYPE_CHECKING:
-    from grpo_tasks_chess.engine import FoundEngine
-
-ENGINE_TIMEOUT_S = 6.0
-"""Time limit of an analysis while scoring; below the task's own limit, so that a hanging engine is reported as such."""
-
-NO_ENGINE = "none"
+GENERATED = 2000
+"""Default number of generated rows, which take a second."""
 
 
-class PolicyConfig(ShapedConfig, DatasetConfig):
+class PositionsConfig(LabelsConfig):
+    """Options of tasks whose rows are positions with best moves.
+
+    Attributes:
+        size: Number of rows; by default 2000 generated ones, or all of a file.
+        rows: Source of the rows without a file: `generated` from the seed, without labels, or `packaged`, a few hundred
+            with labels. Those of the split test are always the packaged ones.
+    """
+
+    rows: Literal["generated", "packaged"] = "generated"
+
+    @property
+    def is_packaged(self) -> bool:
+        """Whether the rows are those of the package."""
+        return self.path is None and (self.split == "test" or self.rows == "packaged")
+
+
+class PolicyConfig(ShapedConfig, PositionsConfig):
     """Options of `chess.policy`.
 
     Attributes:
-        engine: Engine that grades rows without labels: a UCI program; `auto`, Stockfish if it is found; or `none`.
-        depth: Search depth of the engine, in plies.
         demo_order: Order of the moves in demos: that of the rows, which is random in RookWorld's data; or `best_first`,
             which is easier to predict and which greedy decoding does not turn into one move five times.
         demo_errors: Share of the demos that end before `B:`, and so are invalid, so that a warm start leaves something
             to learn.
     """
 
-    engine: str = "auto"
-    depth: int = Field(default=10, ge=1, le=20)
     demo_order: Literal["as_given", "best_first"] = "as_given"
     demo_errors: float = Field(default=0.0, ge=0, le=1)
 
@@ -65,12 +75,15 @@ class Judged(NamedTuple):
     legal: Collection[str]
 
 
-def load(config: PolicyConfig) -> Iterator[PolicyRow]:
-    """Positions with their five best moves: a labelled set of the package, or a file."""
-    if config.path is None:
+def load(config: PositionsConfig) -> Iterator[PolicyRow]:
+    """Positions: generated, with labels from the package, or of a file."""
+    if config.is_packaged:
         name = "policy_test.jsonl" if config.split == "test" else "policy.jsonl"
         config = config.model_copy(update={"path": packaged(name)})
-    return rows_of(config, "policy", make_row)
+    if config.path is not None:
+        return rows_of(config, "policy", make_row)
+    generated = map(generated_row, positions(config.seed, config.split, label="chess.policy"))
+    return islice(each_once(generated), config.size or GENERATED)
 
 
 def prompt(row: PolicyRow) -> str:
@@ -79,10 +92,11 @@ def prompt(row: PolicyRow) -> str:
 
 
 def demos(config: PolicyConfig) -> Iterator[tuple[str, str]]:
-    """Yield the prompt and gold completion of each row with labels, in the configured order and with errors."""
+    """Yield the prompt and gold completion of each row, in the configured order and with errors."""
     random = Random(f"demos/{config.seed}/{config.split}")
-    for row in load(config):
-        if row.gold is not None:
+    for each in load(config):
+        row = with_labels(each, config.labeller, random)
+        if row is not None and row.gold is not None:
             completion = best_first(row) if config.demo_order == "best_first" else row.gold
             yield prompt(row), without_best(completion) if random.random() < config.demo_errors else completion
 
@@ -94,65 +108,23 @@ def validate(text: str, row: PolicyRow, config: PolicyConfig) -> Judged:
         Invalid: it has no candidates, no evaluations or no best move.
         InfrastructureError: the engine that grades it fails; the completion is not scored.
     """
-    return _judge(text, row, config.engine, config.depth)
+    return _judge(text, row, config.labeller)
 
 
 @lru_cache(maxsize=64)  # facts that an invalid completion has too ask again
-def _judge(text: str, row: PolicyRow, engine: str, depth: int) -> Judged:
+def _judge(text: str, row: PolicyRow, labeller: Labeller) -> Judged:
     answer = read_answer(text)
-    return Judged(answer, _truth(row, engine, depth), legal_moves(position(row.fen)).keys())
-
-
-def _truth(row: PolicyRow, engine: str, depth: int) -> Truth:
-    """Return the row's labels, else the engine's evaluations, else legality alone."""
-    if row.moves:
-        return Truth("labels", row.best, dict(zip(row.moves, row.evaluations, strict=True)))
-    found = _engine(engine)
-    if found is None:
-        return Truth("legality")
-    from grpo_tasks_chess.engine import analyse
-
-    lines = analyse(row.fen, depth=depth, timeout_s=ENGINE_TIMEOUT_S, engine=found)
-    if not lines:  # the game is over
-        return Truth("legality")
-    return Truth("engine", lines[0].move, {line.move: line.evaluation for line in lines})
-
-
-def _engine(engine: str) -> FoundEngine | None:
-    if engine == NO_ENGINE:
-        return None
-    from grpo_tasks_chess.engine import find_engine  # rows with labels need no engine, and do not import it
-
-    return find_engine(None if engine == "auto" else engine)
-
-
-def _source(row: PolicyRow, engine: str) -> Source:
-    if row.moves:
-        return "labels"
-    return "legality" if _engine(engine) is None else "engine"
+    return Judged(answer, truth_of(row, labeller), legal_moves(position(row.fen)).keys())
 
 
 def conditions(config: PolicyConfig) -> Mapping[str, str]:
     """Return the source of the labels, and what grades the rows without labels."""
-    if config.path is None:
-        return {"chess labels": "of the package, for every row"}
-    return {
-        "chess labels": f"of {config.path}, for the rows that have them there",
-        "chess engine": _engine_text(config),
-    }
-
-
-def _engine_text(config: PolicyConfig) -> str:
-    found = _engine(config.engine)
-    if found is None:
-        from grpo_tasks_chess.engine import why_not
-
-        why = "as asked" if config.engine == NO_ENGINE else why_not()
-        return f"none, so other rows are graded by legality alone: {why}"
-    try:
-        return f"{found.name} to depth {config.depth}, for other rows: {found.path}, {found.why}"
-    except InfrastructureError as problem:
-        return f"{found.path}, {found.why}, does not work, so other rows are not scored: {problem}"
+    if config.path is not None:
+        return {
+            "chess labels": f"of {config.path}, for the rows that have them there",
+            **conditions_of(config.labeller),
+        }
+    return {"chess labels": "of the package, for every row"} if config.is_packaged else conditions_of(config.labeller)
 
 
 @reward(4.0)
@@ -231,13 +203,19 @@ def evaluation_error(text: str, row: PolicyRow, config: PolicyConfig) -> float:
 @reward(0.0)
 def graded_by_labels(row: PolicyRow, config: PolicyConfig) -> float:
     """1 when the row's labels grade its completions."""
-    return float(_source(row, config.engine) == "labels")
+    return float(source_of(row, config.labeller) == "labels")
 
 
 @reward(0.0)
 def graded_by_engine(row: PolicyRow, config: PolicyConfig) -> float:
-    """1 when the engine grades them; where both are 0, legality alone does."""
-    return float(_source(row, config.engine) == "engine")
+    """1 when an engine grades them."""
+    return float(source_of(row, config.labeller) == "engine")
+
+
+@reward(0.0)
+def graded_by_search(row: PolicyRow, config: PolicyConfig) -> float:
+    """1 when the built-in search grades them; where all three are 0, legality alone does."""
+    return float(source_of(row, config.labeller) == "search")
 
 
 def solved(answer: Judged) -> bool:
@@ -253,8 +231,12 @@ MEANS = (
     legality,
     graded_by_labels,
     graded_by_engine,
+    graded_by_search,
 )
 """Facts whose means are metrics."""
+
+TRUTHS = (graded_by_labels, graded_by_engine, graded_by_search)
+"""Facts of which one holds unless legality alone grades."""
 
 NEED_TRUTH = (best_move_accuracy, top5_accuracy)
 """Facts that are undefined for completions graded by legality alone."""
@@ -266,7 +248,7 @@ def metrics(scores: Sequence[Score]) -> dict[str, float]:
     for fact in MEANS:
         parts = [score.parts for score in scores if not score.abstained]
         if fact in NEED_TRUTH:
-            parts = [each for each in parts if each["graded_by_labels"] or each["graded_by_engine"]]
+            parts = [each for each in parts if any(each[source.__name__] for source in TRUTHS)]
         if parts:
             means[f"chess_policy/{fact.__name__}"] = sum(each[fact.__name__] for each in parts) / len(parts)
     compared = [score.parts for score in scores if not score.abstained and score.parts["evaluations_compared"]]

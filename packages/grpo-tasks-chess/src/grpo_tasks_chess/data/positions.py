@@ -1,0 +1,173 @@
+"""Positions without end, from noisy games and composed endings, without a file or an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import count
+from random import Random
+from types import MappingProxyType
+
+import chess
+
+from grpo_core.data import split_of
+from grpo_tasks_chess.data.games import Choose, endgame, light_player, played
+from grpo_tasks_chess.records import position_key_of
+from grpo_tasks_chess.search import VALUES, gain
+
+ENDGAME_SHARE = 0.25
+"""Share of games that start with few pieces."""
+
+CAREFUL_SHARE = 0.6
+"""Share of players that see captures one move ahead; the others move at random."""
+
+NOISES = (0.0, 0.1, 0.3)
+"""Probabilities of a random move of a careful player."""
+
+JITTER = 60.0
+"""Centipawns by which a careful player misjudges a move at most, so that its games differ."""
+
+STRIDE = 4
+"""Of so many positions of a game one is taken, on average: neighbours are alike."""
+
+EXAMINED: Mapping[str, float] = MappingProxyType({"train": 1 / STRIDE, "validation": 1.0, "test": 1.0})
+"""Share of a game's positions that are looked at; the splits other than `train` have few."""
+
+ATTACKING, DEFENDING = (2, 4), (0, 4)
+"""Smallest and largest number of pieces beside the kings in a composed position: of the side to move, of the other."""
+
+ATTACKERS: Mapping[chess.PieceType, float] = MappingProxyType(
+    {chess.QUEEN: 3, chess.ROOK: 3, chess.BISHOP: 2, chess.KNIGHT: 2, chess.PAWN: 2}
+)
+DEFENDERS: Mapping[chess.PieceType, float] = MappingProxyType(
+    {chess.PAWN: 4, chess.KNIGHT: 1, chess.BISHOP: 1, chess.ROOK: 1}
+)
+"""How often each kind of piece is taken, for either side."""
+
+PROMOTION_SHARE = 0.3
+"""Share of the pawns of the side to move that are about to promote."""
+
+COMPOSED_SHARE = 0.75
+"""Share of mates in one that are composed, at a tenth of the time of those from games."""
+
+EDGE_SHARE = 0.9
+"""Share of composed positions with the other king at the edge, where nearly all mates are."""
+
+_EDGE = [*chess.SquareSet(chess.BB_RANK_1 | chess.BB_RANK_8 | chess.BB_FILE_A | chess.BB_FILE_H)]
+_SEVENTH = {chess.WHITE: [*chess.SquareSet(chess.BB_RANK_7)], chess.BLACK: [*chess.SquareSet(chess.BB_RANK_2)]}
+
+
+def positions(seed: int, split: str, *, label: str) -> Iterator[chess.Board]:
+    """Yield positions of a split without end, in which the game is not over; the i-th depends on the arguments and i.
+
+    The split of a position depends on its hash, so splits are disjoint for every pair of seeds.
+
+    Args:
+        seed: Random seed.
+        split: train, validation or test.
+        label: Name of the task: tasks with the same seed have different positions.
+    """
+    for number in count():
+        random = Random(f"{label}/{seed}/{number}")
+        board = endgame(random) if random.random() < ENDGAME_SHARE else chess.Board()
+        player = (
+            careful_player(random, random.choice(NOISES)) if random.random() < CAREFUL_SHARE else light_player(random)
+        )
+        for each in played(board, player):
+            if random.random() < EXAMINED[split] and split_of(position_key_of(each)) == split:
+                yield each
+
+
+def careful_player(random: Random, noise: float) -> Choose:
+    """Return a player that takes what is free and leaves nothing to be taken, as far as one move shows.
+
+    Args:
+        random: Random generator.
+        noise: Probability of any legal move instead.
+    """
+
+    def choose(board: chess.Board) -> chess.Move:
+        moves = list(board.legal_moves)
+        if random.random() < noise:
+            return random.choice(moves)
+        return max(moves, key=lambda move: _promise(board, move) + random.random() * JITTER)
+
+    return choose
+
+
+def _promise(board: chess.Board, move: chess.Move) -> int:
+    """What a move gains, less the piece if it can be taken, in centipawns."""
+    promise = gain(board, move)
+    if board.is_attacked_by(not board.turn, move.to_square):
+        piece = move.promotion or board.piece_type_at(move.from_square)
+        defenders = len(board.attackers(board.turn, move.to_square)) - (piece != chess.PAWN)
+        attacker = min(
+            (VALUES[board.piece_type_at(square) or chess.KING] or 10_000)
+            for square in board.attackers(not board.turn, move.to_square)
+        )
+        worth = VALUES[piece or chess.PAWN]
+        promise -= worth if defenders <= 0 else max(0, worth - attacker)
+    return promise
+
+
+def composed(random: Random, attackers: Mapping[chess.PieceType, float] = ATTACKERS) -> chess.Board:
+    """Return a random position with few pieces, the other king at the edge, in which the game is not over.
+
+    Args:
+        random: Random generator.
+        attackers: Kinds of pieces beside the king of the side to move, and how often they are taken.
+    """
+    while True:
+        board = chess.Board(None)
+        board.turn = side = random.random() < 0.5
+        board.fullmove_number = random.randint(30, 60)
+        kinds = random.choices(list(attackers), list(attackers.values()), k=random.randint(*ATTACKING))
+        others = random.choices(list(DEFENDERS), list(DEFENDERS.values()), k=random.randint(*DEFENDING))
+        king = random.choice(_EDGE) if random.random() < EDGE_SHARE else random.choice(chess.SQUARES)
+        board.set_piece_at(king, chess.Piece(chess.KING, not side))
+        pieces = [(chess.KING, side), *((kind, side) for kind in kinds), *((kind, not side) for kind in others)]
+        for kind, color in pieces:
+            is_about_to_promote = kind == chess.PAWN and color == side and random.random() < PROMOTION_SHARE
+            squares = _SEVENTH[side] if is_about_to_promote else chess.SQUARES
+            board.set_piece_at(random.choice(squares), chess.Piece(kind, color))  # may replace another
+        if board.is_valid() and any(board.generate_legal_moves()):
+            return board
+
+
+def mates_in_one(
+    seed: int, split: str, *, label: str, attackers: Mapping[chess.PieceType, float] | None = None
+) -> Iterator[chess.Board]:
+    """Yield positions of a split in which at least one move mates, without end.
+
+    Args:
+        seed: Random seed.
+        split: train, validation or test.
+        label: Name of the task.
+        attackers: Only composed positions with these pieces, see `composed`; None also takes positions of games.
+    """
+    from_games = positions(seed, split, label=f"{label}/games")
+    random = Random(f"{label}/{seed}/composed")
+    from_composed = _composed_of(random, split, attackers or ATTACKERS)
+    while True:
+        is_composed = attackers is not None or random.random() < COMPOSED_SHARE
+        yield next(board for board in (from_composed if is_composed else from_games) if mating_moves(board))
+
+
+def _composed_of(random: Random, split: str, attackers: Mapping[chess.PieceType, float]) -> Iterator[chess.Board]:
+    """Yield composed positions of a split: as composed, or its mirror images."""
+    while True:
+        board = composed(random, attackers)
+        images = [board, board.mirror()]
+        images += [image.transform(chess.flip_horizontal) for image in images]
+        yield from [image for image in images if split_of(position_key_of(image)) == split][:1]
+
+
+def mating_moves(board: chess.Board) -> list[chess.Move]:
+    """Moves that mate, in the order of python-chess."""
+    return [move for move in board.legal_moves if board.gives_check(move) and _mates(board, move)]
+
+
+def _mates(board: chess.Board, move: chess.Move) -> bool:
+    board.push(move)
+    is_mate = not any(board.generate_legal_moves())  # the move gives check
+    board.pop()
+    return is_mate

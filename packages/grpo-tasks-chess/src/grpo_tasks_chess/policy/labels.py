@@ -1,0 +1,132 @@
+"""Labels of a position's moves: those of its row, else an engine's, else those of the built-in search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from grpo_core import InfrastructureError
+from grpo_core.data import DatasetConfig
+from grpo_tasks_chess.formats import MAX_CANDIDATES, Line, PolicyAnswer
+from grpo_tasks_chess.policy.grading import Source, Truth
+from grpo_tasks_chess.policy.rows import PolicyRow, labelled
+from grpo_tasks_chess.search import MAX_DEPTH, SEARCH, SEARCH_DEPTH, best_moves
+
+if TYPE_CHECKING:
+    from grpo_tasks_chess.engine import FoundEngine
+
+TIMEOUT_S = 6.0
+"""Time limit of an analysis while scoring; below the task's own limit, so that a hanging engine is reported as such."""
+
+NO_ENGINE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Labeller:
+    """What labels positions; the attributes are those of `LabelsConfig`."""
+
+    engine: str
+    depth: int
+    search_depth: int
+
+
+class LabelsConfig(DatasetConfig):
+    """Options of tasks that grade moves.
+
+    Attributes:
+        engine: What grades rows without labels: a UCI program; `auto`, Stockfish if it is found and else the built-in
+            search; `search`; or `none`, legality alone.
+        depth: Search depth of the engine, in plies.
+        search_depth: Depth of the built-in search, in plies.
+    """
+
+    engine: str = "auto"
+    depth: int = Field(default=10, ge=1, le=20)
+    search_depth: int = Field(default=SEARCH_DEPTH, ge=1, le=MAX_DEPTH)
+
+    @property
+    def labeller(self) -> Labeller:
+        """What labels positions under these options."""
+        return Labeller(self.engine, self.depth, self.search_depth)
+
+
+def truth_of(row: PolicyRow, labeller: Labeller) -> Truth:
+    """Return what is known of a row's moves.
+
+    Raises:
+        UserError: the engine is no program.
+        InfrastructureError: the engine fails.
+    """
+    if row.moves:
+        return Truth("labels", row.best, dict(zip(row.moves, row.evaluations, strict=True)))
+    return _looked_up(row.fen, labeller)
+
+
+@lru_cache(maxsize=256)  # the completions of a group have one position
+def _looked_up(fen: str, labeller: Labeller) -> Truth:
+    source, engine = _source(labeller)
+    lines: tuple[Line, ...] = ()
+    if engine is not None:
+        from grpo_tasks_chess.engine import analyse
+
+        lines = analyse(fen, depth=labeller.depth, timeout_s=TIMEOUT_S, engine=engine)
+    elif source == "search":
+        lines = best_moves(fen, lines=MAX_CANDIDATES, depth=labeller.search_depth)
+    if not lines:  # the game is over, or nothing may be looked up
+        return Truth("legality")
+    return Truth(source, lines[0].move, {line.move: line.evaluation for line in lines})
+
+
+def with_labels(row: PolicyRow, labeller: Labeller, random: Random) -> PolicyRow | None:
+    """Return a row with labels, those that it lacks in random order; None where nothing labels it.
+
+    Raises: as `truth_of`.
+    """
+    if row.moves:
+        return row
+    truth = truth_of(row, labeller)
+    if truth.source == "legality":
+        return None
+    moves = random.sample(list(truth.evaluations), len(truth.evaluations))
+    return labelled(row, PolicyAnswer(tuple(moves), tuple(truth.evaluations[move] for move in moves), truth.best))
+
+
+def source_of(row: PolicyRow, labeller: Labeller) -> Source:
+    """Return what grades the completions of a row."""
+    return "labels" if row.moves else _source(labeller)[0]
+
+
+def _source(labeller: Labeller) -> tuple[Source, FoundEngine | None]:
+    if labeller.engine in (NO_ENGINE, SEARCH):
+        return ("search" if labeller.engine == SEARCH else "legality"), None
+    from grpo_tasks_chess.engine import find_engine  # rows with labels need no engine, and do not import it
+
+    found = find_engine(None if labeller.engine == "auto" else labeller.engine)
+    return ("search", None) if found is None else ("engine", found)
+
+
+def conditions_of(labeller: Labeller) -> Mapping[str, str]:
+    """Return what grades the rows that have no labels, for the start of a run."""
+    source, found = _source(labeller)
+    if found is not None:
+        text = _engine_text(found, labeller.depth)
+    elif source == "legality":
+        text = "none, as asked: rows without labels are graded by legality alone"
+    else:
+        from grpo_tasks_chess.engine import why_not
+
+        why = "as asked" if labeller.engine == SEARCH else why_not()
+        text = f"the built-in search to depth {labeller.search_depth}, for rows without labels: {why}"
+    return {"chess engine": text}
+
+
+def _engine_text(engine: FoundEngine, depth: int) -> str:
+    try:
+        return f"{engine.name} to depth {depth}, for rows without labels: {engine.path}, {engine.why}"
+    except InfrastructureError as problem:
+        return f"{engine.path}, {engine.why}, does not work, so rows without labels are not scored: {problem}"

@@ -1,0 +1,129 @@
+"""`chess.best_move`, `chess.mate_in_one`, `chess.legal_moves`: rows, prompts, scores."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import chess
+import orjson
+import pytest
+
+from grpo_core import UserError, load_task
+from grpo_core.data import split_of
+from grpo_tasks_chess.data.positions import mates_in_one, positions
+from grpo_tasks_chess.mate_in_one import MateRow, row_of
+from grpo_tasks_chess.policy.rows import make_row
+from grpo_tasks_chess.records import position_key
+from grpo_tasks_chess.search import best_moves
+
+FOOLS_MATE = "rnbqkbnr/pppp1ppp/8/4p3/6P1/5P2/PPPPP2P/RNBQKBNR b KQkq - 0 2"
+
+TASKS = ("best_move", "mate_in_one", "legal_moves")
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_positions_belong_to_their_split_and_depend_on_the_seed(split: str) -> None:
+    first = [board.fen() for board in islice(positions(0, split, label="a"), 40)]
+    assert first == [board.fen() for board in islice(positions(0, split, label="a"), 40)]
+    assert first != [board.fen() for board in islice(positions(1, split, label="a"), 40)]
+    assert {split_of(position_key(fen)) for fen in first} == {split}
+    assert not any(chess.Board(fen).is_game_over() for fen in first)
+    mates = [board.copy() for board in islice(mates_in_one(0, split, label="a"), 10)]
+    assert {split_of(position_key(board.fen())) for board in mates} == {split}
+
+
+def test_every_mate_is_one_and_none_is_left_out() -> None:
+    for row in load_task("chess.mate_in_one?size=40").rows():
+        assert isinstance(row, MateRow)
+        board = chess.Board(row.fen)
+        mating = set()
+        for move in list(board.legal_moves):
+            board.push(move)
+            if board.is_checkmate():
+                mating.add(move.uci())
+            board.pop()
+        assert board.is_valid() and mating == set(row.mates)
+
+
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("template", ["plain", "policy"])
+def test_golds_and_demos_are_solved(name: str, template: str) -> None:
+    task = load_task(f"chess.{name}?size=12&template={template}&split=test")
+    for row, (prompt, completion) in zip(task.rows(), task.demos(), strict=True):
+        assert prompt == task.prompt(row)
+        assert completion == row.gold and task.score(completion, row).solved
+        assert task.score(completion, row).value == pytest.approx(1.0)
+
+
+def test_rows_without_labels_have_demos_by_the_search() -> None:
+    task = load_task("chess.best_move?engine=search&size=4")
+    for row, (_, completion) in zip(task.rows(), task.demos(), strict=True):
+        assert row.gold is None and task.score(completion, row).solved
+        assert completion.strip() == best_moves(chess.Board(dict(row)["fen"]).fen(), lines=1)[0].move
+    assert "built-in search to depth 2" in task.conditions["chess engine"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("best_move", "d8h4", 1.0),
+        ("best_move", "d8h4\nI think", 1.0),
+        ("best_move", "a7a6", 0.2),
+        ("best_move", "a7a3", 0.0),
+        ("mate_in_one", " d8h4", 1.0),
+        ("mate_in_one", "a7a6", 0.1),
+        ("mate_in_one", "e2e4", 0.0),
+        ("mate_in_one", "Qh4#", 0.0),
+        ("mate_in_one", "d8h4 a7a6", 0.0),
+        ("mate_in_one", "", 0.0),
+        ("mate_in_one", "d8h4" * 1000, 0.0),
+        ("legal_moves", "d8h4", 2 / 31),
+        ("legal_moves", "d8h4 d8h4 d8h4", 2 / 33),
+        ("legal_moves", "d8h5", 0.0),
+        ("legal_moves", " ".join(["d8h4"] * 219), 0.0),
+    ],
+)
+def test_values(name: str, text: str, value: float, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(orjson.dumps({"fen": FOOLS_MATE}))
+    task = load_task(f"chess.{name}?path={tmp_path}/rows.jsonl&split={split_of(position_key(FOOLS_MATE))}&engine=search"
+                     if name == "best_move" else
+                     f"chess.{name}?path={tmp_path}/rows.jsonl&split={split_of(position_key(FOOLS_MATE))}")  # fmt: skip
+    (row,) = task.rows()
+    assert task.score(text, row).value == pytest.approx(value)
+
+
+def test_a_whole_list_is_solved_in_any_order_and_once() -> None:
+    task = load_task("chess.legal_moves?size=3")
+    for row in task.rows():
+        moves = str(row.gold).split()
+        assert len(moves) == row.difficulty == chess.Board(dict(row)["fen"]).legal_moves.count()
+        assert task.score(" ".join(reversed(moves)), row).solved
+        assert not task.score(" ".join([*moves, moves[0]]), row).solved
+        assert not task.score(" ".join(moves[:-1]), row).solved
+    assert max(row.difficulty or 0 for row in load_task("chess.legal_moves?size=20&max_moves=5").rows()) <= 5
+
+
+def test_themes_take_and_leave_out() -> None:
+    for row in load_task("chess.mate_in_one?size=6&themes=promotion").rows():
+        assert "promotion" in dict(row)["themes"]
+    for row in load_task("chess.mate_in_one?size=20&without_themes=queen").rows():
+        assert "queen" not in dict(row)["themes"]
+    with pytest.raises(UserError, match="themes"):
+        load_task("chess.mate_in_one?themes=quen")
+    with pytest.raises(UserError, match="without_themes leaves no piece that mates"):
+        load_task("chess.mate_in_one?without_themes=queen,rook,bishop,knight,pawn")
+
+
+def test_how_a_move_mates_is_its_theme() -> None:
+    discovered = row_of(chess.Board("6bk/7p/8/8/3N4/8/1B6/K7 w - - 0 1"))
+    assert discovered.themes == ("discovered", "knight") and len(discovered.mates) == 8
+    assert row_of(chess.Board("7k/P5pp/8/8/8/8/8/K7 w - - 0 1")).themes == ("pawn", "promotion")
+    with pytest.raises(ValueError, match="no move mates"):
+        row_of(chess.Board())
+
+
+def test_labels_of_a_file_are_used() -> None:
+    row = make_row({"fen": FOOLS_MATE, "moves": ["d8h4", "a7a6"], "evaluations": [999.99, 0], "best": "d8h4"})
+    score = load_task("chess.best_move?engine=none").score("a7a6", row)
+    assert score.parts["graded_by_labels"] == 1.0 and score.value == 0.7
