@@ -30,7 +30,7 @@ MIXTURE = "composite?datasets=leg_counting:2,chain_sum"
 INTRODUCTION = """\
 # What grpo check finds in reasoning-gym
 
-Written by `docs/generate.py` from `docs/gym_findings.json`, which `python docs/gym_findings.py` makes.
+<!-- Written by docs/generate.py from docs/gym_findings.json, which docs/gym_findings.py makes. -->
 
 [grpo-tasks-gym](https://pypi.org/project/grpo-tasks-gym/) makes a task of each data set of reasoning-gym. Here is what
 [`grpo check`](../how-to/check-a-task.md) says of them: {checked} tasks of reasoning-gym {version}, among them the

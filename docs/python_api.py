@@ -32,14 +32,15 @@ MODULES = {
 INTRODUCTION = """\
 # `{module}`: {what}
 
-Written by `docs/generate.py` from the docstrings; change them there. The
-[site](../../../CONTRIBUTING.md#the-documentation) shows each name with its signature, and so does `help()`.
+<!-- Written by docs/generate.py from the docstrings: change them there. -->
+
+The [site](../../../CONTRIBUTING.md#the-documentation) shows each name with its signature, and so does `help()`.
 """
 
 HOOKS = """\
 # Hooks
 
-Written by `docs/generate.py` from `grpo_core/plugins/hooks.py`; change it there.
+<!-- Written by docs/generate.py from grpo_core/plugins/hooks.py: change it there. -->
 
 A plugin is a module that an entry point in the group `grpo` names, in its pyproject.toml:
 

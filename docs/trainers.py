@@ -15,7 +15,10 @@ PEERS = Path(__file__).parents[1] / "tests" / "peers"
 INTRODUCTION = """\
 # Trainers
 
-Written by `docs/generate.py` from `tests/peers`; change it there. [Which to take](../how-to/another-trainer.md).
+<!-- Written by docs/generate.py from tests/peers: change it there. -->
+
+What each trainer can do with our tasks, and what was run with it. To choose one, see
+[Which to take](../how-to/another-trainer.md#which-to-take).
 
 ## What is supported
 
