@@ -12,14 +12,19 @@ import ast
 import os
 import re
 import shutil
+import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import griffe
 import pytest
+import yaml
 from documentation_pages import ROOT, Command, blocks, check_output, commands, run_in_one_shell
 
 from grpo_core.interop.export import TARGETS, Target
+from grpo_core.launch.sweep.configurations import configurations
+from grpo_core.launch.sweep.definition import read_definition
 
 GENERATED = ("docs/reference/cli.md", "docs/reference/config.md")
 """Written by docs/generate.py, whose own test holds them to the code."""
@@ -171,6 +176,38 @@ def test_python_that_does_not_run_is_python_and_imports_what_exists(page: str) -
                 module = griffe.load(each.module or "", search_paths=SOURCES)
                 missing = [name.name for name in each.names if name.name not in module.members]
                 assert not missing, f"{page}: {each.module} has no {missing}"
+
+
+SHELL = re.compile(r"(grpo|grpo-run|pip|python|torchrun|ssh|export|for|VLLM_\w+=\S+|GRPO_\w+=\S+)\s")
+"""How a block without a language begins that is typed into a shell."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_shell_blocks_that_do_not_run_are_valid(page: str) -> None:
+    scripts = [code for _, code in blocks(page, "(?:text)?") if SHELL.match(code)]
+    scripts += [code for _, code in blocks(page, "bash") if "$ " not in code]
+    scripts += [command.text for command in commands(page) if reason(command)]
+    for script in scripts:
+        checked = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
+        assert checked.returncode == 0, f"{page}: {checked.stderr}\n{script}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_yaml_and_toml_can_be_read(page: str) -> None:
+    for _, text in blocks(page, "yaml"):
+        assert yaml.safe_load(text)
+    for _, text in blocks(page, "toml"):
+        assert tomllib.loads(text)
+
+
+def test_the_sweeps_of_the_guide_are_valid(tmp_path: Path) -> None:
+    files = [text for _, text in blocks("docs/how-to/sweeps.md", "yaml")]
+    for text in files:
+        (file := tmp_path / "sweep.yaml").write_text(text, encoding="utf-8")
+        definition = read_definition([str(file)])
+        if definition.method != "optuna":
+            assert configurations(definition)
+    assert len(files) == 2
 
 
 def test_every_reason_not_to_run_is_used() -> None:

@@ -36,6 +36,7 @@ NO_SETTINGS = {
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SETTING = re.compile(rf"(?<![\w./-])((?:{'|'.join(sections())})\.[a-z]\w*(?:\.\w+)*)(?![\w(/])")
 _VARIABLE = re.compile(r"\bGRPO_[A-Z]+__[A-Z0-9_]+\b")
+_OURS = re.compile(r"([$] |!)?([A-Z_]+=\S+ )*(ssh -t \w+ )?(uv run )?(grpo-run|grpo)(?= |$)(?: ([a-z][a-z-]*))?")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
 
@@ -97,8 +98,14 @@ def test_environment_variables_exist(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_options_of_our_commands_exist(page: str) -> None:
     """Those that stand alone between backticks, and those of a command line of ours."""
-    ours = [line for line in code(page) if re.match(r"(\$ )?(uv run )?(grpo(-run)?\b|--[a-z])", line)]
+    ours = [line for line in code(page) if _OURS.match(line) or line.startswith("--")]
     assert {option for line in ours for option in _OPTION.findall(line)} - options() - OTHERS.keys() == set()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_of_ours_exist(page: str) -> None:
+    ours = [match for line in code(page) if (match := _OURS.match(line)) and match[5] == "grpo" and match[6]]
+    assert {match[6] for match in ours} - {*COMMANDS, *default_host().commands()} == set()
 
 
 OTHERS = {
