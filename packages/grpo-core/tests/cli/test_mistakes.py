@@ -31,6 +31,7 @@ letters = Task("letters", load, lambda row: row.id, lambda text, row: text, (rig
 """
 
 LETTERS = ("--task", "./t.py:letters")
+SWEEP = ("task=./t.py:letters", "model=tiny", "trainer.learning_rate=1e-5,1e-4")
 NEW = ("--preset", "tiny", "--out", "out")
 
 MISTAKES: Mapping[str, tuple[Sequence[str], str]] = {
@@ -48,6 +49,22 @@ MISTAKES: Mapping[str, tuple[Sequence[str], str]] = {
     "eval: model of the hub": (("eval", *LETTERS, "--model", "nobody/nothing"), "not in the hub's cache"),
     "eval: control": (("eval", *LETTERS, "--model", "tiny", "--base", "./none"), "there is no such folder"),
     "eval: split": (("eval", *LETTERS, "--model", "tiny", "--split", "tests"), "must be train, validation or test"),
+    "eval: adapter": (("eval", *LETTERS, "--model", "tiny", "--adapter", "a"), "--adapter a: there is no such adapter"),
+    "eval: folder of results": (("eval", *LETTERS, "--model", "tiny", "--eval-dir", "t.py"), "nothing can be made in"),
+    "publish: license": (("publish", "finished", "o", "--license", "a: ["), "--license 'a: ['"),
+    "publish: dataset": (("publish", "finished", "o", "--dataset", "a b"), "--dataset 'a b' is no hub id"),
+    "publish: evaluations": (("publish", "finished", "o", "--eval-dir", "t.py"), "--eval-dir t.py: it is a file"),
+    "serve: opponent": (("serve", "./t.py:letters", "--opponent-url", "x"), "write http://host:port/v1#model"),
+    "serve: opponent's address": (("serve", "./t.py:letters", "--opponent-url", "http://"), "is no address"),
+    "serve: token": (("serve", "./t.py:letters", "--token-file", "no"), "--token-file no: No such file or directory."),
+    "sweep: folder": (("sweep", *SWEEP, "--output-dir", "t.py"), "--output-dir t.py: nothing can be made in"),
+    "sweep: baseline": (("sweep", *SWEEP, "--baseline", "3"), "are numbered from 1 to 2"),
+    "archive: a file": (("archive", "finished", "file:t.py"), "file:t.py: it is a file"),
+    "archive: no folder": (("archive", "--list", "file:nowhere"), "file:nowhere: there is no such folder"),
+    "launch: memory": (("launch", "slurm", "--mem", "nan", "--dry-run"), "--mem 'nan': give a number"),
+    "launch: file to send": (("launch", "ssh", "host", "--send", "no", "--dry-run"), "--send no: there is no such"),
+    "launch: folder to pull to": (("launch", "ssh", "host", "--pull", "t.py"), "--pull t.py: nothing can be made"),
+    "launch: host": (("launch", "ssh", "a b"), "error: 'a b' is not a host: give"),
     "warm-start: no start": (("warm-start", *LETTERS, "--out", "out"), "--preset tiny for a new model"),
     "warm-start: preset": (("warm-start", *LETTERS, "--preset", "tny", "--out", "out"), "Did you mean 'tiny'?"),
     "warm-start: task": (("warm-start", "--task", "nothing.here", *NEW), "no task 'nothing.here'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import date
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from grpo_tasks_chess.movers import Mover
 
 HELP = {"help_option_names": ["-h", "--help"], "show_default": True}
+
+SEED = click.IntRange(0, 2**63 - 1)
 
 MAX_COMPLETION_LENGTH = 176
 """Longest answer to a position, in tokens: the longest line of labels at one token per character."""
@@ -36,7 +39,7 @@ def _making(command: Callable[..., None]) -> Callable[..., None]:
     shared = (
         click.argument("out", type=click.Path(path_type=Path, dir_okay=False)),
         click.option("--count", required=True, type=click.IntRange(min=1), help="Number of rows."),
-        click.option("--seed", default=0, type=click.IntRange(min=0), help="Seed; row i depends on it and on i alone."),
+        click.option("--seed", default=0, type=SEED, help="Seed; row i depends on it and on i alone."),
         click.option("--split", type=click.Choice(["train", "validation", "test"]), help="Only rows of this split."),
         click.option("--workers", type=click.IntRange(min=1), help="Worker processes; by default one per core."),
         click.option(
@@ -98,7 +101,10 @@ def make_tokenizer(out: Path, as_json: bool) -> None:
     if out.exists() and any(out.iterdir()):
         raise UserError(f"{out}: the folder is not empty; choose another.")
     tokenizer = chess_tokenizer()
-    tokenizer.save_pretrained(out)
+    try:
+        tokenizer.save_pretrained(out)
+    except OSError as error:
+        raise UserError(f"{out}: {error.strerror}.") from None
     if as_json:
         files = sorted(file.name for file in out.iterdir())
         _print_json({"folder": str(out), "files": files, "tokens": len(tokenizer)})
@@ -137,8 +143,8 @@ def verify(files: tuple[str, ...], as_json: bool) -> int:
 @click.option(
     "--max-moves", default=200, type=click.IntRange(min=1), help="Moves of each side; then the game is stopped."
 )
-@click.option("--temperature", default=0.0, type=click.FloatRange(min=0), help="Sampling temperature; 0 is greedy.")
-@click.option("--seed", default=0, type=click.IntRange(min=0), help="Random seed.")
+@click.option("--temperature", default=0.0, type=click.FloatRange(0, 100), help="Sampling temperature; 0 is greedy.")
+@click.option("--seed", default=0, type=SEED, help="Random seed.")
 @click.option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
 @click.option("--pgn", type=click.Path(path_type=Path, dir_okay=False), help="Write the game here.")
 @click.option(
@@ -157,6 +163,8 @@ def play(as_json: bool, quiet: bool, **options: Any) -> None:
     from grpo_tasks_chess.movers import RandomMover
     from grpo_tasks_chess.rules import position
 
+    if math.isnan(options["temperature"]):
+        raise UserError("--temperature nan: a number from 0 to 100.")
     check_model(options["model"], options["adapter"])  # before torch is imported, which takes seconds
     colour = rules_of_chess.WHITE if options["colour"] == "white" else rules_of_chess.BLACK
     start = None if options["start"] is None else position(options["start"])

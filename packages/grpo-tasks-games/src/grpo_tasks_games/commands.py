@@ -29,7 +29,7 @@ def games(ctx: click.Context) -> None:
 @click.option("--task", default="games.tictactoe", metavar="TASK", help="The game and its options.")
 @click.option("--episodes", default=200, type=click.IntRange(min=2), help="Games of each pair, half in each seat.")
 @click.option("--anchor", metavar="PLAYER", help="Player whose rating is 0; by default the last one.")
-@click.option("--seed", default=0, type=click.IntRange(min=0), help="Seed of starts, sampling and resampling.")
+@click.option("--seed", default=0, type=click.IntRange(0, 2**63 - 1), help="Seed of starts, sampling and resampling.")
 @DEVICE
 @JSON
 @click.option("--quiet", is_flag=True, help="No progress.")
@@ -139,10 +139,20 @@ def _task_for(task: str, models: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    for row in (heads, *rows):
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    click.echo()
+    """Print a table that fits into the terminal; in a pipe, each row is one line."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(width=None if sys.stdout.isatty() else 10_000, no_color=True)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    with console.capture() as text:
+        console.print(table)
+    click.echo("".join(f"{line.rstrip()}\n" for line in text.get().splitlines()))
 
 
 def _print_json(data: Mapping[str, Any]) -> None:

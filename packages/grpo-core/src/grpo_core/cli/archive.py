@@ -103,7 +103,9 @@ def _list(url: str, *, as_json: bool) -> None:
     from grpo_core.checkpoints.files import human_size
     from grpo_core.display.text import print_json, print_out, table, visible
     from grpo_core.launch.archive.download import list_runs
+    from grpo_core.launch.archive.store import Store
 
+    Store(url).check_there()
     runs = list_runs(url)
     if as_json:
         print_json([_facts(run) for run in runs])

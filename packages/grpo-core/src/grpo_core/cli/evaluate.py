@@ -11,7 +11,7 @@ import click
 from grpo_core.cli.options import COUNT, HELP, SECONDS, SettingsCommand
 from grpo_core.cli.settings import only_results_on_stdout, read_settings
 from grpo_core.errors import AbstentionLimitError, ExitCode, UserError
-from grpo_core.paths import user_path
+from grpo_core.paths import check_makeable, user_path
 
 if TYPE_CHECKING:
     from grpo_core.callbacks import Callback
@@ -65,6 +65,8 @@ def evaluate(overrides: tuple[str, ...], config_file: str | None, as_json: bool,
     on the rows and with the sampling of the run's own evaluations. Results are written to eval_runs/RUN_TASK, beside
     the folder of the runs. With --endpoint, evaluate the model that an endpoint serves.
     """
+    if options["eval_dir"] is not None:
+        check_makeable(user_path(options["eval_dir"], "--eval-dir"), f"--eval-dir {options['eval_dir']}")
     settings = {f"eval.{name}": options[name] for name in _EVAL_OPTIONS}
     settings |= {name: options[name] for name in ("task", "model", "adapter", "seed")}
     if options["run_dir"] is not None:

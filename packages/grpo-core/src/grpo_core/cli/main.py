@@ -102,6 +102,9 @@ def _failure(error: Exception) -> int:
         return _fail(str(error), error.exit_code)
     if isinstance(error, click.exceptions.NoSuchOption):
         return _fail(_no_such_option(error), ExitCode.USER_MISTAKE)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return int(ExitCode.USER_MISTAKE)
     if isinstance(error, click.ClickException):
         return _fail(_usage(error), error.exit_code)
     if isinstance(error, click.Abort):
@@ -157,7 +160,8 @@ def _fail(message: str, code: int, *, label: str = "error") -> int:
 def _usage(error: click.ClickException) -> str:
     message = error.format_message()
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        return f"{message} See {error.ctx.command_path} --help."
+        end = "" if message.endswith((".", "?")) else "."
+        return f"{message}{end} See {error.ctx.command_path} --help."
     return message
 
 

@@ -11,6 +11,7 @@ import click
 
 from grpo_core.cli.options import HELP, JSON
 from grpo_core.errors import ExitCode, UserError
+from grpo_core.paths import check_makeable
 
 if TYPE_CHECKING:
     from grpo_core.evaluation.intervals import Interval
@@ -74,6 +75,10 @@ def sweep(
             raise UserError(f"{chosen.folder.path}: this sweep has not begun.")
         return _finish(chosen, chosen.folder.plan.runs, baseline, is_saved=False, as_json=as_json)
     check(chosen)
+    if baseline is not None and baseline > (count := len(chosen.settings) or baseline):
+        raise UserError(f"--baseline {baseline}: configurations are numbered from 1 to {count}.")
+    if output_dir is not None:
+        check_makeable(chosen.folder.path, f"--output-dir {output_dir}")
     if dry_run:
         _show_runs(chosen, as_json=as_json)
         return ExitCode.DONE

@@ -27,6 +27,7 @@ from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, evaluate_mo
 from grpo_core.judges.service import usages
 from grpo_core.judges.usage import Usage
 from grpo_core.killable.importing import refuse_in_worker
+from grpo_core.paths import check_makeable
 from grpo_core.plugins.models import model_source
 from grpo_core.plugins.task_objects import Tasks, name_tasks
 from grpo_core.scoring.judge_errors import known_errors
@@ -305,6 +306,7 @@ def described(entry: Mapping[str, Any], evaluation: Evaluation, task: BoundTask)
 def _new_folders(
     output_dir: Path, model: str, tasks: Mapping[str, EvaluationTask], *, overwrite: bool
 ) -> dict[str, EvaluationFolder]:
+    check_makeable(output_dir, f"--eval-dir {output_dir}")
     folders = {label: EvaluationFolder(output_dir, Path(model).name, label) for label in tasks}
     for label, folder in folders.items():
         results = folder.results(ALONE, tasks[label].settings)

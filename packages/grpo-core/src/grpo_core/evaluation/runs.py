@@ -22,6 +22,7 @@ from grpo_core.evaluation.setup import EvaluationTask, ModelOptions, prepare_tas
 from grpo_core.evaluation.worker import Job
 from grpo_core.judges.known import JudgeErrors
 from grpo_core.killable.importing import refuse_in_worker
+from grpo_core.paths import check_makeable
 from grpo_core.plugins.task_objects import Tasks, name_tasks, send
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.load import DTYPES
@@ -105,6 +106,7 @@ def evaluate_run(
     tasks, choices = _tasks(config, None if named is None else named.spec, settings)
     callback.on_choices(choices)
     output_dir = evaluation_dir(run_dir) if output_dir is None else Path(output_dir)
+    check_makeable(output_dir, f"--eval-dir {output_dir}")
     plan = _Plan(run_dir, start_of(config), checkpoints, control, tasks, options, output_dir)
     jobs, kept = plan.jobs(overwrite=overwrite)
     plan.write_configs(steps, timeout_s)

@@ -57,7 +57,7 @@ def model_source(name: str, host: PluginHost | None = None) -> ModelSource:
     if "/" not in name and (model := host.model(name)) is not None:
         return ModelSource("embedded", name, model.path, model.description)
     if name.count("/") == 1 and all(name.split("/")):
-        _check_hub_id(name)
+        check_hub_id(name, "--model")
         return ModelSource("hub", name, name, "a hub id")
     if path.is_dir():
         raise UserError(f"no model {name!r}, but there is a folder of that name: write ./{name}.")
@@ -69,7 +69,16 @@ def model_source(name: str, host: PluginHost | None = None) -> ModelSource:
     )
 
 
-def _check_hub_id(name: str) -> None:
+def check_hub_id(name: str, what: str) -> None:
+    """Check how an id of the Hugging Face hub is written.
+
+    Args:
+        name: The id.
+        what: Name of its option, for the message.
+
+    Raises:
+        UserError: the hub has no such ids.
+    """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined] # public, by a re-export of theirs
 
@@ -77,7 +86,7 @@ def _check_hub_id(name: str) -> None:
         validate_repo_id(name)
     except HFValidationError as error:
         reason = str(error).partition(": '")[0].rstrip(".")  # which ends with the name again
-        raise UserError(f"--model {name[:100]!r} is no hub id: {reason}.") from None
+        raise UserError(f"{what} {name[:100]!r} is no hub id: {reason}.") from None
 
 
 def check_model(name: str, adapter: str | None = None, host: PluginHost | None = None) -> None:
@@ -95,9 +104,20 @@ def check_model(name: str, adapter: str | None = None, host: PluginHost | None =
     source = model_source(base_model(name, host), host)
     if source.kind == "hub":
         check_repository(source.location)
-    is_local = adapter is not None and adapter.startswith((".", "/", "~"))
-    if adapter is not None and is_local and not (Path(adapter).expanduser() / ADAPTER_FILE).is_file():
-        raise UserError(f"--adapter {adapter}: a PEFT adapter is a folder with {ADAPTER_FILE}; none is there.")
+    if adapter is not None:
+        _check_adapter(adapter)
+
+
+def _check_adapter(adapter: str) -> None:
+    path = Path(adapter).expanduser()
+    if adapter.startswith((".", "/", "~")):
+        if not (path / ADAPTER_FILE).is_file():
+            raise UserError(f"--adapter {adapter}: a PEFT adapter is a folder with {ADAPTER_FILE}; none is there.")
+    elif adapter.count("/") == 1 and all(adapter.split("/")):
+        check_hub_id(adapter, "--adapter")
+    else:
+        hint = f"there is a folder of that name: write ./{adapter}" if path.is_dir() else "there is no such adapter"
+        raise UserError(f"--adapter {adapter}: {hint}. A hub id is owner/name, a local folder begins with ./ or /.")
 
 
 def adapter_base(folder: Path | str) -> str:

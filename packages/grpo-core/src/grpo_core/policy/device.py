@@ -29,7 +29,10 @@ def choose_device(device: str) -> tuple[torch.device, str]:
         if torch.backends.mps.is_available():
             return torch.device("mps"), "the first accelerator found"
         return torch.device("cpu"), "no accelerator found"
-    chosen = torch.device(device)
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise UserError(f"device={device[:40]!r}: give auto, cpu, cuda, cuda:N or mps.") from None
     present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not present.get(chosen.type, False):
         have = ", ".join(name for name, is_present in present.items() if is_present)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from pathlib import Path
 from grpo_core import __version__
 from grpo_core.config import flatten
 from grpo_core.config.layers import format_value
+from grpo_core.errors import UserError
+from grpo_core.plugins.models import check_hub_id
 from grpo_core.publish.evaluation_text import code, eval_results, evaluation_section, is_number, one_line, plain
 from grpo_core.publish.source import Source
 from grpo_core.publish.weights import Form
@@ -34,6 +37,8 @@ SETTINGS = (
 )  # fmt: skip
 """Settings shown in the card; `CONFIG_FILE` has all of them."""
 
+_LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}")
+
 
 @dataclass(frozen=True, slots=True)
 class CardFacts:
@@ -42,12 +47,28 @@ class CardFacts:
     Attributes:
         license: License of the model; by default that of its base, where it is known.
         datasets: Hub ids of the training data, in addition to those named in the tasks' specs.
-        eval_dir: Folder with the results of `grpo eval --run`; by default the run's `eval_runs`. It need not exist.
+        eval_dir: Folder with the results of `grpo eval --run`; by default the run's `eval_runs`, which need not exist.
     """
 
     license: str | None = None
     datasets: Sequence[str] = ()
     eval_dir: Path | str | None = None
+
+    def check(self) -> None:
+        """Refuse what the hub would refuse, or what is missing.
+
+        Raises:
+            UserError: a license or a dataset is no id of the hub, or `eval_dir` is no folder.
+        """
+        if self.license is not None and not _LICENSE.fullmatch(self.license):
+            raise UserError(
+                f"--license {self.license[:100]!r}: write it as the hub does: apache-2.0, mit, llama3.1, other."
+            )
+        for name in self.datasets:
+            check_hub_id(name, "--dataset")
+        if self.eval_dir is not None and not Path(self.eval_dir).is_dir():
+            what = "it is a file" if Path(self.eval_dir).exists() else "there is no such folder"
+            raise UserError(f"--eval-dir {self.eval_dir}: {what}.")
 
 
 def model_card(source: Source, form: Form, *, name: str, facts: CardFacts) -> str:

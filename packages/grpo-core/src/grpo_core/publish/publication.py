@@ -88,10 +88,11 @@ def publish(
         api: Client of the hub; by default one with the token of `hf auth login` or HF_TOKEN.
 
     Raises:
-        UserError: not a run, no such checkpoint, a target that may not be overwritten, or no hub login.
+        UserError: not a run, no such checkpoint, a target that may not be overwritten, unusable facts, or no hub login.
         PublishError: the disk is full, or the hub cannot be reached; what was written stays.
     """
     facts = facts or CardFacts()
+    facts.check()
     place = parse_target(target, Path(run_dir))
     check_target(place, Path(run_dir), force=force)
     source = read_source(Path(run_dir), step, None if facts.eval_dir is None else Path(facts.eval_dir))

@@ -300,16 +300,17 @@ def endpoint_opponent(task: BoundTask, url: str | None = None) -> OpponentSample
         UserError: `url` is no address.
     """
     own = task.opponent or (game_opponent(task) if needs_opponent(task) else None)
-    if own is None:
+    if own is None and url is None:
         return None
     from grpo_core.engines.openai import OpenAIEngine  # here: most tasks have no opponent
 
-    address = url or own.engine
+    if url is not None and not OpenAIEngine.is_url(url):
+        raise UserError(f"opponent_url={url!r}: write http://host:port/v1#model.")
+    address = url or (own.engine if own is not None else "")
     if not OpenAIEngine.is_url(address):
-        if url is not None:
-            raise UserError(f"opponent_url={url!r}: write http://host:port/v1#model.")
         return None
-    return EndpointOpponent(OpenAIEngine.from_url(address))
+    engine = OpenAIEngine.from_url(address)  # also where nobody plays: a wrong address is refused
+    return None if own is None else EndpointOpponent(engine)
 
 
 def _done(score: Score) -> Future[Score]:

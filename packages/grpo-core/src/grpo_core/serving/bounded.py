@@ -180,8 +180,10 @@ def read_token(file: Path | None, variable: str) -> str:
         return os.environ.get(variable, "")
     try:
         token = file.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise UserError(f"--token-file {file}: {error}.") from None
+    except OSError as error:
+        raise UserError(f"--token-file {file}: {error.strerror or error}.") from None
+    except ValueError:
+        raise UserError(f"--token-file {file}: not UTF-8 text.") from None
     if not token.strip():
         raise UserError(f"--token-file {file}: there is no token in it.")
     return token

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ Examples:
 
 MAX_RUNS = 1000
 """Runs of an array; a cluster's own limit (MaxArraySize) is 1001 by default."""
+
+_MEMORY = re.compile(r"\d{1,12}[KMGT]?", re.ASCII | re.IGNORECASE)
 
 
 @click.command(epilog=EXAMPLES, context_settings=PASSED_ON)
@@ -105,6 +108,8 @@ def slurm_options(params: Mapping[str, Any], nproc: int | None = None) -> SlurmO
         UserError: an option has a value that SLURM would not take.
     """
     named = {name: params[name.replace("-", "_")] for name in ("partition", "account", "qos", "mem", "job-name")}
+    if named["mem"] is not None and not _MEMORY.fullmatch(named["mem"]):
+        raise UserError(f"--mem {named['mem'][:40]!r}: give a number with K, M, G or T, as in 64G; without, in MiB.")
     further = dict(_sbatch_option(word) for word in params["sbatch"])
     check_sbatch_options(further)
     options = SlurmOptions(

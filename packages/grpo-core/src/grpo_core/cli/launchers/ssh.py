@@ -13,6 +13,7 @@ from grpo_core.cli.launchers.words import PASSED_ON, RUN_OPTIONS, read_run_words
 from grpo_core.errors import UserError
 from grpo_core.launch import ssh_scripts
 from grpo_core.launch.ssh import Host, connected
+from grpo_core.paths import check_makeable, user_path
 
 EXAMPLES = """\b
 Examples:
@@ -59,9 +60,15 @@ def ssh(
     Keys, agents and names are those of the system's ssh. The run and its log are in DIR/NAME there.
     """
     try:
-        target = Host(host, folder, session, shlex.split(ssh_command))
+        ssh_words = shlex.split(ssh_command)
     except ValueError as error:
         raise UserError(f"--ssh {ssh_command!r}: {error}.") from None
+    target = Host(host, folder, session, ssh_words)
+    for path in send:
+        if not user_path(path, "--send").exists():
+            raise UserError(f"--send {path}: there is no such file or folder.")
+    if pull:
+        check_makeable(user_path(pull, "--pull"), f"--pull {pull}")
     if (action or pull) and (words or send or bootstrap or (action and pull)):
         raise UserError(f"{f'--{action}' if action else '--pull'} is given alone, without a run's options.")
     if action in ("attach", "tail"):
@@ -73,7 +80,7 @@ def ssh(
         return
     with connected(target) as there:
         if pull:
-            there.pull(Path(pull))
+            there.pull(user_path(pull, "--pull"))
             click.echo(f"pulled    {there.place} of {host} to {pull}")
         elif action == "stop":
             _stop(there)

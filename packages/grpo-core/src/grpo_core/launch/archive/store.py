@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.errors import ExitCode, GrpoError, UserError, near_match
-from grpo_core.paths import user_path
+from grpo_core.paths import kind_of, user_path
 from grpo_core.tracking.base import without_secrets
 
 SCHEMES = {"file": "", "s3": "s3", "gs": "gcs"}
@@ -59,11 +59,22 @@ class Store:
         self.url = f"{scheme}:{rest}" if scheme == "file" else f"{scheme}://{rest}"
         self._scheme = scheme
         self._root = os.path.abspath(user_path(rest, "file:")) if scheme == "file" else rest
+        if scheme == "file" and (kind := kind_of(Path(self._root))) not in ("", "a folder"):
+            raise UserError(f"{self.url}: it is {kind}; give a folder.")
         self._fs = _file_system(scheme)
 
     def is_below(self, folder: Path) -> bool:
         """Whether it lies in a folder of this machine."""
         return self._scheme == "file" and Path(self._root).resolve().is_relative_to(folder)
+
+    def check_there(self) -> None:
+        """Refuse a folder of this machine that is missing; in a bucket, a folder is there once it has files.
+
+        Raises:
+            UserError: it is missing.
+        """
+        if self._scheme == "file" and not os.path.isdir(self._root):
+            raise UserError(f"{self.url}: there is no such folder.")
 
     def inside(self, name: str) -> Store:
         """Return a folder of this one."""
