@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core import BoundTask, UserError, load_task
+from grpo_core.data import split_of
 from grpo_tasks_chess.puzzle import PuzzleRow, load_csv, make_row
+from grpo_tasks_chess.records import position_key
 from grpo_tasks_chess.rules import legal_moves, position
+from grpo_tasks_chess.search import best_moves
 
 # Made for these tests. The first move is the opponent's.
 FOOLS_MATE = {
@@ -233,3 +236,28 @@ def test_real_puzzles() -> None:
     assert mates < 30
     splits = [puzzle(f"?path={path}&split={split}").rows() for split in ("train", "validation", "test")]
     assert sum(map(len, splits)) == 900 and min(map(len, splits)) > 60
+
+
+def test_generated_puzzles_have_one_good_move_by_the_search() -> None:
+    rows = [row for row in puzzle("?size=12&split=test").rows() if isinstance(row, PuzzleRow)]
+    assert len(rows) == 12 and rows == puzzle("?size=12&split=test").rows()
+    for row in rows:
+        lines = best_moves(row.fen, lines=2)
+        assert split_of(position_key(row.fen)) == "test"
+        if row.is_mate:
+            assert lines[0].evaluation == 999.99 and "mateIn1" in row.themes
+        else:
+            assert lines[0].move == row.solution[0] and lines[0].evaluation - lines[1].evaluation >= 2.0
+        assert puzzle().score(row.gold or "", row).solved
+    assert {row.themes for row in puzzle("?size=3&themes=mateIn1").rows() if isinstance(row, PuzzleRow)} == {
+        ("mateIn1", "mate")
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [("?max_rating=1000", "no rating: give rows=lichess"), ("?themes=fork", "themes of generated puzzles are mateIn1")],
+)
+def test_what_generated_puzzles_lack_is_an_error(options: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        puzzle(options)

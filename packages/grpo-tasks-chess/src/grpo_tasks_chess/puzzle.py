@@ -1,21 +1,26 @@
-"""`chess.puzzle`: find the best move of a position, or the whole line of a combination (Lichess puzzles)."""
+"""`chess.puzzle`: find the only good move of a position, or the whole line of a combination."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any, Literal, NamedTuple
 
+import chess
 from pydantic import Field, field_validator, model_validator
 
 from grpo_core import Row, Task, UserError, reward
 from grpo_core.data import DatasetConfig, read_records, read_rows, split_of, stable_id
-from grpo_tasks_chess.formats import read_policy_fields, write_policy_prompt
+from grpo_tasks_chess.data.positions import mates_in_one, mating_moves, positions
+from grpo_tasks_chess.formats import MATE_PAWNS, read_policy_fields, write_policy_prompt
 from grpo_tasks_chess.questions import Template, read_moves, side_to_move
-from grpo_tasks_chess.records import distinct, number, position_key, word, words
+from grpo_tasks_chess.records import distinct, number, position_key, position_key_of, word, words
 from grpo_tasks_chess.rules import legal_moves, position
+from grpo_tasks_chess.search import SEARCH_DEPTH, VALUES, best_moves, gain
 
 HUB = "Lichess/chess-puzzles"
 """The puzzle database on the hub: CC0, one split, columns as in the CSV file."""
@@ -23,13 +28,28 @@ HUB = "Lichess/chess-puzzles"
 MAX_MOVES = 64
 """Longest answer in moves; the longest lines of the database have about 30."""
 
+GENERATED = 100
+"""Default number of generated puzzles, which take a few seconds."""
+
+MATE_SHARE = 0.3
+"""Share of generated puzzles that are mates in one."""
+
+ADVANTAGE_PAWNS, MARGIN_PAWNS = 1.5, 2.0
+"""Smallest evaluation of the solution of a generated puzzle, and by how much it is above the next move's."""
+
 Answering = Literal["move", "line"]
+
+
+THEMES = ("mateIn1", "advantage")
+"""Themes of generated puzzles, by Lichess's names."""
 
 
 class PuzzleConfig(DatasetConfig):
     """Options of `chess.puzzle`.
 
     Attributes:
+        size: Number of rows; by default 100 generated ones, or all of a file or the database.
+        rows: Source of the rows without a file: `generated` from the seed, or `lichess`, the database on the hub.
         answer: `move`, the best reply, or `line`, all moves of the solution, including the opponent's.
         template: `plain`, a question in words, or `policy`, the prompt of `chess.policy`, whose `B:` is the answer.
         min_rating: Lowest rating of the puzzles.
@@ -37,6 +57,7 @@ class PuzzleConfig(DatasetConfig):
         themes: Take puzzles with at least one of these themes: `themes=mateIn1,fork`.
     """
 
+    rows: Literal["generated", "lichess"] = "generated"
     answer: Answering = "move"
     template: Template = "plain"
     min_rating: int | None = Field(default=None, ge=0)
@@ -54,7 +75,16 @@ class PuzzleConfig(DatasetConfig):
             raise ValueError("answer=line asks for all moves, and template=policy has room for one")
         if self.min_rating is not None and self.max_rating is not None and self.min_rating > self.max_rating:
             raise ValueError(f"min_rating {self.min_rating} is above max_rating {self.max_rating}")
+        if self.is_generated and (self.min_rating, self.max_rating) != (None, None):
+            raise ValueError("generated puzzles have no rating: give rows=lichess, or a file by path")
+        if self.is_generated and not {*self.themes} <= {*THEMES}:
+            raise ValueError(f"themes of generated puzzles are {', '.join(THEMES)}; others need rows=lichess or path")
         return self
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether the rows are generated."""
+        return self.path is None and self.rows == "generated"
 
     def takes(self, row: PuzzleRow) -> bool:
         """Whether a puzzle has the configured rating and themes."""
@@ -136,8 +166,46 @@ def _with_gold(row: PuzzleRow, config: PuzzleConfig) -> PuzzleRow:
 
 
 def load(config: PuzzleConfig) -> Iterator[PuzzleRow]:
-    """The best move of a position: Lichess puzzles from the hub (Lichess/chess-puzzles), or a file."""
-    return (_with_gold(row, config) for row in distinct(_rows(config)) if config.takes(row))
+    """The only good move of a position: generated, of Lichess's database (hub:Lichess/chess-puzzles), or of a file."""
+    found = distinct(generated(config) if config.is_generated else _rows(config))
+    taken = (_with_gold(row, config) for row in found if config.takes(row))
+    return islice(taken, config.size or GENERATED) if config.is_generated else taken
+
+
+def generated(config: PuzzleConfig) -> Iterator[PuzzleRow]:
+    """Yield puzzles without end: mates in one, and positions in which the built-in search sees one winning move."""
+    random = Random(f"chess.puzzle/{config.seed}")
+    mates = mates_in_one(config.seed, config.split, label="chess.puzzle")
+    boards = positions(config.seed, config.split, label="chess.puzzle")
+    shares = {"mateIn1": MATE_SHARE, "advantage": 1 - MATE_SHARE}
+    wanted = [theme for theme in THEMES if not config.themes or theme in config.themes]
+    while True:
+        (theme,) = random.choices(wanted, [shares[theme] for theme in wanted])
+        if theme == "mateIn1":
+            board = next(mates)
+            yield _generated(board, mating_moves(board)[0].uci(), (theme, "mate"))
+        else:
+            board, move = next((board, move) for board in boards if (move := _winning_move(board)))
+            yield _generated(board, move, (theme,))
+
+
+def _winning_move(board: chess.Board) -> str:
+    """The move that wins material where no other does nearly as well, and no move mates; else empty."""
+    if max((gain(board, move) for move in board.legal_moves), default=0) < VALUES[chess.PAWN]:
+        return ""
+    for depth in (1, SEARCH_DEPTH):  # the first says at a quarter of the time that most positions have none
+        lines = best_moves(board.fen(), lines=2, depth=depth)
+        if len(lines) < 2 or not ADVANTAGE_PAWNS <= lines[0].evaluation < MATE_PAWNS / 2:
+            return ""
+        if lines[0].evaluation - lines[1].evaluation < MARGIN_PAWNS:
+            return ""
+    return lines[0].move
+
+
+def _generated(board: chess.Board, move: str, themes: tuple[str, ...]) -> PuzzleRow:
+    return PuzzleRow(
+        id=stable_id(position_key_of(board)), fen=board.fen(), solution=(move,), is_mate="mate" in themes, themes=themes
+    )
 
 
 def _rows(config: PuzzleConfig) -> Iterator[PuzzleRow]:

@@ -213,9 +213,10 @@ class NativeEngine:
             body = FusedBody.of(self._parts.body, len(requests)) if self._fuses is not False else None
         if body is not None and self._fuses is None:
             self._fuses = self._agrees(body, requests[0].prompt_ids)
+            body = body if self._fuses else None
         with self._precision():
-            linears = PackedLinears(self._parts.head if self._fuses else self._parts.model, len(requests))
-        return _Copies(body if self._fuses else None, linears)
+            linears = PackedLinears(self._parts.model if body is None else self._parts.head, len(requests))
+        return _Copies(body, linears)
 
     def _agrees(self, body: FusedBody, prompt_ids: Sequence[int]) -> bool:
         """Whether the fused body computes what the model's own code does, which another version may have changed."""
