@@ -215,7 +215,7 @@ clipped_frac advantage_mean advantage_std kl_coef grad_norm mean_reward std_rewa
 format_valid_rate
 loss entropy kl r_mean tag_correct think_len ratio_median ratio_p90 ratio_p99 ratio_max ratio_clip_frac logr_std
 gns_mu Bsimple_from_mu gns_ess gns_consistency_ratio gns_G2 gns_tr_sigma
-gns_y_small gns_B_small gns_B_large gns_a_hat gns_c_hat gns_B_simple
+gns_y_small gns_y_large gns_B_small gns_B_large gns_a_hat gns_c_hat gns_B_simple
 reward/avg_batch_reward execution/avg_batch_reward execution/success_rate
 train/reward train/loss train/grad_norm frac_reward_zero_std completions/mean_length
 """

@@ -110,6 +110,7 @@ def test_the_two_batch_probe_compares_the_first_prompts_with_the_step() -> None:
     assert "gns_probe/g2" not in metrics[0]
     first = three_updates(policy_of(model(3)), gns_probe_steps=1, gns_probe_prompts=2)[0]
     assert first["gns_probe/small_squared_norm"] == pytest.approx(float(small), rel=1e-6)
+    assert first["gns_probe/big_squared_norm"] == pytest.approx(float(big), rel=1e-6)
     # |G|² = (B‖g_B‖² − b‖g_b‖²) / (B − b) with b = 2 and B = 4.
     assert first["gns_probe/g2"] == pytest.approx(float(4 * big - 2 * small) / 2, rel=1e-6)
 

@@ -51,6 +51,7 @@ ALIASES: tuple[MetricAlias, ...] = (
     MetricAlias("gns_tr_sigma", "gns/trace", _PRACTICE, "theirs is 0 whenever gradients are accumulated"),
     MetricAlias("Bsimple_from_mu", "gns/b_simple", _PRACTICE, "theirs as `gns_tr_sigma`"),
     MetricAlias("gns_y_small", "gns_probe/small_squared_norm", _PRACTICE),
+    MetricAlias("gns_y_large", "gns_probe/big_squared_norm", _PRACTICE),
     MetricAlias("gns_B_small", "gns_probe/b_small", _PRACTICE),
     MetricAlias("gns_B_large", "gns_probe/b_big", _PRACTICE),
     MetricAlias("gns_a_hat", "gns_probe/g2", _PRACTICE),

@@ -274,6 +274,7 @@ CATALOGUE: tuple[Metric, ...] = (
         "above `grad_norm`² on average",
         _PROBES,
     ),
+    Metric("gns_probe/big_squared_norm", "‖g_B‖² of the whole step, before clipping", "`grad_norm`²", _PROBES),
     Metric("gns_probe/b_small", "prompts in the small batch", "as configured", _PROBES),
     Metric("gns_probe/b_big", "prompts in the step", "as configured", _PROBES),
     Metric("gns_probe/g2", "|G|² from these two batches", "above 0 on average", _PROBES),

@@ -69,6 +69,7 @@ class Probes:
         if "gns_probe/small_squared_norm" in metrics:
             small, big = metrics["gns_probe/b_small"], metrics["gns_probe/b_big"]
             g2, trace = gns_pair(metrics["gns_probe/small_squared_norm"], big_squared_norm, b_small=small, b_big=big)
+            metrics["gns_probe/big_squared_norm"] = big_squared_norm
             metrics |= {f"gns_probe/{name}": value for name, value in _noise_metrics(self._pair, g2, trace).items()}
         return metrics
 
