@@ -63,7 +63,7 @@ def test_the_list_shows_state_progress_and_results(capsys: Capture) -> None:
     assert heading == "run state steps reward solved: initial → latest warnings task model written"
     assert rows[0] == "run_1 finished 40/40 1 0.25 → 0.75 [0.50, 0.88] 1 math.a tiny just now"
     assert rows[1] == "run_2 running 40/40 1 0.25 → - 1 math.a tiny just now"
-    assert rows[2].startswith('run_3 unreadable 0 - "training_runs/run_3/logs/train_log.json…')
+    assert rows[2].startswith('run_3 unreadable 0 - "logs/train_log.jsonl: the last line')
     assert lines_of(capsys, "training_runs") == lines_of(capsys, "list", "training_runs") == [heading, *rows]
     (only,) = json.loads("\n".join(lines_of(capsys, "training_runs/run_1", "--json")))
     assert (only["state"], only["planned_steps"], only["tasks"]["math.a"]["latest"]["delta"]) == ("finished", 40, 0.5)

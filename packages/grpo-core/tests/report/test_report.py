@@ -117,7 +117,8 @@ def test_a_corrupt_file_costs_only_what_it_holds(file: str, tail: bytes, message
     with (run / file).open("ab") as opened:
         opened.write(tail)
     assert entry.main(["report", str(run)]) == 0
-    assert message in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert message in said and said.count(Path(file).name) == 1
     (view,) = data_of(run / "report.html")["runs"]
     assert (view["steps"], len(view["metrics"]["steps"]), len(view["evaluations"])) == (10, 10, 2)
     assert view["state"] == "finished" and view["warnings"] and view["rollouts"]["group"]

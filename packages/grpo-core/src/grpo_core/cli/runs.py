@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -89,12 +90,13 @@ def list_runs(folder: str | None, project: str | None, limit: int | None, as_jso
         "run", "state", "steps", "reward", "solved: initial → latest", "warnings", "task", "model", "written"
     )
     for run in views:
+        problem = run.problem.replace(f"{run.path}{os.sep}", "")  # the row begins with its name
         listing.add_row(
             visible(run.path.name),
             run.state,
             _progress(run),
             _number(run.metrics.get("reward")),
-            quoted(run.problem, MAX_CELL_CHARS) if run.problem else _solved(run),
+            quoted(problem, MAX_CELL_CHARS) if problem else _solved(run),
             "-" if run.state == "unreadable" else str(len(run.warnings)),
             visible(str(run.settings.get("task", "-"))),
             visible(str(run.settings.get("model", "-"))),

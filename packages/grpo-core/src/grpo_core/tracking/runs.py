@@ -97,14 +97,15 @@ def read_run(path: Path, problems: list[str] | None = None) -> RunView:
 
     Args:
         path: Folder of the run.
-        problems: Receives what is corrupt in the logs and the summary, which is then left out; None raises instead.
+        problems: Receives what is corrupt in the events and the summary, which is then left out, as is a corrupt last
+            line of the training log, which is for the reader of that log to name; None raises instead.
 
     Raises:
         UserError: the folder is not a run, or its settings cannot be read.
         DataError: a log is corrupt, and `problems` is None; names file and line.
     """
     check_run(path)
-    last = _readable(lambda: last_logged(path), problems)
+    last = _readable(lambda: last_logged(path), None if problems is None else [])
     events = list(read_events(path) if problems is None else read_until_corrupt(path / EVENTS, problems))
     summary = _readable(lambda: _summary(path), problems)
     state, problem = _state(path, events, summary)
