@@ -7,30 +7,93 @@ import selectors
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import fields
+from typing import Any, Protocol
 
 from grpo_core.errors import InfrastructureError
 from grpo_core.killable import worker as program
 from grpo_core.killable.importing import refuse_at_import
 from grpo_core.killable.items import ItemQueue
 from grpo_core.killable.outcome import PoolStats
-from grpo_core.killable.process import Item, Launch
+from grpo_core.killable.process import Item
 from grpo_core.killable.quarantine import Quarantine
-from grpo_core.killable.supervisor import Supervisor
-from grpo_core.killable.worker_set import WorkerSet, fork_lock
+from grpo_core.killable.worker_set import fork_lock
+
+
+class Workers(Protocol):
+    """The processes of a pool, as `WorkerSet`."""
+
+    @property
+    def selector(self) -> selectors.BaseSelector:
+        """Hears the processes."""
+        ...
+
+    @property
+    def restarts(self) -> int:
+        """Workers that were replaced."""
+        ...
+
+    def shutdown(self) -> None:
+        """End all."""
+        ...
+
+    def abandon(self) -> None:
+        """In a forked child: close what was inherited."""
+        ...
+
+
+class Executor(Protocol):
+    """Gives items to the processes of a pool, as `Supervisor`."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no item waits and no worker has one."""
+        ...
+
+    def warm(self, future: Future[None]) -> None:
+        """Start every worker; the future is done when all are ready."""
+        ...
+
+    def dispatch(self) -> None:
+        """Give items to workers, and start workers."""
+        ...
+
+    def patience_s(self) -> float | None:
+        """Seconds to sleep; None until something happens."""
+        ...
+
+    def attend(self, channel: Any, mask: int, /) -> None:
+        """Write to a channel of the selector and read from it, as `mask` says is possible."""
+        ...
+
+    def check_workers(self) -> None:
+        """Handle workers that are overdue or have ended."""
+        ...
+
+    def give_up(self, items: Iterable[Item], futures: Iterable[Future[None]], reason: str) -> None:
+        """Answer every item `unavailable` and fail every future, because the pool ends."""
+        ...
+
+
+MakeExecutor = Callable[[ItemQueue], tuple[Workers, Executor]]
+"""Makes the processes of a pool, none of which is started yet."""
 
 
 class Dispatcher:
-    """The thread of a pool: takes items from other threads, and runs a `Supervisor` for them.
+    """The thread of a pool: takes items from other threads, and runs an `Executor` for them.
 
     Everything but the inbox belongs to the thread, so nothing else is locked. The thread lives as long as its workers:
     Linux sends the parent-death signal when the thread that started a process ends.
+
+    Args:
+        name: Name of the pool.
+        make_executor: Makes the pool's processes; again after a fork.
     """
 
-    def __init__(self, launch: Launch, size: int, start_timeout_s: float) -> None:
-        self._launch, self._size, self._start_timeout_s = launch, size, start_timeout_s
+    def __init__(self, name: str, make_executor: MakeExecutor) -> None:
+        self._name, self._make_executor = name, make_executor
         self._quarantine = Quarantine()
         self._is_closed = False
         self._reset()
@@ -45,7 +108,7 @@ class Dispatcher:
         self._is_draining = False
         self._inbox: deque[Item] = deque()
         self._warm_requests: deque[Future[None]] = deque()
-        self._worker_set: WorkerSet | None = None
+        self._workers: Workers | None = None
         self._counts = {field.name: 0 for field in fields(PoolStats)}
 
     # Called by other threads
@@ -53,10 +116,15 @@ class Dispatcher:
     @property
     def stats(self) -> PoolStats:
         """Counts so far."""
-        worker_set = self._worker_set
-        if worker_set is not None:
-            self._counts["restarts"] = worker_set.restarts
+        workers = self._workers
+        if workers is not None:
+            self._counts["restarts"] = workers.restarts
         return PoolStats(**self._counts)
+
+    @property
+    def workers(self) -> Workers | None:
+        """The processes; None before the first are needed."""
+        return self._workers
 
     def put(self, items: Iterable[Item]) -> None:
         """Queue items.
@@ -100,29 +168,30 @@ class Dispatcher:
 
     def abandon(self) -> None:
         """In a forked child: drop the parent's thread, workers and items, and start afresh."""
-        if self._worker_set is not None:
-            self._worker_set.abandon()
+        if self._workers is not None:
+            self._workers.abandon()
         for fd in self._wake_pipe or ():
             os.close(fd)
         self._reset()
 
     def _require_open(self) -> None:
         if self._is_closed:
-            raise InfrastructureError(f"the pool of {self._launch.name!r} workers is closed; make a new one.")
+            raise InfrastructureError(f"the pool of {self._name!r} workers is closed; make a new one.")
         if self._thread is None:
-            refuse_at_import(f"the pool of {self._launch.name!r} workers")
+            refuse_at_import(f"the pool of {self._name!r} workers")
 
     def _wake(self) -> None:
         if self._thread is None:
             self._wake_pipe = os.pipe()
             for fd in self._wake_pipe:
                 os.set_blocking(fd, False)
-            worker_set = WorkerSet(self._launch, self._size, self._start_timeout_s)
-            worker_set.selector.register(self._wake_pipe[0], selectors.EVENT_READ)
-            self._worker_set = worker_set
+            queue = ItemQueue(self._quarantine, self._counts)
+            workers, executor = self._make_executor(queue)
+            workers.selector.register(self._wake_pipe[0], selectors.EVENT_READ)
+            self._workers = workers
             # Daemonic: the interpreter joins other threads before it runs the exit handler that stops this one.
             thread = threading.Thread(
-                target=self._run, args=(worker_set,), name=f"killable-{self._launch.name}", daemon=True
+                target=self._run, args=(workers, executor, queue), name=f"killable-{self._name}", daemon=True
             )
             thread.start()
             self._thread = thread
@@ -133,51 +202,49 @@ class Dispatcher:
 
     # The thread
 
-    def _run(self, worker_set: WorkerSet) -> None:
-        queue = ItemQueue(self._quarantine, self._counts)
-        supervisor = Supervisor(worker_set, self._size, queue)
+    def _run(self, workers: Workers, executor: Executor, queue: ItemQueue) -> None:
         reason = "the pool was closed"
         try:
-            while not self._is_done(supervisor):
+            while not self._is_done(executor):
                 while self._inbox:
                     queue.add(self._inbox.popleft())
                 while self._warm_requests:
-                    supervisor.warm(self._warm_requests.popleft())
-                supervisor.dispatch()
+                    executor.warm(self._warm_requests.popleft())
+                executor.dispatch()
                 # Set before the inbox is looked at again: who fills it afterwards wakes this thread.
                 self._is_asleep = True
-                is_awaited = self._inbox or self._warm_requests or self._is_done(supervisor)
-                events = worker_set.selector.select(0.0 if is_awaited else supervisor.patience_s())
+                is_awaited = self._inbox or self._warm_requests or self._is_done(executor)
+                events = workers.selector.select(0.0 if is_awaited else executor.patience_s())
                 self._is_asleep = False
                 for key, mask in events:
                     if key.data is None:
                         os.read(key.fd, 4096)
                     else:
-                        supervisor.attend(key.data, mask)
-                supervisor.check_workers()
+                        executor.attend(key.data, mask)
+                executor.check_workers()
         except BaseException as error:
             reason = f"the pool failed: {program.describe(error)}"
             raise
         finally:
-            self._shut_down(supervisor, worker_set, reason)
+            self._shut_down(executor, workers, reason)
 
-    def _is_done(self, supervisor: Supervisor) -> bool:
+    def _is_done(self, executor: Executor) -> bool:
         if not self._is_draining:
             return self._is_closed
-        return supervisor.is_idle and not (self._inbox or self._warm_requests)
+        return executor.is_idle and not (self._inbox or self._warm_requests)
 
-    def _shut_down(self, supervisor: Supervisor, worker_set: WorkerSet, reason: str) -> None:
+    def _shut_down(self, executor: Executor, workers: Workers, reason: str) -> None:
         with self._lock:
             self._is_closed = True
-        supervisor.give_up(self._inbox, self._warm_requests, reason)
-        worker_set.shutdown()
+        executor.give_up(self._inbox, self._warm_requests, reason)
+        workers.shutdown()
         with self._lock:
             assert self._wake_pipe is not None
             for fd in self._wake_pipe:
                 os.close(fd)
             # A later fork must not close these numbers again: they will be somebody else's.
-            self._wake_pipe, self._worker_set = None, None
-            self._counts["restarts"] = worker_set.restarts
+            self._wake_pipe, self._workers = None, None
+            self._counts["restarts"] = workers.restarts
 
 
 _live: weakref.WeakSet[Dispatcher] = weakref.WeakSet()

@@ -10,10 +10,13 @@ from functools import partial
 from typing import Protocol, Self, TypeVar
 
 from grpo_core.errors import UserError
-from grpo_core.killable.dispatcher import Dispatcher
+from grpo_core.killable.dispatcher import Dispatcher, MakeExecutor
+from grpo_core.killable.items import ItemQueue
 from grpo_core.killable.outcome import Outcome, PoolStats
 from grpo_core.killable.process import JSON, Item, Launch
+from grpo_core.killable.supervisor import Supervisor
 from grpo_core.killable.worker import MAX_FRAME_BYTES
+from grpo_core.killable.worker_set import WorkerSet
 
 T = TypeVar("T")
 
@@ -87,7 +90,7 @@ class KillablePool:
         except (TypeError, ValueError) as error:
             raise UserError(f"args={args!r:.200} of {target!r} must be plain JSON values: {error}.") from None
         _check_seconds("start_timeout_s", start_timeout_s)
-        self._remake = partial(
+        self._remake: Callable[[], KillablePool] = partial(
             KillablePool,
             target,
             args=args,
@@ -104,15 +107,18 @@ class KillablePool:
             cwd = None
         self.workers = workers or default_workers()
         self.target, self.name = target, name
-        self._dispatcher = Dispatcher(
-            Launch(target, args, memory_mib, name, cwd, has_spare, environment or {}), self.workers, start_timeout_s
-        )
+        launch = Launch(target, args, memory_mib, name, cwd, has_spare, environment or {})
+        self._dispatcher = Dispatcher(name, self._executor(launch, workers, start_timeout_s))
         # The thread holds the dispatcher, not the pool, so that a forgotten pool is collected and ends it.
         self._finalizer = weakref.finalize(self, self._dispatcher.stop, drain=True)
         self._finalizer.atexit = False  # at exit every dispatcher is stopped without draining
 
+    def _executor(self, launch: Launch, workers: int | None, start_timeout_s: float) -> MakeExecutor:
+        """What makes the processes; it must not hold the pool."""
+        return partial(_local_executor, launch, workers or default_workers(), start_timeout_s)
+
     def __repr__(self) -> str:
-        return f"KillablePool({self.target!r}, workers={self.workers}, name={self.name!r})"
+        return f"{type(self).__name__}({self.target!r}, workers={self.workers}, name={self.name!r})"
 
     def __reduce__(self) -> tuple[Callable[..., KillablePool], tuple[object, ...]]:
         return self._remake, ()
@@ -180,6 +186,13 @@ class KillablePool:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _local_executor(
+    launch: Launch, size: int, start_timeout_s: float, queue: ItemQueue
+) -> tuple[WorkerSet, Supervisor]:
+    worker_set = WorkerSet(launch, size, start_timeout_s)
+    return worker_set, Supervisor(worker_set, size, queue)
 
 
 def resolved(result: T) -> Future[T]:

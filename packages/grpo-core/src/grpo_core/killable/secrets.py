@@ -12,6 +12,11 @@ def withhold(variable: str) -> None:
     _withheld.add(variable)
 
 
+def withheld() -> list[str]:
+    """The variables that are left out."""
+    return sorted(_withheld)
+
+
 def worker_environment() -> dict[str, str]:
     """The environment of this process without what is withheld."""
     return {name: value for name, value in os.environ.items() if name not in _withheld}

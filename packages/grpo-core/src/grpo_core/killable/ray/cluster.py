@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+REQUEST = struct.Struct("<IQId")
+"""Before each payload to the bridge: its length, the item, the node, the limit in seconds. The setup is item 0."""
+
+REPLY = struct.Struct("<IBQd")
+"""Before each value from the bridge: its length, the kind, the item, the seconds that the handler ran."""
+
+STATUSES = ("ok", "error", "timeout", "crashed", "unavailable")
+"""Kinds of replies that are outcomes; the value is the handler's, or says why there is none."""
+
+READY, LOST, SETTLED, FAILED, RESTARTS = range(len(STATUSES), len(STATUSES) + 5)
+"""Other kinds, of a node in place of the item: it can be given items (its `Node` as JSON), or is lost (why); every node
+that there is is ready; the bridge fails (why); the workers that a node has replaced so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayCluster:
+    """A Ray cluster, and what its nodes need.
+
+    Attributes:
+        address: `host:port` of the head; None for `RAY_ADDRESS`, or else for the cluster that this machine is part of.
+        versions: Versions that each node must have, by distribution.
+        environment: Environment variables of this process that workers on the nodes get, too.
+        greeting: Payload that each node answers once, for `RayPool.nodes`; None is no such payload.
+    """
+
+    address: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    environment: tuple[str, ...] = ()
+    greeting: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the cluster.
+
+    Attributes:
+        name: Its address, with its name where it has another one.
+        workers: Processes that may be busy there at once.
+        greeting: Its answer to the cluster's greeting; empty where there is none.
+    """
+
+    name: str
+    workers: int
+    greeting: str = ""
