@@ -78,7 +78,17 @@ class LoraConfig(Section):
 class ScoringConfig(Section):
     """The worker processes that score completions."""
 
-    workers: int | None = Field(None, ge=1, le=COUNT, description="Processes; null is one per CPU of this process.")
+    executor: Literal["local", "ray"] = Field(
+        "local", description="Where they run: on this machine, or on the nodes of a Ray cluster (needs the extra ray)."
+    )
+    ray_address: str | None = Field(
+        None,
+        min_length=1,
+        description="host:port of the Ray cluster's head; null is RAY_ADDRESS, or the cluster this machine is part of.",
+    )
+    workers: int | None = Field(
+        None, ge=1, le=COUNT, description="Processes, per node with Ray; null is one per CPU, at most 16."
+    )
     timeout_s: float | None = Field(
         None,
         gt=0,
@@ -92,6 +102,14 @@ class ScoringConfig(Section):
         le=1,
         description="A batch with a larger share of unscored completions ends the run, exit code 3.",
     )
+
+    @model_validator(mode="after")
+    def _addressed(self) -> ScoringConfig:
+        if self.ray_address is not None and self.executor != "ray":
+            raise UserError(
+                f"scoring.ray_address={self.ray_address} is of use with scoring.executor=ray only. Set both."
+            )
+        return self
 
 
 class CurriculumConfig(Section):

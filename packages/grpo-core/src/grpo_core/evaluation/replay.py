@@ -12,12 +12,12 @@ from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
-from grpo_core.config import RunConfig, ScoringConfig
+from grpo_core.config import RunConfig
 from grpo_core.errors import DataError, UserError, unknown_name
 from grpo_core.evaluation.replayed_advantages import Comparison, ReplayedBaseline
 from grpo_core.evaluation.rescoring import score_again
 from grpo_core.plugins.tasks import load_task
-from grpo_core.scoring import Scorer
+from grpo_core.rollouts.task_scoring import scorer_of
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.fingerprint import name_changes
 from grpo_core.task.score import Score
@@ -212,7 +212,7 @@ def replay(
     result = Replay()
     chosen = (record for record in read_rollouts(run_dir, step=step) if record.task in tasks)
     with ExitStack() as resources:
-        scorers = {spec: resources.enter_context(_scorer(bound, config.scoring)) for spec, bound in tasks.items()}
+        scorers = {spec: resources.enter_context(scorer_of(bound, config.scoring)) for spec, bound in tasks.items()}
         for spec, bound in tasks.items():
             result.tasks[spec] = TaskReplay(bound.spec, _identity(bound))
         baseline = ReplayedBaseline(config.trainer, tasks, is_whole=step is None and task is None)
@@ -244,10 +244,6 @@ def _tasks_now(specs: Sequence[str], task: str | None) -> dict[str, BoundTask]:
     if not same_name and len(specs) > 1:
         raise unknown_name("task in this run", task, specs)
     return dict.fromkeys(same_name or specs, bound)
-
-
-def _scorer(bound: BoundTask, config: ScoringConfig) -> Scorer:
-    return Scorer(bound, workers=config.workers, timeout_s=config.timeout_s, memory_mib=config.memory_mib)
 
 
 def _identity(bound: BoundTask) -> str | None:

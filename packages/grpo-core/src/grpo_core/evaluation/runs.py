@@ -27,6 +27,7 @@ from grpo_core.plugins.task_objects import Tasks, name_tasks, send
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.load import DTYPES
 from grpo_core.prompts.mixture import task_labels
+from grpo_core.rollouts.task_scoring import prepare_nodes
 from grpo_core.scoring.conditions import condition_choices
 from grpo_core.scoring.judge_errors import known_errors
 from grpo_core.task.spec import parse_task_specs
@@ -282,7 +283,7 @@ def _tasks(
 ) -> tuple[dict[str, EvaluationTask], list[ResolvedDefault]]:
     """The tasks of a run, or other tasks with the run's settings: by label, on their held-out rows."""
     if settings is not None:
-        return prepare_tasks(task or tasks_of(config), asdict(settings), settings)
+        return prepare_tasks(task or tasks_of(config), asdict(settings), settings, config.scoring)
     bound = [bind(spec) for spec in parse_task_specs(config.task)]
     trained, why = dict(zip(task_labels(bound), bound, strict=True)), ""
     if task is not None:
@@ -290,6 +291,7 @@ def _tasks(
     tasks, choices = held_out_tasks(config, trained, needed=None, others=task)
     if task is not None and why:
         choices = [ResolvedDefault("task", task, why), *choices]
+    choices = [*prepare_nodes(config.scoring, [held.task for held in tasks.values()]), *choices]
     choices = [*condition_choices({label: held.task for label, held in tasks.items()}), *choices]
     return {label: EvaluationTask(held.task, held.plan.settings) for label, held in tasks.items()}, choices
 

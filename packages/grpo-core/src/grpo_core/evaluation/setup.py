@@ -22,7 +22,7 @@ from grpo_core.plugins.tasks import bind
 from grpo_core.policy.memory import tokens_that_fit
 from grpo_core.policy.policy import Policy
 from grpo_core.prompts.mixture import task_labels
-from grpo_core.rollouts.task_scoring import Scoring
+from grpo_core.rollouts.task_scoring import Scoring, prepare_nodes
 from grpo_core.scoring.conditions import condition_choices
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Row
@@ -71,7 +71,7 @@ class EvaluationTask:
 
 
 def prepare_tasks(
-    task: str, given: Mapping[str, Any], defaults: EvaluationSettings
+    task: str, given: Mapping[str, Any], defaults: EvaluationSettings, scoring: ScoringConfig | None = None
 ) -> tuple[dict[str, EvaluationTask], list[ResolvedDefault]]:
     """The tasks of a spec on their held-out rows, by label.
 
@@ -79,22 +79,25 @@ def prepare_tasks(
         task: Spec of the tasks.
         given: Settings of the user, by the names of `EvaluationSettings`.
         defaults: Settings where neither the user nor the task gives one.
+        scoring: The scorers' worker processes; by default those of this machine.
 
     Returns:
         (tasks, choices to be shown: settings of the tasks, and what the scores depend on).
 
     Raises:
         UserError: a task that does not exist, or cannot say what it depends on.
+        InfrastructureError: a node that would score cannot.
     """
     bound = [bind(spec) for spec in parse_task_specs(task)]
     tasks = matchups(dict(zip(task_labels(bound), bound, strict=True)))
-    prepared, choices = {}, condition_choices(tasks)
+    prepared, wished = {}, []
     for label, bound_task in tasks.items():
         settings, wishes = settings_of(bound_task, given, defaults)
-        choices += wishes
+        wished += wishes
         prepared[label] = EvaluationTask(held_out(bound_task, size=settings.size, split=settings.split), settings)
         _ = prepared[label].rows  # a share out of range is refused before a model loads
-    return prepared, choices
+    nodes = prepare_nodes(scoring or ScoringConfig(), [*tasks.values(), *(each.task for each in prepared.values())])
+    return prepared, [*nodes, *condition_choices(tasks), *wished]
 
 
 def evaluate_model(

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple, Self
 
+from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import ScoringConfig
 from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.episodes import needs_opponent
 from grpo_core.rollouts.model_opponents import opponent_sampler
 from grpo_core.rollouts.opponents import OpponentSampler
 from grpo_core.scoring import Scorer
+from grpo_core.scoring.cluster import ray_cluster, use_nodes
 from grpo_core.task.bound import BoundTask, scores_by_config
+
+
+def scorer_of(task: BoundTask, config: ScoringConfig) -> Scorer:
+    """The scorer of a task.
+
+    Raises:
+        UserError: the task cannot be sent to the processes that score, or Ray is not installed.
+    """
+    return Scorer(
+        task,
+        workers=config.workers,
+        timeout_s=config.timeout_s,
+        memory_mib=config.memory_mib,
+        cluster=ray_cluster(config.ray_address) if config.executor == "ray" else None,
+    )
+
+
+def prepare_nodes(config: ScoringConfig, tasks: Sequence[BoundTask]) -> list[ResolvedDefault]:
+    """Where another machine scores, check that it can; see `use_nodes`."""
+    return use_nodes(ray_cluster(config.ray_address), tasks) if config.executor == "ray" else []
 
 
 class TaskScoring(NamedTuple):
@@ -58,9 +80,7 @@ class Scoring:
             for label, task in tasks.items():
                 scorer = None if shared is None else shared.scorers.get(label)
                 if scorer is None or (scores_by_config(task) and scorer.task.config != task.config):
-                    scorer = resources.enter_context(
-                        Scorer(task, workers=config.workers, timeout_s=config.timeout_s, memory_mib=config.memory_mib)
-                    )
+                    scorer = resources.enter_context(scorer_of(task, config))
                 self.scorers[label] = scorer
             for label, task in tasks.items():
                 if task.opponent is not None or needs_opponent(task):

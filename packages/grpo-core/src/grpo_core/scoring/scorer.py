@@ -14,6 +14,7 @@ from grpo_core.errors import DataError, UserError
 from grpo_core.killable import KillablePool, Outcome
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.killable.pool import gather_all, resolved, wait_all
+from grpo_core.killable.ray.cluster import RayCluster
 from grpo_core.plugins.task_objects import AnyTask, send
 from grpo_core.plugins.tasks import load_task, received_task
 from grpo_core.scoring.abstention import ScoreCounts, ScorerStats, check_abstentions
@@ -68,6 +69,7 @@ class Scorer:
         memory_mib: Address space one completion may take (Linux); None is no limit.
         max_abstain_share: If given, `score` and `ascore` raise when a larger share of their batch abstains.
         ask: Asks a task's judges, in this process.
+        cluster: Ray cluster on whose nodes the workers are; `workers` are those of each node then.
 
     Raises:
         UserError: no such task or option, or an argument that cannot be meant.
@@ -82,6 +84,7 @@ class Scorer:
         memory_mib: int | None = 4096,
         max_abstain_share: float | None = None,
         ask: Ask = ask_judge,
+        cluster: RayCluster | None = None,
     ) -> None:
         refuse_in_worker("Scorer()")
         self.task = task if isinstance(task, BoundTask) else load_task(task)
@@ -93,9 +96,8 @@ class Scorer:
         sent = send(self.task)
         self.ask = ask
         limits = {"timeout_s": timeout_s, "memory_mib": memory_mib, "max_abstain_share": max_abstain_share}
-        self._remake = partial(_remade, sent, workers=workers, ask=ask, **limits)
-        name = f"score-{self.task.name}"
-        self._pool = KillablePool(_HANDLER, args=sent, workers=workers, memory_mib=memory_mib, name=name)
+        self._remake = partial(_remade, sent, workers=workers, ask=ask, cluster=cluster, **limits)
+        self._pool = _pool(self.task, sent, cluster, workers, memory_mib)
         self._counts = ScoreCounts()
         self.judged = JudgedScoring(self.task, self._pool, self.timeout_s, ask, self._counts.counted)
         self._remote = remote_scoring(self.task, self._pool, self.timeout_s, self._counts.counted)
@@ -248,6 +250,17 @@ class Scorer:
         if self.max_abstain_share is not None:
             check_abstentions(scores, self.task.name, self.max_abstain_share, self.task)
         return scores
+
+
+def _pool(
+    task: BoundTask, sent: tuple[str, ...], cluster: RayCluster | None, workers: int | None, memory_mib: int | None
+) -> KillablePool:
+    name = f"score-{task.name}"
+    if cluster is None:
+        return KillablePool(_HANDLER, args=sent, workers=workers, memory_mib=memory_mib, name=name)
+    from grpo_core.scoring.cluster import node_pool  # which most processes never need
+
+    return node_pool(task, sent, cluster, workers=workers, memory_mib=memory_mib, name=name)
 
 
 def _remade(sent: tuple[str, ...], **options: Any) -> Scorer:

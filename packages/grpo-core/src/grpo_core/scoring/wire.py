@@ -42,6 +42,7 @@ from typing import Any, cast
 from grpo_core.errors import DataError
 from grpo_core.killable.outcome import Outcome, Status
 from grpo_core.plugins.tasks import received_task
+from grpo_core.task.bound import BoundTask
 from grpo_core.task.game import Move
 from grpo_core.task.group_grading import GroupParts, group_parts
 from grpo_core.task.judging import Graded, JudgeQuestion, Pending
@@ -206,7 +207,11 @@ def _prompt(content: Any) -> Prompt | None:
 
 def make_handler(*sent: str) -> Callable[[bytes], bytes]:
     """Load the task that was sent and return the function that answers each request; a worker calls it once."""
-    task = received_task(*sent)
+    return handler_of(received_task(*sent))
+
+
+def handler_of(task: BoundTask) -> Callable[[bytes], bytes]:
+    """The function that answers each request about a task."""
 
     def handle(payload: bytes) -> bytes:
         kind = payload[:4] if payload[:4] in _KINDS else b""

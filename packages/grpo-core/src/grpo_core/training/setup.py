@@ -39,7 +39,7 @@ from grpo_core.profiles.model_shape import model_shape
 from grpo_core.prompts.curriculum import LadderCurriculum, PassRateCurriculum
 from grpo_core.prompts.filter import filter_rows, truncate_prompt
 from grpo_core.prompts.mixture import Mixture, RowOrder, task_labels
-from grpo_core.rollouts.task_scoring import Scoring
+from grpo_core.rollouts.task_scoring import Scoring, prepare_nodes
 from grpo_core.scoring.conditions import condition_choices
 from grpo_core.scoring.metrics import MetricNames, known_names
 from grpo_core.task.bound import BoundTask
@@ -128,7 +128,9 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     ladders = [label for label, task in tasks.items() if task.task.order == "ladder"]
     held, held_choices = held_out_tasks(config, tasks, ladders)
     involved = {**tasks, **{label: evaluated.task for label, evaluated in held.items() if label not in tasks}}
-    choices = [*accumulation(trainer, ranks), *condition_choices(involved), *_probe_choices(trainer), *held_choices]
+    nodes = prepare_nodes(config.scoring, [*tasks.values(), *(evaluated.task for evaluated in held.values())])
+    conditions = [*nodes, *condition_choices(involved)]
+    choices = [*accumulation(trainer, ranks), *conditions, *_probe_choices(trainer), *held_choices]
     policy = _policy(config, checkpoint, ranks)
     _check_context(config, policy)
     config, sized = _sized(config, policy, ranks)
