@@ -2,7 +2,8 @@
 
 The same completions are scored in process, by `Scorer`, and by `concurrent.futures.ProcessPoolExecutor` over the same
 `BoundTask.score` (which has no deadline: a completion that hangs stops it for ever). The three alternate within one
-run, because machines are shared; the medians of the rounds are printed.
+run, because machines are shared; the medians of the rounds are printed. `--ray N` adds a Ray cluster of N simulated
+nodes on this machine, with as many workers each as the others have in all.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from grpo_core import BoundTask, Row, Score, Scorer, Task, TaskConfig, load_task, reward
 
@@ -99,8 +102,8 @@ class Result:
 Way = Callable[[Sequence[str], Sequence[Row]], list[Score]]
 
 
-def measure(work_us: int, samples: int, rounds: int, workers: int) -> list[Result]:
-    """Alternate the three ways over the same completions."""
+def measure(work_us: int, samples: int, rounds: int, workers: int, cluster: Any = None) -> list[Result]:
+    """Alternate the ways over the same completions."""
     bound = load_task(f"{os.path.abspath(__file__)}:task?work_us={work_us}")
     rows = (bound.rows() * (samples // 64 + 1))[:samples]
     # A completion of some 400 characters: text, not bookkeeping, should be what is sent.
@@ -110,15 +113,18 @@ def measure(work_us: int, samples: int, rounds: int, workers: int) -> list[Resul
         return [bound.score(text, row) for text, row in zip(texts, rows, strict=True)]
 
     context = multiprocessing.get_context("spawn")
-    with (
-        Scorer(bound, workers=workers) as scorer,
-        ProcessPoolExecutor(workers, context, initializer=_load_in_peer, initargs=(bound.spec,)) as executor,
-    ):
+    with ExitStack() as resources:
+        scorer = resources.enter_context(Scorer(bound, workers=workers))
+        executor = resources.enter_context(
+            ProcessPoolExecutor(workers, context, initializer=_load_in_peer, initargs=(bound.spec,))
+        )
 
         def peer(texts: Sequence[str], rows: Sequence[Row]) -> list[Score]:
             return list(executor.map(_score_in_peer, texts, [row.model_dump_json() for row in rows]))
 
         ways: dict[str, Way] = {"in process": in_process, "Scorer": scorer.score, "ProcessPoolExecutor": peer}
+        if cluster is not None:
+            ways["Scorer, Ray"] = resources.enter_context(Scorer(bound, workers=workers, cluster=cluster)).score
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
         for round_number in range(rounds + 1):  # the first warms up
             for name, way in ways.items():
@@ -154,6 +160,22 @@ def measure_hangs(hangs: int) -> list[float]:
     return sorted(costs)
 
 
+@contextmanager
+def simulated_cluster(nodes: int) -> Iterator[Any]:
+    """A Ray cluster of several nodes on this machine, as the `Scorer` takes it."""
+    from ray.cluster_utils import Cluster
+
+    from grpo_core.scoring.cluster import ray_cluster
+
+    simulated = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        for _ in range(nodes - 1):
+            simulated.add_node(num_cpus=1)
+        yield ray_cluster(simulated.address)
+    finally:
+        simulated.shutdown()
+
+
 def main() -> None:
     """Print the table, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -161,13 +183,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="rounds whose median is taken (default 5)")
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default 2)")
     parser.add_argument("--hangs", type=int, default=40, help="completions that hang, one at a time (default 40)")
+    parser.add_argument("--ray", type=int, default=0, metavar="N", help="nodes of a simulated Ray cluster (default 0)")
     parser.add_argument("--json", action="store_true", help="print JSON alone")
     arguments = parser.parse_args()
-    results = [
-        result
-        for work_us in WORK_US
-        for result in measure(work_us, arguments.samples, arguments.rounds, arguments.workers)
-    ]
+    with ExitStack() as resources:
+        cluster = resources.enter_context(simulated_cluster(arguments.ray)) if arguments.ray else None
+        results = [
+            result
+            for work_us in WORK_US
+            for result in measure(work_us, arguments.samples, arguments.rounds, arguments.workers, cluster)
+        ]
     hangs = measure_hangs(arguments.hangs)
     hang = {"median_s": statistics.median(hangs), "p95_s": hangs[int(0.95 * len(hangs))], "hangs": len(hangs)}
     if arguments.json:

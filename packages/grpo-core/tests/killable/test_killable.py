@@ -15,7 +15,7 @@ import killable_targets
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ray_clusters import EXECUTORS, executing
+from ray_clusters import EXECUTORS, executing, local_only
 
 from grpo_core.errors import InfrastructureError, UserError
 from grpo_core.killable import KillablePool, Outcome, worker_set
@@ -114,7 +114,8 @@ def test_any_bytes_return_as_they_were(echo: KillablePool, payloads: list[bytes]
     assert values(echo.map(payloads, ENOUGH_S)) == payloads
 
 
-def test_prints_are_bounded_and_do_not_disturb_answers(capfd: pytest.CaptureFixture[str]) -> None:
+def test_prints_are_bounded_and_do_not_disturb_answers(capfd: pytest.CaptureFixture[str], executor: str) -> None:
+    local_only(executor, "what is printed on a node goes to Ray's logs")
     with pool() as workers:
         assert values(workers.map([b"print:10000", b"echo:after"], ENOUGH_S)) == [b"None", b"after"]
     out, err = capfd.readouterr()
@@ -154,7 +155,10 @@ def test_arguments_and_directory_are_handed_on(tmp_path: Path, monkeypatch: pyte
         assert one(workers, "cwd:").value == os.fsencode(tmp_path)
 
 
-def test_environment_variables_are_set_beside_those_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_are_set_beside_those_of_this_process(
+    monkeypatch: pytest.MonkeyPatch, executor: str
+) -> None:
+    local_only(executor, "a node's variables are its own")
     monkeypatch.setenv("GRPO_KILLABLE_OURS", "ours")
     environment = {"PYTHONHASHSEED": "0", "GRPO_KILLABLE_WORKER": "theirs"}
     with KillablePool("killable_targets:make", workers=1, environment=environment) as workers:
@@ -210,8 +214,11 @@ def test_loading_the_target_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(("payload", "status", "restarts"), [("sleep:0.25", "ok", 0), ("late_bomb:", "error", 1)])
-def test_an_answer_counts_that_came_while_nobody_could_look(payload: str, status: str, restarts: int) -> None:
+def test_an_answer_counts_that_came_while_nobody_could_look(
+    payload: str, status: str, restarts: int, executor: str
+) -> None:
     """Before a deadline that has passed meanwhile, or before its worker left for lack of memory."""
+    local_only(executor, "each node looks after its own workers")
     with pool() as workers:
         workers.warm()
         future = workers.submit(payload.encode(), 0.4)
@@ -284,6 +291,7 @@ def test_poison_costs_its_deadline_once() -> None:
 
 def test_twins_that_wait_together_cost_one_deadline() -> None:
     with pool() as workers:
+        workers.warm()
         start = time.monotonic()
         outcomes = workers.map([b"spin:"] * 30, 0.2)
         assert time.monotonic() - start < 2
@@ -336,7 +344,8 @@ def test_a_broken_target_is_unavailable_with_the_reason(target: str, reason: str
     assert len(outcomes[0].why) < 700
 
 
-def test_a_target_that_loads_for_ever_is_unavailable() -> None:
+def test_a_target_that_loads_for_ever_is_unavailable(executor: str) -> None:
+    local_only(executor, "the limit is also that of joining the cluster")
     with pool(1, "make_slowly", 600, start_timeout_s=0.2) as workers:
         outcome = one(workers, "echo:")
     assert outcome.status == "unavailable"
@@ -361,7 +370,8 @@ def test_restarts_are_bounded(tmp_path: Path) -> None:
     assert len(log.read_text().splitlines()) == worker_set.MAX_FAILED_STARTS
 
 
-def test_one_worker_tries_again_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_worker_tries_again_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: str) -> None:
+    local_only(executor, "each attempt joins the cluster again")
     monkeypatch.setattr(worker_set, "FIRST_PAUSE_S", 0.05)
     monkeypatch.setattr(worker_set, "LONGEST_PAUSE_S", 0.05)
     log = tmp_path / "starts"
@@ -374,7 +384,8 @@ def test_one_worker_tries_again_for_all(tmp_path: Path, monkeypatch: pytest.Monk
         assert len(log.read_text().splitlines()) == before + 1
 
 
-def test_a_repaired_target_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repaired_target_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: str) -> None:
+    local_only(executor, "each attempt joins the cluster again")
     monkeypatch.setattr(worker_set, "FIRST_PAUSE_S", 0.05)
     needed = tmp_path / "there"
     with pool(1, "make_when_there", str(needed)) as workers:
@@ -446,7 +457,7 @@ def test_a_cancelled_payload_is_not_run(tmp_path: Path) -> None:
 def test_a_pickled_pool_starts_workers_of_its_own() -> None:
     with pool() as workers, pickle.loads(pickle.dumps(workers)) as copy:
         assert one(workers, "pid:").value != one(copy, "pid:").value
-        assert repr(copy) == "KillablePool('killable_targets:make', workers=1, name='test')"
+        assert repr(copy) == repr(workers)
 
 
 def test_a_converter_that_fails_fails_its_future_only() -> None:

@@ -14,6 +14,7 @@ import pytest
 import scoring_tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ray_clusters import EXECUTORS, executing, local_only
 
 from grpo_core import BoundTask, Row, Score, Scorer, load_task
 from grpo_core.errors import AbstentionLimitError, DataError, InfrastructureError, UnknownNameError, UserError
@@ -28,8 +29,14 @@ SUMS = load_task(SPEC)
 ROWS = SUMS.rows()  # 0 + 0, 1 + 1, … 4 + 4
 
 
+@pytest.fixture(autouse=True, scope="module", params=EXECUTORS)
+def executor(request: pytest.FixtureRequest) -> Iterator[str]:
+    with executing(request.param, __name__, {"Scorer": Scorer}):
+        yield request.param
+
+
 @pytest.fixture(scope="module")
-def scorer() -> Iterator[Scorer]:
+def scorer(executor: str) -> Iterator[Scorer]:
     with Scorer(SUMS, workers=2) as made:
         yield made
 
@@ -178,7 +185,8 @@ def test_a_text_too_long_to_score_abstains(scorer: Scorer) -> None:
     )
 
 
-def test_a_task_that_workers_cannot_load_abstains_as_infrastructure(tmp_path: Path) -> None:
+def test_a_task_that_workers_cannot_load_abstains_as_infrastructure(tmp_path: Path, executor: str) -> None:
+    local_only(executor, "the file is sent along")
     file = tmp_path / "moved_tasks.py"
     file.write_text(FILE.read_text())
     task = load_task(f"{file}:sums")

@@ -44,3 +44,9 @@ def executing(kind: str, module: str, names: dict[str, Any]) -> Iterator[None]:
         for name, made in names.items():
             patch.setattr(sys.modules[module], name, partial(made, cluster=RayCluster(cluster.address)))
         yield
+
+
+def local_only(kind: str, why: str) -> None:
+    """Skip a test that is about this machine's workers alone."""
+    if kind == "ray":
+        pytest.skip(why)

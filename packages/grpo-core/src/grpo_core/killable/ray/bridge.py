@@ -181,12 +181,12 @@ class Bridge:
                         return
                 replies, count = taken.result()
                 member.heard = time.monotonic()
-                for item, status, value, seconds in replies:
-                    member.limits_s.pop(item, None)
-                    self._reply(STATUSES.index(status), item, seconds, value)
                 if count != restarts:
                     restarts = count
                     self._reply(RESTARTS, node, value=str(count).encode())
+                for item, status, value, seconds in replies:
+                    member.limits_s.pop(item, None)
+                    self._reply(STATUSES.index(status), item, seconds, value)
         except RayError as error:
             self._lose(node, _reason(error))
 
