@@ -128,9 +128,7 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     ladders = [label for label, task in tasks.items() if task.task.order == "ladder"]
     held, held_choices = held_out_tasks(config, tasks, ladders)
     involved = {**tasks, **{label: evaluated.task for label, evaluated in held.items() if label not in tasks}}
-    nodes = prepare_nodes(config.scoring, [*tasks.values(), *(evaluated.task for evaluated in held.values())])
-    conditions = [*nodes, *condition_choices(involved)]
-    choices = [*accumulation(trainer, ranks), *conditions, *_probe_choices(trainer), *held_choices]
+    choices = [*accumulation(trainer, ranks), *_conditions(config, involved, held), *held_choices]
     policy = _policy(config, checkpoint, ranks)
     _check_context(config, policy)
     config, sized = _sized(config, policy, ranks)
@@ -164,6 +162,14 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
         schedule_steps=schedule_steps,
         choices=[*policy.choices, machine_choice(config), *engine_choices, *choices, *step_choices],
     )
+
+
+def _conditions(
+    config: RunConfig, tasks: Mapping[str, BoundTask], held: Mapping[str, HeldOutTask]
+) -> list[ResolvedDefault]:
+    """Check the nodes that score, if any do; what the scores depend on, and the settings of probes."""
+    nodes = prepare_nodes(config.scoring, [*tasks.values(), *(evaluated.task for evaluated in held.values())])
+    return [*nodes, *condition_choices(tasks), *_probe_choices(config.trainer)]
 
 
 def _metrics_of(config: RunConfig) -> dict[str, Callable[..., Any]]:

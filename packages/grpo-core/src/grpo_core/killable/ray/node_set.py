@@ -4,8 +4,6 @@ import json
 import math
 import os
 import selectors
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterable
@@ -16,20 +14,19 @@ from grpo_core.errors import InfrastructureError
 from grpo_core.killable import worker as program
 from grpo_core.killable.items import ItemQueue
 from grpo_core.killable.process import Answer, Item, Launch
+from grpo_core.killable.ray.channel import Channel
 from grpo_core.killable.ray.cluster import (
     FAILED,
     LOST,
     READY,
-    REPLY,
-    REQUEST,
     RESTARTS,
     SETTLED,
     STATUSES,
     Node,
     RayCluster,
 )
-from grpo_core.killable.secrets import withheld, worker_environment
-from grpo_core.killable.worker_set import FIRST_PAUSE_S, LONGEST_PAUSE_S, fork_lock
+from grpo_core.killable.secrets import withheld
+from grpo_core.killable.worker_set import FIRST_PAUSE_S, LONGEST_PAUSE_S
 
 AHEAD_S = 0.02
 """Work that each worker of a node may have ahead: several times the way there and back (2 ms on one machine)."""
@@ -40,11 +37,7 @@ MIN_DEPTH, MAX_DEPTH = 2, 64
 GREETING_S = 60.0
 """Limit of a node's answer to the greeting."""
 
-CLOSE_S = 3.0
-"""Time for leaving the cluster."""
-
 _MEAN_DECAY = 0.95
-_READ_BYTES = 1 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -74,9 +67,7 @@ class NodeSet:
         self.selector = selectors.DefaultSelector()
         self._cluster, self._launch, self._workers = cluster, launch, workers
         self._start_timeout_s, self._queue = start_timeout_s, queue
-        self._channel: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._outbox, self._inbox = bytearray(), bytearray()
+        self._channel: Channel | None = None
         self._loads: dict[int, _Load] = {}
         self._held: dict[int, tuple[Item, int]] = {}
         self._restarts: dict[tuple[int, int], int] = {}
@@ -134,19 +125,18 @@ class NodeSet:
 
     def attend(self, _: object, mask: int, /) -> None:
         """Write to the bridge and read from it, as the selector's `mask` says is possible."""
+        channel = self._channel
+        if channel is None:
+            return
         if mask & selectors.EVENT_WRITE:
-            self._flush()
-        if mask & selectors.EVENT_READ and self._channel is not None:
-            try:
-                data = self._channel.recv(_READ_BYTES)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            self._inbox += data
-            self._accept_all()
-            if not data and self._channel is not None:
-                self._failed(f"the process that is connected to the Ray cluster {self._cause_of_death()}")
+            channel.flush()
+        if mask & selectors.EVENT_READ:
+            replies, is_open = channel.receive()
+            for reply in replies:
+                if self._channel is channel:  # a reply may end it
+                    self._accept(*reply)
+            if not is_open and self._channel is channel:
+                self._failed(f"the process that is connected to the Ray cluster {channel.cause_of_death()}")
 
     def give_up(self, items: Iterable[Item], futures: Iterable[Future[None]], reason: str) -> None:
         """Answer every item `unavailable` and fail every future, because the pool ends."""
@@ -163,60 +153,23 @@ class NodeSet:
 
     def abandon(self) -> None:
         """In a forked child: close what was inherited; the bridge is the parent's."""
-        if self._channel is not None and self._process is not None:
-            self._channel.close()
-            self._process.returncode = 0  # not our child: nothing to wait for
+        if self._channel is not None:
+            self._channel.abandon()
         self.selector.close()
 
     def _start(self) -> None:
-        """Start the bridge."""
-        cluster, launch = self._cluster, self._launch
-        path = [str(entry) for entry in sys.path]
-        environment = {**worker_environment(), "PYTHONPATH": os.pathsep.join(path)}
-        command = [sys.executable, "-P", "-m", "grpo_core.killable.ray.bridge"]
-        with fork_lock:
-            self._channel, theirs = socket.socketpair()
-            try:
-                self._process = subprocess.Popen(
-                    [*command, str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=2,  # stdout is for results
-                    env=environment,
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,  # Ctrl-C is for the trainer
-                )
-            except OSError as error:
-                self._failed(f"cannot start a process: {error}")
-                return
-            finally:
-                theirs.close()
-        self._channel.setblocking(False)
-        self.selector.register(self._channel, selectors.EVENT_READ, self)
+        try:
+            self._channel = Channel(self.selector)
+        except OSError as error:
+            self._failed(f"cannot start a process: {error}")
+            return
         self._bridges += 1
         self._deadline = time.monotonic() + self._start_timeout_s
-        setup = {
-            "address": cluster.address,
-            "target": launch.target,
-            "args": launch.args,
-            "workers": self._workers,
-            "options": {
-                "memory_mib": launch.memory_mib,
-                "name": launch.name,
-                "has_spare": launch.has_spare,
-                "environment": dict(launch.environment),
-                "start_timeout_s": self._start_timeout_s,
-            },
-            "versions": dict(cluster.versions),
-            "withheld": withheld(),
-            "path": path,
-            "cwd": launch.cwd,
-            "environment": {name: os.environ[name] for name in cluster.environment if name in os.environ},
-            "greeting": None if cluster.greeting is None else cluster.greeting.decode(),
-            "greeting_timeout_s": GREETING_S,
-        }
-        self._send(json.dumps(setup).encode(), 0, 0, 0.0)
+        setup = _setup(self._cluster, self._launch, self._workers, self._start_timeout_s)
+        self._channel.send(json.dumps(setup).encode(), 0, 0, 0.0)
 
     def _assign(self) -> None:
+        assert self._channel is not None
         depth = min(MAX_DEPTH, max(MIN_DEPTH, AHEAD_S / max(self._mean_s, 1e-6)))
         while self._queue:
             number, load = min(self._loads.items(), key=lambda pair: pair[1].held / pair[1].node.workers)
@@ -226,19 +179,7 @@ class NodeSet:
                 load.held += 1
                 self._sent += 1
                 self._held[self._sent] = item, number
-                self._send(item.payload, self._sent, number, item.timeout_s)
-
-    def _accept_all(self) -> None:
-        start = 0
-        while self._channel is not None and len(self._inbox) - start >= REPLY.size:
-            length, kind, number, seconds = REPLY.unpack_from(self._inbox, start)
-            end = start + REPLY.size + length
-            if len(self._inbox) < end:
-                break
-            value = bytes(self._inbox[start + REPLY.size : end])
-            start = end
-            self._accept(kind, number, seconds, value)
-        del self._inbox[:start]
+                self._channel.send(item.payload, self._sent, number, item.timeout_s)
 
     def _accept(self, kind: int, number: int, seconds: float, value: bytes) -> None:
         if kind < len(STATUSES):
@@ -302,42 +243,31 @@ class NodeSet:
             self._warming.pop().set_exception(InfrastructureError(why))
 
     def _close(self) -> None:
-        if self._channel is None:
-            return
-        if self._channel in self.selector.get_map():
-            self.selector.unregister(self._channel)
-        self._channel.close()  # end of file: it leaves the cluster
+        if self._channel is not None:
+            self._channel.close()
         self._channel, self._is_settled, self._deadline = None, False, math.inf
-        self._outbox, self._inbox = bytearray(), bytearray()
         self._loads.clear()
-        if self._process is not None:
-            try:
-                self._process.wait(CLOSE_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
 
-    def _cause_of_death(self) -> str:
-        assert self._process is not None
-        try:
-            return f"ended with status {self._process.wait(CLOSE_S)}"
-        except subprocess.TimeoutExpired:
-            return "closed its socket"
 
-    def _send(self, payload: bytes, item: int, node: int, limit_s: float) -> None:
-        self._outbox += REQUEST.pack(len(payload), item, node, limit_s) + payload
-        self._flush()
-
-    def _flush(self) -> None:
-        """Send what there is room for; wait for more only while bytes are left."""
-        if self._channel is None:
-            return
-        try:
-            del self._outbox[: self._channel.send(self._outbox)]
-        except BlockingIOError:
-            pass
-        except OSError:  # it is gone: the read that follows says so
-            self._outbox.clear()
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._outbox else 0)
-        if self.selector.get_key(self._channel).events != events:
-            self.selector.modify(self._channel, events, self)
+def _setup(cluster: RayCluster, launch: Launch, workers: int | None, start_timeout_s: float) -> dict[str, object]:
+    """What the bridge and the actors need to know."""
+    return {
+        "address": cluster.address,
+        "target": launch.target,
+        "args": launch.args,
+        "workers": workers,
+        "options": {
+            "memory_mib": launch.memory_mib,
+            "name": launch.name,
+            "has_spare": launch.has_spare,
+            "environment": dict(launch.environment),
+            "start_timeout_s": start_timeout_s,
+        },
+        "versions": dict(cluster.versions),
+        "withheld": withheld(),
+        "path": [str(entry) for entry in sys.path],
+        "cwd": launch.cwd,
+        "environment": {name: os.environ[name] for name in cluster.environment if name in os.environ},
+        "greeting": None if cluster.greeting is None else cluster.greeting.decode(),
+        "greeting_timeout_s": GREETING_S,
+    }
