@@ -98,8 +98,8 @@ def test_the_file_goes_along_and_secrets_stay(three: Any, tmp_path: Path, monkey
     monkeypatch.setenv("GRPO_SANDBOX_LEVEL", "L2")
     file = tmp_path / "told.py"
     file.write_text(
-        "import os\nfrom grpo_core import Row, Task, reward\n"
-        "def load(config): yield Row(id='0')\ndef prompt(row): return '?'\n"
+        "import os\nfrom collections.abc import Iterable\nfrom grpo_core import Row, Task, reward\n"
+        "def load(config) -> Iterable[Row]: yield Row(id='0')\ndef prompt(row): return '?'\n"
         "def validate(text, row): return os.environ.get(text, 'none') + ' ' + __file__\n"
         "@reward()\ndef right(answer, row): raise LookupError(answer)\n"
         "told = Task('told', load, prompt, validate, [right], conditions=lambda config: {'sandbox': 'L2'})\n"
