@@ -110,6 +110,7 @@ def test_commands_of_ours_exist(page: str) -> None:
 
 OTHERS = {
     "--ckpt": "an alias that config.md names",
+    "--num-cpus": "an option of ray start",
     "--apply-chat-template": "an option of slime",
     "--custom-reward-post-process-path": "likewise",
     "--custom-rm-path": "likewise",
