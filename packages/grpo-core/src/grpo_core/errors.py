@@ -98,6 +98,10 @@ class InfrastructureError(GrpoError, RuntimeError):
     """The machinery around a score failed; never a statement about a completion."""
 
 
+class LostContactError(InfrastructureError):
+    """Another process of the run has ended, or has not answered for `trainer.ddp_timeout` seconds."""
+
+
 class EngineError(InfrastructureError):
     """The engine that samples the completions has failed; never a statement about a completion.
 

@@ -72,7 +72,7 @@ def called_back(folder: Path, ranks: Ranks) -> dict[str, Any]:
 
 
 def main(folder: str, out: str, *options: str) -> None:
-    with joined("cpu") as ranks:
+    with joined("cpu", 60) as ranks:
         if options == ("trl",):
             found = called_back(Path(folder), ranks)
         else:

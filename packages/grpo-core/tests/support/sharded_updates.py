@@ -135,7 +135,7 @@ def difference(case: Case, ranks: Ranks) -> dict[str, Any]:
 
 
 def main(out: str) -> None:
-    with joined("cpu") as ranks:
+    with joined("cpu", 60) as ranks:
         found = {name: difference(case, ranks) for name, case in CASES.items()}
         if ranks.is_main:
             Path(out).write_text(json.dumps(found))

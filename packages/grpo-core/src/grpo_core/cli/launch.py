@@ -1,21 +1,44 @@
-"""`--nproc N`: the same command in several processes of this machine, through torchrun's own launcher."""
+"""`--nproc N` and its kin: the same command in several processes, of this machine or of several."""
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
-from grpo_core.errors import ExitCode, InfrastructureError, UserError
+from grpo_core.errors import UserError
+from grpo_core.launch.processes import Machine
 from grpo_core.profiles.accelerator import process_count
 
 FIRST_RANK_S = 20.0
 """Time for the first rank to close what it holds and print, where nothing ends the others."""
+
+MOST = 1024
+"""Processes of a machine, machines of a run, and restarts at most: more is a mistake."""
+
+DEFAULT_PORT = 29500
+
+_OPTIONS = (
+    click.option("--nproc", metavar="N", help="Train in N processes of this machine."),
+    click.option("--nnodes", metavar="N", help="Machines of the run; start the command on each of them."),
+    click.option("--node-rank", metavar="I", help="Which of them this is: 0, which hosts the rendezvous, to N - 1."),
+    click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Address of the machine with --node-rank 0."),
+    click.option("--max-restarts", metavar="K", help="Resume from the last checkpoint up to K times after a failure."),
+)
+
+NAMES = ("nproc", "nnodes", "node_rank", "rdzv_endpoint", "max_restarts")
+
+
+def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that start several processes to a command, in the order of `NAMES`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
 
 
 def is_rank() -> bool:
@@ -34,76 +57,122 @@ def wait_for_first_rank() -> None:
     time.sleep(FIRST_RANK_S)
 
 
+class Launch:
+    """The processes that a command is to be run in, as its options say.
+
+    Args:
+        options: The command's options, of which `NAMES` are taken.
+
+    Attributes:
+        is_needed: Whether any of the options is given, and this process is no rank already.
+        processes: Processes of this machine.
+        machine: Which of the run's machines this is.
+        restarts: Restarts at most.
+
+    Raises:
+        UserError: an option is no such number, or one is missing that another needs.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        given = {name: options[name] for name in NAMES}
+        self.is_needed = any(value is not None for value in given.values()) and not is_rank()
+        self.processes = process_number(given["nproc"] or "1")
+        count = _number("--nnodes", given["nnodes"] or "1", 1, "the number of machines of the run")
+        self.machine = Machine() if count == 1 else _machine(given, count)
+        if count == 1 and (given["node_rank"] or given["rdzv_endpoint"]):
+            raise UserError("--node-rank and --rdzv-endpoint are for a run on several machines: add --nnodes N.")
+        self.restarts = _number("--max-restarts", given["max_restarts"] or "0", 0, "a number of restarts")
+
+    @property
+    def size(self) -> int:
+        """Processes of the run."""
+        return self.processes * self.machine.count
+
+    def check_stop(self, stop_after: object) -> None:
+        """Refuse restarts of a command that ends by itself before the run does.
+
+        Raises:
+            UserError: both are given.
+        """
+        if self.restarts and stop_after is not None:
+            raise UserError("--max-restarts with --stop-after: a restart would count its steps anew. Leave one out.")
+
+
+def start(launch: Launch, words: Sequence[str], shown: Sequence[str], run: Path | None = None) -> int:
+    """Run `grpo WORDS` in the processes of this machine.
+
+    Args:
+        launch: The processes.
+        words: Words after `grpo`.
+        shown: Options of a `grpo resume` that goes on after a failure, of `display_words`.
+        run: The run's folder, where the words resume one.
+
+    Returns:
+        0, or the exit code of the first process that failed.
+
+    Raises:
+        InfrastructureError: a process was killed, and so has not printed a reason.
+    """
+    from grpo_core.launch.supervisor import Command, supervise
+
+    command = Command(words, shown, run)
+    return supervise(
+        command, launch.processes, launch.machine, launch.restarts, lambda line: click.echo(line, err=True)
+    )
+
+
+def _machine(given: Mapping[str, str | None], count: int) -> Machine:
+    for name in ("node_rank", "rdzv_endpoint"):
+        if given[name] is None:
+            option = "--" + name.replace("_", "-")
+            raise UserError(
+                f"--nnodes {count} needs {option}: grpo run --nnodes {count} --node-rank I --rdzv-endpoint HOST:PORT "
+                "--nproc N on each machine, with HOST:PORT an address of the one with --node-rank 0."
+            )
+    number = _number("--node-rank", given["node_rank"] or "", 0, f"the number of this machine, 0 to {count - 1}")
+    if number >= count:
+        raise UserError(f"--node-rank {number} must be below --nnodes {count}: machines are counted from 0.")
+    endpoint = given["rdzv_endpoint"] or ""
+    host, colon, port = endpoint.rpartition(":")
+    if not colon:
+        host, port = endpoint, str(DEFAULT_PORT)
+    if not host or not port.isdigit() or not 1 <= int(port[:6]) <= 65535:
+        raise UserError(f"--rdzv-endpoint {endpoint[:80]!r} must be HOST:PORT, such as node1:{DEFAULT_PORT}.")
+    return Machine(number, count, host.strip("[]"), int(port))
+
+
+def _number(option: str, text: str, least: int, what: str) -> int:
+    if not text.isascii() or not text.isdigit() or not least <= int(text[:6]) <= MOST:
+        raise UserError(f"{option} {text[:40]!r} must be {what}, {least} or more.")
+    return int(text)
+
+
 def process_number(nproc: str) -> int:
     """The number of processes.
 
     Raises:
         UserError: it is none.
     """
-    if not nproc.isdigit() or not 1 <= int(nproc[:6]) <= 1024:
-        raise UserError(f"--nproc {nproc[:40]!r} must be the number of processes on this machine, 1 or more.")
-    return int(nproc)
-
-
-def launch(nproc: str, arguments: Sequence[str]) -> int:
-    """Run `grpo ARGUMENTS` in several processes, and end all of them when one fails.
-
-    Args:
-        nproc: Number of processes.
-        arguments: Arguments of `grpo`, without `--nproc`.
-
-    Returns:
-        0, or the exit code of the first rank that failed.
-
-    Raises:
-        UserError: `nproc` is not a number of processes.
-        InfrastructureError: a rank was killed, and so has not printed a reason.
-    """
-    count = process_number(nproc)
-    import torch.distributed.launcher.api as launcher
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-
-    config = launcher.LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=count,
-        run_id=str(os.getpid()),
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=0,
-        monitor_interval=0.2,
-    )
-    _silence_launcher()
-    try:
-        launcher.elastic_launch(config, sys.executable)("-m", "grpo_core", *arguments)
-    except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        if failure.exitcode < 0:
-            how = signal.Signals(-failure.exitcode).name
-            raise InfrastructureError(
-                f"rank {rank} was killed by {how}, and the others were ended; the last checkpoint stands: grpo resume "
-                "RUN (grpo runs lists them)."
-            ) from None
-        return failure.exitcode or ExitCode.FAILED  # the rank has printed the reason
-    return ExitCode.DONE
-
-
-def _silence_launcher() -> None:
-    """Leave out what torchrun logs of ranks that fail, which have said why."""
-    for name in list(logging.root.manager.loggerDict):
-        if name.startswith("torch.distributed.elastic"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+    return _number("--nproc", nproc, 1, "the number of processes on this machine")
 
 
 def words_of(context: click.Context) -> list[str]:
-    """Return the arguments after a command's name on the command line, without `--nproc N`."""
+    """Return the arguments after a command's name on the command line, without those of `launch_options`."""
     words = list(context.find_root().obj)
     if words and words[0] == context.command.name and context.parent is not None:
         words = words[1:]
+    options = ["--" + name.replace("_", "-") for name in NAMES]
     arguments, remaining = [], iter(words)
     for word in remaining:
-        if word == "--nproc":
+        if word in options:
             next(remaining, None)
-        elif not word.startswith("--nproc="):
+        elif word.partition("=")[0] not in options:
             arguments.append(word)
     return arguments
+
+
+def display_words(*, as_json: bool, quiet: bool, every: int | None, allow: Sequence[str] = ()) -> list[str]:
+    """Return the options of `grpo resume` with which it shows and allows what the command does that it goes on with."""
+    words = [*(["--json"] if as_json else []), *(["--quiet"] if quiet else [])]
+    words += [] if every is None else ["--every", str(every)]
+    return words + [word for name in allow for word in ("--allow", name)]

@@ -18,7 +18,7 @@ from grpo_core.cli.install_completion import completion_options
 from grpo_core.cli.interrupts import Interrupts, interrupts
 from grpo_core.cli.options import HELP
 from grpo_core.cli.streams import standard_streams
-from grpo_core.errors import ExitCode, GrpoError, UserError
+from grpo_core.errors import ExitCode, GrpoError, LostContactError, UserError
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings=HELP)
@@ -95,10 +95,13 @@ def _interrupted() -> int:
 def _failure(error: Exception) -> int:
     if isinstance(error, GrpoError):
         from grpo_core.cli.launch import is_silent_rank, wait_for_first_rank
+        from grpo_core.tracking.launched import LOST_CONTACT, is_first_to_say
 
         if error.is_shared and is_silent_rank():
             wait_for_first_rank()
             return int(error.exit_code)
+        if isinstance(error, LostContactError) and not is_first_to_say():
+            return LOST_CONTACT
         return _fail(str(error), error.exit_code)
     if isinstance(error, click.exceptions.NoSuchOption):
         return _fail(_no_such_option(error), ExitCode.USER_MISTAKE)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core.cli.launch import is_rank, is_silent_rank, launch, words_of
+from grpo_core.cli.launch import Launch, display_words, is_rank, is_silent_rank, launch_options, start, words_of
 from grpo_core.cli.options import COUNT, HELP, read_checkpoint
 from grpo_core.cli.run import show_result
 from grpo_core.cli.settings import only_results_on_stdout
@@ -34,7 +34,7 @@ Examples:
     metavar="NAME",
     help="Allow to differ: a setting, data (or task), hardware, versions or conditions.",
 )
-@click.option("--nproc", metavar="N", help="Continue in N processes of this machine.")
+@launch_options
 @click.option("--every", type=COUNT, metavar="N", help="Print a line of every N steps; in a pipe, of each by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, alone on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress; prints the run's folder.")
@@ -44,10 +44,10 @@ def resume(
     additional_steps: int | None,
     stop_after: int | None,
     allow: tuple[str, ...],
-    nproc: str | None,
     every: int | None,
     as_json: bool,
     quiet: bool,
+    **processes: str | None,
 ) -> int:
     """Continue a run in its own folder: to its planned end, or for a given number of further steps.
 
@@ -57,11 +57,14 @@ def resume(
     """
     from grpo_core.training.stored_run import check_resume
 
+    launch = Launch(processes)
     step = read_checkpoint(from_step, "--from-step")
     options: dict[str, Any] = {"from_step": step, "additional_steps": additional_steps, "stop_after": stop_after}
     check_resume(run, allow=allow, takes_lock=not is_rank(), **options)  # before torch is imported, which takes seconds
-    if nproc is not None and not is_rank():
-        return launch(nproc, ["resume", *words_of(click.get_current_context())])
+    if launch.is_needed:
+        launch.check_stop(stop_after)
+        shown = display_words(as_json=as_json, quiet=quiet, every=every, allow=allow)
+        return start(launch, ["resume", *words_of(click.get_current_context())], shown, user_path(run, "RUN"))
     result = _resume(run, quiet=quiet or is_silent_rank(), every=every, allow=allow, **options)
     show_result(result, as_json=as_json, quiet=quiet)
     return ExitCode.INTERRUPTED if result.interrupted else ExitCode.DONE

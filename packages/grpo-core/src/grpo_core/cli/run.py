@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grpo_core import __version__
-from grpo_core.cli.launch import is_rank, is_silent_rank, launch, process_number, words_of
+from grpo_core.cli.launch import Launch, display_words, is_silent_rank, launch_options, start, words_of
 from grpo_core.cli.options import COUNT, HELP, SettingsCommand
 from grpo_core.cli.settings import only_results_on_stdout, read_settings
 from grpo_core.config.recipes import RECIPES
@@ -49,7 +49,7 @@ Examples:
 @click.option("--seed", metavar="N", help="Random seed.")
 @click.option("--output-dir", metavar="FOLDER", help="Folder that receives run_… folders.")
 @click.option("--track", metavar="NAMES", help="Trackers, separated by commas: tensorboard, wandb, trackio.")
-@click.option("--nproc", metavar="N", help="Train in N processes of this machine; with torchrun, on several.")
+@launch_options
 @click.option("--every", type=COUNT, metavar="N", help="Print a line of every N steps; in a pipe, of each by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, alone on stdout.")
 @click.option("--show-config", is_flag=True, help="Print every setting with where it comes from, and stop.")
@@ -60,7 +60,6 @@ Examples:
 def run(
     overrides: tuple[str, ...],
     config_file: str | None,
-    nproc: str | None,
     every: int | None,
     as_json: bool,
     show_config: bool,
@@ -76,10 +75,10 @@ def run(
     """
     from grpo_core.config import resolve
 
-    settings = settings_of(options)
+    settings, launch = settings_of(options), Launch(options)
     loaded = read_settings(settings, overrides, config_file)
     if quick:
-        if show_config or dry_run or nproc is not None:
+        if show_config or dry_run or launch.is_needed:
             raise UserError("--quick is a run in this process: leave out --show-config, --dry-run and --nproc.")
         from grpo_core.cli.quick import quick_settings
 
@@ -93,9 +92,11 @@ def run(
     if dry_run:
         _show_dry_run(resolved, as_json=as_json)
         return ExitCode.DONE
-    if nproc is not None and not is_rank():
-        _check(resolved, process_number(nproc))
-        return launch(nproc, ["run", *words_of(click.get_current_context())])
+    if launch.is_needed:
+        _check(resolved, launch.size)
+        launch.check_stop(resolved.config.trainer.stop_after)
+        shown = display_words(as_json=as_json, quiet=quiet, every=every)
+        return start(launch, ["run", *words_of(click.get_current_context())], shown)
     output_dir, source = resolved.config.output_dir, resolved.sources["output_dir"]
     check_makeable(Path(output_dir), f"output_dir={output_dir} ({source})")
     result = _train(resolved, quiet=quiet or is_silent_rank(), every=every)

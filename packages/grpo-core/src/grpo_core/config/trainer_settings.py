@@ -243,6 +243,12 @@ class OptimizerSettings(Section):
         "none",
         description="With several processes: each holds the whole model, or a part of weights, gradients, optimizer.",
     )
+    ddp_timeout: float = Field(
+        1800.0,
+        gt=0,
+        le=1e7,
+        description="Seconds that a process waits for the others, before the run ends; scoring and saving count, too.",
+    )
 
 
 class CheckpointSettings(Section):

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
 from itertools import count
+from pathlib import Path
 from typing import cast
 
 import torch
@@ -27,12 +30,8 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 
-from grpo_core.errors import EngineError, UserError
+from grpo_core.errors import EngineError, LostContactError, UserError
 from grpo_core.profiles.accelerator import process_count
-
-PATIENCE = timedelta(hours=12)
-"""Time that a rank waits for the others: they score at their own pace, and the first saves. If one fails, all end."""
-
 
 BUCKET_BYTES = 25 * 2**20
 """Gradients summed at once, DistributedDataParallel's own size: enough to fill the link, and no copy of all of them."""
@@ -52,6 +51,7 @@ class Ranks:
         size: Number of ranks.
         device: Device of the tensors that are exchanged.
         group: Process group of the exchange; None is the default one.
+        timeout: Time that a rank waits for the others in an exchange.
     """
 
     rank: int = 0
@@ -59,10 +59,13 @@ class Ranks:
     size: int = 1
     device: torch.device = CPU
     group: dist.ProcessGroup | None = None
+    timeout: timedelta | None = None
 
     def beside(self) -> Ranks:
         """The same ranks for another thread, whose exchanges may be at any time; every rank calls it."""
-        return self if self.size == 1 else replace(self, device=CPU, group=dist.new_group(backend="gloo"))
+        if self.size == 1:
+            return self
+        return replace(self, device=CPU, group=dist.new_group(backend="gloo", timeout=self.timeout))
 
     @property
     def is_main(self) -> bool:
@@ -155,9 +158,9 @@ _joined_before = count()
 
 
 @cache
-def _store(rank: int, size: int) -> Store:
+def _store(rank: int, size: int, timeout: timedelta) -> Store:
     """The store through which the ranks of this launch find one another."""
-    store, _, _ = next(iter(rendezvous("env://", rank, size, timeout=PATIENCE)))
+    store, _, _ = next(iter(rendezvous("env://", rank, size, timeout=timeout)))
     return cast(Store, store)  # which torch does not annotate
 
 
@@ -180,14 +183,16 @@ def is_launched() -> bool:
 
 
 @contextmanager
-def joined(device: str) -> Iterator[Ranks]:
+def joined(device: str, timeout_s: float) -> Iterator[Ranks]:
     """The ranks that torchrun's variables describe; a single one without them.
 
     Args:
         device: The configured device; `auto` takes this rank's accelerator if there is one.
+        timeout_s: Seconds that a rank waits for the others.
 
     Raises:
-        UserError: the variables are incomplete.
+        UserError: the variables are incomplete, or torchrun has restarted this process.
+        LostContactError: another rank has ended, or cannot be reached.
     """
     if not is_launched():
         yield Ranks()
@@ -197,16 +202,48 @@ def joined(device: str) -> Iterator[Ranks]:
         local_rank = int(os.environ.get("LOCAL_RANK", rank))
     except (KeyError, ValueError) as error:
         raise UserError(f"WORLD_SIZE is set, but RANK is no number ({error}): start several with torchrun.") from None
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+        raise UserError(
+            "torchrun has restarted this process, with the command that begins a run. Use grpo run --max-restarts K "
+            "in its place, which goes on from the last checkpoint: grpo run --help."
+        )
     on_cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     where = torch.device("cuda", local_rank) if on_cuda else torch.device("cpu")
     if on_cuda:
         torch.cuda.set_device(where)
-    # A prefix of its own: a process may join several worlds, one run after another, and a group that finds the
-    # addresses of the last one in the store waits for it for ever.
-    store = PrefixStore(f"world_{next(_joined_before)}", _store(rank, size))
-    backend = "nccl" if on_cuda else "gloo"
-    dist.init_process_group(backend, store=store, timeout=PATIENCE, rank=rank, world_size=size)
+    timeout = timedelta(seconds=timeout_s)
+    with in_contact():
+        # A prefix of its own: a process may join several worlds, one run after another, and a store may outlive a
+        # launch. A group that finds the addresses of the last one in the store waits for it for ever.
+        launch = os.environ.get("TORCHELASTIC_RUN_ID", "")
+        store = PrefixStore(f"{launch}/world_{next(_joined_before)}", _store(rank, size, timeout))
+        backend = "cpu:gloo,cuda:nccl" if on_cuda else "gloo"
+        dist.init_process_group(backend, store=store, timeout=timeout, rank=rank, world_size=size)
+        try:
+            yield Ranks(rank, local_rank, size, where, timeout=timeout)
+        finally:
+            dist.destroy_process_group()
+
+
+@contextmanager
+def in_contact(run_dir: Path | None = None) -> Iterator[None]:
+    """Turn what torch raises where another rank is gone into one error.
+
+    Args:
+        run_dir: The run's folder, once it is known.
+
+    Raises:
+        LostContactError: another rank has ended, or cannot be reached.
+    """
     try:
-        yield Ranks(rank, local_rank, size, where)
-    finally:
-        dist.destroy_process_group()
+        yield
+    except RuntimeError as error:
+        # gloo has no class of its own; the path of its source stands in each of its messages.
+        if not isinstance(error, dist.DistError) and "/gloo/" not in str(error):
+            raise
+        reason = " ".join(str(error).rpartition("] ")[2].split()) or type(error).__name__
+        resume = "" if run_dir is None else f" Its last checkpoint stands: grpo resume {shlex.quote(str(run_dir))}"
+        raise LostContactError(
+            f"rank {os.environ['RANK']} on {socket.gethostname()} has lost contact with the others ({reason:.200}): "
+            f"one has ended, cannot be reached, or was busy for longer than trainer.ddp_timeout.{resume}"
+        ) from error

@@ -15,13 +15,13 @@ from grpo_core.config import RunConfig
 from grpo_core.errors import UserError
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.paths import user_path
-from grpo_core.policy.ranks import Ranks, joined
+from grpo_core.policy.ranks import Ranks, in_contact, joined
 from grpo_core.tracking.observe import Observers, observe
 from grpo_core.tracking.presence import working_in
 from grpo_core.tracking.runs import ENDLESS
 from grpo_core.training.provenance import check_identities, conditions_of, data_hash, tasks_of, versions
 from grpo_core.training.result import RunResult
-from grpo_core.training.run_folder import RunFolder, SilentFolder
+from grpo_core.training.run_folder import RunFolder, SilentFolder, check_shared
 from grpo_core.training.setup import Setup, prepare
 from grpo_core.training.state import hardware
 from grpo_core.training.stored_run import RunEnd, StoredRun, allowed, of_planned, sources_of, stored_config
@@ -61,10 +61,10 @@ def resume(
     check_run(path)
     config = stored_config(path, stop_after)
     with ExitStack() as lock, ExitStack() as resources:  # unlocked when everything else is closed
-        ranks = resources.enter_context(joined(config.device))
+        ranks = resources.enter_context(joined(config.device, config.trainer.ddp_timeout))
         if ranks.is_main and (warning := lock.enter_context(working_in(path))):
             Callbacks(callbacks).on_warning(warning)
-        ranks.from_main(b"")  # what the others read is what the first one has locked
+        check_shared(path, ranks)  # and what the others read is what the first one has locked
         stored = StoredRun.read(path, config, from_step, additional_steps=additional_steps, allow=allow)
         checkpoint, state, info, end = stored.checkpoint, stored.state, stored.info, stored.end
         observed = (
@@ -83,6 +83,7 @@ def resume(
             steps = state["step"]
             folder = RunFolder.reopen(path, steps, steps + is_in_batch, evaluates_end=bool(end.missing))
         resources.enter_context(closing(folder))
+        resources.enter_context(in_contact(path))
         anchor = "same KL anchor, " if setup.policy.has_reference else ""
         why = end.missing or f"{anchor}same data order" + ("; inside a batch" if is_in_batch else "")
         position = f"step {state['step']}{of_planned(setup.total_steps)} ({checkpoint.name} complete and verified)"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import socket
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -18,7 +20,11 @@ from grpo_core.checkpoints import CheckpointStore
 from grpo_core.errors import UserError
 from grpo_core.policy.ranks import Ranks
 from grpo_core.rollouts.rollout import Rollout
+from grpo_core.tracking.launched import announce_folder
 from grpo_core.tracking.rollout_lines import BatchOrigin, rollout_lines
+
+SEEN_S = 15.0
+"""Time after which a folder made on one machine is seen on the others; NFS remembers for seconds what was missing."""
 
 RUN_FORMAT_VERSION = 1
 """Version of the files in a run's folder; changes are announced a minor version ahead."""
@@ -141,12 +147,42 @@ class SilentFolder(RunFolder):
 
 
 def shared_folder(output_dir: Path, ranks: Ranks) -> RunFolder:
-    """A new folder, which the first rank makes and names to the others."""
+    """A new folder, which the first rank makes and names to the others.
+
+    Raises:
+        UserError: another rank does not see it.
+    """
     if ranks.is_main:
         folder = RunFolder(output_dir)
-        ranks.from_main(os.fsencode(folder.path))
-        return folder
-    return SilentFolder(Path(os.fsdecode(ranks.from_main(b""))))
+        ranks.from_main(os.fsencode(folder.path.absolute()))
+    else:
+        folder = SilentFolder(Path(os.fsdecode(ranks.from_main(b""))))
+    check_shared(folder.path, ranks)
+    return folder
+
+
+def check_shared(path: Path, ranks: Ranks) -> None:
+    """Check that every rank sees the run's folder, and tell it the program that has started them.
+
+    Raises:
+        UserError: one does not see it.
+    """
+    host = ranks.from_main(socket.gethostname().encode()).decode()
+
+    def check() -> bytes:
+        until = time.monotonic() + SEEN_S
+        while not path.is_dir():
+            if time.monotonic() > until:
+                raise UserError(
+                    f"rank {ranks.rank} on {socket.gethostname()} does not see {path}, the run's folder, which rank 0 "
+                    f"has on {host}. Choose an output_dir on a file system that all machines of the run share."
+                )
+            time.sleep(0.5)
+        return b""
+
+    ranks.together(check)
+    if ranks.local_rank == 0:
+        announce_folder(path)
 
 
 def _new_folder(output_dir: Path) -> Path:

@@ -13,7 +13,7 @@ from grpo_core.config import ResolvedConfig, RunConfig, resolve
 from grpo_core.engines.base import StopRequested
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.paths import check_makeable
-from grpo_core.policy.ranks import Ranks, joined
+from grpo_core.policy.ranks import Ranks, in_contact, joined
 from grpo_core.policy.reference import REFERENCE_DIR
 from grpo_core.tracking.observe import Observers, observe
 from grpo_core.tracking.presence import working_in
@@ -55,7 +55,7 @@ def train(config: RunConfig | ResolvedConfig | None = None, callbacks: Sequence[
     refuse_in_worker("train()")
     resolved = config if isinstance(config, ResolvedConfig) else resolve(config or RunConfig())
     with ExitStack() as lock, ExitStack() as resources:  # unlocked when everything else is closed
-        ranks = resources.enter_context(joined(resolved.config.device))
+        ranks = resources.enter_context(joined(resolved.config.device, resolved.config.trainer.ddp_timeout))
         resolved = agreed(resolved, ranks)
         if ranks.is_main:
             output_dir = resolved.config.output_dir
@@ -70,6 +70,7 @@ def train(config: RunConfig | ResolvedConfig | None = None, callbacks: Sequence[
         if ranks.is_main:
             lock.enter_context(working_in(folder.path))
         choices = [*resolved.choices, *observed.choices]
+        resources.enter_context(in_contact(folder.path))
         return Trainer(setup, folder, observed.callbacks, choices, resources, ranks).run()
 
 
@@ -152,13 +153,11 @@ class Trainer:
                 is_done = self.step >= self.setup.total_steps or self.stop.is_over
             except StopRequested:
                 self.stop.request()
-            finally:
-                # Also when the run fails: what was learned until then is not lost. A rank that fails can't wait for
-                # the others, who are ended; their last checkpoint stands.
-                if is_done:
-                    self.checkpoints.end()
-                elif self.stop.requested or self.ranks.size == 1:
+            except BaseException:
+                if self.ranks.size == 1:  # what was learned is not lost; of several ranks, one can't wait for the rest
                     self.checkpoints.save(self.step)
+                raise
+            self.checkpoints.end() if is_done else self.checkpoints.save(self.step)
             self.evaluations.end(self.step)
         summary = self.report.end(
             self.step,

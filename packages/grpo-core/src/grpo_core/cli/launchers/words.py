@@ -21,8 +21,8 @@ PASSED_ON = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help
 
 RUN_OPTIONS = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF GRPO RUN]...")
 
-_HERE_ONLY = {"dry_run": "--dry-run", "quick": "--quick", "show_config": "--show-config"}
-"""Options of `grpo run` that start no run, or one in this process only."""
+_HERE_ONLY = ("dry_run", "quick", "show_config", "nnodes", "node_rank", "rdzv_endpoint", "max_restarts")
+"""Options of `grpo run` that start no run, or one of machines that are not the launcher's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,9 @@ def read_run_words(words: Sequence[str], context: click.Context) -> RunWords:
         if not word.isprintable():
             raise UserError(f"{word[:40]!r} has control characters: write it in a file, and give --config FILE.")
     params = _parsed(words, context)
-    for name, option in _HERE_ONLY.items():
+    for name in _HERE_ONLY:
         if params[name]:
+            option = "--" + name.replace("_", "-")
             raise UserError(f"{option} is of grpo run on this machine: give it before --, or leave it out.")
     loaded = read_settings(settings_of(params), params["overrides"], params["config_file"])
     nproc = None if params["nproc"] is None else process_number(params["nproc"])

@@ -1,0 +1,226 @@
+"""The processes of a run on this machine, through torchrun's own launcher, started again after a failure.
+
+torchrun can restart processes itself, but runs the same command again, whatever ended the last one. Here only what a
+new start may mend is started again, as `grpo resume` where there is a checkpoint; the first machine decides it for all.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shlex
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from grpo_core.checkpoints import CheckpointError
+from grpo_core.checkpoints.reader import CheckpointReader
+from grpo_core.errors import ExitCode, InfrastructureError
+from grpo_core.launch.processes import Machine
+from grpo_core.tracking.launched import FOLDER_FILE, LOST_CONTACT
+
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+MONITOR_S = 0.2
+"""Time between two looks at the processes."""
+
+MEETING_S = 15 * 60
+"""Time that a machine waits for the others at a start, as torchrun does."""
+
+FINAL_CODES = frozenset({ExitCode.USER_MISTAKE, ExitCode.ABSTENTION_LIMIT, ExitCode.INTERRUPTED})
+"""Exit codes after which the processes are not started again: the next start would end alike, or a user stopped it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What the processes run.
+
+    Attributes:
+        words: Words after `grpo` of the first start.
+        options: Options of `grpo resume` in a restart.
+        run: The run's folder, where the words resume one.
+    """
+
+    words: Sequence[str]
+    options: Sequence[str]
+    run: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What ended the processes.
+
+    Attributes:
+        reason: One sentence.
+        code: Exit code of the process that ended first, negative where a signal killed it.
+    """
+
+    reason: str
+    code: int
+
+
+def supervise(command: Command, processes: int, machine: Machine, restarts: int, say: Callable[[str], None]) -> int:
+    """Run `grpo` in several processes; all end when one fails, and are started again from the last checkpoint.
+
+    Args:
+        command: What they run.
+        processes: Processes of this machine.
+        machine: Which of the run's machines this is.
+        restarts: Restarts at most.
+        say: Receives a line of each restart, and of an end whose reason a process has printed.
+
+    Returns:
+        0, or the exit code of the first process that failed.
+
+    Raises:
+        InfrastructureError: no process could print why it ended; the message says what is known.
+    """
+    with tempfile.TemporaryDirectory(prefix="grpo_") as folder, _meeting_point(machine) as store:
+        note = Path(folder) / "run"
+        saved = None if command.run is None else _latest(command.run)
+        words = command.words
+        for attempt in count():
+            failure = _failure(words, processes, machine, attempt, note)
+            if failure is None:
+                return ExitCode.DONE
+            if failure.code in FINAL_CODES:
+                return failure.code
+            run = Path(os.fsdecode(note.read_bytes())) if note.exists() else command.run
+            latest = None if run is None else _latest(run)
+            if attempt == restarts:
+                break
+            resumed = ["resume", str(run), *command.options]
+            words = _agreed(store, machine, attempt, command.words if latest == saved else resumed)
+            say(f"restart {attempt + 1} of {restarts}: {failure.reason}; grpo {shlex.join(words)}")
+    message = f"{failure.reason}. {_advice(run, latest)}"
+    if failure.code < 0 or failure.code == LOST_CONTACT:
+        raise InfrastructureError(message)
+    say(message)
+    return failure.code
+
+
+def _advice(run: Path | None, latest: Path | None) -> str:
+    if latest is None:
+        return "No checkpoint was saved before it (trainer.save_every=N saves one every N steps)."
+    return f"The last checkpoint is {latest}: grpo resume {shlex.quote(str(run))}"
+
+
+def _latest(run: Path) -> Path | None:
+    try:
+        return CheckpointReader(run).path("latest")
+    except CheckpointError:
+        return None
+
+
+def _failure(words: Sequence[str], processes: int, machine: Machine, attempt: int, note: Path) -> Failure | None:
+    """Run the processes once; None if all of them succeed."""
+    import torch.distributed.launcher.api as launcher
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    is_alone = machine.count == 1
+    config = launcher.LaunchConfig(
+        min_nodes=machine.count,
+        max_nodes=machine.count,
+        nproc_per_node=processes,
+        run_id=f"{machine.job}-{attempt}",
+        rdzv_backend="c10d" if is_alone else "static",  # whose ranks are in the order of the machines
+        rdzv_endpoint="localhost:0" if is_alone else f"{machine.first}:{machine.port}",
+        rdzv_configs={"timeout": MEETING_S} if is_alone else {"timeout": MEETING_S, "rank": machine.number},
+        max_restarts=0,
+        monitor_interval=MONITOR_S,
+    )
+    _silence_launcher()
+    note.unlink(missing_ok=True)
+    os.environ[FOLDER_FILE] = str(note)
+    try:
+        launcher.elastic_launch(config, sys.executable)("-m", "grpo_core", *words)
+    except ChildFailedError as error:
+        return _first(error.failures)
+    except SignalException as error:
+        return Failure(f"{error.sigval.name} has stopped the processes", ExitCode.INTERRUPTED)
+    except RuntimeError as error:  # of a store: torch has its own classes below it, and uses them at times
+        if is_alone:
+            raise
+        reason = f"the other machines could not be reached at {machine.first}:{machine.port}"
+        return Failure(f"{reason} ({str(error).splitlines()[0]:.200})", LOST_CONTACT)
+    finally:
+        del os.environ[FOLDER_FILE]
+    return None
+
+
+def _first(failures: dict[int, ProcessFailure]) -> Failure:
+    """The failure that the others follow from: a kill, then an error, then the contact lost to one of these."""
+
+    def order(rank: int) -> tuple[int, int]:
+        code = failures[rank].exitcode
+        return (2 if code in (LOST_CONTACT, -signal.SIGTERM) else 1 if code > 0 else 0), failures[rank].timestamp
+
+    rank = min(failures, key=order)
+    code = failures[rank].exitcode
+    if code < 0:
+        return Failure(f"rank {rank} was killed by {signal.Signals(-code).name}, and the others were ended", code)
+    if code == LOST_CONTACT:
+        return Failure("the processes of this machine have lost contact with the others", code)
+    return Failure(f"rank {rank} failed (its error is above), and the others were ended", code)
+
+
+@contextmanager
+def _meeting_point(machine: Machine) -> Iterator[Store | None]:
+    """The store at which machines meet, which outlives the starts; None for a single machine.
+
+    Raises:
+        InfrastructureError: it cannot be opened here, or reached from here.
+    """
+    if machine.count == 1:
+        yield None
+        return
+    import torch.distributed as dist
+
+    hosts = machine.number == 0
+    where = f"{machine.first}:{machine.port}"
+    try:
+        store = dist.TCPStore(  # type: ignore[attr-defined] # public, but not in torch's list of exports
+            machine.first, machine.port, is_master=hosts, timeout=timedelta(seconds=MEETING_S), wait_for_workers=False,
+            multi_tenant=True,
+        )  # fmt: skip
+    except RuntimeError as error:
+        what = "cannot be opened on this machine" if hosts else "cannot be reached from this machine"
+        reason = str(error).splitlines()[0]
+        raise InfrastructureError(
+            f"--rdzv-endpoint {where} {what}: {reason:.200}. It is an address of the machine with --node-rank 0, and a "
+            "free port that the others can reach."
+        ) from None
+    yield store
+
+
+def _agreed(store: Store | None, machine: Machine, attempt: int, words: Sequence[str]) -> list[str]:
+    """The words of the next start, which the first machine chooses: it may be that not all know the run's folder."""
+    if store is None:
+        return list(words)
+    key = f"{machine.job}/words/{attempt}"
+    try:
+        if machine.number == 0:
+            store.set(key, json.dumps(list(words)))
+        return cast(list[str], json.loads(cast(Any, store.get(key))))
+    except RuntimeError as error:
+        raise InfrastructureError(
+            f"no restart: the machine with --node-rank 0 cannot be reached ({str(error).splitlines()[0]:.200})."
+        ) from None
+
+
+def _silence_launcher() -> None:
+    """Leave out what torchrun logs of processes that fail, which have said why."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -1,0 +1,23 @@
+"""How the processes of a run tell the program that has started them which folder is theirs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+FOLDER_FILE = "_GRPO_FOLDER_FILE"
+"""Environment variable with the file that the launcher of several processes reads the run's folder from."""
+
+LOST_CONTACT = 75
+"""Exit code of a process that has only lost the others, for its launcher, which says so once; EX_TEMPFAIL."""
+
+
+def announce_folder(run_dir: Path) -> None:
+    """Tell the launcher of this process, if there is one, the run's folder; one process of a machine does."""
+    if FOLDER_FILE in os.environ:
+        Path(os.environ[FOLDER_FILE]).write_bytes(os.fsencode(run_dir.absolute()))
+
+
+def is_first_to_say() -> bool:
+    """Whether this process is the one of its machine that reports what all of them notice; no launcher of ours does."""
+    return FOLDER_FILE not in os.environ and os.environ.get("LOCAL_RANK", "0") == "0"

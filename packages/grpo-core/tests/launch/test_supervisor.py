@@ -1,0 +1,158 @@
+"""Several processes of a run: one that is killed ends all in seconds, and a restart goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+from resumed_runs import TASKS, assert_same
+
+from grpo_core.checkpoints.reader import CheckpointReader
+from grpo_core.cli.main import main
+from grpo_core.policy.fresh import fresh_model
+
+SOON_S = 15
+"""Far above the second that it takes, and far below the half hour that processes wait for one another."""
+
+ENDPOINT = "--rdzv-endpoint=localhost:{port}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("supervised")
+    for part in fresh_model("tiny", 0):
+        part.save_pretrained(path / "model")
+    (path / "tasks.py").write_text(TASKS)
+    return path
+
+
+def started(folder: Path, out: Path, *words: str, settings: Sequence[str] = ()) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "grpo_core", "run", "--quiet", "--output-dir", str(out), *words]
+    command += ["--task", f"{folder / 'tasks.py'}:letters", "--model", str(folder / "model"), "eval.size=4"]
+    command += ["trainer.prompts_per_step=4", "trainer.num_generations=2", "trainer.save_every=2", "scoring.workers=1"]
+    command += ["trainer.max_completion_length=8", "tracking.monitor=false"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [*command, *settings], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def kill_rank(rank: int, launcher: subprocess.Popen[str], out: Path, step: int) -> float:
+    """Kill a rank once a checkpoint is there; return the time."""
+    deadline = time.monotonic() + 100
+    while not [*out.glob(f"run_*/training_state/step_{step}")]:
+        assert launcher.poll() is None and time.monotonic() < deadline, launcher.communicate()
+        time.sleep(0.05)
+    (process,) = [each for each in psutil.Process(launcher.pid).children() if each.environ().get("RANK") == str(rank)]
+    process.kill()
+    return time.monotonic()
+
+
+def run_in(out: Path) -> Path:
+    (run,) = out.glob("run_*")
+    return run
+
+
+def test_a_killed_rank_ends_the_run_in_seconds_and_one_line_says_how_to_go_on(folder: Path, tmp_path: Path) -> None:
+    launcher = started(folder, tmp_path, "--nproc", "2", "--max-steps", "1000")
+    killed = kill_rank(1, launcher, tmp_path, 4)
+    _, stderr = launcher.communicate(timeout=60)
+
+    assert launcher.returncode == 1 and time.monotonic() - killed < SOON_S
+    (line,) = [line for line in stderr.splitlines() if not line.startswith("warning")]
+    run = run_in(tmp_path)
+    latest = CheckpointReader(run).path("latest")
+    assert line == (
+        f"error: rank 1 was killed by SIGKILL, and the others were ended. The last checkpoint is {latest}: "
+        f"grpo resume {run}"
+    )
+    CheckpointReader(run).verify(latest)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+def test_a_restart_ends_bit_for_bit_as_the_undisturbed_run(folder: Path, tmp_path: Path) -> None:
+    words = ("--nproc", "2", "--max-steps", "40")
+    undisturbed = started(folder, tmp_path / "undisturbed", *words)
+    disturbed = started(folder, tmp_path / "disturbed", *words, "--max-restarts", "2")
+    kill_rank(0, disturbed, tmp_path / "disturbed", 6)
+    assert undisturbed.communicate(timeout=200)[1] is not None and undisturbed.returncode == 0
+    _, stderr = disturbed.communicate(timeout=200)
+
+    assert disturbed.returncode == 0, stderr
+    run = run_in(tmp_path / "disturbed")  # the same one, resumed
+    assert (
+        f"restart 1 of 2: rank 0 was killed by SIGKILL, and the others were ended; grpo resume {run} --quiet" in stderr
+    )
+    assert_same(run_in(tmp_path / "undisturbed"), run)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+def test_two_machines_meet_and_go_on_together_after_a_rank_of_one_is_killed(folder: Path, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    words = ("--nnodes=2", ENDPOINT.format(port=port), "--max-restarts", "1", "--max-steps", "30")
+    second = started(folder, tmp_path, *words, "--node-rank", "1")  # which waits for the first
+    first = started(folder, tmp_path, *words, "--node-rank", "0")
+    kill_rank(1, second, tmp_path, 4)
+    results = [machine.communicate(timeout=200) for machine in (first, second)]
+
+    assert (first.returncode, second.returncode) == (0, 0), results
+    run = run_in(tmp_path)
+    assert results[0][0].strip() == str(run) and not results[1][0], "the machine with --node-rank 0 prints and writes"
+    assert (
+        "restart 1 of 1: the processes of this machine have lost contact with the others; grpo resume" in results[0][1]
+    )
+    assert "restart 1 of 1: rank 1 was killed by SIGKILL, and the others were ended; grpo resume" in results[1][1]
+    assert (run / "summary.json").exists()
+
+
+def test_a_signal_to_the_launcher_saves_the_run(folder: Path, tmp_path: Path) -> None:
+    launcher = started(folder, tmp_path, "--nproc", "2", "--max-restarts", "3", "--max-steps", "1000")
+    deadline = time.monotonic() + 100
+    while not [*tmp_path.glob("run_*/training_state/step_2")] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    launcher.send_signal(signal.SIGTERM)
+    _, stderr = launcher.communicate(timeout=60)
+
+    assert launcher.returncode == 130, stderr
+    assert stderr.splitlines() == ["warning   stopping: the run is saved first"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--nproc 0", r"--nproc '0' must be the number of processes on this machine, 1 or more\."),
+        ("--max-restarts x", r"--max-restarts 'x' must be a number of restarts, 0 or more\."),
+        ("--node-rank 0", r"--node-rank and --rdzv-endpoint are for a run on several machines: add --nnodes N\."),
+        ("--nnodes 2", r"--nnodes 2 needs --node-rank: grpo run --nnodes 2 --node-rank I --rdzv-endpoint HOST:PORT"),
+        ("--nnodes 2 --node-rank 2 --rdzv-endpoint a:1", r"--node-rank 2 must be below --nnodes 2"),
+        ("--nnodes 2 --node-rank 0 --rdzv-endpoint a:99999", r"--rdzv-endpoint 'a:99999' must be HOST:PORT"),
+        ("--nproc 2 --max-restarts 1 --stop-after 3", r"--max-restarts with --stop-after: .* Leave one out\."),
+        ("--nnodes 3 --nproc 1 --node-rank 0 --rdzv-endpoint a", r"3 ranks cannot share the 32 prompts"),
+    ],
+)
+def test_mistakes_are_found_before_a_process_is_started(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *words.split()]) == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_ranks_that_torchrun_restarts_do_not_begin_another_run(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "grpo_core", "run", "--quiet", "--output-dir", str(tmp_path / "out")]
+    environment = {"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": "1"}
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 2 and not (tmp_path / "out").exists()
+    assert "torchrun has restarted this process" in done.stderr and "grpo run --max-restarts K" in done.stderr
