@@ -80,8 +80,9 @@ def resume(
         folder: RunFolder = SilentFolder(path)
         if ranks.is_main:
             CheckpointStore(path).clean()
-            steps = state["step"]
-            folder = RunFolder.reopen(path, steps, steps + is_in_batch, evaluates_end=bool(end.missing))
+            folder = RunFolder.reopen(
+                path, steps := state["step"], steps + is_in_batch, evaluates_end=bool(end.missing)
+            )
         resources.enter_context(closing(folder))
         resources.enter_context(in_contact(path))
         anchor = "same KL anchor, " if setup.policy.has_reference else ""
