@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -88,21 +87,22 @@ def supervise(command: Command, processes: int, machine: Machine, restarts: int,
     with tempfile.TemporaryDirectory(prefix="grpo_") as folder, _meeting_point(machine) as store:
         note = Path(folder) / "run"
         saved = None if command.run is None else _latest(command.run)
-        words = command.words
-        for attempt in count():
-            failure = _failure(words, processes, machine, attempt, note)
-            if failure is None:
-                return ExitCode.DONE
+        words, attempt = command.words, 0
+        while (failure := _failure(words, processes, machine, attempt, note)) is not None:
             if failure.code in FINAL_CODES:
                 return failure.code
             run = Path(os.fsdecode(note.read_bytes())) if note.exists() else command.run
             latest = None if run is None else _latest(run)
             if attempt == restarts:
-                break
+                return _end(failure, f"{failure.reason}. {_advice(run, latest)}", say)
             resumed = ["resume", str(run), *command.options]
             words = _agreed(store, machine, attempt, command.words if latest == saved else resumed)
-            say(f"restart {attempt + 1} of {restarts}: {failure.reason}; grpo {shlex.join(words)}")
-    message = f"{failure.reason}. {_advice(run, latest)}"
+            attempt += 1
+            say(f"restart {attempt} of {restarts}: {failure.reason}; grpo {shlex.join(words)}")
+    return ExitCode.DONE
+
+
+def _end(failure: Failure, message: str, say: Callable[[str], None]) -> int:
     if failure.code < 0 or failure.code == LOST_CONTACT:
         raise InfrastructureError(message)
     say(message)

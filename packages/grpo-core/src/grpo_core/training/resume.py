@@ -53,8 +53,7 @@ def resume(
         callbacks: Notified of progress, results and warnings.
 
     Raises:
-        UserError: not a run, one that another process works in, no such or a damaged checkpoint, nothing left to do,
-            or something differs that is not allowed to.
+        UserError: no run or checkpoint, a damaged one, one in use, nothing left to do, or a change that is not allowed.
     """
     refuse_in_worker("resume()")
     path = user_path(os.fspath(run_dir), "RUN")
@@ -80,15 +79,14 @@ def resume(
         folder: RunFolder = SilentFolder(path)
         if ranks.is_main:
             CheckpointStore(path).clean()
-            folder = RunFolder.reopen(
-                path, steps := state["step"], steps + is_in_batch, evaluates_end=bool(end.missing)
-            )
+            steps = state["step"]
+            folder = RunFolder.reopen(path, steps, steps + is_in_batch, evaluates_end=bool(end.missing))
         resources.enter_context(closing(folder))
-        resources.enter_context(in_contact(path))
         anchor = "same KL anchor, " if setup.policy.has_reference else ""
         why = end.missing or f"{anchor}same data order" + ("; inside a batch" if is_in_batch else "")
         position = f"step {state['step']}{of_planned(setup.total_steps)} ({checkpoint.name} complete and verified)"
         choices = [ResolvedDefault("resume", position, why), *_renamed(state), *shared, *observed.choices]
+        resources.enter_context(in_contact(path))
         return Trainer(setup, folder, observed.callbacks, choices, resources, ranks).run(checkpoint)
 
 
