@@ -64,4 +64,4 @@ def test_the_doctor_names_the_engine(monkeypatch: pytest.MonkeyPatch, make_engin
     assert found.status == "fail"
     monkeypatch.setenv("GRPO_CHESS_ENGINE", "/nowhere/engine")
     (found,) = diagnose()
-    assert found.status == "warn" and "apt install stockfish" in found.text and "legality alone" in found.text
+    assert found.status == "warn" and "apt install stockfish" in found.text and "built-in search" in found.text

@@ -76,7 +76,7 @@ def supervise(command: Command, processes: int, machine: Machine, restarts: int,
         processes: Processes of this machine.
         machine: Which of the run's machines this is.
         restarts: Restarts at most.
-        say: Receives a line of each restart, and of an end whose reason a process has printed.
+        say: Receives a line of each restart, and of the last checkpoint where a process has printed why it ended.
 
     Returns:
         0, or the exit code of the first process that failed.
@@ -94,7 +94,7 @@ def supervise(command: Command, processes: int, machine: Machine, restarts: int,
             run = Path(os.fsdecode(note.read_bytes())) if note.exists() else command.run
             latest = None if run is None else _latest(run)
             if attempt == restarts:
-                return _end(failure, f"{failure.reason}. {_advice(run, latest)}", say)
+                return _end(failure, run, latest, say)
             resumed = ["resume", str(run), *command.options]
             words = _agreed(store, machine, attempt, command.words if latest == saved else resumed)
             attempt += 1
@@ -102,10 +102,12 @@ def supervise(command: Command, processes: int, machine: Machine, restarts: int,
     return ExitCode.DONE
 
 
-def _end(failure: Failure, message: str, say: Callable[[str], None]) -> int:
+def _end(failure: Failure, run: Path | None, latest: Path | None, say: Callable[[str], None]) -> int:
+    message = f"{failure.reason}. {_advice(run, latest)}"
     if failure.code < 0 or failure.code == LOST_CONTACT:
         raise InfrastructureError(message)
-    say(message)
+    if latest is not None:  # else the error that the process has printed says all there is to say
+        say(message)
     return failure.code
 
 
