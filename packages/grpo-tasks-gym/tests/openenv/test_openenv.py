@@ -309,7 +309,8 @@ def test_fields_that_are_not_clear_are_asked_for() -> None:
 
 def test_an_interruption_is_obeyed_while_a_server_is_silent() -> None:
     code = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from grpo_core import Scorer, load_task
 task = load_task(sys.argv[1])
 with Scorer(task, workers=1) as scorer:

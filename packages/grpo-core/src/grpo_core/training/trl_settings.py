@@ -54,6 +54,7 @@ ONLY: Sequence[tuple[str, object, str]] = (
     ("trainer.gradient_noise_scale", False, "it does not measure that"),
     ("trainer.gns_probe_steps", None, "it does not measure that"),
     ("trainer.entropy_probe_steps", None, "it does not measure that"),
+    ("scoring.executor", "local", "its rewards are scored on this machine"),
 )
 """Settings with the one value that TRL has, and what TRL does."""
 
