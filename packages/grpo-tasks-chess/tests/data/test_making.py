@@ -163,12 +163,12 @@ def test_without_an_engine_the_built_in_search_labels(tmp_path: Path, monkeypatc
     for variable in finding.VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(finding, "PROGRAM", "no-such-engine")
-    summary = make(order(tmp_path / "p.jsonl", kind="policy", count=8))
+    summary = make(order(tmp_path / "p.jsonl", kind="policy", count=2, positions_per_game=2))
     assert (summary["settings"]["engine"], summary["settings"]["depth"]) == ("search 1", 2)
     for row in rows_of(tmp_path / "p.jsonl"):
         found = {line.move: line.evaluation for line in best_moves(row["fen"])}
         assert dict(zip(row["moves"], row["evaluations"], strict=True)) == found
-    named = make(order(tmp_path / "named.jsonl", kind="policy", count=8, engine="search", depth=1))
+    named = make(order(tmp_path / "named.jsonl", kind="policy", count=2, engine="search", depth=1))
     assert named["settings"]["depth"] == 1
     with pytest.raises(UserError, match="--depth 4: the built-in search has at most 3"):
         make(order(tmp_path / "deep.jsonl", kind="policy", engine="search", depth=4))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import orjson
@@ -11,7 +12,7 @@ from grpo_tasks_chess.data.environment import environment_records
 from grpo_tasks_chess.data.games import Analyse
 from grpo_tasks_chess.data.policy import policy_records
 from grpo_tasks_chess.formats import Line
-from grpo_tasks_chess.search import MAX_DEPTH, SEARCH, best_moves
+from grpo_tasks_chess.search import SEARCH, best_moves
 
 Handler = Callable[[bytes], bytes]
 
@@ -29,14 +30,15 @@ def policy(seed: int, split: str | None, depth: int, engine: str, per_game: int)
         engine: Program of the engine, which each worker starts for itself; or `search`, the built-in search.
         per_game: Row numbers per game.
     """
-    analyse = _searching if engine == SEARCH else _analysing(engine)
+    analyse = partial(_searching, depth) if engine == SEARCH else _analysing(engine)
     return lambda payload: _lines(
         policy_records(seed, *_range(payload), analyse=analyse, depth=depth, split=split, per_game=per_game)
     )
 
 
-def _searching(fen: str, multipv: int, depth: int) -> tuple[Line, ...]:
-    return best_moves(fen, lines=multipv, depth=min(depth, MAX_DEPTH))
+def _searching(most: int, fen: str, multipv: int, depth: int) -> tuple[Line, ...]:
+    """Search no deeper than for the labels: an engine that guides a game does so in a fraction of the time."""
+    return best_moves(fen, lines=multipv, depth=min(depth, most))
 
 
 def _analysing(engine: str) -> Analyse:
