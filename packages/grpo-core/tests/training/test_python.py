@@ -180,8 +180,8 @@ def test_a_model_is_warmed_up_on_an_object(tmp_path: Path, capfd: pytest.Capture
     task = replace(made(), demos=lambda config: demos, max_completion_length=4)
     record = grpo_core.warm_start(task, tmp_path / "warm", preset="tiny", max_steps=1, batch_size=2, eval_size=2)
     assert record["evaluation"]["python.add"]["n"] == 2
-    labels = {line.split(" ")[0] for line in capfd.readouterr().err.splitlines()}
-    assert labels <= {"result", "working"}
+    printed = capfd.readouterr().err
+    assert {line.split(" ")[0] for line in printed.splitlines()} <= {"result", "working"}, printed
 
 
 def test_two_threads_train_at_once(tmp_path: Path) -> None:
