@@ -18,11 +18,13 @@ from grpo_core.engines import openai
 from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
 from grpo_core.errors import InfrastructureError, UserError
+from grpo_core.evaluation import evaluate as evaluate_module
 from grpo_core.evaluation.answers import EvaluatedModel, evaluate_rows
 from grpo_core.evaluation.hooks import EvaluationHooks
 from grpo_core.evaluation.rows import held_out
 from grpo_core.evaluation.sampling import EngineSampler
 from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.judges.usage import Usage
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.rollouts.task_scoring import TaskScoring
 from grpo_core.scoring import Scorer
@@ -274,3 +276,12 @@ def test_nobody_there(spec: str) -> None:
         url = server.url
     with pytest.raises(InfrastructureError, match=r"none of 8 completions came.*ConnectError"):
         evaluate(spec, "served", endpoint=url)
+
+
+def test_only_judges_that_were_asked_meanwhile_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    earlier, asked = Usage(verdicts=3, requests=3), Usage(verdicts=5, requests=4)
+    monkeypatch.setattr(evaluate_module, "usages", lambda: {"one": earlier, "two": asked})
+    (choice,) = evaluate_module.usage_choices(
+        {"one": Usage(verdicts=3, requests=3), "two": Usage(verdicts=3, requests=3)}
+    )
+    assert choice.value == "two" and choice.why.startswith("2 verdicts")

@@ -276,6 +276,7 @@ def usage_choices(before: Mapping[str, Usage]) -> list[ResolvedDefault]:
     return [
         ResolvedDefault("judge", address, usage.minus(before.get(address, Usage())).text())
         for address, usage in usages().items()
+        if usage != before.get(address)  # others were asked by earlier calls in this process
     ]
 
 
