@@ -9,8 +9,11 @@ from transformers import LlamaModel
 
 from grpo_core.callbacks import Callback
 from grpo_core.errors import UserError
+from grpo_core.policy.fresh import fresh_model
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.memory import OutOfMemoryError
+from grpo_core.training import supervised
+from grpo_core.training.muon import MuonAndAdamW
 from grpo_core.training.warm_start import RECORD, warm_start
 
 TASK = """
@@ -196,6 +199,84 @@ def test_it_goes_on_in_smaller_passes_when_memory_runs_out(tasks: Path, tmp_path
     ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parted"))
     for name, tensor in ours.items():
         assert torch.allclose(tensor, theirs[name], atol=1e-5), name
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
+def test_a_batch_is_computed_in_passes_of_like_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "warm_tasks.py").write_text(TASK.replace("gold=letter)", "gold=(ord(letter) - 96) * letter)"))
+    shapes: list[tuple[int, ...]] = []
+    compute = LlamaModel.forward
+
+    def forward(model: Any, *args: Any, **kwargs: Any) -> Any:
+        if model.training:
+            shapes.append(tuple(kwargs["input_ids"].shape))
+        return compute(model, *args, **kwargs)
+
+    monkeypatch.setattr(LlamaModel, "forward", forward)
+    options: Any = {"preset": "tiny", "max_steps": 2, "batch_size": 8, "eval_size": 2, "device": "cpu"}
+    whole = warm_start(f"{tmp_path / 'warm_tasks.py'}:letters", tmp_path / "whole", **options)
+    monkeypatch.setattr(supervised, "ROWS_ON_CPU", 2)
+    parted = warm_start(f"{tmp_path / 'warm_tasks.py'}:letters", tmp_path / "parted", **options)
+    assert [rows for rows, _ in shapes] == [8, 8, *8 * [2]]
+    assert len({width for _, width in shapes[2:6]}) == 4, "each pass is as wide as its longest example"
+    assert parted["loss"]["2"] == pytest.approx(whole["loss"]["2"], rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
+def test_muon_learns_and_is_recorded(tasks: Path, tmp_path: Path) -> None:
+    record = warm_start(
+        f"{tasks}:letters", tmp_path / "out", preset="tiny", max_steps=30, batch_size=8, learning_rate=3e-3,
+        eval_size=8, device="cpu", optimizer="muon",
+    )  # fmt: skip
+    assert record["loss"]["30"] < 0.5 * record["loss"]["10"]
+    assert record["optimizer"] == "muon"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
+def test_compiling_without_a_compiler_is_one_line(tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
+    with pytest.raises(UserError, match=r"--compile: torch.compile failed: .*Leave it out") as caught:
+        warm_start(f"{tasks}:letters", tmp_path / "out", preset="tiny", max_steps=1, batch_size=8, compile=True)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow  # a minute of compiling
+@pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
+def test_compiled_layers_learn_the_same(tasks: Path, tmp_path: Path) -> None:
+    options: Any = {"preset": "tiny", "max_steps": 3, "batch_size": 8, "eval_size": 2, "device": "cpu"}
+    plain = warm_start(f"{tasks}:letters", tmp_path / "plain", **options)
+    compiled = warm_start(f"{tasks}:letters", tmp_path / "compiled", compile=True, **options)
+    assert compiled["loss"]["3"] == pytest.approx(plain["loss"]["3"], rel=1e-3)
+    assert (
+        load_file(tmp_path / "plain" / "model.safetensors").keys()
+        == load_file(tmp_path / "compiled" / "model.safetensors").keys()
+    )
+
+
+def test_muon_trains_the_matrices_of_layers_and_adamw_the_rest() -> None:
+    model, _ = fresh_model("tiny", 0)
+    twin, _ = fresh_model("tiny", 0)
+    optimizer = MuonAndAdamW(model, 1e-3)
+    halving = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5)
+    layers = {name for name, each in twin.named_parameters() if each.ndim == 2 and "embed" not in name}
+    assert len(layers) == 4 * 7
+    parts = [[each for name, each in twin.named_parameters() if (name in layers) is inside] for inside in (True, False)]
+    apart = [
+        torch.optim.Muon(parts[0], lr=5e-4, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(parts[1], lr=5e-4, betas=(0.9, 0.99), weight_decay=0.0),
+    ]
+    tokens = torch.arange(64)[None]
+    for _ in range(2):
+        for each in (model, twin):
+            each(input_ids=tokens, labels=tokens).loss.backward()
+        for stepped in (optimizer, *apart):
+            stepped.step()
+            stepped.zero_grad()
+        halving.step()
+    for name, ours in model.named_parameters():
+        assert torch.equal(ours, twin.get_parameter(name)), name
+        assert ours.grad is None
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets

@@ -28,7 +28,7 @@ Examples:
 @click.option("--task", required=True, metavar="TASK", help="Task or mixture; weights are the shares of examples.")
 @click.option("--out", "folder", required=True, metavar="FOLDER", help="Receives the model; must be new or empty.")
 @click.option("--model", metavar="MODEL", help="Model to start from.")
-@click.option("--preset", metavar="PRESET", help="Start from a new model of this shape: tiny or small.")
+@click.option("--preset", metavar="PRESET", help="Start from a new model of this shape: tiny, medium or small.")
 @click.option("--vocab-size", type=COUNT, help="Train a tokenizer of this size for a new model; else it reads bytes.")
 @click.option("--tokenizer", metavar="MODEL", help="Use the tokenizer of this model or folder for a new model.")
 @click.option("--max-steps", default=1000, type=COUNT, help="Optimizer steps.")
@@ -53,6 +53,17 @@ Examples:
     default="float32",
     type=click.Choice(["float32", "bfloat16"]),
     help="Precision of matrix products in training; bfloat16 is faster where supported.",
+)
+@click.option(
+    "--optimizer",
+    default="adamw",
+    type=click.Choice(["adamw", "muon"]),
+    help="adamw, or muon for the matrices of the layers, which often needs fewer steps with a new model.",
+)
+@click.option(
+    "--compile",
+    is_flag=True,
+    help="Compile the layers first, with torch.compile: takes a minute or two, and pays in longer trainings.",
 )
 @click.option(
     "--save-dtype",

@@ -9,8 +9,12 @@ import torch
 from torch import Tensor
 from trl import SFTTrainer
 
+from grpo_core.policy.threads import computing_with, update_threads
 from grpo_core.training.pass_budget import HalvedPasses
 from grpo_core.training.pass_limits import PassLimits, PassSize
+
+ROWS_ON_CPU = 32
+"""Examples of a pass on the CPU; half as many are slower, and more of unlike lengths hold more padding."""
 
 IGNORED = -100
 """Label of a token that teaches nothing, torch's own."""
@@ -28,19 +32,18 @@ class ExamplePasses(HalvedPasses):
     advice = "Use --precision bfloat16, a smaller model, or shorter prompts and completions."
 
     def __init__(self, batch_size: int, device: torch.device, warn: Callable[[str], None]) -> None:
-        super().__init__(PassLimits(batch_size, 0, None), device, warn, "supervised fine-tuning")
+        rows = min(batch_size, ROWS_ON_CPU) if device.type == "cpu" else batch_size
+        super().__init__(PassLimits(rows, 0, None), device, warn, "supervised fine-tuning")
 
     def parts(self, inputs: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Split a batch into passes that fit."""
-        rows, width = inputs["labels"].shape
-        most = self.limits.rows or rows
-        for start in range(0, rows, most):
+        """Split a batch into passes that fit, the longest examples first, each pass as wide as its longest."""
+        lengths = inputs["attention_mask"].sum(dim=1)
+        for chosen in lengths.argsort(descending=True, stable=True).split(self.limits.rows or len(lengths)):
+            width = int(lengths[chosen[0]])
             part = {
-                name: value[start : start + most] if isinstance(value, Tensor) else value
-                for name, value in inputs.items()
+                name: value[chosen, :width] if isinstance(value, Tensor) else value for name, value in inputs.items()
             }
-            size = len(part["labels"])
-            self.running = PassSize(size, size * width, size)
+            self.running = PassSize(len(chosen), len(chosen) * width, len(chosen))
             yield part
 
 
@@ -55,6 +58,7 @@ class RepeatingTrainer(SFTTrainer):  # type: ignore[misc] # TRL has no types
     def __init__(self, *, passes: ExamplePasses, **options: Any) -> None:
         super().__init__(**options)
         self._passes = passes
+        self._parameters = self.model.num_parameters()
 
     def training_step(self, model: Any, inputs: Mapping[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """Add the gradient of a batch: the mean over its tokens, however many passes it takes."""
@@ -68,4 +72,6 @@ class RepeatingTrainer(SFTTrainer):  # type: ignore[misc] # TRL has no types
         def parts() -> Iterator[dict[str, Any]]:
             return self._passes.parts(inputs)
 
-        return self._passes.until_it_fits(work, lambda: model.zero_grad(set_to_none=True))
+        labels = inputs["labels"]
+        with computing_with(update_threads(self._parameters, labels.numel(), labels.device)):
+            return self._passes.until_it_fits(work, lambda: model.zero_grad(set_to_none=True))
