@@ -8,7 +8,7 @@ import pytest
 
 from grpo_core import Row, Task, TaskConfig, reward
 from grpo_core.errors import DataError
-from grpo_core.task.rows import RowLoader
+from grpo_core.task.rows import RowLoader, watching_rows
 
 
 class Sum(Row):
@@ -34,6 +34,21 @@ def test_size_takes_the_first_rows_and_asks_for_no_more() -> None:
             number += 1
 
     assert [row.a for row in rows_of(endless, TaskConfig(size=2))] == [0, 1]
+
+
+def test_rows_that_take_long_are_reported_while_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_core.task.rows.REPORT_S", 0.0)
+
+    def load(config) -> Iterable[Sum]:
+        return [Sum(id=str(number), a=number, b=0) for number in range(3)]
+
+    reports: list[tuple[str, int, int]] = []
+    with watching_rows(lambda *report: reports.append(report)):
+        rows_of(load)
+        rows_of(load, TaskConfig(size=2))
+    rows_of(load)
+    unknown = [(f"rows of demo.add, {number} so far", 0, 0) for number in range(3)]
+    assert reports == [*unknown, ("rows of demo.add", 0, 2), ("rows of demo.add", 1, 2)]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -21,6 +21,7 @@ from grpo_core.display.notebook import NotebookConsole, RunPanel
 from grpo_core.display.text import visible
 from grpo_core.errors import DataError
 from grpo_core.plugins.task_objects import is_object
+from grpo_core.task.rows import watching_rows
 from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.runs import ENDLESS
 
@@ -79,13 +80,16 @@ class Waiting(Callback):
         self._drawn = float("-inf")
         self._reported: float | None = None
         self._activity = ("", 0, 0.0)
+        self._open = ExitStack()
 
     def __enter__(self) -> Self:
+        self._open.enter_context(watching_rows(self.on_progress))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._open.close()
         self.clear()
 
     def on_progress(self, what: str, done: int, total: int) -> None:

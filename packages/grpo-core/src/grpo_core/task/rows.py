@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, get_args
 
@@ -16,6 +19,25 @@ from grpo_core.task.task import Task
 
 SPLIT_IN_PATH = "{split}"
 """In a path, it stands for the name of the split."""
+
+
+WatchRows = Callable[[str, int, int], None]
+"""Told what is loaded, the rows so far, and how many there will be, 0 where that is unknown."""
+
+REPORT_S = 0.1
+"""Shortest time between reports of rows that are loaded."""
+
+_watching: list[WatchRows] = []
+
+
+@contextmanager
+def watching_rows(watch: WatchRows) -> Iterator[None]:
+    """Report the rows that are loaded inside the block: generating them can take minutes."""
+    _watching.append(watch)
+    try:
+        yield
+    finally:
+        _watching.remove(watch)
 
 
 class RowLoader:
@@ -46,7 +68,7 @@ class RowLoader:
                 loaded = call_by_name(self._task.load, {"config": self._config}, positional=1)
                 if not isinstance(loaded, Iterable):
                     raise DataError(f"task {self._name!r}: load() gave {type(loaded).__name__}; it must give rows.")
-                rows = tuple(self._checked(islice(loaded, self._config.size)))
+                rows = tuple(self._checked(self._reported(islice(loaded, self._config.size))))
         except ValidationError as error:
             raise DataError(f"task {self._name!r}: load() made a row that is refused: {first_problem(error)}") from None
         if not rows:
@@ -83,6 +105,16 @@ class RowLoader:
             raise DataError(
                 f"task {self._name!r}: a row does not fit {self._row_type.__name__}: {first_problem(error)}"
             ) from None
+
+    def _reported(self, rows: Iterable[Any]) -> Iterator[Any]:
+        """Yield the rows, and report how many there are."""
+        reported, size = -math.inf, self._config.size
+        for number, row in enumerate(rows):
+            if _watching and time.monotonic() - reported >= REPORT_S:
+                reported = time.monotonic()
+                what = f"rows of {self._name}" + ("" if size else f", {number} so far")
+                _watching[-1](what, number if size else 0, size or 0)
+            yield row
 
     def _checked(self, rows: Iterable[Any]) -> Iterator[Row]:
         ids: set[str] = set()
