@@ -143,6 +143,17 @@ def test_a_killed_command_is_gone_on_with_to_the_same_bytes(tmp_path: Path) -> N
     assert out.read_bytes() == b"".join(orjson.dumps(row) + b"\n" for row in rows)
 
 
+def test_a_place_that_cannot_be_written_is_refused_before_the_game(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpo_tasks_chess.match.play_match", lambda *args, **options: pytest.fail("a game was played"))
+    (tmp_path / "file").write_text("")
+    for option in ("--pgn", "--svg"):
+        words = ("play", "--model", "chess-tiny", "--opponent", "random", option, tmp_path / "file" / "one")
+        assert grpo_chess(*words) == 2
+        assert f"{tmp_path / 'file' / 'one'}: " in capsys.readouterr().err
+
+
 def test_a_model_plays_an_engine_and_the_record_is_valid(
     tmp_path: Path, make_engine: MakeEngine, completer: type[FakeCompleter], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import date
@@ -168,6 +170,9 @@ def play(as_json: bool, quiet: bool, **options: Any) -> None:
     check_model(options["model"], options["adapter"])  # before torch is imported, which takes seconds
     colour = rules_of_chess.WHITE if options["colour"] == "white" else rules_of_chess.BLACK
     start = None if options["start"] is None else position(options["start"])
+    for path in (options["pgn"], options["svg"]):
+        if path is not None and "{ply}" not in str(path.parent):
+            _make_parent(path)  # now, and not when the game is over
 
     def show(match: Match) -> None:
         if not (quiet or as_json):
@@ -236,9 +241,18 @@ def _draw(path: Path, match: Match, colour: bool) -> None:
     _write(numbered, draw_svg(match.board, orientation=colour))
 
 
-def _write(path: Path, text: str) -> None:
+def _make_parent(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}.") from None
+
+
+def _write(path: Path, text: str) -> None:
+    _make_parent(path)
+    try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}.") from None

@@ -33,10 +33,10 @@ Examples:
 @click.option("--send", multiple=True, metavar="PATH", help="File or folder to copy there first; repeatable.")
 @click.option("--bootstrap", is_flag=True, help="Install uv and this machine's grpo packages there first.")
 @click.option("--force", is_flag=True, help="Start also where a GPU is busy.")
-@click.option("--attach", "action", flag_value="attach", help="Open the session; Ctrl-b d leaves it.")
-@click.option("--tail", "action", flag_value="tail", help="Follow the session's log; Ctrl-C leaves it.")
-@click.option("--stop", "action", flag_value="stop", help="Stop the session's run, saved, and wait for it.")
-@click.option("--resume", "action", flag_value="resume", help="Start the session again: grpo resume of its newest run.")
+@click.option("--attach", is_flag=True, help="Open the session; Ctrl-b d leaves it.")
+@click.option("--tail", is_flag=True, help="Follow the session's log; Ctrl-C leaves it.")
+@click.option("--stop", is_flag=True, help="Stop the session's run, saved, and wait for it.")
+@click.option("--resume", is_flag=True, help="Start the session again: grpo resume of its newest run.")
 @click.option("--pull", metavar="DIR", help="Copy the session's run and log into a folder of this machine.")
 @click.option("--ssh", "ssh_command", default="ssh", show_default=True, metavar="COMMAND", help="As in 'ssh -p 2222'.")
 @click.option("--dry-run", is_flag=True, help="Print the session's script, and start nothing.")
@@ -50,10 +50,10 @@ def ssh(
     send: tuple[str, ...],
     bootstrap: bool,
     force: bool,
-    action: str | None,
     pull: str | None,
     ssh_command: str,
     dry_run: bool,
+    **actions: bool,
 ) -> None:
     """Train on another machine: a run in a tmux session, which goes on when the connection ends.
 
@@ -69,11 +69,15 @@ def ssh(
             raise UserError(f"--send {path}: there is no such file or folder.")
     if pull:
         check_makeable(user_path(pull, "--pull"), f"--pull {pull}")
-    if (action or pull) and (words or send or bootstrap or (action and pull)):
-        raise UserError(f"{f'--{action}' if action else '--pull'} is given alone, without a run's options.")
+    asked = [name for name, is_asked in {**actions, "pull": pull}.items() if is_asked]
+    if len(asked) > 1:
+        raise UserError(f"{' and '.join(f'--{name}' for name in asked)}: give one of them.")
+    if asked and (words or send or bootstrap):
+        raise UserError(f"--{asked[0]} is given alone, without a run's options.")
+    action = asked[0] if asked else None
     if action in ("attach", "tail"):
         _watch(target, action)
-    run = None if action or pull else read_run_words(words, context)
+    run = None if action else read_run_words(words, context)
     started = None if run is None else [*run.words, *(["--nproc", str(run.nproc)] if run.nproc else [])]
     if dry_run:
         click.echo(ssh_scripts.run_script(folder, session, "grpo", started), nl=False)
