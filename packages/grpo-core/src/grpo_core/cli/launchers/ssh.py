@@ -43,6 +43,7 @@ Examples:
 @click.pass_context
 def ssh(
     context: click.Context,
+    /,
     host: str,
     words: tuple[str, ...],
     session: str,
