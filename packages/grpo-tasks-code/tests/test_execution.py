@@ -31,6 +31,16 @@ def test_the_ladder_is_that_of_the_plain_function(text: str, value: float, valid
     assert execution(text, timeout_s=1.0) == value
 
 
+def test_the_policy_is_an_option() -> None:
+    annotated = "```python\nx: int = 1\nprint(x)\n```"
+    assert TASK.score(annotated, ROW).solved
+    restricted = load_task("code.execution?policy=restricted")
+    assert restricted.score(annotated, ROW).value == -1.0, "RestrictedPython takes no annotated assignment"
+    assert restricted.score("```python\nprint(sum(range(4)))\n```", ROW).solved
+    with pytest.raises(UserError, match="policy: Input should be 'restricted'"):
+        load_task("code.execution?policy=none_such")
+
+
 def test_the_rungs_are_options() -> None:
     options = "success_with_output=0.9&success_no_output=0.1&syntax_error=-0.2&runtime_error=-0.6&timeout_error=-0.8"
     task = load_task(f"code.execution?{options}&timeout_s=0.5")

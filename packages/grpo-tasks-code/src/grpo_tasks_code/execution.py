@@ -14,7 +14,7 @@ from grpo_tasks_code.extraction import block_of, program_of
 from grpo_tasks_code.programs.faults import break_program
 from grpo_tasks_code.programs.generator import KINDS, LEVELS, generate
 from grpo_tasks_code.rewards import NO_PROGRAM
-from grpo_tasks_code.sandbox import Execution
+from grpo_tasks_code.sandbox import Execution, Policy
 from grpo_tasks_code.sandbox.arguments import longest_run_s
 from grpo_tasks_code.sandboxed import MIN_MEMORY_MIB, conditions, outcome_of, run_program
 
@@ -38,6 +38,8 @@ class ExecutionConfig(TaskConfig):
         timeout_error: Value of a program that runs too long.
         timeout_s: Time limit of a program in seconds.
         memory_mib: Memory limit of a program in MiB.
+        policy: `restricted` compiles programs with RestrictedPython, which refuses part of the language; what it
+            refuses is a `runtime_error`. By default all of Python runs.
         faulty: Share of the demos for a warm start that do not run with output.
         max_difficulty: Hardest level of the demos and golds: 1 one line, 2 variables, 3 loops and branches,
             4 functions, lists, strings.
@@ -51,6 +53,7 @@ class ExecutionConfig(TaskConfig):
     timeout_error: float = Field(default=-1.0, ge=-1, le=1)
     timeout_s: float = Field(default=3.0, gt=0, le=MAX_TIMEOUT_S)
     memory_mib: int = Field(default=512, ge=MIN_MEMORY_MIB)
+    policy: Policy | None = None
     faulty: float = Field(default=0.45, ge=0, le=1)
     max_difficulty: int = Field(default=LEVELS, ge=1, le=LEVELS)
 
@@ -100,7 +103,7 @@ def validate(text: str, config: ExecutionConfig) -> Execution:
         Invalid: the completion holds no program.
         InfrastructureError: the sandbox failed; the completion is not scored.
     """
-    return run_program(program_of(text), timeout_s=config.timeout_s, memory_mib=config.memory_mib)
+    return run_program(program_of(text), timeout_s=config.timeout_s, memory_mib=config.memory_mib, policy=config.policy)
 
 
 @reward(1.0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from grpo_core import InfrastructureError
-from grpo_tasks_code.sandbox import Execution, TestResult, level, run, run_tests
+from grpo_tasks_code.sandbox import Execution, Policy, TestResult, level, run, run_tests
 from grpo_tasks_code.sandbox.execution import readable
 
 Outcome = Literal["output", "silent", "syntax_error", "runtime_error", "timeout"]
@@ -17,14 +17,22 @@ MIN_MEMORY_MIB = 64
 
 
 def run_program(
-    program: str, stdin: str = "", *, timeout_s: float, memory_mib: int, machine_state: int = 0
+    program: str,
+    stdin: str = "",
+    *,
+    timeout_s: float,
+    memory_mib: int,
+    policy: Policy | None = None,
+    machine_state: int = 0,
 ) -> Execution:
-    """Run a program; `machine_state` is as in `Executor.run`.
+    """Run a program; `policy` and `machine_state` are as in `Executor.run`.
 
     Raises:
         InfrastructureError: the sandbox failed or there is none; the program has no verdict.
     """
-    execution = run(program, stdin, timeout_s=timeout_s, memory_mib=memory_mib, machine_state=machine_state)
+    execution = run(
+        program, stdin, timeout_s=timeout_s, memory_mib=memory_mib, policy=policy, machine_state=machine_state
+    )
     _check(execution)
     return execution
 
