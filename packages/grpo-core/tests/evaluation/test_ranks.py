@@ -90,7 +90,8 @@ def answer(row: Row, text: str = "") -> Evaluation:
     scores = [Score(1 / (at + 1), {"part": 0.1 * at}, True, at % 2 == 0, text), Score(None, fault="timeout", why=text)]
     return Evaluation(
         rows=[row], texts=[f"{row.id}{text}", text], lengths=[at, None], truncated=[False, True], scores=scores,
-        temperature=0.7, split="test", n=2, certainty=(sure, None), seconds=float(at), peak_memory_mib=1.0,
+        temperature=0.7, split="test", n=2, certainty=(sure, None), think_lengths=(None, at),
+        seconds=float(at), peak_memory_mib=1.0,
     )  # fmt: skip
 
 
@@ -106,6 +107,7 @@ def of(rows: Sequence[Row], text: str = "") -> Evaluation:
         split="test",
         n=2,
         certainty=[each for part in parts for each in part.certainty],
+        think_lengths=[each for part in parts for each in part.think_lengths],
         seconds=max((part.seconds for part in parts), default=0.0),
         peak_memory_mib=1.0,
     )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -100,6 +101,17 @@ def test_parts_lengths_and_truncation() -> None:
     assert found["mean_reward"] == pytest.approx((1.5 + 0.1) / 2)
     assert (found["mean_length"], found["std_length"], found["min_length"], found["max_length"]) == (4, 1, 3, 5)
     assert (found["truncated_frac"], found["valid_rate"]) == (0.5, 0.5)
+
+
+def test_thinking_is_reported_where_a_completion_thinks() -> None:
+    plain = evaluation([score(True)] * 3, n=1)
+    assert not {"think_rate", "think_length"} & plain.summary().keys()
+    texts = ["<think>a b c</think> 4", "d</think> 4", "4"]
+    found = replace(plain, texts=texts, think_lengths=[3, 1, None]).summary()
+    assert found["think_rate"] == pytest.approx(2 / 3)
+    assert found["think_rate_ci_low"] < 2 / 3 < found["think_rate_ci_high"]
+    assert found["think_length"] == 2.0, "of those that think"
+    assert replace(plain, texts=texts).summary()["think_length"] is None, "an endpoint's tokens are not known"
 
 
 def test_an_endpoint_that_counts_no_tokens_has_no_length() -> None:

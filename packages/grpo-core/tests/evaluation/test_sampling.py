@@ -71,6 +71,21 @@ def test_one_batch_where_it_fits() -> None:
     assert found[0] == Sampled("r0/0", 2, False, (97, 98, 48), (1, 2))
 
 
+def test_the_tokens_of_a_thought_are_counted() -> None:
+    class Thinking:
+        def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
+            for index, text in enumerate(("ab</think>c", "ab", "</think>")):
+                ids = tuple(map(ord, text))
+                yield index, Completion(ids, (-0.1,) * len(ids), text, "stop", 0)
+
+    class Spelled(Letters):
+        def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
+            return "".join(map(chr, ids))
+
+    found = answers(EngineSampler(Thinking(), Spelled()), questions(3))  # type: ignore[arg-type] # no sync
+    assert [answer.think_length for answer in found] == [2, None, 0]
+
+
 def test_tokens_bound_a_batch_and_a_prompt_counts_once() -> None:
     # A row of 2 completions: prompt 3 + 2 · limit 6 = 15 tokens; two rows are 30.
     engine = SmallMemory(room=100)

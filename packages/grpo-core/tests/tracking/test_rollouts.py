@@ -15,13 +15,13 @@ from grpo_core.config import CurriculumConfig, EvalConfig, RunConfig, TrackingCo
 from grpo_core.engines.completion import Completion
 from grpo_core.errors import DataError, UserError
 from grpo_core.rollouts.rollout import Rollout, Turn
+from grpo_core.rollouts.thinking import think_tokens
 from grpo_core.task.row import Row
 from grpo_core.task.score import Score
 from grpo_core.tracking import jsonl
 from grpo_core.tracking.jsonl import open_log, read_jsonl, read_last
 from grpo_core.tracking.rollout_lines import BatchOrigin, GroupOrigin, difficulty_of, rollout_lines
 from grpo_core.tracking.rollouts import RolloutRecord, read_rollouts
-from grpo_core.training.report import think_tokens
 
 SPEC = "math.echo?size=2"
 SOLVED = Score(1.0, {"exact": 1.0}, valid=True, solved=True)
@@ -222,9 +222,9 @@ class Words:
 
 
 def test_thinking_is_counted_in_the_tokens_before_its_tag() -> None:
-    def completion(*ids: int) -> Completion:
-        return Completion(ids, (0.0,) * len(ids), Words().decode(ids, True), "stop", 0)
+    def tokens(*ids: int) -> int:
+        return think_tokens(Words(), Words().decode(ids, True), ids)
 
-    assert think_tokens(Words(), completion(0, 1, 2, 3, 4, 5)) == 3
-    assert think_tokens(Words(), completion(3, 4, 5)) == 0, "an empty thought"
-    assert think_tokens(Words(), completion(0, 1)) == 0, "no tag"
+    assert tokens(0, 1, 2, 3, 4, 5) == 3
+    assert tokens(3, 4, 5) == 0, "an empty thought"
+    assert tokens(0, 1) == 0, "no tag"

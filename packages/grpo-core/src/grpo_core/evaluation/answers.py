@@ -149,6 +149,7 @@ def _evaluate(
         n=settings.n,
         top_p=settings.top_p,
         certainty=() if measured is None else _certainty(measured, answers, hooks.warn),
+        think_lengths=[answer.think_length for answer in answers],
         seconds=time.perf_counter() - started,
         peak_memory_mib=peak_memory_mib(None if measured is None else measured.device),
     )

@@ -96,8 +96,10 @@ def converse(
 def _as_one(played: Play[Sampled]) -> Sampled:
     turns = [turn.answer for turn in played.turns]
     lengths = [turn.length for turn in turns if turn.length is not None]
+    thoughts = [turn.think_length for turn in turns if turn.think_length is not None]
     return Sampled(
         text=played.story,
         length=sum(lengths) if len(lengths) == len(turns) else None,
         is_truncated=any(turn.is_truncated for turn in turns),
+        think_length=sum(thoughts) if thoughts else None,
     )

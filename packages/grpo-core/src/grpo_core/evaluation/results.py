@@ -12,6 +12,7 @@ import numpy as np
 from grpo_core.algorithms.diagnostics import pass_at_k
 from grpo_core.evaluation.intervals import Interval, bootstrap_mean, rate_difference, rate_over_rows
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
+from grpo_core.rollouts.thinking import THINK_END
 from grpo_core.task.row import Row, Split
 from grpo_core.task.score import Score
 
@@ -36,6 +37,7 @@ class Evaluation:
         n: Completions a row.
         top_p: Nucleus sampling.
         certainty: [R·n] surprisal and entropy, where they were measured.
+        think_lengths: [R·n] tokens before `</think>`; None where there is no such tag or they are not known.
         seconds: Duration.
         peak_memory_mib: Most memory of the process or the accelerator up to its end.
     """
@@ -50,6 +52,7 @@ class Evaluation:
     n: int = 1
     top_p: float = 1.0
     certainty: Sequence[Certainty | None] = ()
+    think_lengths: Sequence[int | None] = ()
     seconds: float = 0.0
     peak_memory_mib: float = 0.0
 
@@ -71,8 +74,9 @@ class Evaluation:
             **_named("mean_reward", bootstrap_mean(reward, seed=seed)),
             "parts": self._parts(seed),
             **_named("valid_rate", rate_over_rows(self._shares(lambda score: score.valid), seed=seed)),
-            **self._lengths(),
+            **_lengths(self.lengths),
             **_named("truncated_frac", rate_over_rows(self._by_row(self.truncated), seed=seed)),
+            **_thinking(self.texts, self.think_lengths, self._by_row, seed),
             "temperature": self.temperature,
             "top_p": self.top_p,
             "split": self.split,
@@ -122,6 +126,7 @@ class Evaluation:
             n=self.n,
             top_p=self.top_p,
             certainty=[self.certainty[index] for index in at] if self.certainty else (),
+            think_lengths=[self.think_lengths[index] for index in at] if self.think_lengths else (),
         )
 
     def counts(self) -> list[tuple[int, int]]:
@@ -153,17 +158,6 @@ class Evaluation:
     def _parts(self, seed: int) -> dict[str, dict[str, float | None]]:
         names = dict.fromkeys(name for score in self.scores for name in score.parts)
         return {name: _nested("mean", rate_over_rows(self.part(name), seed=seed)) for name in names}
-
-    def _lengths(self) -> dict[str, float | None]:
-        known = np.asarray([length for length in self.lengths if length is not None], dtype=np.float64)
-        if not len(known):
-            return dict.fromkeys(("mean_length", "std_length", "min_length", "max_length"))
-        return {
-            "mean_length": float(known.mean()),
-            "std_length": float(known.std()),
-            "min_length": float(known.min()),
-            "max_length": float(known.max()),
-        }
 
     def _certainty(self, of: Callable[[Certainty], TokenStatistics], seed: int) -> dict[str, float | None]:
         """Means over completions, those of a row first; `mean` with its interval."""
@@ -272,6 +266,35 @@ def _minus(value: float | None, base: float | None) -> float:
 def _known(value: float) -> float | None:
     """JSON has no NaN."""
     return None if math.isnan(value) else value
+
+
+def _lengths(lengths: Sequence[int | None]) -> dict[str, float | None]:
+    known = np.asarray([length for length in lengths if length is not None], dtype=np.float64)
+    if not len(known):
+        return dict.fromkeys(("mean_length", "std_length", "min_length", "max_length"))
+    return {
+        "mean_length": float(known.mean()),
+        "std_length": float(known.std()),
+        "min_length": float(known.min()),
+        "max_length": float(known.max()),
+    }
+
+
+def _thinking(
+    texts: Sequence[str],
+    lengths: Sequence[int | None],
+    by_row: Callable[[Sequence[float]], list[float]],
+    seed: int,
+) -> dict[str, float | None]:
+    """How often and how long the completions think, if any does."""
+    thinks = [float(THINK_END in text) for text in texts]
+    if not any(thinks):
+        return {}
+    known = [length for length in lengths if length is not None]
+    return {
+        **_named("think_rate", rate_over_rows(by_row(thinks), seed=seed)),
+        "think_length": float(np.mean(known)) if known else None,
+    }
 
 
 def _named(name: str, interval: Interval, *, low: str = "", high: str = "") -> dict[str, float | None]:

@@ -11,6 +11,7 @@ from grpo_core.engines.encode import encode_prompt
 from grpo_core.engines.native import MAX_BATCH_TOKENS
 from grpo_core.policy.memory import Budget, is_out_of_memory, release
 from grpo_core.rollouts.opponents import endpoint_seed
+from grpo_core.rollouts.thinking import THINK_END, think_tokens
 from grpo_core.task.row import Prompt
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Sampled:
         token_ids: Tokens of the completion; none from an endpoint.
         error: Why there is no completion, or an empty string. Never a statement about a model's skill.
         is_too_long: Whether the prompt fills the model's context.
+        think_length: Tokens before `</think>`; None without this tag, and from an endpoint.
     """
 
     text: str
@@ -55,6 +57,7 @@ class Sampled:
     token_ids: tuple[int, ...] = ()
     error: str = ""
     is_too_long: bool = False
+    think_length: int | None = None
 
 
 def answer_limit(task_limit: int | None, general_limit: int) -> int:
@@ -137,7 +140,14 @@ class EngineSampler:
                     prompt_ids = requests[batch[at]].prompt_ids
                     yield (
                         batch[at],
-                        Sampled(completion.text, len(token_ids), is_truncated, prompt_ids, token_ids),
+                        Sampled(
+                            completion.text,
+                            len(token_ids),
+                            is_truncated,
+                            prompt_ids,
+                            token_ids,
+                            think_length=self._think_length(completion.text, token_ids),
+                        ),
                     )
             except (MemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
@@ -154,6 +164,9 @@ class EngineSampler:
             return True
         limit = answer_limit(question.max_completion_length, sampling.max_completion_length)
         return len(encode_prompt(self._tokenizer, question.prompt)) + limit <= self._max_context
+
+    def _think_length(self, text: str, token_ids: Sequence[int]) -> int | None:
+        return think_tokens(self._tokenizer, text, token_ids) if THINK_END in text else None
 
     def _overlong(self, prompt_ids: tuple[int, ...]) -> Sampled:
         why = f"the prompt has {len(prompt_ids)} tokens, and the model's context is {self._max_context}"

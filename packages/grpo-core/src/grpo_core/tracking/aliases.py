@@ -89,7 +89,7 @@ NOT_KEPT: Mapping[str, str] = MappingProxyType(
         "kl_reverse": "one estimator is logged as `kl`: `trainer.kl=fkl_k3` for KL(π_ref‖π)",
         "kl_symmetric": "as `kl_reverse`: `trainer.kl=jeffreys`",
         "logr_std": "`ratio_std`, `ratio_p90` and `ratio_p99` say how far the ratios spread",
-        "think_len": "each completion has it in logs/rollouts.jsonl, as `think_tokens`",
+        "think_len": "logs/rollouts.jsonl has `think_tokens` of each completion, evaluations `think_length`",
     }
 )
 """Names of other systems without a counterpart here -> the reason, and which metric to use instead."""

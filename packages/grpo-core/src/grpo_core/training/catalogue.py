@@ -366,6 +366,8 @@ _OF_EVALUATIONS = (
     ("min_length", "of the shortest", "above 1"),
     ("max_length", "of the longest", "below `eval.max_completion_length`"),
     ("truncated_frac", "share that the length limit ended", "below 0.1"),
+    ("think_rate", "share with `</think>`, where any completion has it", "near 1"),
+    ("think_length", "mean tokens before `</think>`, of completions that have it", "stable"),
     (
         "surprisal/mean",
         "−log π of each token at temperature 1, teacher-forced, in nats; mean of each completion, then over them",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -11,13 +10,13 @@ from typing import Any
 
 from grpo_core.callbacks import Callbacks, Finding, ResolvedDefault, RunInfo, Sample, StepRecord
 from grpo_core.config import RunConfig, flatten
-from grpo_core.engines.completion import Completion
 from grpo_core.policy.memory import peak_memory_mib
 from grpo_core.policy.memory_meter import PhaseMemory, memory_meter
 from grpo_core.prompts.curriculum import PassRateCurriculum
 from grpo_core.prompts.mixture import Draw, Mixture
 from grpo_core.rollouts.prompt_group import PromptGroup
 from grpo_core.rollouts.rollout import Rollout
+from grpo_core.rollouts.thinking import think_tokens
 from grpo_core.scoring import check_abstentions, reason_head
 from grpo_core.scoring.metrics import numbers_of, step_numbers
 from grpo_core.task.calling import call_by_name
@@ -31,9 +30,6 @@ from grpo_core.training.optimizer import PolicyOptimizer
 from grpo_core.training.provenance import tasks_of, versions
 from grpo_core.training.run_folder import RunFolder
 from grpo_core.training.setup import Setup
-
-THINK_END = "</think>"
-"""Ends what a reasoning model thinks, in every format of the reference systems."""
 
 RECORDED = ("preset", "recipe", "platform", "settings", "trainer.micro_batch_size")
 """Choices that set sizes of the run: they are recorded with their reasons, as comments of config.yaml."""
@@ -111,7 +107,7 @@ class Report:
             groups=[_group_origin(mixture, group.draw) for group in collected.groups],
             rewards=collected.rewards.tolist(),
             think_tokens=[
-                sum(think_tokens(tokenizer, turn.completion) for turn in rollout.turns)
+                sum(think_tokens(tokenizer, turn.completion.text, turn.completion.token_ids) for turn in rollout.turns)
                 for rollout in collected.rollouts
             ],
             generate_s=collected.generate_s,
@@ -221,19 +217,6 @@ class Report:
         once, findings = (state["once"], state["findings"]) if isinstance(state, Mapping) else (state, ())
         self._callbacks.warned = {(kind, about) for kind, about in once}
         self._callbacks.findings = [Finding(**finding) for finding in findings]
-
-
-def think_tokens(tokenizer: Any, completion: Completion) -> int:
-    """Tokens before the first `</think>`; 0 where there is none."""
-    if THINK_END not in completion.text:
-        return 0
-    # The text of a prefix grows with its tokens, so the longest one before the tag is found by halving.
-    before = completion.text.index(THINK_END)
-
-    def chars(tokens: int) -> int:
-        return len(tokenizer.decode(completion.token_ids[:tokens], skip_special_tokens=True))
-
-    return bisect_right(range(len(completion.token_ids) + 1), before, key=chars) - 1
 
 
 def _group_origin(mixture: Mixture, draw: Draw) -> GroupOrigin:

@@ -1,0 +1,29 @@
+"""The part of a completion that a reasoning model thinks."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any
+
+THINK_END = "</think>"
+"""Ends what a reasoning model thinks, in every format of the reference systems."""
+
+
+def think_tokens(tokenizer: Any, text: str, token_ids: Sequence[int]) -> int:
+    """Tokens of a completion before the first `</think>`; 0 where there is none.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        text: The completion.
+        token_ids: Its tokens.
+    """
+    if THINK_END not in text:
+        return 0
+    # The text of a prefix grows with its tokens, so the longest one before the tag is found by halving.
+    before = text.index(THINK_END)
+
+    def chars(tokens: int) -> int:
+        return len(tokenizer.decode(token_ids[:tokens], skip_special_tokens=True))
+
+    return bisect_right(range(len(token_ids) + 1), before, key=chars) - 1
