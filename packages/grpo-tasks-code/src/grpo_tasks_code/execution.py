@@ -39,7 +39,7 @@ class ExecutionConfig(TaskConfig):
         timeout_s: Time limit of a program in seconds.
         memory_mib: Memory limit of a program in MiB.
         policy: `restricted` compiles programs with RestrictedPython, which refuses part of the language; what it
-            refuses is a `runtime_error`. By default all of Python runs.
+            refuses is a `runtime_error`, also where it is correct. By default all of Python runs.
         faulty: Share of the demos for a warm start that do not run with output.
         max_difficulty: Hardest level of the demos and golds: 1 one line, 2 variables, 3 loops and branches,
             4 functions, lists, strings.
