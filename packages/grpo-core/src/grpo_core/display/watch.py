@@ -84,7 +84,7 @@ class WatchApp(App[None]):
     def _look(self) -> None:
         if not self._is_reading:
             self._is_reading = True
-            self.run_worker(self._read())
+            self.run_worker(self._read)  # not a coroutine, which an app that ends now would never await
 
     async def _read(self) -> None:
         """Read what is new in a thread, so that keys work meanwhile, and draw it."""

@@ -23,6 +23,9 @@ from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.observe import check_trackers
 from grpo_core.training.trl_settings import check_trl
 
+CHECKED_ROWS = 100
+"""Rows in which a gold is looked for before a warm start: all of them can take minutes to generate."""
+
 
 def check_training(config: RunConfig) -> None:
     """Check the models, tasks and rows of a resolved configuration.
@@ -149,4 +152,5 @@ def check_warm_start(
         tokenizer_location(tokenizer)
     check_evaluation(task, {}, EvaluationSettings(size=eval_size))
     for spec in parse_task_specs(task):
-        next(bind(spec).demos(), None)
+        bound = bind(spec)
+        next(bound.with_options(size=min(bound.config.size or CHECKED_ROWS, CHECKED_ROWS)).demos(), None)
