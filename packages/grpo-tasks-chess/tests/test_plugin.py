@@ -7,10 +7,9 @@ import pytest
 
 from grpo_core import load_task
 from grpo_core.plugins.host import default_host
-from grpo_core.task.composition import Shaping as CoreShaping
+from grpo_core.rewards import Shaping
 from grpo_tasks_chess.doctor import diagnose
 from grpo_tasks_chess.plugin import grpo_tasks
-from grpo_tasks_chess.shaping import SHAPINGS, as_configured
 
 
 def test_the_tasks_are_found_by_name() -> None:
@@ -29,26 +28,13 @@ def test_every_hook_leads_somewhere() -> None:
         assert callable(getattr(__import__(module, fromlist=[attribute]), attribute))
 
 
-def test_shapings_are_those_of_the_core() -> None:
-    assert typing.get_args(CoreShaping) == SHAPINGS
-
-
-@pytest.mark.parametrize("task", ["policy", "environment"])
-def test_the_recorded_shaping_is_the_one_that_made_the_value(task: str) -> None:
-    for place, shaping in enumerate(SHAPINGS):
-        bound = load_task(f"chess.{task}?shaping={shaping}&size=1")
-        score = bound.score("nonsense", bound.rows()[0])
-        assert score.parts["shaping"] == place and score.value == pytest.approx(-0.3)
-
-
 def test_a_better_answer_never_earns_less() -> None:
-    specs, composer = load_task("chess.policy").rewards, as_configured()
     fields = ("best_move", "format", "candidates", "evaluations")
     steps = {"graduated": 5, "linear": 101, "binary": 2, "continuous": 101}
-    for place, name in enumerate(SHAPINGS):
+    for name in typing.get_args(Shaping):
+        bound = load_task(f"chess.policy?shaping={name}")
         values = [
-            composer(specs, {**dict.fromkeys(fields, percent / 100), "shaping": float(place)}, valid=True)
-            for percent in range(101)
+            bound.task.compose(bound.rewards, dict.fromkeys(fields, percent / 100), True) for percent in range(101)
         ]
         assert values == sorted(values) and values[-1] == pytest.approx(1.0)
         # Linear: −0.3 … 0 is lifted by 0.1 for the form, up to 0, where the last of those meet.

@@ -44,7 +44,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_run_that_was_stopped_ends_as_it_would_have(folder: Path, tmp_path: Path, variant: str) -> None:
+def test_a_run_that_was_stopped_ends_as_it_would_have(
+    folder: Path, tmp_path: Path, variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpo_core.rollouts.episodes.OPPONENT_TOKENS", 5)  # as the learner's
     straight = train(config(folder, tmp_path / "straight", variant))
     stopped = train(config(folder, tmp_path / "stopped", variant, stop_after=2))
     assert stopped.interrupted

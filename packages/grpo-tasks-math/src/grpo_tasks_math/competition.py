@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from grpo_core import Invalid, Row, Task, reward
 from grpo_core.data import CommaSeparated, stable_id
 from grpo_tasks_math.sources import published_rows
-from grpo_tasks_math.verdicts import AnswerConfig, verdict_of
+from grpo_tasks_math.verdicts import AnswerConfig, verdict_of, with_length_penalty
 from grpo_tasks_math.verify import Verdict
 
 HUB_SUBJECTS = (
@@ -170,6 +170,11 @@ def solved(answer: Verdict) -> bool:
     return answer is Verdict.CORRECT
 
 
+def specialize(config: CompetitionConfig) -> Task:
+    """The task with the configured penalty of length."""
+    return with_length_penalty(TASK, config)
+
+
 TASK = Task(
     "competition",
     load,
@@ -182,5 +187,6 @@ TASK = Task(
     stop=("\nProblem:",),
     timeout_s=10.0,  # a symbolic check takes 2 to 80 ms, or as much as is given
     on_timeout="fail",
+    specialize=specialize,
 )
 """Value: 2.2 for the right answer in a box, 2.0 unboxed, 0.2 for a box with a wrong one."""

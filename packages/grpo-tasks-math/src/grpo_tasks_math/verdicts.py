@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from grpo_core import Task, reward
 from grpo_core.data import DatasetConfig
+from grpo_core.rewards import length_penalty
 from grpo_tasks_math.verify import Decimals, Verdict, verify
 
 
@@ -16,10 +19,36 @@ class AnswerConfig(DatasetConfig):
     Attributes:
         decimals: `point`: `1,5` is two numbers; `comma`: it is 1.5.
         rel_tol: Largest difference between two numbers, relative to the gold; 0: an approximation is another number.
+        length_penalty: Reward that a completion of `max_chars` or more loses; 0: length costs nothing.
+        free_chars: Characters that cost nothing; from there the penalty grows linearly.
+        max_chars: Characters from which the whole penalty is taken.
     """
 
     decimals: Decimals = "point"
     rel_tol: float = Field(default=0.0, ge=0.0, lt=1.0)
+    length_penalty: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    free_chars: int = Field(default=50, ge=0)
+    max_chars: int = Field(default=200, ge=1)
+
+    @model_validator(mode="after")
+    def _penalty_grows(self) -> AnswerConfig:
+        if self.free_chars >= self.max_chars:
+            raise ValueError(f"free_chars {self.free_chars} must be below max_chars {self.max_chars}")
+        return self
+
+
+@reward(1.0, maximum=0.0)
+def length(text: str, config: AnswerConfig) -> float:
+    """What the completion's length costs, 0 or less."""
+    return length_penalty(text, free_chars=config.free_chars, max_chars=config.max_chars, most=config.length_penalty)
+
+
+def with_length_penalty(task: Task, config: AnswerConfig) -> Task:
+    """The task under its options: with the reward `length` where length costs something."""
+    if not config.length_penalty:
+        return replace(task, specialize=None)
+    exempt = {**task.exempt, "gold": "a long gold loses the length penalty of the options"}
+    return replace(task, rewards=(*task.rewards, length), exempt=exempt, specialize=None)
 
 
 def verdict_of(gold: str, completion: str, config: AnswerConfig) -> Verdict:

@@ -210,6 +210,22 @@ def test_presets(file: Path, preset: str, template: str, text: str, value: float
     assert gold.value == pytest.approx(1.0) and gold.solved
 
 
+def test_length_costs_what_the_options_say(file: Path) -> None:
+    plain, penalized = (
+        task_of(file, RECORDS, options) for options in ("", "&length_penalty=0.5&free_chars=10&max_chars=20")
+    )
+    row = plain.rows()[0]
+    for chars, cost in ((5, 0.0), (10, 0.0), (15, -0.25), (20, -0.5), (400, -0.5)):
+        text = f"#### {row.answer}".rjust(chars)
+        free, costly = plain.score(text, row), penalized.score(text, row)
+        assert "length" not in free.parts and costly.parts["length"] == pytest.approx(cost)
+        assert costly.value == pytest.approx(free.value + cost) and costly.solved
+    invalid = penalized.score("no number " * 40, row)
+    assert not invalid.valid and invalid.value == pytest.approx(-0.5)
+    with pytest.raises(UserError, match="free_chars 200 must be below max_chars 200"):
+        load_task("math.gsm8k", free_chars=200)
+
+
 def test_a_preset_that_needs_tags_needs_their_template() -> None:
     with pytest.raises(UserError, match="template=r1"):
         load_task("math.gsm8k?rewards=tag_pref")

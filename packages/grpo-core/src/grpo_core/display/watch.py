@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
@@ -84,8 +85,9 @@ class WatchApp(App[None]):
     def _look(self) -> None:
         if not self._is_reading:
             self._is_reading = True
-            self.run_worker(self._read)  # not a coroutine, which an app that ends now would never await
+            self._read()
 
+    @work
     async def _read(self) -> None:
         """Read what is new in a thread, so that keys work meanwhile, and draw it."""
         try:

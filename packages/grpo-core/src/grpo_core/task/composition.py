@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, get_args
 
 from grpo_core.errors import UserError, near_match
 from grpo_core.task.calling import check_mark, known_arguments, name_of
 
 RewardFunction = TypeVar("RewardFunction", bound=Callable[..., float])
 Shaping = Literal["graduated", "linear", "binary", "continuous"]
+"""How a quality in [0, 1] becomes a reward; see `shape`."""
 
 REWARD_ARGUMENTS = ("answer", "row", "text", "config", "predictions")
 """Names of the arguments that a reward function may take."""
@@ -235,7 +236,7 @@ def shape(
             return 1.0 if quality > 0.5 else invalid
         case "continuous":
             return quality
-    allowed = ("graduated", "linear", "binary", "continuous")
+    allowed = get_args(Shaping)
     raise UserError(f"shaping {shaping!r} does not exist; use {', '.join(allowed)}.{near_match(shaping, allowed)}")
 
 

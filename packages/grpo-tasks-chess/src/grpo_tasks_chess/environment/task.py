@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Literal
 
 from grpo_core import Invalid, Score, Task, reward
 from grpo_core.data import DatasetConfig
+from grpo_core.rewards import graduated
 from grpo_tasks_chess.environment.grading import (
     LARGEST_REWARD_ERROR,
     fen_distance,
@@ -19,7 +21,7 @@ from grpo_tasks_chess.environment.rows import EnvironmentRow, make_row
 from grpo_tasks_chess.formats import EnvironmentAnswer, read_environment, write_environment_prompt
 from grpo_tasks_chess.loading import packaged, rows_of
 from grpo_tasks_chess.records import distinct
-from grpo_tasks_chess.shaping import ShapedConfig, as_configured, shaping
+from grpo_tasks_chess.shaping import ShapedConfig
 
 THRESHOLDS = (0.6, 0.8, 0.9, 1.0)
 """Qualities from which `graduated` gives 0.4, 0.6, 0.8 and 1.0. The form alone contributes 0.4, and the unchanged
@@ -136,19 +138,24 @@ def metrics(scores: Sequence[Score]) -> dict[str, float]:
     }
 
 
+def specialize(config: EnvironmentConfig) -> Task:
+    """The task with the configured shaping."""
+    return replace(TASK, compose=graduated(shaping=config.shaping, thresholds=THRESHOLDS), specialize=None)
+
+
 TASK = Task(
     "environment",
     load,
     prompt,
     validate,
-    (format, fen_match, game_state, reward_value, shaping, *FACTS),
+    (format, fen_match, game_state, reward_value, *FACTS),
     config=EnvironmentConfig,
     row=EnvironmentRow,
-    compose=as_configured(THRESHOLDS),
     default_model="chess-tiny",
     stop=("\n",),
     max_completion_length=112,  # a token per character of the longest completion; most tokenizers need half of it
     metrics=metrics,
     on_timeout="fail",
+    specialize=specialize,
 )
 """Quality: (4 format + 3 fen_match + 2 game_state + reward_value) / 10, shaped as the options say; −0.3 invalid."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from random import Random
@@ -11,6 +12,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from grpo_core import Invalid, Score, Task, reward
+from grpo_core.rewards import graduated
 from grpo_tasks_chess.data.positions import positions
 from grpo_tasks_chess.formats import without_best, write_policy_prompt
 from grpo_tasks_chess.loading import packaged, rows_of
@@ -30,7 +32,7 @@ from grpo_tasks_chess.policy.labels import Labeller, LabelsConfig, conditions_of
 from grpo_tasks_chess.policy.rows import PolicyRow, best_first, generated_row, make_row
 from grpo_tasks_chess.records import distinct as each_once
 from grpo_tasks_chess.rules import legal_moves, position
-from grpo_tasks_chess.shaping import ShapedConfig, as_configured, shaping
+from grpo_tasks_chess.shaping import ShapedConfig
 
 GENERATED = 2000
 """Default number of generated rows, which take a second."""
@@ -258,6 +260,11 @@ def metrics(scores: Sequence[Score]) -> dict[str, float]:
     return means
 
 
+def specialize(config: PolicyConfig) -> Task:
+    """The task with the configured shaping."""
+    return replace(TASK, compose=graduated(shaping=config.shaping), specialize=None)
+
+
 TASK = Task(
     "policy",
     load,
@@ -268,14 +275,12 @@ TASK = Task(
         format,
         candidates,
         evaluations,
-        shaping,
         *MEANS,
         evaluations_compared,
         evaluation_error,
     ),
     config=PolicyConfig,
     row=PolicyRow,
-    compose=as_configured(),
     solved=solved,
     demos=demos,
     default_model="chess-tiny",
@@ -285,5 +290,6 @@ TASK = Task(
     on_timeout="fail",
     conditions=conditions,
     metrics=metrics,
+    specialize=specialize,
 )
 """Quality: (4 best_move + 2 format + 1.5 candidates + evaluations) / 8.5, shaped as the options say; −0.3 invalid."""

@@ -14,7 +14,7 @@ from grpo_tasks_math import rewards
 from grpo_tasks_math.gsm8k.rows import Form, GSM8KRow, Solution, read_solution
 from grpo_tasks_math.gsm8k.templates import STOP, Template, has_form, make_gold, make_prompt, whole_answer
 from grpo_tasks_math.sources import published_rows
-from grpo_tasks_math.verdicts import AnswerConfig, verdict_of
+from grpo_tasks_math.verdicts import AnswerConfig, verdict_of, with_length_penalty
 from grpo_tasks_math.verify import Verdict
 
 Preset = Literal["accuracy", "signed", "tag_pref", "tag_math_correct"]
@@ -130,6 +130,11 @@ def solved(answer: Verdict) -> bool:
     return answer is Verdict.CORRECT
 
 
+def specialize(config: GSM8KConfig) -> Task:
+    """The task with the configured penalty of length."""
+    return with_length_penalty(TASK, config)
+
+
 TASK = Task(
     "gsm8k",
     load,
@@ -142,5 +147,6 @@ TASK = Task(
     stop=STOP,
     timeout_s=10.0,  # a symbolic check takes 2 to 80 ms, or as much as is given
     on_timeout="fail",
+    specialize=specialize,
 )
 """Value: 2.4 for the right answer in the right form with true reasoning; 2.0 for the answer alone."""
