@@ -152,6 +152,15 @@ def test_the_value_head_learns_and_is_saved(folder: Path, tmp_path: Path) -> Non
     assert path.stat().st_size > 1000
 
 
+def test_what_the_length_limit_ends_goes_on_with_its_last_value(folder: Path, tmp_path: Path) -> None:
+    gae = {"baseline": "value", "value_head": True, "use_gae": True, "scale_rewards": "none"}
+    first, _ = run(folder, tmp_path / "plain", **gae)
+    bootstrapped, _ = run(folder, tmp_path / "bootstrapped", gae_bootstrap=True, **gae)
+    assert first["completions/truncated_frac"] == 1.0 and first["loss/value"] > 0
+    assert bootstrapped["loss/value"] == 0.0  # a new head says 0, and here no reward is the end of anything
+    assert bootstrapped["reward"] == first["reward"]
+
+
 def test_dynamic_sampling_replaces_groups_that_teach_nothing(folder: Path, tmp_path: Path) -> None:
     # Of this task, prompts with an even id always get reward 1: half of all groups are drawn again.
     plain = run(folder, tmp_path / "a", "halves", num_generations=8)

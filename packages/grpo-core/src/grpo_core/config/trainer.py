@@ -185,6 +185,11 @@ def _check_group(trainer: TrainerConfig) -> None:
 
 
 def _check_value_head(trainer: TrainerConfig) -> None:
+    if trainer.gae_bootstrap and not trainer.use_gae:
+        raise UserError(
+            "trainer.gae_bootstrap=true is part of GAE: set use_gae=true with value_head=true and baseline=value, or "
+            "gae_bootstrap=false."
+        )
     if not trainer.value_head:
         if trainer.use_gae:
             raise UserError(

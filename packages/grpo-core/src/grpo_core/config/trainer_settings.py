@@ -151,7 +151,15 @@ class AdvantageSettings(Section):
     value_learning_rate: float | None = Field(
         None, ge=0, le=10, description="Peak learning rate of the value head; null is learning_rate."
     )
-    use_gae: bool = Field(False, description="Advantages by GAE over the tokens of a completion; needs value_head.")
+    use_gae: bool = Field(
+        False,
+        description="Advantages by GAE over the tokens of a rollout, through all of its turns; needs value_head.",
+    )
+    gae_bootstrap: bool = Field(
+        False,
+        description="Whether GAE takes the value of the last state in place of the reward of a rollout that the length "
+        "limit ended, which then is not punished for it; by default the limit is part of the task.",
+    )
     gae_gamma: float = Field(1.0, ge=0, le=1, description="GAE's discount.")
     turn_gamma: float = Field(1.0, ge=0, le=1, description="Discount of a return per trained turn that comes later.")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="GAE's weight of long returns: 1 is the whole return.")

@@ -138,7 +138,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
         "value": Variant(
             "grpo_core.algorithms.advantages.per_token:value",
             formula=(
-                "A = GAE over the tokens of one sequence: A_t = δ_t + γλ·A_t+1, δ_t = r_t + γ·V_t+1 − V_t; whitened"
+                "A = GAE over the tokens of one rollout: A_t = δ_t + γλ·A_t+1, δ_t = r_t + γ·V_t+1 − V_t; whitened"
             ),
             source="GAE, arXiv 1506.02438; PPO, arXiv 1707.06347",
             needs_group=False,

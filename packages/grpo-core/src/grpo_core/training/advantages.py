@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from grpo_core.algorithms.advantages.episodes import Episodes
 from grpo_core.algorithms.advantages.normalised import scale_advantages
 from grpo_core.algorithms.advantages.per_token import gae, token_rewards
 from grpo_core.algorithms.masking import masked_sum
@@ -71,12 +72,13 @@ class AdvantageEstimator:
         per_token = self._baseline.facts.per_token
         owners = torch.arange(len(batch)) if batch.rollouts is None else batch.rollouts
         groups = torch.tensor([rollout.group for rollout in rollouts])
-        if per_token:  # each row by itself, with all that its rollout earned
-            rewards, groups = rewards[owners], batch.groups
-        elif penalties is not None:
+        episodes = Episodes(owners, len(rollouts))
+        rewards = self._bootstrapped(batch, episodes, rewards)
+        returns = self._returns(batch, episodes, rewards, penalties)
+        if penalties is not None and not per_token:
             spent = masked_sum(penalties, batch.mask, dim=1)
             rewards = rewards.index_add(0, owners, spent, alpha=-1)
-        inputs = self._inputs(batch, rollouts, labels, penalties, greedy_rewards)
+        inputs = self._inputs(batch, episodes, rollouts, labels, penalties, greedy_rewards)
         provided = {name: inputs[name]() for name in sorted(self._baseline.provided)}
         advantages: Tensor = self._baseline.function(rewards, groups, **provided, **self._arguments)
         scored, self.metrics = ~rewards.isnan(), {}
@@ -88,7 +90,9 @@ class AdvantageEstimator:
             }
         scale = self.config.scale_rewards
         assert scale is not None, "the configuration is resolved"
-        if not per_token:
+        if per_token:
+            advantages = episodes.split(advantages)
+        else:
             advantages = scale_advantages(
                 advantages,
                 rewards,
@@ -97,22 +101,22 @@ class AdvantageEstimator:
                 epsilon=self.config.std_epsilon,
                 ddof=self.config.std_ddof,
             )[owners]
-            rewards = rewards[owners]
         if batch.turns_left is not None and self.config.turn_gamma < 1:
             by_token = advantages if advantages.dim() == 2 else advantages[:, None]
             advantages = by_token * self.config.turn_gamma ** batch.turns_left.double()
-        return replace(batch, advantages=advantages, returns=self._returns(batch, rewards, penalties))
+        return replace(batch, advantages=advantages, returns=returns)
 
     def _inputs(
         self,
         batch: TrainBatch,
+        episodes: Episodes,
         rollouts: Sequence[Rollout],
         labels: Sequence[str],
         penalties: Tensor | None,
         greedy_rewards: Tensor | None,
     ) -> dict[str, Any]:
         """Inputs that a baseline may ask for by name, each made only when it does."""
-        zeros = torch.zeros(batch.mask.shape, dtype=torch.float64)
+        spent = torch.zeros(batch.mask.shape, dtype=torch.float64) if penalties is None else penalties
         return {
             "keys": lambda: list(labels),
             "roles": lambda: [
@@ -124,9 +128,9 @@ class AdvantageEstimator:
             "greedy_rewards": lambda: greedy_rewards,
             "reward_parts": lambda: self._parts(rollouts),
             "part_weights": lambda: torch.tensor(list(self._part_weights.values()), dtype=torch.float64),
-            "mask": lambda: batch.mask,
-            "token_penalties": lambda: zeros if penalties is None else penalties,
-            "values": lambda: batch.old_values,
+            "mask": lambda: episodes.join(batch.mask),
+            "token_penalties": lambda: episodes.join(spent),
+            "values": lambda: None if batch.old_values is None else episodes.join(batch.old_values),
         }
 
     @property
@@ -142,11 +146,23 @@ class AdvantageEstimator:
             rows.append([parts.get(name, math.nan) for name in self._part_weights])
         return torch.tensor(rows, dtype=torch.float64)
 
-    def _returns(self, batch: TrainBatch, rewards: Tensor, penalties: Tensor | None) -> Tensor | None:
+    def _bootstrapped(self, batch: TrainBatch, episodes: Episodes, rewards: Tensor) -> Tensor:
+        """The rewards, where the length limit ended a rollout the discounted value of its last state in their place."""
+        if batch.last_values is None or batch.is_cut is None:
+            return rewards
+        is_cut = episodes.total(batch.is_cut.double()).bool() & ~rewards.isnan()
+        return torch.where(is_cut, self.config.gae_gamma * episodes.total(batch.last_values.double()), rewards)
+
+    def _returns(
+        self, batch: TrainBatch, episodes: Episodes, rewards: Tensor, penalties: Tensor | None
+    ) -> Tensor | None:
+        """[B, T] what the value head learns to predict."""
         if batch.old_values is None:
             return None
-        scores = rewards.where(~rewards.isnan(), 0.0)
-        earned = token_rewards(scores, batch.mask, penalties)
-        _, returns = gae(earned, batch.old_values.double(), batch.mask, gamma=self.config.gae_gamma, lam=self._lam)
+        values, mask = episodes.join(batch.old_values.double()), episodes.join(batch.mask)
+        earned = token_rewards(
+            rewards.where(~rewards.isnan(), 0.0), mask, None if penalties is None else episodes.join(penalties)
+        )
+        _, returns = gae(earned, values, mask, gamma=self.config.gae_gamma, lam=self._lam)
         # A completion that could not be scored has no return: its own values teach it nothing.
-        return torch.where(rewards.isnan()[:, None], batch.old_values.double(), returns)
+        return episodes.split(torch.where(rewards.isnan()[:, None], values, returns))

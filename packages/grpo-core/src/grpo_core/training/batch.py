@@ -50,6 +50,9 @@ class TrainBatch:
         rollouts: [B] index of each row's rollout; None where each row is one.
         prompts: [B] rows with an equal number begin with the same prompt; None where those of a group do.
         turns_left: [B, T] trained turns that come after a token's own in its rollout; None where there is one turn.
+        is_cut: [B] true where a rollout ends with this row's last token because the length limit ended it.
+        last_values: [B] of the value head after the last token of a row that is cut, 0 elsewhere; None without
+            `trainer.gae_bootstrap`.
     """
 
     input_ids: Tensor
@@ -70,6 +73,8 @@ class TrainBatch:
     rollouts: Tensor | None = None
     prompts: Tensor | None = None
     turns_left: Tensor | None = None
+    is_cut: Tensor | None = None
+    last_values: Tensor | None = None
 
     def __len__(self) -> int:
         return int(self.input_ids.shape[0])
@@ -131,6 +136,7 @@ def collate(rollouts: Sequence[Rollout], *, pad_id: int, mask_truncated: bool) -
         rollouts=torch.tensor(owners) if several else None,
         prompts=(torch.tensor([prompts.setdefault(row.prompt_ids, len(prompts)) for row in rows]) if several else None),
         turns_left=_padded([torch.tensor(row.turns_left) for row in rows], 0) if several else None,
+        is_cut=torch.tensor([row.is_cut for row in rows]),
     )
 
 
@@ -143,6 +149,7 @@ class _Row:
     mask: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     turns_left: list[int] = field(default_factory=list)
+    is_cut: bool = False
 
     def add(self, token_ids: Sequence[int], logprobs: Sequence[float], *, trained: bool, turns_left: int) -> None:
         self.token_ids += token_ids
@@ -170,6 +177,8 @@ def _rows(rollout: Rollout, pad_id: int, mask_truncated: bool) -> list[_Row]:
         completion = turn.completion
         counts = turn.trained and not (mask_truncated and completion.finish_reason == "length")
         rows[-1].add(completion.token_ids, completion.logprobs, trained=counts, turns_left=left)
+        is_last = turn is rollout.turns[-1]
+        rows[-1].is_cut = is_last and counts and completion.finish_reason == "length"
     if not rows:  # a seat that the game never reached: it is counted and teaches nothing
         rows = [_Row((pad_id,))]
         rows[0].add([pad_id], [0.0], trained=False, turns_left=0)

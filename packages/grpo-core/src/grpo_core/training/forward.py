@@ -84,9 +84,13 @@ class ForwardPasses:
         measures_kl = self.kl_in_reward or (config.kl_metric and not self.kl_in_loss)
         restricts = config.top_entropy_quantile < 1
         if not self.on_policy or measures_kl or restricts or config.value_head:
-            frozen = self._run(batch, entropy=restricts, kl=measures_kl)
+            longer = _lengthened(batch) if config.gae_bootstrap else batch
+            frozen = self._run(longer, entropy=restricts, kl=measures_kl)
+            last_values = _last_values(batch, frozen["values"]) if config.gae_bootstrap else None
+            frozen = {name: values[:, : batch.mask.shape[1]] for name, values in frozen.items()}
             batch = replace(
                 batch,
+                last_values=last_values,
                 old_logprobs=None if self.on_policy else frozen["logp"],
                 old_values=frozen.get("values"),
                 token_kl=frozen.get("kl"),
@@ -152,6 +156,23 @@ class ForwardPasses:
                 logp, _ = states.logprobs(temperature=self.config.temperature)
                 logprobs[own[micro.rows], : logp.shape[1]] = logp.to(self.policy.wide).cpu()
         return logprobs
+
+
+def _lengthened(batch: TrainBatch) -> TrainBatch:
+    """The batch with one token more, which is never read, on the rows that are cut: a value for the state before it."""
+    assert batch.is_cut is not None
+    return replace(
+        batch,
+        input_ids=torch.nn.functional.pad(batch.input_ids, (0, 1)),
+        completion_lens=batch.completion_lens + batch.is_cut,
+        mask=torch.nn.functional.pad(batch.mask, (0, 1)),
+    )
+
+
+def _last_values(batch: TrainBatch, values: Tensor) -> Tensor:
+    """[B] values after the last token of rows that are cut, of those of `_lengthened`; 0 elsewhere."""
+    assert batch.is_cut is not None
+    return values.gather(1, batch.completion_lens[:, None])[:, 0].where(batch.is_cut, 0.0)
 
 
 def _size(batch: TrainBatch, micro: MicroBatch) -> PassSize:

@@ -1,7 +1,7 @@
 """Advantages per token: the rewards from a token on in its own sequence, less a value or a mean.
 
-A sequence runs over the tokens that count (`mask`), never across completions. Holes in the mask are observations, which
-the policy did not choose: they are skipped, and what follows a token is the next one that counts.
+A sequence runs over the tokens of one rollout that count (`mask`), through all of its turns. Holes in the mask are
+observations, which the policy did not choose: they are skipped, and what follows a token is the next one that counts.
 
     mask       1  1  0  1  0
     reward    −p −p  .  r  .      the score r at the last token that counts, less a penalty p per token
