@@ -1,4 +1,5 @@
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ from safetensors.torch import load_file
 from transformers import LlamaModel
 
 from grpo_core.callbacks import Callback
-from grpo_core.errors import UserError
+from grpo_core.cli.main import main
+from grpo_core.display.progress import Waiting
+from grpo_core.errors import ExitCode, UserError
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.memory import OutOfMemoryError
@@ -85,6 +88,28 @@ def test_it_ends_when_enough_is_solved_and_says_when_it_is_not(tasks: Path, tmp_
     assert record["recommended"]["trainer.learning_rate"] == 1.2e-4 and warnings.messages == []
     warm_start(f"{tasks}:letters", tmp_path / "b", max_steps=2, until=0.5, callbacks=[warnings], **options)
     assert warnings.messages[0].startswith("--until 0.5 was not reached in 2 steps: 0.00 of the sampled completions")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
+def test_an_interrupted_one_is_written_after_its_step(
+    tasks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raise_at_3(self: Waiting, what: str, done: int, total: int) -> None:
+        if (what.startswith("supervised"), done) == (True, 3):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Waiting, "on_progress", raise_at_3)
+    out = tmp_path / "out"
+    words = ["--task", f"{tasks}:letters", "--preset", "tiny", "--out", str(out), "--batch-size", "2"]
+    assert main(["warm-start", *words, "--max-steps", "100", "--device", "cpu"]) == ExitCode.INTERRUPTED
+    printed = capsys.readouterr()
+    assert printed.out == f"{out}\n"
+    assert "stopping: the model is saved first; once more to stop at once" in printed.err
+    assert f"stopped after 3 of 100 steps, and not evaluated; go on from it: --model {out} --out …" in printed.err
+    record = json.loads((out / RECORD).read_text())
+    assert (record["steps"], record["interrupted"], record["evaluation"]) == (3, True, {})
+    again = warm_start(f"{tasks}:letters", tmp_path / "next", model=str(out), max_steps=2, eval_size=2, device="cpu")
+    assert again["start"]["steps"] == 3 and not again["interrupted"]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets

@@ -92,6 +92,8 @@ def _fine_tuned(config: RunConfig, folder: Path, start: Mapping[str, str | None]
         )  # fmt: skip
         rate = max(record["sampled_solved_rate"].values(), default=0.0)
         progress.say("quick", [visible(f"{record['steps']} steps, {rate:.2f} solved: {folder}")])
+        if record["interrupted"]:
+            raise KeyboardInterrupt
     return str(folder) if folder.is_absolute() else f"./{folder}"
 
 

@@ -11,6 +11,7 @@ import click
 
 from grpo_core.cli.options import COUNT, HELP, RATE, SEED
 from grpo_core.cli.settings import only_results_on_stdout
+from grpo_core.errors import ExitCode
 from grpo_core.paths import user_path_text
 from grpo_core.profiles.accelerator import check_device
 from grpo_core.training.checks import check_warm_start
@@ -74,7 +75,7 @@ Examples:
 @click.option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, alone on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress.")
-def warm_start(folder: str, as_json: bool, quiet: bool, **options: Any) -> None:
+def warm_start(folder: str, as_json: bool, quiet: bool, **options: Any) -> ExitCode:
     """Fine-tune a model on a task's gold completions (through TRL), to give GRPO a model that sometimes succeeds."""
     from grpo_core.cli.evaluate import print_results
     from grpo_core.display.invocation import command
@@ -86,12 +87,19 @@ def warm_start(folder: str, as_json: bool, quiet: bool, **options: Any) -> None:
         task = options["task"]
         record = fine_tune(folder, (progress,), **options)
         model = folder if folder.startswith(("/", ".")) else f"./{folder}"
-        progress.say("saved", [visible(folder), f"next: {visible(command('run', '--task', task, '--model', model))}"])
+        if record["interrupted"]:
+            left = f"stopped after {record['steps']} of {options['max_steps']} steps, and not evaluated"
+            progress.say("saved", [visible(folder), f"{left}; go on from it: --model {visible(model)} --out …"])
+        else:
+            next_command = command("run", "--task", task, "--model", model)
+            progress.say("saved", [visible(folder), f"next: {visible(next_command)}"])
     if as_json:
         print_json(record)
     else:
-        print_results(record["evaluation"])
+        if not record["interrupted"]:
+            print_results(record["evaluation"])
         click.echo(folder)
+    return ExitCode.INTERRUPTED if record["interrupted"] else ExitCode.DONE
 
 
 def fine_tune(folder: str, callbacks: tuple[Callback, ...], **options: Any) -> Mapping[str, Any]:

@@ -22,7 +22,7 @@ HANGUP = getattr(signal, "SIGHUP", None)
 
 @contextmanager
 def stop_on_signal(
-    request: Callable[[], None], say: Callable[[str], None], *, may_insist: bool = True
+    request: Callable[[], None], say: Callable[[str], None], *, what: str = "the run", may_insist: bool = True
 ) -> Iterator[None]:
     """Call `request` on the first SIGINT, SIGTERM or SIGHUP within the block; a second one raises KeyboardInterrupt.
 
@@ -36,13 +36,14 @@ def stop_on_signal(
     Args:
         request: Asks for the stop; the run then ends, saved. It must take no lock.
         say: Receives the message for the user, in a thread of its own.
+        what: What is saved, for the message.
         may_insist: Whether a second signal ends the block at once. Not in one of several ranks: its launcher passes on
             the Ctrl-C that the terminal sent it already.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    message = "stopping: the run is saved first" + ("; once more to stop at once" if may_insist else "")
+    message = f"stopping: {what} is saved first" + ("; once more to stop at once" if may_insist else "")
     messages: SimpleQueue[str | None] = SimpleQueue()  # its `put` is made for signal handlers
     speaker = threading.Thread(target=_say_first, args=(messages, say), daemon=True)
     speaker.start()

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import orjson
 import torch
@@ -35,6 +35,7 @@ from grpo_core.training.checks import check_warm_start
 from grpo_core.training.muon import MuonAndAdamW
 from grpo_core.training.provenance import versions
 from grpo_core.training.solved_target import SolvedTarget
+from grpo_core.training.stop import stop_on_signal
 
 SaveDtype = Literal["float32", "float16", "bfloat16"]
 Precision = Literal["float32", "bfloat16"]
@@ -82,6 +83,22 @@ class FineTuning:
         return {"steps": self.max_steps, **{name: getattr(self, name) for name in names}}
 
 
+class FineTuned(NamedTuple):
+    """What the supervised fine-tuning made.
+
+    Attributes:
+        model: The trained model.
+        losses: Optimizer step -> logged loss.
+        steps: Optimizer steps taken.
+        is_interrupted: Whether the user stopped it before its end.
+    """
+
+    model: Any
+    losses: dict[str, float]
+    steps: int
+    is_interrupted: bool
+
+
 def warm_start(
     task: Tasks,
     out: str | Path,
@@ -107,6 +124,8 @@ def warm_start(
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
     """Fine-tune a model on the demos of one task or a mixture, evaluate it, and write it to a folder.
+
+    A first SIGINT, SIGTERM or SIGHUP ends the training after its step: the model is written, and not evaluated.
 
     Args:
         task: A task spec, a `Task` object, or a list of these; the weights of a mixture are the shares of examples.
@@ -165,30 +184,23 @@ def warm_start(
         optimizer=optimizer,
         compile=compile,
     )
-    trained, losses, steps = _fine_tuned(policy, examples, settings, target, callback)
-    if target is not None and steps == max_steps and not target.is_met:
+    made = _fine_tuned(policy, examples, settings, target, callback)
+    if target is not None and made.steps == max_steps and not target.is_met:
         callback.on_warning(target.missed(max_steps))
-    trained.to(getattr(torch, save_dtype)).save_pretrained(folder)
+    made.model.to(getattr(torch, save_dtype)).save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)
     record = {
         "command": command,
         "task": named.spec,
         "start": _start_record(model) if model is not None else f"new:{preset}",
         **settings.as_json(),
-        "steps": steps,
+        "steps": made.steps,
+        "interrupted": made.is_interrupted,
         **({} if target is None else {"until": until, "sampled_solved_rate": target.rates}),
         "save_dtype": save_dtype,
-        "loss": losses,
-        "evaluation": evaluate(
-            named.spec,
-            str(folder.resolve()),
-            size=eval_size,
-            seed=seed,
-            device=device,
-            callbacks=callbacks,
-            progress=False,  # the callbacks show it
-        ),
-        "recommended": after_warm_start(trained.num_parameters()),
+        "loss": made.losses,
+        "evaluation": {} if made.is_interrupted else _evaluated(named.spec, folder, eval_size, seed, device, callbacks),
+        "recommended": after_warm_start(made.model.num_parameters()),
         "versions": versions(),
     }
     (folder / RECORD).write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
@@ -209,8 +221,7 @@ def _fine_tuned(
     settings: FineTuning,
     target: SolvedTarget | None,
     callbacks: Callbacks,
-) -> tuple[Any, dict[str, float], int]:
-    """Return the trained model, the logged losses by step, and the number of steps."""
+) -> FineTuned:
     import datasets
     from transformers import PrinterCallback, TrainerCallback
     from trl import SFTConfig
@@ -218,6 +229,7 @@ def _fine_tuned(
     from grpo_core.training.supervised import ExamplePasses, RepeatingTrainer
 
     losses: dict[str, float] = {}
+    requests: list[bool] = []  # a signal handler may take no lock
 
     class Progress(TrainerCallback):
         """Passes TRL's progress on to our callbacks, and keeps the losses."""
@@ -229,7 +241,7 @@ def _fine_tuned(
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             loss = f", loss {next(reversed(losses.values())):.3f}" if losses else ""
             callbacks.on_progress(f"supervised fine-tuning{loss}", state.global_step, state.max_steps)
-            if target is not None and target.is_reached(state.global_step):
+            if requests or (target is not None and target.is_reached(state.global_step)):
                 control.should_training_stop = True
 
     if policy.device.type == "cpu" and settings.precision == "bfloat16":
@@ -258,10 +270,20 @@ def _fine_tuned(
         )
         trainer.remove_callback(PrinterCallback)  # our callbacks show the progress
         try:
-            trainer.train()
+            with stop_on_signal(lambda: requests.append(True), callbacks.on_warning, what="the model"):
+                trainer.train()
         except torch._dynamo.exc.BackendCompilerFailed as error:  # before the first step: there is no compiler
             raise UserError(f"--compile: torch.compile failed: {first_line(error)}. Leave it out.") from None
-    return trainer.model, losses, trainer.state.global_step
+    steps = trainer.state.global_step
+    return FineTuned(trainer.model, losses, steps, bool(requests) and steps < settings.max_steps)
+
+
+def _evaluated(
+    task: str, folder: Path, size: int, seed: int, device: str, callbacks: Sequence[Callback]
+) -> Mapping[str, Any]:
+    """Results of the model that was written; the callbacks show the progress."""
+    model = str(folder.resolve())
+    return evaluate(task, model, size=size, seed=seed, device=device, callbacks=callbacks, progress=False)
 
 
 def _start_record(model: str) -> Any:
