@@ -127,7 +127,7 @@ def curve_of(job: Job) -> Curve:
             "trainer.max_steps": job.steps, "trainer.prompts_per_step": PROMPTS, "trainer.num_generations": GROUP,
             "trainer.steps_per_generation": job.updates, "trainer.beta": 0.0, "trainer.entropy_coef": 0.0,
             "trainer.learning_rate": start * job.rate, "trainer.lr_scheduler_type": "constant",
-            "trainer.warmup_steps": 10, "trainer.log_completions": False, **settings_of(job.algorithm),
+            "trainer.warmup_steps": 10, "trainer.log_completions": 0, **settings_of(job.algorithm),
         },
     )  # fmt: skip
     seconds = time.perf_counter() - begun

@@ -80,7 +80,7 @@ SEE = {
     "grpo_models": "`grpo models` lists them; [a warm start](../how-to/warm-start.md) makes one.",
     "grpo_variants": "[Algorithms](algorithms.md#one-of-your-own) has an example.",
     "grpo_profiles": "[GPU profiles](../how-to/hardware.md#gpu-profiles) has an example.",
-    "grpo_commands": "`grpo chess` and `grpo games` are such commands.",
+    "grpo_commands": "`grpo chess` and `grpo games` are such commands. `grpo_core.show_progress` shows what one does.",
     "grpo_diagnostics": "[Check the installation](../how-to/doctor.md#findings-of-a-plugin) has an example.",
     "grpo_draw_rollout": "How: [Pictures of your own task](../how-to/report.md#pictures-of-your-own-task).",
 }

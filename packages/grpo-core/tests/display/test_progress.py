@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import re
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,7 +14,14 @@ from grpo_core import Row, Task, TaskConfig, reward
 from grpo_core.callbacks import ResolvedDefault, RunInfo, Sample, StepRecord
 from grpo_core.config import RunConfig
 from grpo_core.display import lines
-from grpo_core.display.progress import REPORT_EVERY_S, REPORT_FIRST_S, SAMPLE_EVERY_S, ProgressDisplay, Waiting
+from grpo_core.display.progress import (
+    REPORT_EVERY_S,
+    REPORT_FIRST_S,
+    SAMPLE_EVERY_S,
+    ProgressDisplay,
+    Waiting,
+    show_progress,
+)
 from grpo_core.display.text import quoted, visible
 from grpo_core.task.rows import RowLoader
 from grpo_core.task.score import Score
@@ -383,3 +391,17 @@ def test_the_terminal_is_left_clean_after_a_crash() -> None:
         raise ZeroDivisionError
     written = run.stream.getvalue()
     assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l"), "the cursor is shown again"
+
+
+@pytest.mark.parametrize(("first_s", "quiet", "lines"), [(0.0, False, 1), (600.0, False, 0), (0.0, True, 0)])
+def test_a_plugin_shows_what_its_command_does(
+    first_s: float, quiet: bool, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("grpo_core.display.progress.REPORT_FIRST_S", first_s)
+    monkeypatch.setattr("grpo_core.display.progress.TICK_S", 0.01)
+    with show_progress("rating the players", quiet=quiet) as report:
+        report(1, 3)
+        time.sleep(0.1)
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == lines
+    assert re.fullmatch(r"(working   rating the players   (1/3|…).*\n)?", printed.err)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ import click
 from grpo_core import UserError
 
 if TYPE_CHECKING:
-    from grpo_tasks_chess.data.making import Order
     from grpo_tasks_chess.match import Match
     from grpo_tasks_chess.movers import Mover
 
@@ -160,7 +159,7 @@ def play(as_json: bool, quiet: bool, **options: Any) -> None:
     """Let a model play a game against an engine or random moves: it reads `P: FEN`, and its move follows `B:`."""
     import chess as rules_of_chess
 
-    from grpo_core import check_model
+    from grpo_core import check_model, show_progress
     from grpo_tasks_chess.match import draw_text, play_match, write_pgn
     from grpo_tasks_chess.movers import RandomMover
     from grpo_tasks_chess.rules import position
@@ -182,7 +181,8 @@ def play(as_json: bool, quiet: bool, **options: Any) -> None:
 
     with ExitStack() as resources:
         opponent = _opponent(options, resources)
-        players = {colour: _model(options), not colour: opponent}
+        with show_progress("loading the model", quiet=quiet):
+            players = {colour: _model(options), not colour: opponent}
         fallback = RandomMover(-1 - options["seed"]) if options["fallback"] else None  # not the opponent's seed
         match = play_match(players, start=start, fallback=fallback, max_moves=options["max_moves"], on_ply=show)
     pgn = write_pgn(match, when=date.today())
@@ -259,13 +259,14 @@ def _write(path: Path, text: str) -> None:
 
 
 def _make(out: Path, as_json: bool, quiet: bool, **options: Any) -> None:
+    from grpo_core import show_progress
     from grpo_tasks_chess.data.described import summary_lines
     from grpo_tasks_chess.data.journal import SUFFIX
     from grpo_tasks_chess.data.making import Order, make
 
     order = Order(out=out, **options)
     try:
-        with _progress(order, quiet) as progress:
+        with show_progress(f"{order.kind} rows", quiet=quiet) as progress:
             summary = make(order, progress)
     except KeyboardInterrupt:
         click.echo(f"stopped: the rows so far are in {out}{SUFFIX}; the same command continues with them.", err=True)
@@ -274,22 +275,6 @@ def _make(out: Path, as_json: bool, quiet: bool, **options: Any) -> None:
         _print_json(summary)
     else:
         click.echo("\n".join(summary_lines(out, summary)))
-
-
-@contextmanager
-def _progress(order: Order, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on stderr, if it is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield lambda done, total: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(f"{order.kind} rows", total=order.count)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _print_json(data: Mapping[str, Any]) -> None:

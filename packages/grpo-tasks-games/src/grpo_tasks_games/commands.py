@@ -13,6 +13,7 @@ from grpo_core import UserError
 HELP = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 DEVICE = click.option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
+QUIET = click.option("--quiet", is_flag=True, help="No progress.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, alone on stdout.")
 
 
@@ -32,7 +33,7 @@ def games(ctx: click.Context) -> None:
 @click.option("--seed", default=0, type=click.IntRange(0, 2**63 - 1), help="Seed of starts, sampling and resampling.")
 @DEVICE
 @JSON
-@click.option("--quiet", is_flag=True, help="No progress.")
+@QUIET
 def elo(
     players: tuple[str, ...],
     task: str,
@@ -56,15 +57,18 @@ def elo(
     spec, why = _task_for(task, players)
     if why and not quiet:
         click.echo(f"task      {spec}: {why}", err=True)
-    # Here, because it imports torch, which takes seconds: a wrong name is refused before.
-    from grpo_tasks_games.elo import ratings
-    from grpo_tasks_games.matches import meet, pairs_of
+    from grpo_core import show_progress
 
-    pairs = pairs_of(spec, players)
     results = {}
-    with click.progressbar(pairs, label="pairs", file=sys.stderr, hidden=quiet or not sys.stderr.isatty()) as bar:
-        for player, other in bar:
+    with show_progress("pairs of players", quiet=quiet) as report:
+        # Here, because it imports torch, which takes seconds: a wrong name is refused before.
+        from grpo_tasks_games.elo import ratings
+        from grpo_tasks_games.matches import meet, pairs_of
+
+        pairs = pairs_of(spec, players)
+        for player, other in pairs:
             results[player, other] = meet(spec, player, other, episodes=episodes, seed=seed, device=device)
+            report(len(results), len(pairs))
     rated = ratings({pair: result[:3] for pair, result in results.items()}, anchor, seed=seed)
     if as_json:
         _print_json(
@@ -95,18 +99,25 @@ def elo(
 @click.option("--task", default="games.kuhn_poker", metavar="TASK", help="Kuhn poker and its options.")
 @DEVICE
 @JSON
-def exploitability(models: tuple[str, ...], task: str, device: str, as_json: bool) -> None:
+@QUIET
+def exploitability(models: tuple[str, ...], task: str, device: str, as_json: bool, quiet: bool) -> None:
     """Compute what a best response wins against each of MODELS in Kuhn poker, in chips per game; an equilibrium has 0.
 
     The value is exact: it is computed from the log-probabilities of both moves in all twelve information sets, given
     that the move is legal; the probability of an illegal move is shown beside it. Random play has 0.458.
     """
     spec, why = _task_for(task, models)
-    if why and not as_json:
+    if why and not (quiet or as_json):
         click.echo(f"task      {spec}: {why}", err=True)
-    from grpo_tasks_games.kuhn.model import play_of  # here, because it imports torch
+    from grpo_core import show_progress
 
-    plays = {model: play_of(spec, model, device=device) for model in models}
+    with show_progress("models", quiet=quiet) as report:
+        from grpo_tasks_games.kuhn.model import play_of  # here, because it imports torch
+
+        plays = {}
+        for model in models:
+            plays[model] = play_of(spec, model, device=device)
+            report(len(plays), len(models))
     if as_json:
         _print_json({"task": spec, "models": {model: play.as_json() for model, play in plays.items()}})
         return
