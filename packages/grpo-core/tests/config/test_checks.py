@@ -16,6 +16,7 @@ from grpo_core.config.trainer import EXCLUSIVE
         ({"use_gae": True}, "trainer.use_gae=true needs trainer.value_head=true: GAE is made of the values"),
         ({"use_gae": True, "baseline": "value"}, "needs trainer.value_head=true"),
         ({"baseline": "value"}, "trainer.baseline=value needs trainer.value_head=true"),
+        ({"ref_model_sync_steps": 2}, "trainer.ref_model_sync_steps=2 has no reference to move at trainer.beta=0"),
         ({"gae_bootstrap": True}, "trainer.gae_bootstrap=true is part of GAE: set use_gae=true"),
         (
             {"use_gae": True, "value_head": True},

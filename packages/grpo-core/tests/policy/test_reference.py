@@ -95,3 +95,18 @@ def test_a_stored_reference_that_does_not_fit_is_refused(folder: Path, tmp_path:
     adapter = load_policy(str(folder), device="cpu", lora=LoraConfig(enabled=True, r=4))
     with pytest.raises(UserError, match="is a model, and this policy trains an adapter"):
         adapter.load_reference(tmp_path / "reference")
+
+
+def test_a_copy_moves_towards_the_policy_by_a_share(folder: Path) -> None:
+    policy = load_policy(str(folder), device="cpu")
+    policy.freeze_reference()
+    before = {name: parameter.clone() for name, parameter in policy.model.named_parameters()}
+    disturb(policy)
+    policy.move_reference(0.25)
+    with policy.reference() as reference:
+        for name, parameter in reference.model.named_parameters():
+            assert torch.allclose(parameter, before[name] + 0.25 * 0.05)
+            assert not parameter.requires_grad
+    policy.move_reference(1.0)
+    with policy.reference() as reference:
+        assert torch.equal(logits(reference), logits(policy))

@@ -216,6 +216,11 @@ def _check_value_head(trainer: TrainerConfig) -> None:
 
 
 def _check_kl(trainer: TrainerConfig) -> None:
+    if trainer.ref_model_sync_steps is not None and not (trainer.beta or trainer.kl_metric):
+        raise UserError(
+            f"trainer.ref_model_sync_steps={trainer.ref_model_sync_steps} has no reference to move at trainer.beta=0. "
+            "Set beta, as 0.1, or leave it out."
+        )
     if not trainer.beta:
         if trainer.kl_controller != "constant":
             raise UserError(

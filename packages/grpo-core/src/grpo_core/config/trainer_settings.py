@@ -183,6 +183,19 @@ class PenaltySettings(Section):
     )
     kl_controller_args: VariantArguments = Field(default_factory=dict, description="Arguments of the KL controller.")
     kl_warmup_steps: int = Field(0, ge=0, le=COUNT, description="Optimizer steps in which beta rises linearly from 0.")
+    ref_model_sync_steps: int | None = Field(
+        None,
+        ge=1,
+        le=COUNT,
+        description="Steps after which the reference of the KL moves to the policy, again and again; null: it stays "
+        "the starting policy.",
+    )
+    ref_model_mixup_alpha: float = Field(
+        0.6,
+        gt=0,
+        le=1,
+        description="How far it moves: alpha times the policy's weights plus 1 - alpha times its own.",
+    )
     entropy_coef: float = Field(0.0, ge=0, le=1000, description="Weight of the entropy bonus, of the full vocabulary.")
     entropy_controller: str = Field(
         "constant",

@@ -131,6 +131,11 @@ class Policy:
         """Keep the policy as it is now as the reference: the anchor of the KL penalty, or a frozen opponent."""
         self._reference = self._reference or Reference.freeze(self.model)
 
+    def move_reference(self, share: float) -> None:
+        """Move the reference towards the policy as it is now; see `Reference.move`."""
+        assert self._reference is not None, "freeze_reference() comes first"
+        self._reference.move(self.model, share)
+
     @property
     def has_reference(self) -> bool:
         """Whether there is a reference, frozen or loaded."""

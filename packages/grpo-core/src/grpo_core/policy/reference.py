@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -18,7 +19,7 @@ from grpo_core.errors import UserError
 from grpo_core.policy.parts import gathered_state
 
 REFERENCE_DIR = "reference"
-"""Folder of a run that holds its reference."""
+"""Folder of a run, or of a checkpoint where the reference moves, that holds it."""
 
 MODEL_DIR = "model"
 """Folder in it with the weights of a fully trained model's reference, as `from_pretrained` reads them."""
@@ -28,6 +29,12 @@ _FACTS_FILE = "reference.json"
 
 _MODEL, _BASE, _ADAPTER = MODEL_DIR, "base", "reference"
 """Kinds of references; the last one is also the name of the adapter."""
+
+
+def reference_folder(checkpoint: Path) -> Path:
+    """Where a checkpoint's reference is stored: in it if the reference moves, else in the run's folder."""
+    own = checkpoint / REFERENCE_DIR
+    return own if own.exists() else checkpoint.resolve().parent.parent / REFERENCE_DIR
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,18 @@ class Reference:
             model.load_adapter(str(folder / _ADAPTER), _ADAPTER, is_trainable=False)
             model.set_adapter(active)
         return cls(_ADAPTER)
+
+    def move(self, model: Any, share: float) -> None:
+        """Move a copy of a fully trained model towards the model as it is now.
+
+        Args:
+            model: The model that it is a reference of.
+            share: Share of the model's weights; the rest are its own.
+        """
+        assert self.frozen is not None, "refused before: an adapter's reference does not move"
+        with torch.no_grad():
+            for own, other in zip(self.frozen.parameters(), model.parameters(), strict=True):
+                own.mul_(1.0 - share).add_(other.detach(), alpha=share)
 
     def into_adapter(self, model: Any, name: str) -> None:
         """Make an adapter of the model, which is none of ours, equal to the reference; the base needs none.

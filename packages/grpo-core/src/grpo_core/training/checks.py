@@ -12,7 +12,7 @@ from grpo_core.evaluation.checks import check_evaluation
 from grpo_core.evaluation.plan import plan_of
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.plugins import variants as registry
-from grpo_core.plugins.models import check_model
+from grpo_core.plugins.models import check_model, model_source
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.fresh import PRESETS, check_vocab_size, tokenizer_location
 from grpo_core.profiles.accelerator import check_device
@@ -57,7 +57,27 @@ def check_tasks(config: RunConfig, tasks: Sequence[BoundTask]) -> None:
     _check_turns(config.trainer, tasks)
     _check_group_rewards(config.trainer, tasks)
     _check_overlap(config.trainer, tasks)
+    _check_reference(config, tasks)
     check_trl(config, tasks)
+
+
+def _check_reference(config: RunConfig, tasks: Sequence[BoundTask]) -> None:
+    """Check that a reference that moves is a copy of its own, and nobody's opponent."""
+    steps = config.trainer.ref_model_sync_steps
+    if steps is None:
+        return
+    assert config.model is not None, "the configuration is resolved"
+    if config.lora.enabled or config.adapter is not None or model_source(config.model).kind == "adapter":
+        raise UserError(
+            f"trainer.ref_model_sync_steps={steps}: an adapter's reference is the model that it was put on, which "
+            "does not move. Train the whole model, or leave it out."
+        )
+    for task in tasks:
+        if plays_base(task):
+            raise UserError(
+                f"trainer.ref_model_sync_steps={steps}: {task.name} is played against the policy at its start, which "
+                "is the reference. Take another opponent, or leave it out."
+            )
 
 
 def _check_turns(trainer: TrainerConfig, tasks: Sequence[BoundTask]) -> None:

@@ -29,7 +29,7 @@ from grpo_core.policy.load import load_policy
 from grpo_core.policy.micro_batch import choose_micro_batch
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
-from grpo_core.policy.reference import REFERENCE_DIR
+from grpo_core.policy.reference import reference_folder
 from grpo_core.policy.sampler import bind_engine, engine_of_run
 from grpo_core.policy.threads import share_threads, update_threads
 from grpo_core.policy.value_head import VALUE_HEAD_FILE
@@ -238,7 +238,7 @@ def _policy(config: RunConfig, checkpoint: Path | None, ranks: Ranks) -> Policy:
     if ranks.size > 1:
         backend = "nccl" if ranks.device.type == "cuda" else "gloo"
         policy.choices.append(ResolvedDefault("ranks", f"{ranks.size}, {backend}", "started as several processes"))
-    stored = None if checkpoint is None else checkpoint.resolve().parent.parent / REFERENCE_DIR
+    stored = None if checkpoint is None else reference_folder(checkpoint)
     if stored is not None and stored.exists():
         policy.load_reference(stored)
     elif trainer.beta or trainer.kl_metric:

@@ -176,14 +176,18 @@ class Checkpoints:
     def save(self, which: int | Literal["final"]) -> None:
         """Write a checkpoint of this moment."""
         run = self._state
-        randomness, weights = gathered_random_state(run.ranks), run.setup.policy.weights()
+        policy, moves = run.setup.policy, run.config.trainer.ref_model_sync_steps is not None
+        randomness, weights = gathered_random_state(run.ranks), policy.weights()
         moments = optimizer_tensors(run.updater.optimizer.adam)
+        reference = policy.reference_weights() if moves else None
         self._saved = checkpoint_name(which), run.step
         if not run.ranks.is_main:
             return
         tensors, facts = randomness
         with self._store.writing(which) as folder:
-            run.setup.policy.save(folder / "model", weights)
+            policy.save(folder / "model", weights)
+            if moves:
+                policy.save_reference(folder / REFERENCE_DIR, reference)
             save_file(dict(moments), folder / OPTIMIZER_FILE)
             save_file(tensors, folder / RNG_FILE)
             write_json(folder / STATE_FILE, {**run.as_json(), "random": facts})

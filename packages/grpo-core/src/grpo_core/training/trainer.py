@@ -197,6 +197,7 @@ class Trainer:
         metrics = {**self._metrics(collected, batch), **metrics}
         self.state.step += 1
         self.state.tokens += batch.n_tokens
+        self.updater.move_reference(self.step)
         self.report.step(self.step, collected, metrics, batch.n_tokens)
         self.evaluations.after(self.step)  # ladder, interval, best
         self.checkpoints.after(self.step)

@@ -48,6 +48,7 @@ ONLY: Sequence[tuple[str, object, str]] = (
     ("trainer.off_policy_steps", 0, "it samples and trains in turn"),
     ("trainer.kl_metric", False, "it measures the KL where trainer.beta is above 0"),
     ("trainer.kl_controller", "constant", "its beta is constant"),
+    ("trainer.ref_model_sync_steps", None, "its own is trainer.backend_args.sync_ref_model"),
     ("trainer.kl_warmup_steps", 0, "its beta is constant"),
     ("trainer.entropy_controller", "constant", "its adaptive entropy has other bounds: see use_adaptive_entropy"),
     ("trainer.sharding", "none", "it shards by DeepSpeed or FSDP: trainer.backend_args.deepspeed=FILE"),

@@ -136,6 +136,12 @@ class Updater:
         """Weights of the penalties in the next optimizer step."""
         return PenaltyCoefficients(self.beta.in_effect, self.entropy_coef.in_effect)
 
+    def move_reference(self, step: int) -> None:
+        """Move the reference after a batch, where the configuration says so."""
+        steps = self.config.ref_model_sync_steps
+        if steps is not None and step % steps == 0:
+            self.policy.move_reference(self.config.ref_model_mixup_alpha)
+
     def state(self) -> dict[str, Any]:
         """Everything that updates have changed beside weights and Adam's moments, as JSON."""
         return {

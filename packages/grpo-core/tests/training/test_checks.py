@@ -1,0 +1,29 @@
+"""Settings that tasks or models exclude, refused before torch is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import small_games
+
+from grpo_core.config import load_config, resolve
+from grpo_core.errors import UserError
+from grpo_core.training.checks import check_training
+
+GAMES = Path(small_games.__file__).resolve()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lora.enabled": "true"}, "an adapter's reference is the model that it was put on, which does not move"),
+        ({"task": f"{GAMES}:HEAP?opponent=base"}, "is played against the policy at its start, which is the reference"),
+        ({"trainer.backend": "trl"}, r"its own is trainer\.backend_args\.sync_ref_model"),
+    ],
+)
+def test_a_reference_moves_where_it_is_a_copy_and_nobodys_opponent(settings: dict[str, str], message: str) -> None:
+    given = {"trainer.ref_model_sync_steps": "10", "trainer.beta": "0.1", "model": "tiny", **settings}
+    loaded = load_config(given, environ={}, dotenv_path=None)
+    with pytest.raises(UserError, match=message):
+        check_training(resolve(loaded.config, loaded.sources).config)
