@@ -9,6 +9,7 @@ from typing import Any
 import small_games
 import torch
 from safetensors.torch import load_file
+from small_policies import saved_model
 
 from grpo_core.config import CurriculumConfig, EvalConfig, LoraConfig, RunConfig, ScoringConfig, TrainerConfig
 from grpo_core.training.catalogue import CATALOGUE
@@ -60,6 +61,13 @@ TASK_OF = {
     "a game, sampled ahead": f"{GAMES}:HEAP?size=24",
 }
 """Of the variants that have rollouts of several turns."""
+
+
+def model_and_tasks(folder: Path) -> Path:
+    """Write the model that the runs start from, and the tasks."""
+    saved_model(folder / "model")
+    (folder / "tasks.py").write_text(TASKS)
+    return folder
 
 
 def config(folder: Path, out: Path, variant: str, **trainer: Any) -> RunConfig:

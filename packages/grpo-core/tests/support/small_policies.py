@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from grpo_core.config import TrainerConfig
 from grpo_core.engines.completion import Completion
 from grpo_core.plugins.models import ModelSource
-from grpo_core.policy.fresh import fresh_model
+from grpo_core.policy.fresh import byte_tokenizer
 from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.task.row import Row
@@ -66,8 +66,16 @@ def update(updater: Updater, made: TrainBatch) -> dict[str, float]:
 
 
 def saved_model(folder: Path) -> Path:
-    """Write a small model over bytes with its tokenizer into a folder."""
-    network, tokenizer = fresh_model("tiny", seed=0)
+    """Write a model over bytes, smaller than any preset, with its tokenizer into a folder."""
+    torch.manual_seed(0)
+    tokenizer = byte_tokenizer()
+    network = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer), hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=True, bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+        )
+    )  # fmt: skip
     network.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from resumed_runs import GAMES, TASKS, config, log
+from resumed_runs import GAMES, config, log, model_and_tasks
 
 from grpo_core import train
 from grpo_core.config import RunConfig
 from grpo_core.errors import NonFiniteError, UserError
-from grpo_core.policy.fresh import fresh_model
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.collect import Collected, Collector
 from grpo_core.training.resume import resume
@@ -21,11 +20,7 @@ from grpo_core.training.update import Updater
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("overlap")
-    model, tokenizer = fresh_model("tiny", seed=0)
-    model.save_pretrained(path / "model")
-    tokenizer.save_pretrained(path / "model")
-    (path / "tasks.py").write_text(TASKS)
-    return path
+    return model_and_tasks(path)
 
 
 def ahead(folder: Path, out: Path, **trainer: Any) -> RunConfig:

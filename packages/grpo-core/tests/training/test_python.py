@@ -228,7 +228,7 @@ def test_a_script_of_ten_lines_without_a_guard(tmp_path: Path) -> None:
     assert printed.returncode == 0, printed.stderr
     shown = printed.stdout.splitlines()
     assert [line.split()[0] for line in shown[1:]] == ["task", "script.add", "task", "script.add"]
-    labels = {line.split(" ")[0] for line in printed.stderr.splitlines()} - {""}
+    labels = {line.split(" ")[0] for line in printed.stderr.splitlines()} - {"", "working"}  # by how slow it is
     assert labels == {"grpo-run", "why", "initial", "sample", "step", "final", "saved", "report", "result"}
 
 

@@ -14,13 +14,11 @@ import pytest
 import rank_runs
 import torch
 from rank_runs import after_updates
-from resumed_runs import TASKS, assert_same, config, log, rollouts
+from resumed_runs import assert_same, config, log, model_and_tasks, rollouts
 from safetensors.torch import load_file
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from grpo_core import train
 from grpo_core.callbacks import Callback, RunInfo
-from grpo_core.policy.fresh import byte_tokenizer
 from grpo_core.training.resume import resume
 
 pytestmark = pytest.mark.timeout(240)
@@ -33,19 +31,7 @@ SHARDED = {"sharding": "full", "max_steps": STEPS}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ranks")
-    torch.manual_seed(0)
-    tokenizer = byte_tokenizer()
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer), hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=True, bos_token_id=None,
-            eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
-        )
-    )  # fmt: skip
-    model.save_pretrained(path / "model")
-    tokenizer.save_pretrained(path / "model")
-    (path / "tasks.py").write_text(TASKS)
-    return path
+    return model_and_tasks(path)
 
 
 def launched(*arguments: str, size: int = 2) -> subprocess.Popen[str]:

@@ -16,13 +16,12 @@ from typing import Any
 
 import pytest
 import torch
-from resumed_runs import GAMES, TASKS, VARIANTS, assert_same, config, evaluations, log
+from resumed_runs import GAMES, VARIANTS, assert_same, config, evaluations, log, model_and_tasks
 
 from grpo_core import train
 from grpo_core.config import EvalConfig, RunConfig
 from grpo_core.errors import UnknownNameError, UserError
 from grpo_core.evaluation.held_out import HeldOutEvaluator
-from grpo_core.policy.fresh import fresh_model
 from grpo_core.tracking.events import read_sources
 from grpo_core.tracking.presence import working_in
 from grpo_core.training.resume import resume
@@ -36,11 +35,7 @@ from grpo_core.training.update import Updater
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("resume")
-    model, tokenizer = fresh_model("tiny", seed=0)
-    model.save_pretrained(path / "model")
-    tokenizer.save_pretrained(path / "model")
-    (path / "tasks.py").write_text(TASKS)
-    return path
+    return model_and_tasks(path)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

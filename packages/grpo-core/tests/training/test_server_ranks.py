@@ -15,7 +15,7 @@ import pytest
 import rank_runs
 import sglang_server
 import vllm_server
-from resumed_runs import TASKS, config, log, rollouts
+from resumed_runs import config, log, model_and_tasks, rollouts
 from sglang_server import FakeSGLang
 from vllm_server import FakeVLLM, serving
 
@@ -33,11 +33,7 @@ AHEAD = {"max_steps": 3, "off_policy_steps": 1}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("servers")
-    model, tokenizer = fresh_model("tiny", seed=0)
-    model.save_pretrained(path / "model")
-    tokenizer.save_pretrained(path / "model")
-    (path / "tasks.py").write_text(TASKS)
-    return path
+    return model_and_tasks(path)
 
 
 def launched(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
