@@ -42,7 +42,7 @@ letters, known = task("letters", max_completion_length=4), task("known", default
 
 class Fakes:
     def __init__(self, solved: float) -> None:
-        self.solved = solved
+        self.solved, self.interrupted = solved, False
         self.warm: dict[str, Any] = {}
         self.configs: list[ResolvedConfig] = []
 
@@ -52,7 +52,7 @@ class Fakes:
     def warm_start(self, task: str, folder: Path, **options: Any) -> dict[str, Any]:
         self.warm = {"folder": folder, **options}
         (folder / "config.json").write_text("{}")
-        return {"steps": 50, "sampled_solved_rate": {"25": 0.1, "50": 0.41}}
+        return {"steps": 50, "interrupted": self.interrupted, "sampled_solved_rate": {"25": 0.1, "50": 0.41}}
 
     def train(self, config: ResolvedConfig, callbacks: Any) -> Any:
         self.configs.append(config)
@@ -81,6 +81,12 @@ def test_a_task_without_a_model_gets_a_new_one_that_is_then_trained(
     entry.main_run(["--quick", "--task", "./mine.py:letters", "--max-minutes", "1"])
     config = fakes.configs[1].config
     assert config.model == "./training_runs/warm_mine.py_letters_2" and config.trainer.max_steps is None
+
+
+def test_an_interrupted_fine_tuning_is_not_trained(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
+    fakes.interrupted = True
+    assert entry.main_run(["--quick", "--task", "./mine.py:letters"]) == 130
+    assert fakes.configs == [] and "interrupted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--model", "tiny"], ["model=tiny"]])

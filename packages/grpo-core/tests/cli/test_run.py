@@ -177,7 +177,7 @@ def test_warm_start_passes_everything_on(
 
     def fake(task: str, out: str, **options: Any) -> dict[str, Any]:
         asked.update(options, task=task, out=out)
-        return {"evaluation": {"rhyme.one": RESULT}, "steps": 5}
+        return {"evaluation": {"rhyme.one": RESULT}, "steps": 5, "interrupted": False}
 
     monkeypatch.setattr(grpo_core.training, "warm_start", SimpleNamespace(warm_start=fake), raising=False)
     monkeypatch.setattr("sys.argv", ["/usr/bin/grpo", "warm-start", "--task", "./rhyme.py:one"])
