@@ -244,10 +244,7 @@ def _fine_tuned(
             if requests or (target is not None and target.is_reached(state.global_step)):
                 control.should_training_stop = True
 
-    if policy.device.type == "cpu" and settings.precision == "bfloat16":
-        policy.model.set_attn_implementation("eager")  # torch's own takes 1.3 to 1.5 times as long, with a mask
-    if settings.compile:
-        policy.model.base_model.compile(dynamic=True)
+    _speed_up(policy, settings)
     with tempfile.TemporaryDirectory() as scratch:
         trainer = RepeatingTrainer(
             passes=ExamplePasses(settings.batch_size, policy.device, callbacks.on_warning),
@@ -276,6 +273,14 @@ def _fine_tuned(
             raise UserError(f"--compile: torch.compile failed: {first_line(error)}. Leave it out.") from None
     steps = trainer.state.global_step
     return FineTuned(trainer.model, losses, steps, bool(requests) and steps < settings.max_steps)
+
+
+def _speed_up(policy: Policy, settings: FineTuning) -> None:
+    """Choose the attention that is faster in training, and compile the layers if asked."""
+    if policy.device.type == "cpu" and settings.precision == "bfloat16":
+        policy.model.set_attn_implementation("eager")  # torch's own takes 1.3 to 1.5 times as long, with a mask
+    if settings.compile:
+        policy.model.base_model.compile(dynamic=True)
 
 
 def _evaluated(
