@@ -288,7 +288,14 @@ def test_a_rank_that_fails_ends_the_run_at_once_with_its_error(folder: Path, tmp
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "variant",
-    ["two iterations, two steps a batch", "dynamic sampling, noise scale", "LoRA", "value head", "curriculum"],
+    [
+        "two iterations, two steps a batch",
+        "dynamic sampling, noise scale",
+        "LoRA",
+        "value head",
+        "curriculum",
+        "a reference that moves",
+    ],
 )
 @pytest.mark.parametrize("sharding", ["none", "full"])
 def test_two_ranks_are_one_with_every_variant(folder: Path, tmp_path: Path, variant: str, sharding: str) -> None:
