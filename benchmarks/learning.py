@@ -112,6 +112,7 @@ def curve_of(job: Job) -> Curve:
     """Train, and read the curve from the run's logs."""
     from grpo_core import train
     from grpo_core.config import RunConfig, resolve
+    from grpo_core.tracking.jsonl import read_jsonl
 
     start = resolve(RunConfig(task=job.task, model=job.model)).config.trainer.learning_rate
     assert start is not None, "the configuration is resolved"
@@ -131,15 +132,9 @@ def curve_of(job: Job) -> Curve:
         },
     )  # fmt: skip
     seconds = time.perf_counter() - begun
-    points = points_of(
-        read(result.run_dir / "logs" / "train_log.jsonl"), read(result.run_dir / "logs" / "evaluations.jsonl")
-    )
+    logs = (result.run_dir / "logs" / name for name in ("train_log.jsonl", "evaluations.jsonl"))
+    points = points_of(*([record for _, record in read_jsonl(log)] for log in logs))
     return Curve(job.algorithm, job.seed, job.rate, points, seconds, str(result.run_dir))
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    """The records of a log."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def points_of(

@@ -15,7 +15,7 @@ from grpo_core import moved
 if TYPE_CHECKING:
     from grpo_core.algorithms.variant import Variant
     from grpo_core.config.resolution import task_for_model
-    from grpo_core.display.progress import show_progress
+    from grpo_core.display.plugin_progress import show_progress
     from grpo_core.errors import GrpoError, InfrastructureError, UserError
     from grpo_core.evaluation.completer import Completer
     from grpo_core.evaluation.evaluate import evaluate
@@ -109,7 +109,7 @@ _MODULE_OF = {
     "resume": "training.python",
     "reward": "task.composition",
     "score": "scoring",
-    "show_progress": "display.progress",
+    "show_progress": "display.plugin_progress",
     "task_for_model": "config.resolution",
     "train": "training.python",
     "warm_start": "training.python",

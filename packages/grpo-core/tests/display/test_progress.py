@@ -14,13 +14,13 @@ from grpo_core import Row, Task, TaskConfig, reward
 from grpo_core.callbacks import ResolvedDefault, RunInfo, Sample, StepRecord
 from grpo_core.config import RunConfig
 from grpo_core.display import lines
+from grpo_core.display.plugin_progress import show_progress
 from grpo_core.display.progress import (
     REPORT_EVERY_S,
     REPORT_FIRST_S,
     SAMPLE_EVERY_S,
     ProgressDisplay,
     Waiting,
-    show_progress,
 )
 from grpo_core.display.text import quoted, visible
 from grpo_core.task.rows import RowLoader
