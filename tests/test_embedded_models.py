@@ -47,6 +47,13 @@ def test_the_record_says_how_it_was_made_from_nothing(model: EmbeddedModel) -> N
     assert record["start"].startswith("new:")
 
 
+@pytest.mark.parametrize("model", MODELS.values(), ids=list(MODELS))
+def test_settings_for_a_task_name_one_that_there_is(model: EmbeddedModel) -> None:
+    assert set(model.task_defaults) <= set(TASKS)
+    for task in model.task_defaults:
+        assert resolve(RunConfig(task=task, model=model.name)).choices
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_alone_runs_its_model_as_it_was_made(name: str) -> None:
     resolved = resolve(RunConfig(task=name))

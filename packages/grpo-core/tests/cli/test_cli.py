@@ -392,8 +392,13 @@ def test_sample_fails_where_a_gold_is_not_scored(capsys: pytest.CaptureFixture[s
     assert "1 of 2 golds could not be scored" in err and "row '0' of rhyme.poor" in err
 
 
+WEE = EmbeddedModel(
+    "wee", "/m/wee", "A small model.", {"trainer.beta": 0.1}, {"n": "2"}, {"toy.hard": {"trainer.beta": 0.2}}
+)
+
+
 def test_models_lists_embedded_ones(capsys: pytest.CaptureFixture[str], plugins: Callable[..., None]) -> None:
-    plugins(toy={"grpo_models": [EmbeddedModel("wee", "/m/wee", "A small model.", {"trainer.beta": 0.1}, {"n": "2"})]})
+    plugins(toy={"grpo_models": [WEE]})
     code, out, _ = grpo(capsys, "models", "--json")
     assert code == 0
     assert json.loads(out)["wee"] == {
@@ -401,8 +406,9 @@ def test_models_lists_embedded_ones(capsys: pytest.CaptureFixture[str], plugins:
         "path": "/m/wee",
         "defaults": {"trainer.beta": 0.1},
         "task_options": {"n": "2"},
+        "task_defaults": {"toy.hard": {"trainer.beta": 0.2}},
     }
-    assert "A small model.   trainer.beta=0.1       n=2" in grpo(capsys, "models")[1]
+    assert "trainer.beta=0.1; on toy.hard: trainer.beta=0.2   n=2" in grpo(capsys, "models")[1]
 
 
 # Commands of plugins

@@ -37,7 +37,11 @@ def task(name: str, default_model: str | None) -> Task:
 
 
 TINY = EmbeddedModel(
-    "tiny", "/models/tiny", "small", {"trainer.learning_rate": 5e-5, "trainer.max_steps": 200, "eval.size": 100}
+    "tiny",
+    "/models/tiny",
+    "small",
+    {"trainer.learning_rate": 5e-5, "trainer.max_steps": 200, "eval.size": 100},
+    task_defaults={"toy.also_small": {"trainer.max_steps": 50, "trainer.beta": 0.1}},
 )
 
 
@@ -83,6 +87,19 @@ def test_an_embedded_model_brings_its_recommended_settings(host: PluginHost) -> 
     assert str(resolved.sources["trainer.learning_rate"]) == "profile tiny: recommended for the embedded model tiny"
     settings = next(choice for choice in resolved.choices if choice.what == "settings")
     assert settings.value == "trainer.learning_rate=5e-05, trainer.max_steps=200, eval.size=100"
+
+
+def test_it_may_bring_others_for_a_task(host: PluginHost) -> None:
+    def settings(task: str) -> tuple[float, int | None, float]:
+        trainer = resolve(RunConfig(task=task), host=host).config.trainer
+        return trainer.learning_rate, trainer.max_steps, trainer.beta
+
+    beta = TrainerConfig().beta
+    assert settings("toy.small") == (5e-5, 200, beta)
+    assert settings("toy.also_small") == (5e-5, 50, 0.1)
+    assert settings("toy.small,toy.also_small") == (5e-5, 200, beta), "in a mixture those of the model alone"
+    source = resolve(RunConfig(task="toy.also_small"), host=host).sources["trainer.beta"]
+    assert str(source) == "profile tiny: recommended for the embedded model tiny on toy.also_small"
 
 
 def test_what_the_user_gave_is_not_changed(host: PluginHost) -> None:
@@ -310,4 +327,4 @@ def test_a_warm_start_brings_the_settings_that_it_recorded(host: PluginHost, tmp
         with pytest.raises(UserError, match=message):
             resolve(RunConfig(task="toy.small", model=str(tmp_path)), host=host)
     record.write_text('{"task": "of a record without recommendations"}')
-    assert profiles_of(str(tmp_path), host) == ()
+    assert profiles_of(str(tmp_path), "toy.small", host) == ()

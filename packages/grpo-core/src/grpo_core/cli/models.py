@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
 from grpo_core.cli.options import HELP, JSON
@@ -11,7 +13,6 @@ from grpo_core.cli.options import HELP, JSON
 @JSON
 def models(as_json: bool) -> None:
     """List the embedded models: names that --model takes without a download."""
-    from grpo_core.config.layers import format_value
     from grpo_core.display.text import print_json, print_out, table, visible
     from grpo_core.plugins.host import default_host
 
@@ -24,6 +25,7 @@ def models(as_json: bool) -> None:
                     "path": model.path,
                     "defaults": dict(model.defaults),
                     "task_options": dict(model.task_options),
+                    "task_defaults": {task: dict(values) for task, values in model.task_defaults.items()},
                 }
                 for name, model in sorted(embedded.items())
             }
@@ -34,7 +36,15 @@ def models(as_json: bool) -> None:
         return
     listing = table("model", "description", "recommended settings", "task options")
     for name, model in sorted(embedded.items()):
-        recommended = ", ".join(f"{key}={format_value(value)}" for key, value in model.defaults.items())
+        recommended = _listed(model.defaults)
+        for task, values in model.task_defaults.items():
+            recommended += f"; on {task}: {_listed(values)}"
         options = ", ".join(f"{name}={value}" for name, value in model.task_options.items())
         listing.add_row(name, visible(model.description), visible(recommended), visible(options))
     print_out(listing)
+
+
+def _listed(settings: Mapping[str, object]) -> str:
+    from grpo_core.config.layers import format_value
+
+    return ", ".join(f"{key}={format_value(value)}" for key, value in settings.items())

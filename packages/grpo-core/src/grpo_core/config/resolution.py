@@ -96,7 +96,7 @@ def resolve(
         adapted, why = task_for_model(task, model, host) if task is not None else ("", "")
         if why:
             choose(name, adapted, why)
-    profiles = profiles_of(model, host)
+    profiles = profiles_of(model, config.task, host)
 
     def merged() -> LoadedConfig:
         return build([*with_recipe([user, chosen]), *(profile.layer() for profile in profiles)])
@@ -176,8 +176,8 @@ def task_for_model(task: Tasks, model: str, host: PluginHost | None = None) -> t
     return ",".join(specs), f"the embedded model {model} was made with {listed}"
 
 
-def profiles_of(model: str, host: PluginHost | None = None) -> tuple[Profile, ...]:
-    """Return the values recommended for a model: an embedded one's, or those that its warm start recorded.
+def profiles_of(model: str, task: Tasks, host: PluginHost | None = None) -> tuple[Profile, ...]:
+    """Return the values recommended for a model: an embedded one's on a task, or those that its warm start recorded.
 
     Raises:
         UserError: there is no such model; names the models and the closest match.
@@ -187,9 +187,14 @@ def profiles_of(model: str, host: PluginHost | None = None) -> tuple[Profile, ..
     if source.kind == "folder" and (values := recorded(Path(source.location))):
         return (Profile("warm start", values, f"recommended by {RECORD} in the model's folder"),)
     embedded = host.model(model) if source.kind == "embedded" else None
-    if embedded is None or not embedded.defaults:
+    if embedded is None:
         return ()
-    return (Profile(model, embedded.defaults, f"recommended for the embedded model {model}"),)
+    names = {bind(spec, host).name for spec in parse_task_specs(name_tasks(task, host).spec)}
+    name = names.pop() if len(names) == 1 else None
+    if not (values := embedded.recommended(name)):
+        return ()
+    on = f" on {name}" if name in embedded.task_defaults else ""
+    return (Profile(model, values, f"recommended for the embedded model {model}{on}"),)
 
 
 def _learning_rate(loaded: LoadedConfig, model: str, host: PluginHost | None) -> tuple[Profile, ...]:

@@ -57,6 +57,8 @@ class EmbeddedModel:
         defaults: Settings recommended for it: dotted key -> value (`{"trainer.learning_rate": 5e-5}`).
         task_options: Options of tasks that it was made with (`{"style": "short"}`); a task that has such an option and
             is not given it is run so, which is said.
+        task_defaults: Full name of a task -> settings recommended for a run on it alone, over `defaults`
+            (`{"games.kuhn": {"trainer.beta": 0.1}}`).
     """
 
     name: str
@@ -64,6 +66,11 @@ class EmbeddedModel:
     description: str
     defaults: Mapping[str, object] = field(default_factory=dict)
     task_options: Mapping[str, str] = field(default_factory=dict)
+    task_defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+    def recommended(self, task: str | None) -> Mapping[str, object]:
+        """Return the settings recommended for a run on a task; with None, on several."""
+        return {**self.defaults, **self.task_defaults.get(task or "", {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +156,9 @@ def _task(data: Any) -> TaskFacts:
 def _model(data: Any) -> EmbeddedModel:
     fields = _mapping(data, _any)
     name, path, description = (_text(fields.get(key)) for key in ("name", "path", "description"))
-    options = _mapping(fields.get("task_options"), _text)
-    return EmbeddedModel(name, path, description, _mapping(fields.get("defaults"), _any), options)
+    defaults, options = _mapping(fields.get("defaults"), _any), _mapping(fields.get("task_options"), _text)
+    by_task = _mapping(fields.get("task_defaults"), lambda settings: _mapping(settings, _any))
+    return EmbeddedModel(name, path, description, defaults, options, by_task)
 
 
 def _variant(data: Any) -> Variant:
