@@ -11,27 +11,20 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from server_engines import MODEL, TOKENIZER, adapted, ids, request, run
 from sglang_server import FakeSGLang, generated, native_answers
 from torch import nn
 from vllm_server import EOS, SEVEN, serving
 
-from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
+from grpo_core.engines.base import Engine, Sampling
 from grpo_core.engines.completion import Completion
 from grpo_core.engines.native import NativeEngine
-from grpo_core.engines.servers import process
 from grpo_core.engines.servers.engine import ServerEngine
 from grpo_core.engines.servers.sglang import open_sglang
 from grpo_core.errors import EngineError, NonFiniteError, UserError
 from grpo_core.policy.fresh import fresh_model
 
-MODEL, TOKENIZER = fresh_model("tiny", 0)
 SUPPORT = Path(__file__).parents[2] / "support"
-
-
-@pytest.fixture(autouse=True)
-def scratch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(process, "SHARED_MEMORY", tmp_path)
 
 
 @pytest.fixture
@@ -43,24 +36,6 @@ def fake() -> Iterator[FakeSGLang]:
 def opened(fake: FakeSGLang, model: Any = MODEL, **options: Any) -> ServerEngine:
     options = {"max_batch_tokens": 1024, "precision": "float32", "url": fake.url, **options}
     return open_sglang(model, TOKENIZER, **options)
-
-
-def ids(text: str) -> list[int]:
-    encoded: list[int] = TOKENIZER(text)["input_ids"]
-    return encoded
-
-
-def request(text: str = "1 + 1 =", sample: int = 0, **options: Any) -> Request:
-    return Request(tuple(ids(text)), SampleKey(7, 3, "row", sample), **options)
-
-
-def run(engine: Engine, requests: list[Request], sampling: Sampling | None = None) -> list[Completion]:
-    found = dict(engine.generate(requests, sampling or Sampling(max_completion_length=8)))
-    return [found[index] for index in range(len(requests))]
-
-
-def adapted() -> Any:
-    return get_peft_model(fresh_model("tiny", 1)[0], LoraConfig(r=4, target_modules=["q_proj", "v_proj"]))
 
 
 def test_completions_carry_tokens_log_probs_text_and_the_version(fake: FakeSGLang) -> None:

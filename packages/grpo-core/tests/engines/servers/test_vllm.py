@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from server_engines import MODEL, TOKENIZER, adapted, ids, request, run
 from torch import nn
 from transformers import AutoModelForCausalLM
 from vllm_server import EOS, SEVEN, FakeVLLM, choice, native_answers, serving
 
-from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
+from grpo_core.engines.base import Engine, Sampling
 from grpo_core.engines.completion import Completion
 from grpo_core.engines.native import NativeEngine
-from grpo_core.engines.servers import process
 from grpo_core.engines.servers.client import ServerClient
 from grpo_core.engines.servers.engine import ServerEngine
 from grpo_core.engines.servers.vllm import open_vllm
@@ -27,14 +27,6 @@ from grpo_core.engines.servers.vllm_api import VLLM
 from grpo_core.engines.servers.vllm_transfer import Control
 from grpo_core.errors import EngineError, NonFiniteError, UserError
 from grpo_core.policy.fresh import fresh_model
-
-MODEL, TOKENIZER = fresh_model("tiny", 0)
-
-
-@pytest.fixture(autouse=True)
-def scratch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Folders for weights are in the test's own, also where the engine is not closed."""
-    monkeypatch.setattr(process, "SHARED_MEMORY", tmp_path)
 
 
 @pytest.fixture
@@ -46,24 +38,6 @@ def fake() -> Iterator[FakeVLLM]:
 def opened(fake: FakeVLLM, model: Any = MODEL, **options: Any) -> ServerEngine:
     options = {"max_batch_tokens": 1024, "precision": "float32", "url": fake.url, **options}
     return open_vllm(model, TOKENIZER, **options)
-
-
-def ids(text: str) -> list[int]:
-    encoded: list[int] = TOKENIZER(text)["input_ids"]
-    return encoded
-
-
-def request(text: str = "1 + 1 =", sample: int = 0, **options: Any) -> Request:
-    return Request(tuple(ids(text)), SampleKey(7, 3, "row", sample), **options)
-
-
-def run(engine: Engine, requests: list[Request], sampling: Sampling | None = None) -> list[Completion]:
-    found = dict(engine.generate(requests, sampling or Sampling(max_completion_length=8)))
-    return [found[index] for index in range(len(requests))]
-
-
-def adapted() -> Any:
-    return get_peft_model(fresh_model("tiny", 1)[0], LoraConfig(r=4, target_modules=["q_proj", "v_proj"]))
 
 
 def test_completions_carry_tokens_log_probs_text_and_the_version(fake: FakeVLLM) -> None:
