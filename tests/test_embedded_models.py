@@ -19,7 +19,7 @@ TASKS = {
     name: task for plugin in HOST.names for name, task in HOST.tasks(plugin).items() if task.default_model is not None
 }
 
-MAX_BYTES = 8_000_000
+MAX_BYTES = 16_000_000
 """Of the weights: what a wheel may carry."""
 
 

@@ -54,14 +54,14 @@ def test_self_play_comes_nearer_to_an_equilibrium_of_kuhn_poker(tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_twenty_steps_teach_the_form_of_a_chess_line(tmp_path: Path) -> None:
-    summary = grpo_run(tmp_path, "--task", "chess.policy?rows=packaged", timeout_s=500)
-    result = next(iter(summary["tasks"].values()))  # sampled, on the 400 positions of the package's test split
-    assert summary["steps"] == 20 and result["final"]["n"] == 400
-    assert result["final"]["mean_reward"] >= 1.45 * result["initial"]["mean_reward"] > 0
-    assert result["final"]["reward_delta_ci_low"] > 0
-    assert result["initial"]["valid_rate"] < 0.8 and result["final"]["valid_rate"] >= 0.9  # 0.935 and more
+@pytest.mark.timeout(1200)
+def test_chess_tiny_learns_mates_that_its_warm_start_has_not_seen(tmp_path: Path) -> None:
+    task = "chess.mate_in_one?themes=knight,discovered&size=800"
+    summary = grpo_run(tmp_path, "--task", task, "--max-steps", "120", timeout_s=1100)
+    result = next(iter(summary["tasks"].values()))  # greedy, on positions that are not trained on
+    assert result["initial"]["solved_rate"] < 0.25
+    assert result["final"]["delta_ci_low"] > 0
+    assert result["final"]["parts"]["legal"]["mean"] > 0.75
 
 
 @pytest.mark.slow

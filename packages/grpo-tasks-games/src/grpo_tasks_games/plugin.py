@@ -39,6 +39,15 @@ def grpo_models() -> list[EmbeddedModel]:
                 "trainer.max_completion_length": 8,
             },
             task_options={"style": "short", "openings": "4"},
+            task_defaults={
+                "games.tictactoe": {
+                    "trainer.value_head": True,  # says which move lost
+                    "trainer.baseline": "value",
+                    "trainer.beta": 0.0,  # nothing is hidden, and the start is weak
+                    "trainer.entropy_coef": 0.06,  # keeps the lines of play many, which perfect play needs
+                    "trainer.max_steps": 450,
+                }
+            },
         )
     ]
 
