@@ -50,8 +50,10 @@ def test_the_record_says_how_it_was_made_from_nothing(model: EmbeddedModel) -> N
 @pytest.mark.parametrize("model", MODELS.values(), ids=list(MODELS))
 def test_settings_for_a_task_name_one_that_there_is(model: EmbeddedModel) -> None:
     assert set(model.task_defaults) <= set(TASKS)
-    for task in model.task_defaults:
-        assert resolve(RunConfig(task=task, model=model.name)).choices
+    for task, settings in model.task_defaults.items():
+        resolved = resolve(RunConfig(task=task, model=model.name))
+        assert {key: getattr(resolved.config.trainer, key.removeprefix("trainer.")) for key in settings} == settings
+        assert {resolved.sources[key].kind for key in settings} == {"profile"}
 
 
 @pytest.mark.parametrize("name", TASKS)

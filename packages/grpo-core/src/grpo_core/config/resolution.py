@@ -180,7 +180,7 @@ def profiles_of(model: str, task: Tasks, host: PluginHost | None = None) -> tupl
     """Return the values recommended for a model: an embedded one's on a task, or those that its warm start recorded.
 
     Raises:
-        UserError: there is no such model; names the models and the closest match.
+        UserError: there is no such model or task; names the closest match.
     """
     host = host or default_host()
     source = model_source(model, host)

@@ -58,7 +58,7 @@ class EmbeddedModel:
         task_options: Options of tasks that it was made with (`{"style": "short"}`); a task that has such an option and
             is not given it is run so, which is said.
         task_defaults: Full name of a task -> settings recommended for a run on it alone, over `defaults`
-            (`{"games.kuhn": {"trainer.beta": 0.1}}`).
+            (`{"games.kuhn_poker": {"trainer.beta": 0.1}}`).
     """
 
     name: str
