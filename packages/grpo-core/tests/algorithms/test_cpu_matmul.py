@@ -10,10 +10,10 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from grpo_core.algorithms import cpu_matmul
-from grpo_core.algorithms.cpu_matmul import PackedLinears, has_onednn, linear
+from grpo_core.algorithms.cpu_matmul import Linear, PackedLinears, has_onednn, linear, use_onednn
 
 needs_onednn = pytest.mark.skipif(not has_onednn(), reason="this torch or processor does not use oneDNN here")
-N, K = 320, 256  # above MIN_ELEMENTS
+N, K, ROWS = 320, 256, 64  # above MIN_PRODUCTS
 
 
 def llama(**options: object) -> LlamaForCausalLM:
@@ -24,7 +24,7 @@ def llama(**options: object) -> LlamaForCausalLM:
     return LlamaForCausalLM(config).eval()
 
 
-@pytest.mark.parametrize("shape", [(K,), (0, K), (1, K), (33, K), (2, 7, K)])
+@pytest.mark.parametrize("shape", [(K,), (0, K), (1, K), (33, K), (2, 70, K)])
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_products_are_those_of_torch(shape: tuple[int, ...], with_bias: bool) -> None:
     torch.manual_seed(0)
@@ -37,6 +37,42 @@ def test_products_are_those_of_torch(shape: tuple[int, ...], with_bias: bool) ->
 def test_small_weights_and_other_types_are_left_to_torch(rows: int, dtype: torch.dtype) -> None:
     x, weight = torch.randn(5, K, dtype=dtype), torch.randn(rows, K, dtype=dtype)
     assert torch.equal(linear(x, weight), F.linear(x, weight))
+
+
+@pytest.mark.parametrize("shape", [(ROWS, K), (2, ROWS, K)])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_gradients_are_those_of_torch(shape: tuple[int, ...], with_bias: bool) -> None:
+    torch.manual_seed(0)
+    inputs = [torch.randn(shape), torch.randn(N, K), *([torch.randn(N)] if with_bias else [])]
+    found = []
+    for product in (linear, F.linear):
+        leaves = [each.clone().requires_grad_() for each in inputs]
+        out = product(*leaves)
+        found.append(
+            torch.autograd.grad(out, leaves, torch.randn(out.shape, generator=torch.Generator().manual_seed(1)))
+        )
+    for own, expected in zip(*found, strict=True):
+        assert own.shape == expected.shape
+        assert torch.allclose(own, expected, atol=1e-3, rtol=1e-4)
+
+
+@needs_onednn
+def test_a_model_trains_as_before_and_only_frozen_weights_have_no_gradient() -> None:
+    ids, found = torch.arange(2 * ROWS).view(2, ROWS) % 300, []
+    for through_onednn in (False, True):
+        model = llama()
+        model.model.layers[0].mlp.up_proj.weight.requires_grad = False
+        if through_onednn:
+            use_onednn(model)
+            assert type(model.model.layers[0].mlp.up_proj) is Linear
+        model(ids, labels=ids).loss.backward()
+        found.append({name: weight.grad for name, weight in model.named_parameters()})
+    assert found[0].keys() == found[1].keys()
+    for name, expected in found[0].items():
+        own = found[1][name]
+        assert (own is None) == (expected is None) == (name == "model.layers.0.mlp.up_proj.weight")
+        assert own is None or torch.allclose(own, expected, atol=1e-5, rtol=1e-4)
+    assert not torch.equal(found[0]["lm_head.weight"], found[1]["lm_head.weight"])  # the products were other ones
 
 
 @needs_onednn

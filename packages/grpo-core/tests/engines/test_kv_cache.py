@@ -37,7 +37,7 @@ def test_prompts_nobody_continues_are_dropped() -> None:
 def test_padding_is_where_a_prompt_is_shorter_than_the_longest() -> None:
     layout = Layout([1, 3], CPU)
     assert layout.padding is not None
-    assert layout.padding.tolist() == [[[False, True, True]], [[False, False, False]]]
+    assert layout.padding.tolist() == [[False, True, True], [False, False, False]]
     assert Layout([3, 3], CPU).padding is None
 
 
@@ -45,15 +45,14 @@ def test_padding_is_where_a_prompt_is_shorter_than_the_longest() -> None:
 def test_slots_hold_each_row_beside_those_of_its_prompt(prompt_of: list[int]) -> None:
     layout = Layout([2, 2, 2, 2], CPU)
     layout.start(prompt_of)
-    rows = torch.arange(len(prompt_of) * KV * R * D).view(len(prompt_of) * KV, R, D)
-    slots = layout.to_slots(rows, KV)
-    assert torch.equal(layout.to_rows(slots, KV), rows)
+    rows = torch.arange(len(prompt_of) * KV * R * D).view(len(prompt_of), KV, R, D)
+    slots = layout.to_slots(rows)
+    assert torch.equal(layout.to_rows(slots), rows)
     # Slot [p, head] must hold the queries of that head of every row of p.
-    by_prompt = slots.view(4, KV, -1, D)
     for row, prompt in enumerate(prompt_of):
         for head in range(KV):
-            wanted = {tuple(query) for query in rows.view(-1, KV, R, D)[row, head].tolist()}
-            assert wanted <= {tuple(query) for query in by_prompt[prompt, head].tolist()}
+            wanted = {tuple(query) for query in rows[row, head].tolist()}
+            assert wanted <= {tuple(query) for query in slots[prompt, head].tolist()}
 
 
 def test_completions_grow_and_survive_growth_and_drops() -> None:
@@ -85,6 +84,6 @@ def test_prompts_come_in_parts_of_different_length() -> None:
     layer.store_prompts(0, torch.full((1, KV, 1, D), 1.0), torch.full((1, KV, 1, D + 1), 2.0))
     layer.store_prompts(1, torch.full((1, KV, 3, D), 3.0), torch.full((1, KV, 3, D + 1), 4.0))
     keys, values = layer.prompts()
-    assert keys.shape == (2 * KV, 3, D) and values.shape == (2 * KV, 3, D + 1)
-    assert keys[:KV, 0].unique().item() == 1 and keys[KV:].unique().item() == 3
-    assert not keys[:KV, 1:].any(), "zeros: what empty memory holds times a probability of 0 may be NaN"
+    assert keys.shape == (2, KV, 3, D) and values.shape == (2, KV, 3, D + 1)
+    assert keys[0, :, 0].unique().item() == 1 and keys[1].unique().item() == 3
+    assert not keys[0, :, 1:].any(), "zeros: what empty memory holds times a probability of 0 may be NaN"

@@ -146,7 +146,7 @@ GREEDY = Sampling(temperature=0, max_completion_length=25)
 def test_packed_weights_sample_the_trained_model(
     name: str, dtype: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu_matmul, "MIN_ELEMENTS", 1)
+    monkeypatch.setattr(cpu_matmul, "MIN_PRODUCTS", 1)
     monkeypatch.setattr(native, "multiplies_bfloat16", lambda: True)
     model = build(name, torch.float32)
     requests = group_requests()

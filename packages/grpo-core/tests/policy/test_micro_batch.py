@@ -282,7 +282,7 @@ def test_a_run_has_the_number_and_a_resume_takes_the_same(
     note = f"trainer.micro_batch_size 16: {seen.choices['trainer.micro_batch_size'].why}"
     assert f"# {note}" in (run / "config.yaml").read_text().splitlines()
     assert seen.settings["trainer.micro_batch_size"] == 16, "which trackers get"
-    monkeypatch.setattr("grpo_core.training.setup.choose_micro_batch", None)
+    monkeypatch.setattr("grpo_core.training.hardware.choose_micro_batch", None)
     resume(run)
     assert f"# {note}" in (run / "config.yaml").read_text().splitlines(), "a resume keeps it"
     assert note in json.loads((run / "summary.json").read_text())["chosen"]

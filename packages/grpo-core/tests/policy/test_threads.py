@@ -65,21 +65,21 @@ def test_the_number_is_as_before_after_a_failure() -> None:
 @pytest.mark.parametrize(
     ("imports", "given", "expected"),
     [
-        ("grpo_core", {}, "PASSIVE"),
-        ("torch, grpo_core", {}, None),  # too late: torch has read the environment
-        ("grpo_core", {"OMP_WAIT_POLICY": "active"}, "active"),
-        ("grpo_core", {"GOMP_SPINCOUNT": "1000"}, None),
+        ("grpo_core", {}, "PASSIVE 2000"),
+        ("torch, grpo_core", {}, "None None"),  # too late: torch has read the environment
+        ("grpo_core", {"OMP_WAIT_POLICY": "active"}, "active None"),
+        ("grpo_core", {"GOMP_SPINCOUNT": "1000"}, "None 1000"),
     ],
 )
 def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(
-    imports: str, given: dict[str, str], expected: str | None
+    imports: str, given: dict[str, str], expected: str
 ) -> None:
     kept = {name: text for name, text in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
-    code = f"import {imports}, os; print(os.environ.get('OMP_WAIT_POLICY'))"
+    code = f"import {imports}, os; print(*map(os.environ.get, ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT')))"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**kept, **given}, capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == str(expected)
+    assert done.stdout.strip() == expected
 
 
 class Choices(Callback):

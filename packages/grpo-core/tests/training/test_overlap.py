@@ -42,7 +42,7 @@ def test_a_batch_is_sampled_by_the_weights_of_one_step_before(
     assert versions == [{0}, {0}, {1}, {2}, {3}]
     assert steps[0]["sampler_mismatch"] < 1e-5 < steps[1]["sampler_mismatch"] < 0.5
     in_turn = log(train(config(folder, tmp_path, "plain")).run_dir)
-    assert {name: steps[0][name] for name in in_turn[0]} == pytest.approx(in_turn[0], rel=1e-6)
+    assert {name: steps[0][name] for name in in_turn[0]} == pytest.approx(in_turn[0], rel=1e-5)  # the mismatch
     assert steps[4]["grad_norm"] != pytest.approx(in_turn[4]["grad_norm"], rel=1e-3)
 
 

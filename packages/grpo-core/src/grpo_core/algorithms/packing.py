@@ -10,12 +10,15 @@ it is left out; each completion sees the prompt and itself, at the positions it 
                                              a   x x x x
                                              b   x x     x
 
-G completions of T tokens behind a prompt of P cost P + G·(T − 1) tokens and not G·(P + T).
+G completions of T tokens behind a prompt of P cost P + G·(T − 1) tokens and not G·(P + T). On a CPU their attention is
+computed in parts (`prefix_attention`); elsewhere under a mask, whose cost grows with the square of the sequence.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +26,16 @@ from torch import Tensor, nn
 from grpo_core.algorithms.causal_lm import CausalLM, causal_lm
 from grpo_core.algorithms.hidden_states import CompletionStates, completion_states
 from grpo_core.algorithms.masking import completion_mask
+from grpo_core.algorithms.prefix_attention import PackedSequence, attention_over
 
 Pack = tuple[int, ...]
 """Rows of a batch that share a prompt and run as one sequence."""
+
+DROPOUT = ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob")
+"""Names of the attention's dropout in configurations of models."""
+
+_own_attention: WeakSet[nn.Module] = WeakSet()
+"""Models with layers that do not call the attention they are told to."""
 
 
 def can_pack(model: nn.Module) -> bool:
@@ -84,14 +94,33 @@ def plan_packs(
 
 
 def pair_cost(model: nn.Module) -> float:
-    """Cost of one attention pair relative to one token: 4·layers·width of attention over 2·parameters of the body."""
+    """Cost of one attention pair of a packed sequence relative to one token: 0 in parts, inf for what cannot be packed.
+
+    Under a mask it is 4·layers·width of attention over 2·parameters of the body.
+    """
+    if not can_pack(model):
+        return math.inf
     parts = causal_lm(model)
+    if attends_in_parts(parts):
+        return 0.0
     config = parts.model.config.get_text_config(decoder=True)
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     embedding = sum(parameter.numel() for parameter in parts.model.get_input_embeddings().parameters())
     body = max(1, sum(parameter.numel() for parameter in parts.body.parameters()) - embedding)
     return float(2 * config.num_hidden_layers * heads * head_dim / body)
+
+
+def attends_in_parts(parts: CausalLM) -> bool:
+    """Whether the model's attention can be computed in parts: torch's own, on a CPU, called once in each pass."""
+    config = parts.model.config.get_text_config(decoder=True)
+    return (
+        parts.model.device.type == "cpu"
+        and config._attn_implementation == "sdpa"
+        and not any(getattr(config, name, 0.0) for name in DROPOUT)
+        and not parts.model.is_gradient_checkpointing
+        and parts.model not in _own_attention
+    )
 
 
 def packed_states(
@@ -110,13 +139,35 @@ def packed_states(
         return completion_states(model, input_ids, prompt_lens, completion_lens)
     parts = causal_lm(model)
     prompts, completions = prompt_lens.tolist(), completion_lens.tolist()
-    ids, positions, segments, predictors = _layout(input_ids, prompts, completions, packs)
-    mask = _attention_mask(segments, parts)
-    hidden = parts.hidden(ids, attention_mask=mask, position_ids=positions, use_cache=False)  # [R, S, D]
+    made = _in_parts(parts, input_ids, prompts, completions, packs) if attends_in_parts(parts) else None
+    hidden, predictors = made or _masked(parts, input_ids, prompts, completions, packs)  # [R, S, D], [B, T]
     real = completion_mask(completion_lens)  # [B, T]
     states = hidden.flatten(0, 1).index_select(0, predictors[real])
     rows, offsets = real.nonzero(as_tuple=True)
     return CompletionStates(parts, states, input_ids[rows, prompt_lens[rows] + offsets], real)
+
+
+def _in_parts(
+    parts: CausalLM, input_ids: Tensor, prompts: Sequence[int], completions: Sequence[int], packs: Sequence[Pack]
+) -> tuple[Tensor, Tensor] | None:
+    """Hidden states of all packs as one sequence, and the index of what predicts; None if a layer attends otherwise."""
+    sequence = PackedSequence.of(input_ids, prompts, completions, packs)
+    config = parts.model.config.get_text_config(decoder=True)
+    with attention_over(sequence, config):
+        hidden = parts.hidden(sequence.ids, position_ids=sequence.positions, use_cache=False)
+    if sequence.attended == config.num_hidden_layers:
+        return hidden, sequence.predictors
+    _own_attention.add(parts.model)
+    return None
+
+
+def _masked(
+    parts: CausalLM, input_ids: Tensor, prompts: Sequence[int], completions: Sequence[int], packs: Sequence[Pack]
+) -> tuple[Tensor, Tensor]:
+    """Hidden states of each pack as a sequence, and the flat index of what predicts."""
+    ids, positions, segments, predictors = _layout(input_ids, prompts, completions, packs)
+    mask = _attention_mask(segments, parts)
+    return parts.hidden(ids, attention_mask=mask, position_ids=positions, use_cache=False), predictors
 
 
 def _split(rows: Sequence[int], size: int) -> list[Pack]:

@@ -14,12 +14,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from grpo_core.algorithms.cpu_matmul import copied_linear
+from grpo_core.algorithms.cpu_matmul import Linear, copied_linear
 from grpo_core.engines.kv_cache import SharedPrefixCache
 from grpo_core.engines.shared_attention import attend
 
 FAMILIES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 """Modules of `transformers.models` and the prefix of their classes, all of this shape."""
+
+PLAIN = (nn.Linear, Linear, nn.Embedding, nn.ModuleList, nn.SiLU)
+"""Modules that these models may contain beside their own."""
 
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05}
 """Relative difference from the model's own code that rounding explains, by the type of the products."""
@@ -94,7 +97,7 @@ def _is_known(body: nn.Module) -> bool:
     own = [f"{prefix}{part}" for part in ("Model", "DecoderLayer", "Attention", "MLP", "RMSNorm", "RotaryEmbedding")]
     for part in body.modules():
         kind = type(part)
-        is_plain = kind in (nn.Linear, nn.Embedding, nn.ModuleList, nn.SiLU) or kind.__name__ == "SiLUActivation"
+        is_plain = kind in PLAIN or kind.__name__ == "SiLUActivation"
         if not is_plain and (kind.__module__, kind.__name__) not in [(module, name) for name in own]:
             return False
         if part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part):

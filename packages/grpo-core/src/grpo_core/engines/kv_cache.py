@@ -40,7 +40,7 @@ class Layout:
         decoded: Tokens per row in the completion part, the one being decoded included.
         longest_prompt: L, the longest alive prompt.
         slots_per_prompt: G, the most rows of one prompt.
-        padding: [P, 1, L] bool, true where a shorter prompt has padding; None if all are of one length.
+        padding: [P, L] bool, true where a shorter prompt has padding; None if all are of one length.
     """
 
     def __init__(self, prompt_lens: Sequence[int], device: torch.device) -> None:
@@ -102,23 +102,19 @@ class Layout:
         if all(length == self.longest_prompt for length in self.prompt_lens):
             return None
         lengths = torch.tensor(self.prompt_lens, device=self._device)
-        return (torch.arange(self.longest_prompt, device=self._device) >= lengths[:, None])[:, None]
+        return torch.arange(self.longest_prompt, device=self._device) >= lengths[:, None]
 
-    def to_slots(self, x: Tensor, kv: int) -> Tensor:
-        """[A * KV, R, *] of rows -> [P * KV, G * R, *], so that one matmul per prompt and head serves all its rows."""
-        repeats, width = x.shape[1:]
+    def to_slots(self, x: Tensor) -> Tensor:
+        """[A, KV, R, *] of rows -> [P, KV, G * R, *], so that one pass over a prompt's keys serves all its rows."""
         if not self._in_place:
-            x = x.reshape(self.rows, kv * repeats, width).index_select(0, self._row_of_slot)
-        x = x.view(self.prompts, self.slots_per_prompt, kv, repeats, width).transpose(1, 2)
-        return x.reshape(self.prompts * kv, self.slots_per_prompt * repeats, width)
+            x = x.index_select(0, self._row_of_slot)
+        blocks: Tensor = x.unflatten(0, (self.prompts, self.slots_per_prompt))
+        return blocks.transpose(1, 2).flatten(2, 3)
 
-    def to_rows(self, x: Tensor, kv: int) -> Tensor:
-        """Undo `to_slots`: [P * KV, G * R, *] -> [A * KV, R, *]."""
-        repeats, width = x.shape[1] // self.slots_per_prompt, x.shape[2]
-        x = x.view(self.prompts, kv, self.slots_per_prompt, repeats, width).transpose(1, 2)
-        if not self._in_place:
-            x = x.reshape(self.prompts * self.slots_per_prompt, kv * repeats, width).index_select(0, self._slot_of_row)
-        return x.reshape(self.rows * kv, repeats, width)
+    def to_rows(self, x: Tensor) -> Tensor:
+        """Undo `to_slots`: [P, KV, G * R, *] -> [A, KV, R, *]."""
+        x = x.unflatten(2, (self.slots_per_prompt, -1)).transpose(1, 2).flatten(0, 1)
+        return x if self._in_place else x.index_select(0, self._slot_of_row)
 
 
 class SharedPrefixLayer:
@@ -152,18 +148,18 @@ class SharedPrefixLayer:
             stored[: new.shape[0], :, at] = new[:, :, 0]
 
     def prompts(self) -> tuple[Tensor, Tensor]:
-        """Keys and values [P * KV, L, D] of the alive prompts, as views."""
+        """Keys and values [P, KV, L, D] of the alive prompts, as views."""
         assert self._prompts is not None, "prefill stores prompts before anything is decoded"
         count, length = self._layout.prompts, self._layout.longest_prompt
         keys, values = self._prompts
-        return keys[:count, :, :length].flatten(0, 1), values[:count, :, :length].flatten(0, 1)
+        return keys[:count, :, :length], values[:count, :, :length]
 
     def tokens(self) -> tuple[Tensor, Tensor]:
-        """Keys and values [A * KV, T, D] of the alive rows' decoded tokens, as views."""
+        """Keys and values [A, KV, T, D] of the alive rows' decoded tokens, as views."""
         assert self._completions is not None, "store_tokens comes before tokens"
         rows, decoded = self._layout.rows, self._layout.decoded
         keys, values = self._completions
-        return keys[:rows, :, :decoded].flatten(0, 1), values[:rows, :, :decoded].flatten(0, 1)
+        return keys[:rows, :, :decoded], values[:rows, :, :decoded]
 
     def move(self, rows: Sequence[tuple[int, int]], prompts: Sequence[tuple[int, int]]) -> None:
         """Copy rows and prompts (from, to) over those that are done."""
@@ -228,6 +224,10 @@ class SharedPrefixCache(Cache):
             self._shared.append(SharedPrefixLayer(self.layout, self._max_tokens))
         self.current = self._shared[layer_idx]
         self.updated += 1
+        device = key_states.device.type
+        if torch.is_autocast_enabled(device):  # rotations widen keys, as attention does not
+            dtype = torch.get_autocast_dtype(device)
+            key_states, value_states = key_states.to(dtype), value_states.to(dtype)
         if self._prefill_first is None:
             self.current.store_tokens(key_states, value_states)
         else:

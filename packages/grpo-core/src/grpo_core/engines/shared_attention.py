@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 
+from grpo_core.algorithms.prefix_attention import attention_part, mask_of, merged
 from grpo_core.engines.compatibility import INSTEAD
 from grpo_core.engines.kv_cache import SharedPrefixCache
 from grpo_core.errors import UserError
@@ -54,8 +55,8 @@ def shared_prefix_attention(
 ) -> tuple[Tensor, None]:
     """Attend to what the cache holds.
 
-    softmax([q·Kₚ, q·K𝒸]·scaling)·[Vₚ; V𝒸] with p the row's prompt and c its own decoded tokens: one softmax over both
-    parts, in float32 at least, so it is the ordinary attention of the concatenated sequence.
+    softmax([q·Kₚ, q·K𝒸]·scaling)·[Vₚ; V𝒸] with p the row's prompt and c its own decoded tokens, each part by itself and
+    then merged (`prefix_attention`): it is the ordinary attention of the concatenated sequence.
 
     Args:
         module: The attention module.
@@ -95,27 +96,35 @@ def attend(cache: SharedPrefixCache, query: Tensor, key: Tensor, value: Tensor, 
 def _decode(cache: SharedPrefixCache, query: Tensor, scaling: float) -> Tensor:
     assert cache.current is not None, "a layer updates the cache before it attends"
     layout = cache.layout
-    prompt_keys, prompt_values = cache.current.prompts()  # [P * KV, L, D]
-    keys, values = cache.current.tokens()  # [A * KV, T, D]
+    prompt_keys, prompt_values = cache.current.prompts()  # [P, KV, L, D]
+    keys, values = cache.current.tokens()  # [A, KV, T, D]
     rows, heads, _, width = query.shape
-    kv = keys.shape[0] // rows
-    query = (query * scaling).reshape(rows * kv, heads // kv, width)  # R = H / KV query heads share a key head
-    scores = _bmm(layout.to_slots(query, kv), prompt_keys.mT)  # [P * KV, G * R, L]
-    if layout.padding is not None:
-        scores.view(layout.prompts, -1, scores.shape[-1]).masked_fill_(layout.padding, float("-inf"))
-    scores = torch.cat((layout.to_rows(scores, kv), _bmm(query, keys.mT)), -1)  # [A * KV, R, L + T]
-    weights = scores.softmax(-1).to(query.dtype)
-    length = prompt_keys.shape[1]
-    out = layout.to_rows(_bmm(layout.to_slots(weights[..., :length], kv), prompt_values), kv)  # [A * KV, R, D]
-    out = out + _bmm(weights[..., length:], values)
-    return out.to(query.dtype).view(rows, 1, heads, values.shape[-1])
+    kv = keys.shape[1]
+    query = query.reshape(rows, kv, heads // kv, width).to(keys.dtype)  # R = H / KV query heads share a key head
+    slots = layout.to_slots(query)  # [P, KV, G * R, D]
+    prompt, prompt_log = _attend(slots, prompt_keys, prompt_values, scaling, layout.padding)
+    own, own_log = _attend(query, keys, values, scaling)  # [A, KV, R, D]
+    out = merged(layout.to_rows(prompt), layout.to_rows(prompt_log[..., None])[..., 0], own, own_log)
+    return out.view(rows, 1, heads, values.shape[-1])
 
 
-def _bmm(a: Tensor, b: Tensor) -> Tensor:
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, padding: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Attention [B, KV, Q, D] and the logarithm of its denominator [B, KV, Q], without keys where padding [B, L] is."""
+    if query.device.type == "cpu" and query.shape[-1] == value.shape[-1]:
+        mask = None if padding is None else mask_of(padding, query.dtype)
+        return attention_part(query, key, value, scale=scale, mask=mask)
+    scores = _product(query * scale, key.mT)
+    if padding is not None:
+        scores = scores.masked_fill(padding[:, None, None], -torch.inf)
+    log = scores.logsumexp(-1)
+    return _product((scores - log[..., None]).exp().to(value.dtype), value), log
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
     """Multiply with a result in float32 at least: scores in bfloat16 would carry errors of 2^-8 into the softmax."""
-    if a.dtype == b.dtype and a.dtype in (torch.float32, torch.float64):
-        return torch.bmm(a, b)
-    return torch.bmm(a.float(), b.float())
+    return a @ b if a.dtype in (torch.float32, torch.float64) else a.float() @ b.float()
 
 
 def _refuse_unsupported(module: nn.Module, attention_mask: Tensor | None, kwargs: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from grpo_core.algorithms.cpu_matmul import use_onednn
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import LoraConfig
 from grpo_core.errors import UserError
@@ -82,6 +83,8 @@ def load_policy(
         choices.append(ResolvedDefault("base", f"4 bits ({quantization}), frozen", "lora.quantization"))
     model, adapter_choice = _with_adapter(model, adapter, lora, source, below)
     choices += [adapter_choice] if adapter_choice else []
+    if where.type == "cpu":
+        use_onednn(model)
     if not stays_in_host_memory:
         model = model.to(where)
     return Policy(model, tokenizer, source, where, autocast, choices, quantization=quantization)

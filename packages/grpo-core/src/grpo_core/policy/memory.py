@@ -1,8 +1,15 @@
-"""Number of tokens computed at once: sized to the device's memory, and halved when that was too much."""
+"""Number of tokens computed at once: sized to the device's memory, and halved when that was too much.
+
+On a CPU the memory of a training's tensors is kept from step to step. The C library would return it to the system after
+each, and a system that hands out gigabytes anew, a page of zeros at a time, can take as long for it as the step.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
+import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +26,12 @@ MAX_TOKENS_AT_ONCE = 2**21
 """No more tokens are held than this, however large the memory: decoding has long stopped to get faster."""
 
 _NO_MEMORY_ON_CPU = "can't allocate memory"
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Parameters of glibc's mallopt, from malloc.h: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD."""
+
+LARGEST_IN_HEAP = 2**25
+"""Blocks below this many bytes come from the heap, which keeps them; glibc allows no more."""
 
 
 class OutOfMemoryError(GrpoError, MemoryError):
@@ -68,11 +81,29 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and _NO_MEMORY_ON_CPU in str(error)
 
 
+def keep_freed_memory(device: torch.device) -> None:
+    """Let the C library keep what is freed until `release`, if tensors are in its memory and it is glibc.
+
+    `MALLOC_TRIM_THRESHOLD_` in the environment is left in effect.
+    """
+    if device.type != "cpu" or not _is_glibc() or "MALLOC_TRIM_THRESHOLD_" in os.environ:
+        return
+    libc = ctypes.CDLL(None)
+    libc.mallopt(_MMAP_THRESHOLD, LARGEST_IN_HEAP)
+    libc.mallopt(_TRIM_THRESHOLD, -1)
+
+
 def release() -> None:
-    """Free the memory of a failed attempt; called after its exception is gone, which held its tensors."""
+    """Return free memory to the system. Call it after the exception of a failed attempt is gone, which held tensors."""
     gc.collect()
+    if _is_glibc():
+        ctypes.CDLL(None).malloc_trim(0)
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def _is_glibc() -> bool:
+    return platform.libc_ver()[0] == "glibc"
 
 
 def tokens_that_fit(model: Any, device: torch.device, default: int) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from grpo_core.algorithms.causal_lm import causal_lm
-from grpo_core.algorithms.packing import can_pack, pair_cost, plan_packs
+from grpo_core.algorithms.packing import pair_cost, plan_packs
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.checkpoints.files import read_regular, replace_file
 from grpo_core.config import TrainerConfig
@@ -139,6 +139,7 @@ def _try(policy: Policy, config: TrainerConfig, sizes: Sequence[int], meter: Mem
 
     def measure(rows: int) -> int | None:
         try:
+            release()  # what an earlier size needed is not in use
             meter.reset()
             _pass(policy, config, rows)
             return meter.peak() + moments
@@ -181,7 +182,7 @@ def _pass(policy: Policy, config: TrainerConfig, rows: int) -> None:
         prompts,
         completions,
         [row // config.num_generations for row in range(rows)],
-        pair_cost=pair_cost(policy.model) if can_pack(policy.model) else float("inf"),
+        pair_cost=pair_cost(policy.model),
         max_rows=rows,
     )
     ids = torch.zeros(rows, prompt + completion, dtype=torch.int64, device=policy.device)

@@ -1,7 +1,7 @@
 """The threads that a model is computed with on a CPU.
 
-Threads that wait for one another spin unless `OMP_WAIT_POLICY=PASSIVE` stands in the environment when torch is
-imported, as `grpo_core` sees to. Beside other busy processes spinning makes a step 3 to 8 times slower.
+Threads that wait for one another spin for long unless `OMP_WAIT_POLICY=PASSIVE` stands in the environment when torch is
+imported, as `grpo_core` sees to. Beside other busy processes that makes a step 3 to 8 times slower.
 """
 
 from __future__ import annotations

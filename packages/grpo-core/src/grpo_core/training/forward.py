@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from grpo_core.algorithms.corrections import high_entropy_mask
 from grpo_core.algorithms.kl import k3
-from grpo_core.algorithms.packing import can_pack, pair_cost
+from grpo_core.algorithms.packing import pair_cost
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.training.algorithm import Algorithm
@@ -38,7 +37,7 @@ class ForwardPasses:
     ) -> None:
         self.policy, self.config, self.ranks = policy, algorithm.config, ranks
         self.budget = PassBudget(policy, algorithm.config, ranks, warn)
-        self._pair_cost = pair_cost(policy.model) if can_pack(policy.model) else math.inf
+        self._pair_cost = pair_cost(policy.model)
         self._kl = algorithm.kl
 
     @property

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import RunConfig, TrainerConfig, to_yaml
-from grpo_core.config.hardware import machine_choice, memory_plan, needs
+from grpo_core.config.hardware import machine_choice
 from grpo_core.engines.base import Engine
 from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.encode import encode_prompt
@@ -26,16 +25,11 @@ from grpo_core.plugins import variants as registry
 from grpo_core.plugins.models import check_model
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.load import load_policy
-from grpo_core.policy.micro_batch import choose_micro_batch
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.reference import reference_folder
 from grpo_core.policy.sampler import bind_engine, engine_of_run
-from grpo_core.policy.threads import share_threads, update_threads
 from grpo_core.policy.value_head import VALUE_HEAD_FILE
-from grpo_core.profiles import accelerator as accelerators
-from grpo_core.profiles.estimate import estimate, gib
-from grpo_core.profiles.model_shape import model_shape
 from grpo_core.prompts.curriculum import LadderCurriculum, PassRateCurriculum
 from grpo_core.prompts.filter import filter_rows, truncate_prompt
 from grpo_core.prompts.mixture import Mixture, RowOrder, task_labels
@@ -49,12 +43,10 @@ from grpo_core.tracking.runs import ENDLESS
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.catalogue import owner_of
 from grpo_core.training.checks import check_tasks, train_rows
+from grpo_core.training.hardware import memory_choices, share_machine, with_micro_batch
 from grpo_core.training.learning_rate import follows_time
 from grpo_core.training.random_state import seed_everything
 from grpo_core.training.rank_shares import accumulation, check_shares
-
-MEMORY_SHOWN = 2**30
-"""Bytes from which on the estimated memory of a run is worth a line in its header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +123,13 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     choices = [*accumulation(trainer, ranks), *_conditions(config, involved, held), *held_choices]
     policy = _policy(config, checkpoint, ranks)
     _check_context(config, policy)
-    config, sized = _sized(config, policy, ranks)
-    choices += [*_thread_choices(config, policy, resources), *sized, *_room_choices(held, policy)]
+    config, sized = with_micro_batch(config, policy, ranks)
+    choices += [*share_machine(config, policy, resources), *sized, *_room_choices(held, policy)]
     encoded = {label: _encode_rows(config, policy, task, all_rows[label]) for label, task in tasks.items()}
     rows = {label: encoding.rows for label, encoding in encoded.items()}
     orders, order_choices = _orders(config, tasks, rows, held)
     choices += [*(choice for encoding in encoded.values() for choice in encoding.choices), *order_choices]
-    choices += _memory_choices(config, [encoding.prompt_ids for encoding in encoded.values()])
+    choices += memory_choices(config, [encoding.prompt_ids for encoding in encoded.values()])
     scoring = resources.enter_context(Scoring(tasks, config.scoring, policy))
     total_steps, schedule_steps, step_choices = _steps(config, sum(map(len, rows.values())))
     engine, engine_choices = engine_of_run(config, policy, resources, ranks)
@@ -182,33 +174,6 @@ def _room_choices(held: Mapping[str, HeldOutTask], policy: Policy) -> list[Resol
     """Check that prompts and completions of the evaluations fit the model."""
     rooms = (check_room(label, each.task, each.rows, each.plan.settings, policy) for label, each in held.items())
     return [choice for choices in rooms for choice in choices]
-
-
-def _thread_choices(config: RunConfig, policy: Policy, resources: ExitStack) -> list[ResolvedDefault]:
-    """Threads of sampling and of updates; where the two overlap, they share them until the resources are closed."""
-    trainer = config.trainer
-    if not trainer.off_policy_steps:
-        tokens = trainer.prompts_per_step * trainer.num_generations * trainer.max_completion_length
-        policy.update_threads = update_threads(policy.model.num_parameters(), tokens, policy.device)
-        if policy.update_threads is None:
-            return []
-        why = f"the up to {tokens:,} tokens of a step are enough to share"
-        return [ResolvedDefault("threads", f"1 for sampling, {policy.update_threads} for updates", why)]
-    resources.callback(torch.set_num_threads, torch.get_num_threads())
-    shared = share_threads(policy.device)
-    return [ResolvedDefault("threads", shared, "trainer.off_policy_steps=1")] if shared else []
-
-
-def _memory_choices(config: RunConfig, prompt_ids: Sequence[Mapping[str, tuple[int, ...]]]) -> list[ResolvedDefault]:
-    """The memory that the run is estimated to need, where it is worth a line."""
-    shape, accelerator = model_shape(config.model or ""), accelerators.detect(config.device)
-    if shape is None:
-        return []
-    lengths = [len(ids) for label in prompt_ids for ids in label.values()]
-    need = estimate(memory_plan(config, shape, accelerator, round(sum(lengths) / max(1, len(lengths)))))
-    if need.total < MEMORY_SHOWN:
-        return []
-    return [ResolvedDefault("memory", f"{gib(need.total)} GiB", needs(need, accelerator))]
 
 
 def _policy(config: RunConfig, checkpoint: Path | None, ranks: Ranks) -> Policy:
@@ -266,15 +231,6 @@ def _sampling_group(config: RunConfig, policy: Policy, ranks: Ranks) -> dist.Pro
             "(NCCL). Sample from a server (engine.name=vllm or sglang), or leave one of both out."
         )
     return ranks.beside().group
-
-
-def _sized(config: RunConfig, policy: Policy, ranks: Ranks) -> tuple[RunConfig, list[ResolvedDefault]]:
-    """The configuration with the number of completions in a pass that was found where it is `auto`."""
-    if config.trainer.micro_batch_size != "auto":
-        return config, []
-    rows, choice = choose_micro_batch(policy, config.trainer, ranks)
-    trainer = config.trainer.model_copy(update={"micro_batch_size": rows})
-    return config.model_copy(update={"trainer": trainer}), [choice, *accumulation(trainer, ranks)]
 
 
 def _check_precision(policy: Policy, ranks: Ranks) -> None:
