@@ -46,7 +46,7 @@ def measured(call: str, **environment: str) -> tuple[int, float, float]:
 @needs_glibc
 def test_memory_is_kept_until_it_is_released() -> None:
     faults, before, after = measured("keep_freed_memory(torch.device('cpu'))")
-    assert faults < 5000  # of 65,536 pages
+    assert faults < 20_000  # of 65,536 pages
     assert before - after > 200
 
 
@@ -62,4 +62,4 @@ def test_memory_is_kept_until_it_is_released() -> None:
 def test_on_an_accelerator_or_with_the_users_own_threshold_nothing_changes(
     call: str, environment: dict[str, str]
 ) -> None:
-    assert measured(call, **environment)[0] > 10_000
+    assert measured(call, **environment)[0] > 40_000
