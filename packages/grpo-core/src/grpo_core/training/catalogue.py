@@ -315,8 +315,8 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("step_s", "seconds of the whole step", "", _TIME, deterministic=False),
     Metric(
         "memory/generate_mib",
-        "most memory while sampling and scoring: allocated on a CUDA device, else the process's resident set; its peak "
-        "so far on systems other than Linux, which cannot reset it",
+        "most memory while sampling and scoring: allocated on a CUDA device, else the process's resident set, which "
+        "keeps what was freed; its peak so far on systems other than Linux, which cannot reset it",
         "",
         _TIME,
         deterministic=False,
