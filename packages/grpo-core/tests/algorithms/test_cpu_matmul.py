@@ -76,6 +76,14 @@ def test_a_model_trains_as_before_and_only_frozen_weights_have_no_gradient() -> 
 
 
 @needs_onednn
+def test_a_compiled_layer_is_torchs_own() -> None:
+    layer, x = nn.Sequential(nn.Linear(K, N)), torch.randn(ROWS, K)
+    use_onednn(layer)
+    traced = torch.compile(layer, backend="eager", fullgraph=True)
+    assert torch.equal(traced(x), F.linear(x, layer[0].weight, layer[0].bias))
+
+
+@needs_onednn
 @pytest.mark.parametrize("tied", [False, True])
 def test_packed_layers_compute_the_same_and_only_within_the_block(tied: bool) -> None:
     model, ids = llama(tie_word_embeddings=tied), torch.arange(24).view(2, 12)
