@@ -71,7 +71,7 @@ CASES: dict[str, Case] = {
     ),
     "clipping-high": (
         "sound",
-        {**FAST, "num_iterations": 8, "epsilon": 0.001, "max_steps": 8},
+        {**FAST, "num_iterations": 8, "epsilon": 0.001, "learning_rate": 1e-3, "max_steps": 8},
         {},
         r"\d+% of the tokens are clipped",
     ),
