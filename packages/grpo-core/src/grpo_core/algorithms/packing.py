@@ -139,8 +139,8 @@ def packed_states(
         return completion_states(model, input_ids, prompt_lens, completion_lens)
     parts = causal_lm(model)
     prompts, completions = prompt_lens.tolist(), completion_lens.tolist()
-    made = _in_parts(parts, input_ids, prompts, completions, packs) if attends_in_parts(parts) else None
-    hidden, predictors = made or _masked(parts, input_ids, prompts, completions, packs)  # [R, S, D], [B, T]
+    in_parts = _in_parts(parts, input_ids, prompts, completions, packs) if attends_in_parts(parts) else None
+    hidden, predictors = in_parts or _masked(parts, input_ids, prompts, completions, packs)  # [R, S, D], [B, T]
     real = completion_mask(completion_lens)  # [B, T]
     states = hidden.flatten(0, 1).index_select(0, predictors[real])
     rows, offsets = real.nonzero(as_tuple=True)

@@ -13,10 +13,10 @@ where a mask over the packed sequence computes every pair.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -206,20 +206,27 @@ class _PackedAttention(torch.autograd.Function):
         )
 
 
-_sequence: ContextVar[PackedSequence | None] = ContextVar("grpo_packed_sequence", default=None)
+_sequence: ContextVar[PackedSequence] = ContextVar("grpo_packed_sequence")
+
+Value = TypeVar("Value")
 
 
 @contextmanager
-def attention_over(sequence: PackedSequence, config: PretrainedConfig) -> Iterator[None]:
-    """Make models with this config attend over packed tokens within the block, and as before after it."""
+def attention_with(name: str, config: PretrainedConfig, variable: ContextVar[Value], value: Value) -> Iterator[None]:
+    """Make models with this config call a registered attention, which reads the variable, within the block only."""
     before = config._attn_implementation
-    token = _sequence.set(sequence)
-    config._attn_implementation = NAME
+    token = variable.set(value)
+    config._attn_implementation = name
     try:
         yield
     finally:
         config._attn_implementation = before
-        _sequence.reset(token)
+        variable.reset(token)
+
+
+def attention_over(sequence: PackedSequence, config: PretrainedConfig) -> AbstractContextManager[None]:
+    """Make models with this config attend over packed tokens within the block, and as before after it."""
+    return attention_with(NAME, config, _sequence, sequence)
 
 
 def packed_attention(
@@ -236,7 +243,6 @@ def packed_attention(
     Zeros, and not counted as attended, for a layer with dropout or with values of another width.
     """
     sequence = _sequence.get()
-    assert sequence is not None, "attention_over sets the sequence"
     if kwargs.get("dropout") or value.shape[-1] != query.shape[-1]:
         return value.new_zeros(1, query.shape[2], query.shape[1], value.shape[-1]), None
     sequence.attended += 1

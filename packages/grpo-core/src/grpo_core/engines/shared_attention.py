@@ -7,8 +7,7 @@ beside it, and then `transformers` makes no mask: the prefill is causal, and dec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 
-from grpo_core.algorithms.prefix_attention import attention_part, mask_of, merged
+from grpo_core.algorithms.prefix_attention import attention_part, attention_with, mask_of, merged
 from grpo_core.engines.compatibility import INSTEAD
 from grpo_core.engines.kv_cache import SharedPrefixCache
 from grpo_core.errors import UserError
@@ -28,20 +27,12 @@ NAME = "grpo_shared_prefix"
 UNSUPPORTED_ARGUMENTS = ("softcap", "s_aux", "position_bias")
 """Arguments of attention functions that this one does not support: soft-capping, sinks, relative positions."""
 
-_cache: ContextVar[SharedPrefixCache | None] = ContextVar("grpo_shared_prefix_cache", default=None)
+_cache: ContextVar[SharedPrefixCache] = ContextVar("grpo_shared_prefix_cache")
 
 
-@contextmanager
-def attention_through(cache: SharedPrefixCache, config: PretrainedConfig) -> Iterator[None]:
+def attention_through(cache: SharedPrefixCache, config: PretrainedConfig) -> AbstractContextManager[None]:
     """Make models with this config attend through `cache` within the block, and as before after it."""
-    before = config._attn_implementation
-    token = _cache.set(cache)
-    config._attn_implementation = NAME
-    try:
-        yield
-    finally:
-        config._attn_implementation = before
-        _cache.reset(token)
+    return attention_with(NAME, config, _cache, cache)
 
 
 def shared_prefix_attention(
@@ -74,7 +65,6 @@ def shared_prefix_attention(
         UserError: the model needs something that this attention does not compute.
     """
     cache = _cache.get()
-    assert cache is not None, "attention_through sets the cache"
     _refuse_unsupported(module, attention_mask, kwargs)
     return attend(cache, query, key, value, query.shape[-1] ** -0.5 if scaling is None else scaling), None
 
