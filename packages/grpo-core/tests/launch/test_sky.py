@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -84,6 +85,7 @@ def run_script(script: str, home: Path, **environment: str) -> list[str]:
     return (home / "words").read_text().splitlines()
 
 
+@pytest.mark.skipif(shutil.which("rsync") is None, reason="no rsync: apt-get install rsync")
 def test_a_run_goes_on_from_the_bucket_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (bucket := tmp_path / "bucket").mkdir()
     monkeypatch.setattr(sky, "MOUNT", str(bucket))

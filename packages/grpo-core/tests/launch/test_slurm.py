@@ -34,8 +34,9 @@ def sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that receives what a fake sbatch is given."""
     (seen := tmp_path / "seen").mkdir()
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "sbatch").write_text(SBATCH)
-    (tmp_path / "bin" / "sbatch").chmod(0o755)
+    for name, text in (("sbatch", SBATCH), ("srun", "#!/bin/sh\n")):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.setenv("SEEN", str(seen))
     monkeypatch.chdir(tmp_path)

@@ -128,17 +128,18 @@ def submit_runs(
         folders: Folder of each run, if that is not the one of its job.
 
     Raises:
-        UserError: there is no sbatch here, or it refuses the job.
+        UserError: there is no sbatch or srun here, or sbatch refuses the job.
     """
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
     from grpo_core.launch.slurm_job import SlurmRun
 
-    if shutil.which("sbatch") is None:
-        raise UserError(
-            "there is no sbatch here: submit from a machine of the cluster, such as its login node. --dry-run prints "
-            "the script anywhere."
-        )
+    for program in ("sbatch", "srun"):  # submitit looks for srun before it submits an array
+        if shutil.which(program) is None:
+            raise UserError(
+                f"there is no {program} here: submit from a machine of the cluster, such as its login node. --dry-run "
+                "prints the script anywhere."
+            )
     executor = _executor(runs, options, output_dir)
     places: Sequence[Path | None] = [None] * len(runs) if folders is None else folders
     try:

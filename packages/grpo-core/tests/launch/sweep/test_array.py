@@ -28,7 +28,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     queue = tmp_path / "queue"
     queue.write_text("4711_0\n4711_1\n4711_2\n4711_3\n")
     (tmp_path / "bin").mkdir()
-    for name, text in (("sbatch", SBATCH), ("squeue", f"#!/bin/sh\ncat {queue} || exit 1\n")):
+    for name, text in (("sbatch", SBATCH), ("srun", "#!/bin/sh\n"), ("squeue", f"#!/bin/sh\ncat {queue} || exit 1\n")):
         (tmp_path / "bin" / name).write_text(text)
         (tmp_path / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
