@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 from hypothesis import given
@@ -51,6 +52,13 @@ def test_any_numbers_fit_any_size(
     lines = curve(list(enumerate(points)), width, height, known)
     assert not lines or len(lines) == max(2, height)
     assert all(len(line) <= max(width, 20) for line in lines)
+
+
+def test_the_smallest_and_the_largest_numbers_have_a_place() -> None:
+    assert len(curve([(0, 0.0), (1, 5e-324)], 20, 4)) == 4
+    largest = sys.float_info.max
+    for values in ([largest], [-largest], [0.0, largest, largest, 0.0], [-largest, largest]):
+        assert len(curve([*enumerate(values)], 20, 4, [(0, 0.0, -largest, largest)])) == 4
 
 
 def test_the_mean_of_equal_values_stays_in_the_picture() -> None:

@@ -69,10 +69,10 @@ HOSTILE = {
 @pytest.mark.parametrize("form", ["%s", "\\boxed{%s}", "<answer>%s</answer>", "The answer is %s."])
 def test_hostile_text_is_read_in_bounded_time(text: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "check", lambda *_: symbolic.UNPARSABLE)
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert verify("42", form % text) in (Verdict.WRONG, Verdict.UNPARSABLE)
     assert verify("42", form % text, decimals="comma") in (Verdict.WRONG, Verdict.UNPARSABLE)
-    assert time.perf_counter() - begin < SECONDS
+    assert time.process_time() - begin < SECONDS
 
 
 def test_integers_beyond_pythons_limit_are_no_numbers() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -141,7 +142,7 @@ def _range(values: Iterable[float]) -> Point:
     low, high = min(known), max(known)
     if low == high:
         wider = abs(low) / 10 or 1.0
-        return low - wider, high + wider
+        return max(low - wider, -sys.float_info.max), min(high + wider, sys.float_info.max)
     return low, high
 
 
@@ -166,7 +167,8 @@ class _Canvas:
         columns: dict[int, list[float]] = {}
         for step, value in points:
             columns.setdefault(self._column(step, 2 * self.width), []).append(value)
-        dots = [(x, self._row(sum(values) / len(values), 4 * self.height)) for x, values in sorted(columns.items())]
+        means = {x: sum(value / len(values) for value in values) for x, values in sorted(columns.items())}
+        dots = [(x, self._row(mean, 4 * self.height)) for x, mean in means.items()]
         for (x0, y0), (x1, y1) in zip(dots, dots[1:] or dots, strict=False):
             count = max(abs(x1 - x0), abs(y1 - y0), 1)
             for i in range(count + 1):
@@ -196,6 +198,7 @@ class _Canvas:
         return round((step - first) / (last - first) * (count - 1)) if last > first else 0
 
     def _row(self, value: float, count: int) -> int:
-        low, high = self._values
-        row = round((high - value) / (high - low) * (count - 1))
+        scale = max(map(abs, self._values))  # without it the difference of large numbers overflows
+        low, high = (bound / scale for bound in self._values)
+        row = round((high - value / scale) / (high - low) * (count - 1))
         return min(max(row, 0), count - 1)  # the mean of equal values may differ from them in its last bit

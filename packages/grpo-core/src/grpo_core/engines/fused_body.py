@@ -1,7 +1,8 @@
 """The body of a model of Llama's shape in a third of the operations, for the many small passes of sampling on a CPU.
 
-Queries, keys and values are one matrix product, and so are the two halves of the MLP's input; norms and rotations are
-one or two operations each. The weights are copies, made for one batch of requests. Other models run their own code.
+Queries, keys and values are one matrix product, and so are the two halves of the MLP's input. The weights are copies,
+made for one batch of requests, in which the halves of a head are interleaved: rotating queries and keys is then one
+product of complex numbers. Other models run their own code.
 """
 
 from __future__ import annotations
@@ -70,18 +71,19 @@ class FusedBody:
     def __call__(self, token_ids: Tensor, positions: Tensor, cache: SharedPrefixCache) -> Tensor:
         """Hidden states [b, l, D] of tokens [b, l] at their positions; their keys and values go to the cache."""
         x = self._embed(token_ids)
-        cos, sin = (part.unsqueeze(2) for part in self._rotary(x, positions))  # [b, l, 1, d]
-        half = sin.shape[-1] // 2
-        sin = torch.cat((-sin[..., :half], sin[..., half:]), -1)
-        rotated = self._heads + self._kv_heads
+        with torch.inference_mode(False):  # some keep their frequencies for longer sequences
+            cos, sin = (part[..., None, : part.shape[-1] // 2] for part in self._rotary(x, positions))
+        rotation = torch.complex(cos.contiguous(), sin.contiguous())  # [b, l, 1, d / 2]
+        heads = (self._heads, self._kv_heads, self._kv_heads)
         for index, layer in enumerate(self._layers):
-            qkv = layer.qkv(layer.norm(x)).unflatten(-1, (rotated + self._kv_heads, 2 * half))  # [b, l, H + 2 KV, d]
-            qk, value = qkv[:, :, :rotated], qkv[:, :, rotated:]
+            qkv = layer.qkv(layer.norm(x)).float().unflatten(-1, (sum(heads), -1))  # [b, l, H + 2 KV, d]
+            query, key, value = qkv.split(heads, 2)
             if layer.query_norm is not None and layer.key_norm is not None:
-                qk = torch.cat((layer.query_norm(qk[:, :, : self._heads]), layer.key_norm(qk[:, :, self._heads :])), 2)
-            qk = torch.addcmul(qk * cos, qk.roll(half, -1), sin)
-            query, key = qk[:, :, : self._heads].transpose(1, 2), qk[:, :, self._heads :].transpose(1, 2)
-            key, value = cache.update(key, value.transpose(1, 2), index)
+                query.copy_(layer.query_norm(query))
+                key.copy_(layer.key_norm(key))
+            torch.view_as_complex(qkv.unflatten(-1, (-1, 2)))[:, :, : -self._kv_heads].mul_(rotation)
+            query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+            key, value = cache.update(key, value, index)
             x = x + layer.output(attend(cache, query, key, value, layer.scaling).flatten(2))
             gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, -1)
             x = x + layer.down(F.silu(gate) * up)
@@ -110,11 +112,12 @@ def _is_known(body: nn.Module) -> bool:
 
 def _layer(layer: Any, rows: int) -> _Layer:
     attention, mlp = layer.self_attn, layer.mlp
+    width = attention.head_dim
     return _Layer(
         norm=_norm(layer.input_layernorm),
-        qkv=_joined((attention.q_proj, attention.k_proj, attention.v_proj), rows),
-        query_norm=_norm(attention.q_norm) if hasattr(attention, "q_norm") else None,
-        key_norm=_norm(attention.k_norm) if hasattr(attention, "k_norm") else None,
+        qkv=_joined((attention.q_proj, attention.k_proj, attention.v_proj), rows, rotated=(width, width, 0)),
+        query_norm=_norm(attention.q_norm, width) if hasattr(attention, "q_norm") else None,
+        key_norm=_norm(attention.k_norm, width) if hasattr(attention, "k_norm") else None,
         output=_joined((attention.o_proj,), rows),
         scaling=attention.scaling,
         mlp_norm=_norm(layer.post_attention_layernorm),
@@ -123,14 +126,26 @@ def _layer(layer: Any, rows: int) -> _Layer:
     )
 
 
-def _norm(norm: Any) -> _Linear:
-    weight, eps = norm.weight.detach(), norm.variance_epsilon
-    return lambda x: F.rms_norm(x.to(weight.dtype), weight.shape, weight, eps)  # products in bfloat16 are widened
+def _norm(norm: Any, rotated: int = 0) -> _Linear:
+    weight, eps = _interleaved(norm.weight.detach(), rotated), norm.variance_epsilon
+    return lambda x: F.rms_norm(x.float(), weight.shape, weight, eps)  # products in bfloat16 are widened
 
 
-def _joined(layers: Sequence[nn.Linear], rows: int) -> _Linear:
-    """Several linear layers of one input as one product."""
-    biases = [layer.bias for layer in layers if layer.bias is not None]
+def _joined(layers: Sequence[nn.Linear], rows: int, rotated: Sequence[int] | None = None) -> _Linear:
+    """Several linear layers of one input as one product.
+
+    Args:
+        layers: They have a bias all, or none.
+        rows: Tokens of a pass.
+        rotated: For each layer the width of the heads that are rotated, or 0; None if none is.
+    """
+    parts = list(zip(layers, rotated or [0] * len(layers), strict=True))
+    weight = torch.cat([_interleaved(layer.weight.detach(), width) for layer, width in parts])
+    biases = [_interleaved(layer.bias.detach(), width) for layer, width in parts if layer.bias is not None]
     assert len(biases) in (0, len(layers)), "these models have a bias everywhere or nowhere"
-    weight = torch.cat([layer.weight.detach() for layer in layers])
-    return copied_linear(weight, torch.cat([bias.detach() for bias in biases]) if biases else None, rows)
+    return copied_linear(weight, torch.cat(biases) if biases else None, rows)
+
+
+def _interleaved(rows: Tensor, width: int) -> Tensor:
+    """Heads of rows [heads * width, *], each with its halves interleaved: (a0, a1, b0, b1) -> (a0, b0, a1, b1)."""
+    return rows.unflatten(0, (-1, 2, width // 2)).transpose(1, 2).flatten(0, 2) if width else rows

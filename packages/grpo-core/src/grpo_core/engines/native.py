@@ -186,20 +186,22 @@ class NativeEngine:
                         f"sync({self.version}) came while completions of version {version} were being sampled: "
                         "take all completions from generate() before the weights change."
                     )
-                with self._sampling(batch.cache, copies.linears):
+                with self._sampling(batch.cache, copies):
                     finished = batch.until_some_finish()
                 for row in finished:
                     yield row.request, self._completion(row, version)
 
     @contextmanager
-    def _sampling(self, cache: SharedPrefixCache, linears: PackedLinears | None) -> Iterator[None]:
+    def _sampling(self, cache: SharedPrefixCache, copies: _Copies) -> Iterator[None]:
         """Dropout and gradients off, attention through `cache`; all restored after the block, exceptions included."""
         with ExitStack() as stack:
             stack.enter_context(evaluating(self._parts.model))
             stack.enter_context(attention_through(cache, self._config))
             stack.enter_context(self._precision())
-            if linears is not None:
-                stack.enter_context(linears.in_use())
+            if copies.body is not None:  # another model's code may keep what it computes
+                stack.enter_context(torch.inference_mode())
+            if copies.linears is not None:
+                stack.enter_context(copies.linears.in_use())
             yield
 
     def _precision(self) -> AbstractContextManager[object]:
@@ -224,7 +226,7 @@ class NativeEngine:
         positions = torch.arange(len(prompt_ids))[None]
         cache = SharedPrefixCache([len(prompt_ids)], 1, self._device)
         cache.begin_prefill(0)
-        with self._sampling(cache, None):
+        with self._sampling(cache, _Copies()):
             own = self._parts.hidden(ids, position_ids=positions, past_key_values=cache, use_cache=True)
             fused = body(ids, positions, cache)
         difference = float((fused - own).abs().max() / own.abs().max().clamp_min(1e-30))

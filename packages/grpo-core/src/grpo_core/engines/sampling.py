@@ -146,7 +146,7 @@ def _draw(weights: Tensor, u: Tensor) -> Tensor:
     vocabulary = weights.shape[1]
     whole = vocabulary // BLOCK
     if whole <= 1:
-        return _invert(weights.double(), u)[0]
+        return _first_above(weights.cumsum(-1, dtype=torch.float64), u)[0][:, 0]
     sums = weights[:, : whole * BLOCK].view(len(weights), whole, BLOCK).sum(-1)  # [N, whole]
     if vocabulary % BLOCK:
         sums = torch.cat((sums, weights[:, whole * BLOCK :].sum(-1, keepdim=True)), -1)
@@ -162,14 +162,20 @@ def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     The share is what makes two levels one CDF although the float32 sum of a block and its float64 sum differ.
     """
     cumulative = weights.cumsum(-1)  # [N, n]
+    index, target = _first_above(cumulative, u)
+    mass = weights.gather(1, index)
+    share = (target - (cumulative.gather(1, index) - mass)) / mass
+    return index[:, 0], share[:, 0]
+
+
+def _first_above(cumulative: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    """The least index [N, 1] whose cumulative weight [N, n] is above u [N] of the total, and that bound [N, 1]."""
     total = cumulative[:, -1:].contiguous()
     _require_finite(total)
     target = u[:, None] * total
     # Where rounding leaves nothing above the target, the last index that has mass: never one that is impossible.
-    index = torch.minimum(torch.searchsorted(cumulative, target, right=True), torch.searchsorted(cumulative, total))
-    mass = weights.gather(1, index)
-    share = (target - (cumulative.gather(1, index) - mass)) / mass
-    return index[:, 0], share[:, 0]
+    above, last = torch.searchsorted(cumulative, target, right=True), torch.searchsorted(cumulative, total)
+    return torch.minimum(above, last), target
 
 
 def _require_finite(mass: Tensor) -> None:
