@@ -131,15 +131,15 @@ WARNINGS_INTRODUCTION = """\
 
 <!-- Written by docs/generate.py from grpo_core/tracking/diagnoses.py and hacking.py: change it there. -->
 
-A run is diagnosed from [its metrics](metrics.md) before its first step, after each logged step and after each
-evaluation. A warning says what was seen, why it matters and what to try, and names its section in
-[troubleshooting](../how-to/troubleshooting.md). It comes once, and again only if its problem was gone for 20 logged
-steps (40 after the second warning, 80 after the third) and has returned. Warnings are printed, stand in
-`logs/events.jsonl`, in `summary.json`, in trackers and in `grpo runs show`, and reach
-[callbacks](../how-to/tracking.md#warnings). `tracking.monitor=false` turns them off.
+Look up when a run warns, and why at this threshold. A run checks [its metrics](metrics.md) before its first step, after
+each logged step and after each evaluation. A warning says what was seen, why it matters and what to try, and names its
+section in [troubleshooting](../how-to/troubleshooting.md). It is repeated only if its problem was gone for 20 logged
+steps (40 after the second warning, 80 after the third) and has returned. Warnings are printed, are written to
+`logs/events.jsonl` and `summary.json`, are sent to trackers and [callbacks](../how-to/tracking.md#warnings), and are
+shown by `grpo runs show`. `tracking.monitor=false` turns them off.
 
-Where metrics are compared with the start, it is the mean of the first ten logged steps with that of the newest ten, and
-a change counts above three standard errors.
+A comparison with the start compares the means of the first and the newest ten logged steps. A change counts if it is
+above three standard errors.
 """
 
 METRICS_INTRODUCTION = """\
@@ -147,14 +147,14 @@ METRICS_INTRODUCTION = """\
 
 <!-- Written by docs/generate.py from grpo_core/training/catalogue.py: change it there. -->
 
-What a line of `logs/train_log.jsonl` holds and, in the last section, one of `logs/evaluations.jsonl`. A number that
-does not exist in a step (a mean over nothing) is `null`, or left out where nothing was computed at all. A task may log
-[numbers of its own](task-contract.md#metrics-of-a-batch) beside these.
+Look up every number in `logs/train_log.jsonl` and, in the last section, in `logs/evaluations.jsonl`. A number that does
+not exist in a step (a mean over nothing) is `null`, or is left out if nothing was computed at all. A task may also log
+[its own numbers](task-contract.md#metrics-of-a-batch).
 """
 
 OTHER_NAMES = """\
-What the reference systems call these metrics. `tracking.reference_names=true` writes them to trackers under both \
-names, `grpo runs show RUN --aliases` shows them. A name of theirs that is ours too has no line.\
+The names of these metrics in the reference systems. `tracking.reference_names=true` writes them to trackers under \
+both names, and `grpo runs show RUN --aliases` shows them. A name that both have is not listed.\
 """
 
 AGGREGATIONS: Mapping[Aggregation, tuple[str, str]] = {

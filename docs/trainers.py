@@ -17,28 +17,28 @@ INTRODUCTION = """\
 
 <!-- Written by docs/generate.py from tests/peers: change it there. -->
 
-What each trainer can do with our tasks, and what was run with it. To choose one, see
+Compare what each trainer can do with grpo tasks, and see what was run with it. To choose one, see
 [Which to take](../how-to/another-trainer.md#which-to-take).
 
 ## What is supported
 
-A score of a task is the same number in every trainer below: a function of task, row and text, computed in worker
-processes that are killed when a completion takes too long.
+A task gives the same score in every trainer below: it is a function of task, row and text, computed in worker processes
+that are killed when a completion takes too long.
 """
 
 UNSCORED = """\
 ## Completions that could not be scored
 
-A reward that hangs or crashes says nothing about the completion. This is what each trainer then does with it, and
-with the others of its prompt:
+A reward that hangs or crashes says nothing about the completion. The table shows what each trainer then does with the
+completion, and with the others of its prompt:
 """
 
 PARITY = """\
 ## What was run
 
-`pytest -m network tests/test_peers.py` installs each released trainer into an environment of its own, has its own code
-score one batch (sums, programs and chess positions: right, wrong and invalid answers; rewards that hang, crash and kill
-their process), and compares every reward, every part that the trainer logs, and which samples have no reward.
+`pytest -m network tests/test_peers.py` installs each released trainer into a separate environment, and lets its code
+score one batch: sums, programs and chess positions with right, wrong and invalid answers, and rewards that hang, crash
+and kill their process. It compares every reward, every part that the trainer logs, and which samples have no reward.
 """
 
 
