@@ -9,6 +9,7 @@ from grpo_core.algorithms.controllers import (
     adaptive_entropy,
     applied,
     constant,
+    decay,
     kl_warmup,
     ppo_rule,
     proportional,
@@ -38,6 +39,20 @@ def test_proportional_over_a_horizon_changes_by_about_its_clip() -> None:
     for _ in range(20):
         beta = proportional(beta, [99.0])
     assert beta == pytest.approx(math.exp(0.2), rel=2e-3)  # (1 + 0.2/20)^20
+
+
+def test_decay_halves_and_stays_above_its_minimum() -> None:
+    coefficient = 0.08
+    for _ in range(20):
+        coefficient = decay(coefficient, [], half_life=10)
+    assert coefficient == pytest.approx(0.02)
+    assert decay(0.02, [9.0], half_life=0.1, minimum=0.01) == 0.01
+
+
+@pytest.mark.parametrize("options", [{"half_life": 0.0}, {"half_life": -1.0}, {"minimum": -0.1}])
+def test_decay_refuses_what_does_not_fall(options: dict[str, float]) -> None:
+    with pytest.raises(UserError, match="must"):
+        decay(0.1, [], **options)
 
 
 @given(kls, st.floats(0.01, 0.9))

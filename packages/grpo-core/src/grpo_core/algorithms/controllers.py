@@ -1,4 +1,4 @@
-"""Rules that move a coefficient after each step so that a measured quantity meets its target.
+"""Rules that move a coefficient after each step, most of them so that a measured quantity meets its target.
 
 Each takes the coefficient and the history of what was measured, newest last, and gives the next coefficient. The KL
 that drives them is the token mean of an estimator that is never negative (k2, k3, full): β multiplied by the sign of
@@ -118,6 +118,25 @@ def step_rule(
     elif mean < target / STEP_BAND:
         coefficient *= STEP_DOWN
     return min(max(coefficient, minimum), maximum)
+
+
+def decay(
+    coefficient: float, history: Sequence[float], *, half_life: float = 100.0, minimum: float = 0.0
+) -> float:
+    """Halve the coefficient every `half_life` steps, whatever is measured.
+
+    Args:
+        coefficient: The coefficient.
+        history: Not used.
+        half_life: Steps.
+        minimum: Lower bound of the coefficient.
+
+    Raises:
+        UserError: a half-life that is not above 0, or a negative bound.
+    """
+    _check_above_0(half_life=half_life)
+    _check_order(minimum, math.inf)
+    return max(coefficient * 0.5 ** (1 / half_life), minimum)
 
 
 def kl_warmup(beta: float, step: int, *, warmup_steps: int) -> float:

@@ -153,6 +153,11 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
             source="arXiv 2505.22312, section 3.2.5, and its code",
         ),
         "constant": Variant("grpo_core.algorithms.controllers:constant", formula="c", source="no control"),
+        "decay": Variant(
+            "grpo_core.algorithms.controllers:decay",
+            formula="c ← max(minimum, c · 2^(−1 / half_life))",
+            source="annealed regularization, as of the entropy in arXiv 1811.11214",
+        ),
     },
     "kl": {
         "abs": Variant(f"{_KL}:abs", formula="|d|", source="verl, kl_penalty `abs`"),
@@ -170,6 +175,11 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
     },
     "kl_controller": {
         "constant": Variant("grpo_core.algorithms.controllers:constant", formula="c", source="no control"),
+        "decay": Variant(
+            "grpo_core.algorithms.controllers:decay",
+            formula="c ← max(minimum, c · 2^(−1 / half_life))",
+            source="annealed regularization, as of the entropy in arXiv 1811.11214",
+        ),
         "ppo_rule": Variant(
             "grpo_core.algorithms.controllers:ppo_rule",
             formula="β ← 2β if KL > 1.5·target; β/2 if KL < target / 1.5",

@@ -119,7 +119,7 @@ def less_kl(history: History) -> str:
     rate = f"lower trainer.learning_rate (now {trainer.learning_rate:g})"
     if not trainer.beta:
         return f"{rate}, or set trainer.beta=0.05."
-    if trainer.kl_controller == "constant":
+    if trainer.kl_controller in ("constant", "decay"):
         return f"{rate}, raise trainer.beta (now {trainer.beta:g}), or set trainer.kl_controller=step_rule."
     return f"{rate}: the controller {trainer.kl_controller} cannot hold it."
 
