@@ -67,8 +67,19 @@ def _sleep_while_waiting() -> None:
         os.environ.update(OMP_WAIT_POLICY="PASSIVE", GOMP_SPINCOUNT="2000")
 
 
+def _bound_kernel_caches() -> None:
+    """Let oneDNN and torch's layer over it keep the kernels of 256 shapes of matrix products, not of 1024.
+
+    With a kernel they keep its workspace, up to the size of its result. A batch of tokens brings about 20 new shapes,
+    sampling five for each number of rows; the others would stay for hundreds of megabytes.
+    """
+    for name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+        os.environ.setdefault(name, "256")
+
+
 _keep_libraries_importable()
 _sleep_while_waiting()
+_bound_kernel_caches()
 
 _MODULE_OF = {
     "BoundTask": "task.bound",

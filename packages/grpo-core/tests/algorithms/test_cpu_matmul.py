@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -139,3 +143,24 @@ def test_nothing_is_packed_where_onednn_is_missing(monkeypatch: pytest.MonkeyPat
         before = model(ids).logits
         with PackedLinears(model, 8).in_use():
             assert torch.equal(model(ids).logits, before)
+
+
+MANY_SHAPES = """
+from pathlib import Path
+import grpo_core, torch
+from grpo_core.algorithms.cpu_matmul import linear
+torch.set_num_threads(1)
+weight, x = torch.randn(512, 512, requires_grad=True), torch.randn(1000, 512)
+def mib(): return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+for tokens in range(999, 100, -1):
+    linear(x[:tokens], weight).sum().backward()
+    if tokens == 999: first = mib()
+print(mib() - first)
+"""
+
+
+@needs_onednn
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
+def test_batches_of_many_lengths_do_not_fill_the_memory_with_kernels() -> None:
+    done = subprocess.run([sys.executable, "-c", MANY_SHAPES], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 400, "without a bound 900"

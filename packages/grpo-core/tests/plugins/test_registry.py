@@ -63,8 +63,8 @@ def test_every_built_in_name_is_listed() -> None:
         "reinforce_pp_baseline", "remax", "role", "value",
     )  # fmt: skip
     assert registry.names("kl") == ("abs", "fkl", "fkl_k3", "full", "jeffreys", "k1", "k2", "k3")
-    assert registry.names("kl_controller") == ("constant", "ppo_rule", "proportional", "step_rule")
-    assert registry.names("entropy_controller") == ("adaptive", "constant")
+    assert registry.names("kl_controller") == ("constant", "decay", "ppo_rule", "proportional", "step_rule")
+    assert registry.names("entropy_controller") == ("adaptive", "constant", "decay")
     assert registry.names("schedule") == ("constant", "cosine", "none")
 
 

@@ -120,9 +120,7 @@ def step_rule(
     return min(max(coefficient, minimum), maximum)
 
 
-def decay(
-    coefficient: float, history: Sequence[float], *, half_life: float = 100.0, minimum: float = 0.0
-) -> float:
+def decay(coefficient: float, history: Sequence[float], *, half_life: float = 100.0, minimum: float = 0.0) -> float:
     """Halve the coefficient every `half_life` steps, whatever is measured.
 
     Args:
