@@ -134,7 +134,7 @@ def decay(coefficient: float, history: Sequence[float], *, half_life: float = 10
     """
     _check_above_0(half_life=half_life)
     _check_order(minimum, math.inf)
-    return max(coefficient * 0.5 ** (1 / half_life), minimum)
+    return max(coefficient * math.exp2(-1 / half_life), minimum)
 
 
 def kl_warmup(beta: float, step: int, *, warmup_steps: int) -> float:
