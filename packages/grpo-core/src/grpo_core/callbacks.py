@@ -151,6 +151,10 @@ class Callback:
         """A diagnosis found a problem; by default a warning. It comes again only if it was gone in between."""
         self.on_warning(str(finding))
 
+    def on_stop(self, message: str) -> None:
+        """The run ends before its last planned step: it was asked to, or reached a limit; by default a warning."""
+        self.on_warning(message)
+
     def on_run_end(self, summary: Mapping[str, Any], run_dir: Path) -> None:
         """The run is saved; `summary` is what summary.json holds."""
 
@@ -211,6 +215,11 @@ class Callbacks(Callback):
         """Notify every callback."""
         for callback in self._callbacks:
             callback.on_warning(message)
+
+    def on_stop(self, message: str) -> None:
+        """Notify every callback."""
+        for callback in self._callbacks:
+            callback.on_stop(message)
 
     def on_diagnosis(self, finding: Finding) -> None:
         """Keep the finding, and notify every callback."""

@@ -340,7 +340,7 @@ def test_tasks_show_tells_everything(capsys: pytest.CaptureFixture[str], elsewhe
     code, out, _ = grpo(capsys, "tasks", "show", "./rhyme.py:couplet?size=3", "--json")
     facts = json.loads(out)
     assert code == 0
-    assert facts["options"]["size"] == {"value": 3, "default": None, "type": "int | None"}
+    assert facts["options"]["size"] == {"value": 3, "default": None, "type": "whole number or null"}
     assert facts["rewards"] == [
         {"name": "one_line", "weight": 0.25, "maximum": 1.0, "needs": None},
         {"name": "rhymes", "weight": 0.75, "maximum": 1.0, "needs": "one_line"},
@@ -352,6 +352,7 @@ def test_tasks_show_tells_everything(capsys: pytest.CaptureFixture[str], elsewhe
 
     code, out, _ = grpo(capsys, "tasks", "show", "./rhyme.py:couplet")
     assert code == 0
+    assert "train, validation or test" in out
     assert "9 tokens, scored within 5 s" in out
     assert "split: a test" in out
     assert f"code {facts['ingredients']['code']}" in out

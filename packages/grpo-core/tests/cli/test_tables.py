@@ -12,6 +12,7 @@ import pytest
 from terminals import Terminal
 
 from grpo_core.cli import main as entry
+from grpo_core.display.text import fitted, table
 
 Capture = pytest.CaptureFixture[str]
 
@@ -110,3 +111,38 @@ def test_what_writes_a_folder_says_it_as_json_too(
     written = json.loads(capsys.readouterr().out)
     assert written["folder"] == "mine"
     assert {*written["files"]} == {str(file.relative_to("mine")) for file in Path("mine").rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("words", [("tasks",), ("models",), ("profiles",), ("run", "--show-config")])
+@pytest.mark.parametrize("columns", [80, 40])
+def test_columns_set_for_a_pipe_hold_and_break_few_words(
+    columns: int, words: tuple[str, ...], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    assert entry.main(list(words)) == 0
+    whole = {*capsys.readouterr().out.split()}
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert entry.main(list(words)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    tables = [line for line in lines if not line.startswith(("this ", "platform:", "grpo tasks show"))]
+    assert max(map(len, tables)) <= columns
+    shown = {*" ".join(tables).split()}
+    assert len(shown - whole) < len(shown) / 5, sorted(shown - whole)
+
+
+def test_rows_become_lines_where_columns_would_break_words() -> None:
+    from io import StringIO
+
+    from rich.console import Console
+
+    listing = table("run", "solved: initial → latest", "written")
+    listing.add_row("run_2026-11-21_10-02-11", "0.48 → 0.93 [0.91, 0.95]", "3 min ago")
+    stream = StringIO()
+    console = Console(file=stream, width=40)
+    console.print(fitted(listing, console, 40))
+    assert [line.rstrip() for line in stream.getvalue().splitlines()] == [
+        "run_2026-11-21_10-02-11",
+        "  solved: initial → latest",
+        "    0.48 → 0.93 [0.91, 0.95]",
+        "  written   3 min ago",
+    ]

@@ -79,6 +79,11 @@ def test_the_printed_script_is_what_sbatch_gets(
     assert f"# 0: {shlex.join(['grpo', 'run', '--task', 'math.arithmetic?size=100', 'trainer.max_steps=3'])}" in printed
     assert "\nmodule load 'cuda/12'\n" in printed
 
+    code, printed, _ = run_main(capsys, *words, "--dry-run", "--json")
+    facts = json.loads(printed)
+    assert code == 0 and facts["script"].startswith("#!/bin/bash")
+    assert facts["runs"] == [["run", "--task", "math.arithmetic?size=100", "trainer.max_steps=3"]]
+
 
 def test_jobs_have_ids_folders_and_logs(sbatch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, printed, _ = run_main(capsys, "--json", "--seeds=1,2", "--each", "trainer.beta=0 seed=3", "--each=")

@@ -245,3 +245,17 @@ def test_fifty_thousand_completions_open_and_filter_quickly(chromium: Any, tmp_p
     )
     assert spent < 100
     page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_paper_are_all_charts_whole_tables_and_dark_text(run: Path, opened: Any, scheme: str) -> None:
+    page = opened(run, scheme=scheme)
+    page.locator(".plot:not(:has(svg))").first.wait_for(state="detached")  # nobody has scrolled
+    page.emulate_media(media="print", color_scheme=scheme)
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(22, 32, 44)"
+    assert page.evaluate(
+        "[...document.querySelectorAll('.scroll')].every((each) => each.scrollHeight <= each.clientHeight + 1)"
+    )
+    inverted = page.locator(".plot svg").first.evaluate("(svg) => getComputedStyle(svg).filter")
+    assert inverted == ("none" if scheme == "light" else "invert(1) hue-rotate(180deg)")
+    assert page.locator("#rollouts").is_hidden() and page.locator("nav").is_hidden()

@@ -12,9 +12,20 @@ import filelock
 import orjson
 import pytest
 
+from grpo_core.callbacks import RunInfo
 from grpo_core.errors import DataError, UnknownNameError, UserError
 from grpo_core.tracking import presence
-from grpo_core.tracking.runs import differences, find_runs, list_run, metric_named, read_run, read_settings, series
+from grpo_core.tracking.events import EventLog, read_events
+from grpo_core.tracking.runs import (
+    differences,
+    essential,
+    find_runs,
+    list_run,
+    metric_named,
+    read_run,
+    read_settings,
+    series,
+)
 
 START = {"kind": "start", "step": 0, "total_steps": 4, "choices": [{"what": "model", "value": "tiny", "why": "small"}]}
 BASE = {"solved_rate": 0.25, "ci_low": 0.1, "ci_high": 0.5, "n": 16, "split": "test"}
@@ -254,3 +265,30 @@ def test_only_settings_that_differ_are_compared(tmp_path: Path) -> None:
     runs = [read_run(make_run(tmp_path / "a")), read_run(make_run(tmp_path / "b", config=other))]
     assert differences(runs) == {"seed": [0, 1], "trainer.newer": [None, 3]}
     assert read_settings(tmp_path / "b")["trainer.newer"] == 3, "a key of a newer version is no error"
+
+
+def test_of_a_long_event_log_only_what_decides_is_kept() -> None:
+    first = {"kind": "start", "choices": [1]}
+    log = [
+        first,
+        *({"kind": "evaluation", "task": task, "phase": "initial", "result": {"n": 1}} for task in "ab"),
+        *({"kind": "evaluation", "task": "a", "phase": "interval", "result": {"n": n}} for n in range(1000)),
+        {"kind": "warning", "message": "hot"},
+        {"kind": "stop", "message": "stopping: the run is saved first"},
+        {"kind": "end", "interrupted": True},
+    ]
+    kept = essential(log)
+    assert kept == [first, log[1], log[2], log[1002], log[1003], log[1005]]
+
+
+def test_a_stop_is_no_warning(tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    (written / "logs").mkdir(parents=True)
+    log = EventLog()
+    log.on_run_start(RunInfo(written, {}, (), 10))
+    log.on_stop("stopping: the run is saved first")
+    log.on_warning("the reward falls")
+    log.on_run_end({"interrupted": True}, written)
+    log.close(None)
+    view = read_run(make_run(tmp_path / "run", *read_events(written)))
+    assert (view.state, [text for _, text in view.warnings]) == ("interrupted", ["the reward falls"])

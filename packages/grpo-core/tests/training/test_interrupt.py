@@ -23,7 +23,7 @@ def test_a_signal_asks_and_a_second_one_insists(number: signal.Signals) -> None:
         signal.raise_signal(number)
         assert stop.is_set()
         signal.raise_signal(signal.SIGTERM)
-    assert heard == ["stopping: the run is saved first; once more to stop at once"]
+    assert heard == ["stopping: the run is saved first; press Ctrl-C again to stop at once"]
     assert signal.getsignal(number) is before
 
 

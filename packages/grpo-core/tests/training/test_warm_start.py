@@ -104,7 +104,7 @@ def test_an_interrupted_one_is_written_after_its_step(
     assert main(["warm-start", *words, "--max-steps", "100", "--device", "cpu"]) == ExitCode.INTERRUPTED
     printed = capsys.readouterr()
     assert printed.out == f"{out}\n"
-    assert "stopping: the model is saved first; once more to stop at once" in printed.err
+    assert "stopping: the model is saved first; press Ctrl-C again to stop at once" in printed.err
     assert f"stopped after 3 of 100 steps, and not evaluated; go on from it: --model {out} --out …" in printed.err
     record = json.loads((out / RECORD).read_text())
     assert (record["steps"], record["interrupted"], record["evaluation"]) == (3, True, {})

@@ -165,7 +165,7 @@ def _show_dry_run(resolved: ResolvedConfig, *, as_json: bool) -> None:
     if as_json:
         print_json(as_data(resolved, dry))
         return
-    listing = table("would", "")
+    listing = table("plan", "")
     for label, text in report(resolved, dry):
         listing.add_row(label, visible(text))
     print_out(listing)

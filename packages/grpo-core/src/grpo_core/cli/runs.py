@@ -193,22 +193,24 @@ def facts_of(run: RunView) -> dict[str, Any]:
 def _print_run(run: RunView, history: Mapping[str, Sequence[tuple[int, float | None]]], *, aliases: bool) -> None:
     from grpo_core.display import lines
     from grpo_core.display.results import history_table
-    from grpo_core.display.text import print_out, table, visible
+    from grpo_core.display.text import line_width, print_out, table, visible
 
-    report = [lines.fold("run", [visible(str(run.path)), run.state, f"step {_progress(run)}", _ago(run.updated)], None)]
-    report += [visible(f"{'failed':<{lines.LABEL_WIDTH}}{run.problem}")] if run.problem else []
+    width = line_width()
+    about = [visible(str(run.path)), run.state, f"step {_progress(run)}", _ago(run.updated)]
+    report = [lines.fold("run", about, width)]
+    report += [lines.fold("failed", [visible(run.problem)], width)] if run.problem else []
     chosen = [
         visible(f"{what} {why if value and why.startswith(value) else f'{value}: {why}' if why else value}")
         for what, value, why in run.choices
     ]
-    report += [lines.fold("chosen" if index == 0 else "", [line], None) for index, line in enumerate(chosen)]
+    report += [lines.fold("chosen" if index == 0 else "", [line], width) for index, line in enumerate(chosen)]
     for task, result in run.results.items():
         segments = [
             visible(task),
             f"initial {_rate(result.initial)}",
             f"{result.phase or 'latest'} {_rate(result.latest)}",
         ]
-        report.append(lines.fold("solved", [*segments, f"{_delta(result)} over initial"], None))
+        report.append(lines.fold("solved", [*segments, f"{_delta(result)} over initial"], width))
     print_out(*report)
     for task, result in run.results.items():
         if names := _evaluated(result):
@@ -225,7 +227,7 @@ def _print_run(run: RunView, history: Mapping[str, Sequence[tuple[int, float | N
             last.add_row(visible(name), _number(value), *((", ".join(others.get(name, ())),) if aliases else ()))
         print_out("", last)
     if run.warnings:
-        print_out("", *(visible(f"{'warning':<{lines.LABEL_WIDTH}}step {step}: {text}") for step, text in run.warnings))
+        print_out("", *(lines.fold("warning", [visible(f"step {step}: {text}")], width) for step, text in run.warnings))
 
 
 def _aliases(run: RunView) -> dict[str, tuple[str, ...]]:
@@ -250,9 +252,11 @@ def _progress(run: RunView) -> str:
 
 
 def _solved(run: RunView) -> str:
+    from grpo_core.display.lines import number
+
     several = len(run.results) > 1
     return ", ".join(
-        f"{f'{task} ' if several else ''}{_number((result.initial or {}).get('solved_rate'))} → {_rate(result.latest)}"
+        f"{f'{task} ' if several else ''}{number((result.initial or {}).get('solved_rate'))} → {_rate(result.latest)}"
         for task, result in run.results.items()
     )
 

@@ -140,7 +140,7 @@ def _report(result: LineScore, wrong: int) -> None:
 def _print_summary(summary: FileSummary) -> None:
     from grpo_core.display.text import err
 
-    facts = [f"{summary.lines} completions"]
+    facts = [f"{summary.lines} completion{'' if summary.lines == 1 else 's'}"]
     if summary.mean is not None:
         facts += [
             f"mean reward {summary.mean:.4g}",

@@ -130,12 +130,15 @@ def closing_curve(run_dir: Path, width: int) -> Text | None:
     ]
     if len(points) < MIN_CLOSING_STEPS:
         return None
-    evaluations = [event for event in read_events(run_dir) if event.get("kind") == "evaluation"]
-    results = {(event.get("task"), event.get("step")): event["result"] for event in evaluations}
+    results = {
+        (event.get("task"), event.get("step")): [event["result"].get(name) for name in INTERVAL]
+        for event in read_events(run_dir)
+        if event.get("kind") == "evaluation"
+    }
     marks: list[Mark] = []
     if len({task for task, _ in results}) == 1:
-        for (_, step), result in results.items():
-            value, low, high = (float(result[name]) if is_number(result.get(name)) else math.nan for name in INTERVAL)
+        for (_, step), numbers in results.items():
+            value, low, high = (float(each) if is_number(each) else math.nan for each in numbers)
             if isinstance(step, int) and step <= points[-1][0]:
                 marks.append((step, value, low, high))
     title = "solved, by step" + (f"   {MARK} held-out" if marks else "")
@@ -174,6 +177,8 @@ def _event(event: Mapping[str, Any]) -> tuple[str, str]:
     match event.get("kind"):
         case "warning":
             return f"warning: {event.get('message')}", "yellow"
+        case "stop":
+            return str(event.get("message")), "bold"
         case "failed":
             return f"failed: {event.get('error')}", "bold red"
         case "end":

@@ -154,7 +154,9 @@ class Waiting(Callback):
 
     def on_warning(self, message: str) -> None:
         """Print the warning, also when quiet."""
-        self.console.print(Text.assemble(("warning   ", "yellow"), visible(message)), soft_wrap=not self._is_live)
+        text = Text(lines.fold("warning", [visible(message)], self.console.width if self.console.is_terminal else None))
+        text.stylize("yellow", 0, len("warning"))
+        self.console.print(text, soft_wrap=True)
 
     def on_diagnosis(self, finding: Finding) -> None:
         """Print what was found, why it matters and what to try, also when quiet."""

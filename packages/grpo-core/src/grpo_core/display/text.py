@@ -14,7 +14,19 @@ PIPE_WIDTH = 10_000
 """Columns of text in a pipe or file: a line stays one, to be searched with grep."""
 
 MIN_CELL = 12
-"""Columns that a cell of a table needs in a terminal; below, rows are shown as lines."""
+"""Columns that a cell of a table needs; with fewer, rows are shown as lines."""
+
+MAX_WORD = 40
+"""Longest word, such as a setting with its value, that a cell of a table keeps on one line."""
+
+WHOLE_SHARE = 0.8
+"""Share of the cells of a column whose words are kept whole; for the others, rows do not become lines."""
+
+MAX_LABEL_SHARE = 2
+"""Where rows are lines: a heading that takes more than one in so many columns stands above its cell."""
+
+GAP = 3
+"""Spaces between the columns of a table."""
 
 TABLE_WIDTH = 120
 """Columns of a table in a pipe or file, unless the variable COLUMNS says another number; --json has whole values."""
@@ -42,9 +54,14 @@ def print_out(*renderables: RenderableType) -> None:
     """Print results on stdout; in a pipe, tables have `TABLE_WIDTH` columns, and no line ends in spaces."""
     if sys.stdout.isatty():
         console = _console(stderr=False)
-        console.print(*(_fitted(each, console) for each in renderables), sep="\n")
+        console.print(*(fitted(each, console, console.width) for each in renderables), sep="\n")
         return
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in rendered(*renderables).splitlines()))
+
+
+def line_width() -> int | None:
+    """Columns within which lines of text on stdout are folded: those of a terminal, or None in a pipe."""
+    return _console(stderr=False).width if sys.stdout.isatty() else None
 
 
 def rendered(*renderables: RenderableType) -> str:
@@ -53,38 +70,88 @@ def rendered(*renderables: RenderableType) -> str:
 
     console = _console(stderr=False)
     columns = os.environ.get("COLUMNS", "")
-    table_width = int(columns) if columns.isdigit() and 0 < len(columns) < 6 else TABLE_WIDTH
+    is_set = columns.isdigit() and 0 < len(columns) < 6
     with console.capture() as captured:
         for each in renderables:
-            is_limited = isinstance(each, Table) and not sys.stdout.isatty()
-            shown = _fitted(each, console) if sys.stdout.isatty() else each
-            console.print(shown, width=table_width if is_limited else None)
+            if sys.stdout.isatty():
+                console.print(fitted(each, console, console.width))
+            elif isinstance(each, Table):
+                width = int(columns) if is_set else TABLE_WIDTH
+                console.print(fitted(each, console, width, may_be_lines=is_set), width=width)
+            else:
+                console.print(each)
     return captured.get()
 
 
-def _fitted(renderable: RenderableType, console: Console) -> RenderableType:
-    """A table that is too wide for a terminal, with each row as lines of `heading  cell`; anything else unchanged."""
+def fitted(renderable: RenderableType, console: Console, width: int, *, may_be_lines: bool = True) -> RenderableType:
+    """A table that fits a width without broken words; else each row as lines of `heading  cell`.
+
+    Args:
+        renderable: The table; anything else, and a table without a heading, is returned unchanged.
+        console: Console that measures the cells.
+        width: Columns.
+        may_be_lines: Whether rows may become lines; otherwise a table that does not fit breaks its words.
+    """
+    from rich.table import Table
+
+    if not isinstance(renderable, Table) or not renderable.show_header:
+        return renderable
+    least: list[int] = []
+    most: list[int] = []
+    for column in renderable.columns:
+        measures = [console.measure(cell) for cell in (column.header, *column.cells)]
+        most.append(max(measure.maximum for measure in measures))
+        words = sorted(measure.minimum for measure in measures)
+        word = min(words[round(WHOLE_SHARE * (len(words) - 1))], MAX_WORD)
+        least.append(most[-1] if column.no_wrap else min(most[-1], max(word, MIN_CELL)))
+    room = width - GAP * (len(least) - 1)
+    if sum(most) <= room:
+        return renderable
+    if sum(least) > room:
+        return _as_lines(renderable, width) if may_be_lines else renderable
+    for column, columns in zip(renderable.columns, _shared(room, least, most), strict=True):
+        column.width = columns
+    return renderable
+
+
+def _shared(room: int, least: list[int], most: list[int]) -> list[int]:
+    """Share columns of a terminal among those of a table: each gets its least, the rest goes to the narrowest first."""
+    widths = [*least]
+    for _ in range(room - sum(least)):
+        growing = [index for index, columns in enumerate(widths) if columns < most[index]]
+        widths[min(growing, key=lambda index: widths[index])] += 1
+    return widths
+
+
+def _as_lines(renderable: Table, width: int) -> RenderableType:
+    """The rows of a table as blocks of lines `heading  cell`; a cell is below a heading that leaves it no room."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
-    if not isinstance(renderable, Table) or not renderable.show_header:
-        return renderable
-    first, *others = renderable.columns
-    widths = [console.measure(cell).maximum for cell in first.cells]
-    if max(widths, default=0) + len(others) * (MIN_CELL + 3) <= console.width:
-        return renderable
+    _, *others = renderable.columns
     blocks: list[RenderableType] = []
     rows = zip(*(column.cells for column in renderable.columns), renderable.rows, strict=True)
     for number, (head, *cells, row) in enumerate(rows):
-        inner = table("", "")
-        inner.show_header = False
+        parts: list[RenderableType] = []
         for column, cell in zip(others, cells, strict=True):
-            if cell not in ("", "-"):
-                inner.add_row(column.header, cell)
+            if cell in ("", "-"):
+                continue
+            if not column.header:
+                parts.append(Text(cell) if isinstance(cell, str) else cell)
+                continue
+            if len(str(column.header)) + GAP > width // MAX_LABEL_SHARE:
+                parts += [str(column.header), Padding(cell, (0, 0, 0, 2))]
+                continue
+            pairs = parts[-1] if parts else None
+            if not isinstance(pairs, Table):
+                pairs = table("", "")
+                pairs.show_header = False
+                parts.append(pairs)
+            pairs.add_row(column.header, cell)
         name = Text(head) if isinstance(head, str) else head
-        blocks += [*([""] if number else []), name, Padding(inner, (0, 0, 0, 2), style=row.style or "none")]
+        blocks += [*([""] if number else []), name, Padding(Group(*parts), (0, 0, 0, 2), style=row.style or "none")]
     return Group(*blocks)
 
 
@@ -117,7 +184,7 @@ def table(*columns: str) -> Table:
     """Create a table with a heading and without borders."""
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
     for index, column in enumerate(columns):
         table.add_column(column, no_wrap=index == 0, overflow="fold")
     return table

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import types
+import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
@@ -226,10 +228,26 @@ def options_of(task: Task) -> dict[str, tuple[Any, str]]:
     options: dict[str, tuple[Any, str]] = {}
     for name, field in task.config.model_fields.items():
         default = field.get_default(call_default_factory=True, validated_data={})
-        annotation = field.annotation
-        words = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
-        options[name] = (None if default is PydanticUndefined else default, words)
+        options[name] = (None if default is PydanticUndefined else default, type_words(field.annotation))
     return options
+
+
+def type_words(annotation: Any) -> str:
+    """Describe the type of an option in words: `whole number or null`, `list of text`, `train, validation or test`."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return type_words(arguments[0])
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(type_words, arguments))
+    if origin is typing.Literal:
+        *first, last = map(str, arguments)
+        return f"{', '.join(first)} or {last}" if first else last
+    if origin is tuple:
+        return f"list of {type_words(arguments[0])}"
+    if origin is dict:
+        return f"mapping of names to {type_words(arguments[1])}"
+    words = {int: "whole number", float: "number", bool: "true or false", str: "text", type(None): "null"}
+    return words.get(annotation, getattr(annotation, "__name__", str(annotation)))
 
 
 def resolve(target: str) -> Callable[..., Any]:

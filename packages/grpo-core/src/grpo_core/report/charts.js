@@ -1,9 +1,22 @@
-// Charts are Vega-Lite; each is drawn when it comes near the screen, and again when the theme changes.
+// Charts are Vega-Lite; each is drawn when it comes near the screen, or in idle time so that all are there on paper, and
+// again when the theme changes.
 
 const drawn = new Map();
 const awaited = new IntersectionObserver((entries) => {
   for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
 }, { rootMargin: "300px" });
+
+/** Draw the charts that nobody has scrolled to, one at a time; not on a live page, which is built again and again. */
+function drawInIdleTime() {
+  if (document.body.dataset.live === "true") return;
+  const wait = window.requestIdleCallback ?? ((work) => setTimeout(work, 200));
+  wait(async () => {
+    const next = [...drawn].find(([holder, entry]) => holder.isConnected && !entry.drawing);
+    if (!next) return;
+    await draw(next[0]);
+    drawInIdleTime();
+  });
+}
 
 function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
@@ -56,6 +69,7 @@ function redrawCharts() {
     entry.drawing = false;
     awaited.observe(holder);
   }
+  drawInIdleTime();
 }
 
 function forgetCharts() {

@@ -11,6 +11,7 @@ function build(data) {
   document.getElementById("content").replaceChildren(...shown);
   document.getElementById("sections").replaceChildren(...shown.map((each) => element("a", { href: `#${each.id}` }, each.querySelector("h2").textContent.split(" on ")[0])));
   document.getElementById("foot").textContent = `grpo-core ${data.grpo_core} · written ${new Date(data.generated).toLocaleString("en-GB")} · keys: / search, j k next and previous completion, t light or dark`;
+  drawInIdleTime();
   if (!browser.fields) return;
   browser.filter();
   const { runs } = browser, made = browser;

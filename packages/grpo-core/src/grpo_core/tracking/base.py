@@ -142,6 +142,9 @@ class TrackerCallback(Callback):
         """Log a warning."""
         self._use(lambda tracker: tracker.note(self._step, plain(message)))
 
+    def on_stop(self, message: str) -> None:
+        """Log nothing: a stop is no problem of the run."""
+
     def close(self, *, failed: bool) -> None:
         """Close the tracker, unless it was dropped."""
         self._use(lambda tracker: tracker.close(failed=failed))

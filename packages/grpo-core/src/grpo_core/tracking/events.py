@@ -1,4 +1,4 @@
-"""`logs/events.jsonl`: the events of a run other than its steps: starts, evaluations, warnings, the end."""
+"""`logs/events.jsonl`: the events of a run other than its steps: starts, evaluations, warnings, stops, the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grpo_core.tracking.jsonl import last_logged, open_log, read_jsonl
 
 EVENTS = Path("logs") / "events.jsonl"
 
-Kind = Literal["start", "evaluation", "warning", "end", "failed"]
+Kind = Literal["start", "evaluation", "warning", "stop", "end", "failed"]
 
 
 class EventLog(Callback):
@@ -63,6 +63,10 @@ class EventLog(Callback):
         """Write a warning with its parts."""
         parts = {key: value if key == "step" else plain(value) for key, value in finding.as_json().items()}
         self._write("warning", message=plain(str(finding)), **parts)
+
+    def on_stop(self, message: str) -> None:
+        """Write why the run stops before its last planned step."""
+        self._write("stop", message=plain(message))
 
     def on_run_end(self, summary: Mapping[str, Any], run_dir: Path) -> None:
         """Write the end of the run."""

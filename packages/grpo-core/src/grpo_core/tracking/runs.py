@@ -106,7 +106,7 @@ def read_run(path: Path, problems: list[str] | None = None) -> RunView:
     """
     check_run(path)
     last = _readable(lambda: last_logged(path), None if problems is None else [])
-    events = list(read_events(path) if problems is None else read_until_corrupt(path / EVENTS, problems))
+    events = essential(read_events(path) if problems is None else read_until_corrupt(path / EVENTS, problems))
     summary = _readable(lambda: _summary(path), problems)
     state, problem = _state(path, events, summary)
     start: dict[str, Any] = next((event for event in reversed(events) if event.get("kind") == "start"), {})
@@ -130,6 +130,32 @@ def read_run(path: Path, problems: list[str] | None = None) -> RunView:
         ],
         problem=problem,
     )
+
+
+def essential(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the events that decide the state and the results of a run, so that its log need not fit the memory.
+
+    Args:
+        events: Events of a run, oldest first.
+
+    Returns:
+        The last start; the initial and the latest evaluation of each task; all warnings; the last start or end.
+    """
+    kept: dict[tuple[str, str], Mapping[str, Any]] = {}
+    warnings: list[Mapping[str, Any]] = []
+    start: list[Mapping[str, Any]] = []
+    last: list[Mapping[str, Any]] = []
+    for event in events:
+        match event.get("kind"):
+            case "warning":
+                warnings.append(event)
+            case "evaluation":
+                kept[_text(event, "task"), "initial" if _text(event, "phase") in INITIAL_PHASES else "latest"] = event
+            case "start":
+                start = last = [event]
+            case "end" | "failed":
+                last = [event]
+    return [*start, *kept.values(), *warnings, *last]
 
 
 def list_run(path: Path) -> RunView:
@@ -200,7 +226,7 @@ def has_ended(path: Path, step: int) -> bool:
     """Whether a run has finished at `step` or later and has its summary; False if its files cannot be read."""
     try:
         summary = _summary(path)
-        state, _ = _last_state(list(read_events(path)), summary)
+        state, _ = _last_state(essential(read_events(path)), summary)
     except (UserError, DataError):
         return False
     return state == "finished" and not summary.get("interrupted") and _whole(summary.get("steps")) >= step

@@ -43,7 +43,7 @@ def stop_on_signal(
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    message = f"stopping: {what} is saved first" + ("; once more to stop at once" if may_insist else "")
+    message = f"stopping: {what} is saved first" + ("; press Ctrl-C again to stop at once" if may_insist else "")
     messages: SimpleQueue[str | None] = SimpleQueue()  # its `put` is made for signal handlers
     speaker = threading.Thread(target=_say_first, args=(messages, say), daemon=True)
     speaker.start()
@@ -100,7 +100,7 @@ class StopSwitch:
         config: The limits.
         ranks: The processes of the run.
         clock: Clock of the run.
-        warn: Receives the reason.
+        notify: Receives the reason of a stop.
         has_limits: Whether the time limit and patience end the run; not where somebody asked for exactly some steps.
 
     Attributes:
@@ -113,11 +113,11 @@ class StopSwitch:
         config: TrainerConfig,
         ranks: Ranks,
         clock: RunClock,
-        warn: Callable[[str], None],
+        notify: Callable[[str], None],
         *,
         has_limits: bool = True,
     ) -> None:
-        self._config, self._ranks, self._clock, self._warn = config, ranks, clock, warn
+        self._config, self._ranks, self._clock, self._notify = config, ranks, clock, notify
         self._has_limits = has_limits
         self.requested = False  # no threading.Event: a signal handler may take no lock
         self._last_step: int | None = None
@@ -125,7 +125,7 @@ class StopSwitch:
 
     def listen(self) -> AbstractContextManager[None]:
         """Take signals as requests to stop, within a block."""
-        return stop_on_signal(self.request, self._warn, may_insist=self._ranks.size == 1)
+        return stop_on_signal(self.request, self._notify, may_insist=self._ranks.size == 1)
 
     def count_from(self, step: int) -> None:
         """Take the step that `trainer.stop_after` counts from."""
@@ -152,11 +152,11 @@ class StopSwitch:
             waited: Interval evaluations since the best one.
         """
         if self._last_step is not None and step >= self._last_step:
-            self._warn(f"stopping after step {step}: trainer.stop_after")
+            self._notify(f"stopping after step {step}: trainer.stop_after")
             self.request()
         elif self._has_limits:
             why = reason_to_end(self._config, seconds=self._clock.agreed_seconds(), waited=waited)
             if why and planned is not None:
-                self._warn(f"ended after step {step} of {planned}: {why}")
+                self._notify(f"ended after step {step} of {planned}: {why}")
             self.is_over = bool(why)
         return self.is_over or self.agreed()

@@ -104,7 +104,7 @@ class Trainer:
         self.report = Report(config, setup, folder, callbacks)
         self.judges = RunJudges(setup.scoring.scorers, ranks)
         self.clock = RunClock(ranks, trainer.max_minutes, follows_time=follows_time(trainer, setup.schedule_steps))
-        self.stop = StopSwitch(trainer, ranks, self.clock, callbacks.on_warning, has_limits=not setup.is_extension)
+        self.stop = StopSwitch(trainer, ranks, self.clock, callbacks.on_stop, has_limits=not setup.is_extension)
         self.updater = Updater(
             self.policy, setup.algorithm, setup.schedule_steps, folder.path, ranks, max_turns=setup.max_turns,
             warn=callbacks.on_warning,

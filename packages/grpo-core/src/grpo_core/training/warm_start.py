@@ -267,7 +267,7 @@ def _fine_tuned(
         )
         trainer.remove_callback(PrinterCallback)  # our callbacks show the progress
         try:
-            with stop_on_signal(lambda: requests.append(True), callbacks.on_warning, what="the model"):
+            with stop_on_signal(lambda: requests.append(True), callbacks.on_stop, what="the model"):
                 trainer.train()
         except torch._dynamo.exc.BackendCompilerFailed as error:  # before the first step: there is no compiler
             raise UserError(f"--compile: torch.compile failed: {first_line(error)}. Leave it out.") from None

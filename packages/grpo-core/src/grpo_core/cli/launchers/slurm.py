@@ -66,7 +66,7 @@ _MEMORY = re.compile(r"\d{1,12}[KMGT]?", re.ASCII | re.IGNORECASE)
     help="Times that a run may reach the limit and go on.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the script, and submit nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the jobs as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the jobs, or the script of --dry-run, as JSON.")
 @click.pass_context
 def slurm(
     context: click.Context,
@@ -92,7 +92,13 @@ def slurm(
     _check(runs, options)
     output_dir = Path(runs[0].output_dir).absolute()
     if dry_run:
-        click.echo(slurm_script([each.words for each in runs], options, output_dir))
+        script = slurm_script([each.words for each in runs], options, output_dir)
+        if as_json:
+            from grpo_core.display.text import print_json
+
+            print_json({"script": script, "runs": [each.words for each in runs]})
+        else:
+            click.echo(script)
         return
     _submit(runs, options, output_dir, as_json=as_json)
 

@@ -209,7 +209,7 @@ class Jobs:
             child.wait()
 
 
-STOPPING = "stopping: the runs are saved first; once more to stop at once"
+STOPPING = "stopping: the runs are saved first; press Ctrl-C again to stop at once"
 
 
 def start_process(words: list[str], log: IO[bytes], environment: dict[str, str]) -> subprocess.Popen[bytes]:
