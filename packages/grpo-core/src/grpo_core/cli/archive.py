@@ -36,8 +36,8 @@ Examples:
 def archive(words: tuple[str, ...], keep_latest: int | None, is_listing: bool, as_json: bool) -> int:
     """Copy a run to s3://BUCKET/FOLDER, gs://BUCKET/FOLDER or file:FOLDER, with checksums.
 
-    What is there already is not sent again, so that an interrupted archiving goes on, and that of a run which has gone
-    on sends what is new. Keys are read from the environment or the files of the provider's own tools.
+    Only files that the archive does not have are sent, so a second call continues an interrupted one, or adds what a
+    run has written since. Keys are read from the environment or the files of the provider's own tools.
     """
     if len(words) != (1 if is_listing else 2):
         raise UserError("grpo archive takes a run and a URL (grpo archive RUN s3://bucket/runs), with --list a URL.")
@@ -76,9 +76,9 @@ def archive(words: tuple[str, ...], keep_latest: int | None, is_listing: bool, a
 @click.argument("folder", metavar="[FOLDER]", required=False)
 @JSON
 def restore(url: str, folder: str | None, as_json: bool) -> int:
-    """Copy an archived run back, into a folder of its own in FOLDER, by default that of new runs.
+    """Copy an archived run back into FOLDER, by default the folder of new runs.
 
-    Every file is verified against its checksum before the run appears. An interrupted restoring goes on.
+    Every file is verified against its checksum before the run appears. A second call continues an interrupted one.
     """
     from grpo_core.display.progress import Waiting
     from grpo_core.display.text import err, print_json, visible

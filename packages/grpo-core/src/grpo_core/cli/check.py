@@ -41,7 +41,7 @@ Examples:
 @click.option("--rows", default=8, show_default=True, type=COUNT, help="Rows of each task that completions are for.")
 @click.option("--seed", default=0, show_default=True, type=SEED, help="Seed of the choice of rows, and of damage.")
 @click.option("-k", "selection", default="", metavar="NAMES", help="Only these checks, separated by commas.")
-@click.option("--fuzz", "completions", type=COUNT, help="Also try so many completions that should earn nothing.")
+@click.option("--fuzz", "completions", type=COUNT, help="Also try N completions that should earn nothing.")
 @click.option("--openenv", metavar="DIR", help="Also write OpenEnv's manifest and report of one task (its RFC 008).")
 @JSON
 def check(
@@ -53,7 +53,7 @@ def check(
     openenv: str | None,
     as_json: bool,
 ) -> int:
-    """Check that tasks keep what trainers rely on.
+    """Check tasks for mistakes, and search them for weaknesses.
 
     Golds earn the most and junk nothing, scores are the same everywhere, hostile text does no harm, and more: one line
     for each check. --fuzz searches for completions that earn more than they should. The exit code is 1 if either fails.

@@ -28,8 +28,8 @@ Examples:
 def explain(task: str, completion: str | None, row_id: str | None, predictions: tuple[str, ...], as_json: bool) -> None:
     """Show why a completion gets its score: validator, each part of the reward with its weight, and how they add up.
 
-    The completion is scored in a separate process with the task's time limit, as in training. A file or stdin is taken
-    as it is, with its last newline. The exit code is 1 where it could not be scored.
+    The completion is scored in a separate process with the task's time limit, as in training. A file or stdin is used
+    unchanged, with its last newline. The exit code is 1 if it could not be scored.
     """
     from grpo_core.display.explanation import explanation_tree
     from grpo_core.display.progress import Waiting

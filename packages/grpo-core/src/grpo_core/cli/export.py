@@ -41,10 +41,10 @@ def export(
     gpus: int,
     as_json: bool,
 ) -> None:
-    """Write the new folder DIR, with which another trainer trains TASK: rows, configuration, command line, README.
+    """Write a new folder DIR for training on TASK with another trainer: rows, configuration, command, README.
 
-    The rewards are computed by the task's own code, installed beside the trainer. The README says what to install, how
-    to start it on one machine or many, and what becomes of completions that could not be scored.
+    The task's own code, installed beside the trainer, computes the rewards. The README describes what to install, how
+    to start on one machine or many, and what happens to completions that could not be scored.
     """
     from grpo_core.cli.new_project import write
     from grpo_core.display.lines import fold

@@ -23,10 +23,10 @@ Examples:
 @click.argument("task", metavar="TASK")
 @JSON
 def judge(task: str, as_json: bool) -> int:
-    """Measure a task's judges on the completions with known verdicts that the task gives them.
+    """Measure the errors of a task's judges on its completions with known verdicts.
 
-    Each is asked about these completions, as at the start of a run, which may cost money. What it says yes to (one half
-    or more) and should not is a false positive; the intervals are 95% Wilson intervals. The exit code is 1 if a judge
+    Each judge is asked about these completions, which may cost money, as at the start of a run. A verdict of one half
+    or more on a wrong completion is a false positive. Intervals are 95% Wilson intervals. The exit code is 1 if a judge
     gives no verdict at all.
     """
     from grpo_core.display.progress import Waiting

@@ -39,10 +39,10 @@ Examples:
 @click.option(
     "--from-jsonl", "source", metavar="FILE", help="Begin with the questions of a file (.jsonl, .csv, .parquet)."
 )
-@click.option("--fields", metavar="FIELD:COLUMN,…", help="Columns of the file, where they cannot be guessed.")
+@click.option("--fields", metavar="FIELD:COLUMN,…", help="Columns of the file, if they cannot be guessed.")
 @click.option("--verifier", type=click.Choice(VERIFIERS), help="How its answers are compared; guessed from them.")
 @click.option("--from-reasoning-gym", "dataset", metavar="NAME", help="Begin with a data set of reasoning-gym.")
-@click.option("--game", is_flag=True, help="Begin with a game of two players.")
+@click.option("--game", is_flag=True, help="Begin with a two-player game.")
 @click.option("--multi-turn", is_flag=True, help="Begin with a task that responds and lets the model try again.")
 @JSON
 def new(

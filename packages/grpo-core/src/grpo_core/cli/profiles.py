@@ -32,10 +32,10 @@ Examples:
 @click.option("--model", metavar="MODEL", help="Show the settings for this model; by default for some sizes.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def profiles(name: str | None, model: str | None, as_json: bool) -> int:
-    """List the GPU profiles, or show what one sets; without a NAME, the one that this machine has.
+    """List the GPU profiles, or show what one sets; without a NAME, that of this machine.
 
-    A profile stands below everything that is given: command line, environment, files, preset, recipe and what is
-    recommended for an embedded model. `profile=NAME` takes another, `profile=null` none.
+    A profile ranks below the command line, the environment, files, a preset, a recipe and the recommendations for an
+    embedded model. `profile=NAME` takes another, `profile=null` none.
     """
     from grpo_core.display.text import err, print_json, print_out, table, visible
     from grpo_core.plugins.host import default_host

@@ -33,7 +33,7 @@ Examples:
 @click.option("--workers", metavar="N", type=COUNT, help="Processes that score.  [default: the run's setting]")
 @JSON
 def replay(run: str, task: str | None, step: str | None, limit: int, workers: int | None, as_json: bool) -> int:
-    """Score a run's stored completions again after a reward changed, and show what would have been different.
+    """Score a run's stored completions again after a reward has changed, and show the differences.
 
     Lists verdicts that flipped, the change of the mean reward by task and step, and the share of completions whose
     advantage has another sign. Rows are those that the run stored; the task is today's code. Nothing is written.

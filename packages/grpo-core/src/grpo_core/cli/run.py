@@ -44,7 +44,9 @@ Examples:
 @click.option("--max-steps", metavar="N", help="Optimizer steps.")
 @click.option("--max-minutes", metavar="M", help="Wall-clock limit.")
 @click.option("--save-every", metavar="N", help="Save a checkpoint every N steps.")
-@click.option("--stop-after", metavar="N", help="Stop after N steps, saved, as a signal would; grpo resume goes on.")
+@click.option(
+    "--stop-after", metavar="N", help="Stop and save after N steps, as a signal would; grpo resume continues."
+)
 @click.option("--eval-task", "eval_tasks", metavar="TASK", multiple=True, help="Evaluate this task too; repeatable.")
 @click.option("--seed", metavar="N", help="Random seed.")
 @click.option("--output-dir", metavar="FOLDER", help="Folder that receives run_… folders.")

@@ -49,7 +49,7 @@ class RunsGroup(click.Group):
 
 @click.group(cls=RunsGroup, epilog=EXAMPLES, context_settings=HELP)
 def runs() -> None:
-    """List the runs in a folder, show one, or compare some: grpo runs [DIR] lists."""
+    """List the runs in a folder, show one, or compare several; grpo runs [DIR] lists."""
 
 
 @runs.command("list")

@@ -48,7 +48,7 @@ def score(
     """Score a file of completions, one JSON object per line: {"row": ID or a whole row, "completion": TEXT}.
 
     A run's logs/rollouts.jsonl is such a file, too. Scores are printed in order as they are ready, and a summary on
-    stderr. Wrong lines are named and skipped; the exit code is then 2.
+    stderr. Malformed lines are reported and skipped; the exit code is then 2.
     """
     from grpo_core.display.progress import Waiting
     from grpo_core.display.text import err

@@ -41,7 +41,14 @@ Examples:
 @click.option("--ssl-keyfile", metavar="FILE", type=Path, help="Its private key, unless that is in the same file.")
 @click.option("--opponent-url", metavar="URL", help="Endpoint that plays opponents: http://host:port/v1#model.")
 @click.option("--end-token", "end_tokens", metavar="TEXT", multiple=True, help="Removed from the end of completions.")
-@click.option("--grace-s", metavar="S", type=SECONDS, default=30.0, show_default=True, help="For requests, at the end.")
+@click.option(
+    "--grace-s",
+    metavar="S",
+    type=SECONDS,
+    default=30.0,
+    show_default=True,
+    help="Seconds for requests in progress when it stops.",
+)
 @JSON
 def serve(
     task: str,
@@ -59,8 +66,8 @@ def serve(
 ) -> int:
     """Offer tasks to other trainers over HTTP: OpenRLHF, slime, NeMo-Gym, OpenEnv, and a plain /score.
 
-    TASK may be several separated by commas; `all` is every installed task. One that listens on other addresses than
-    this machine's own needs a token. Ctrl-C or SIGTERM stops it when the requests at hand are answered.
+    TASK may be several separated by commas; `all` is every installed task. To listen on other addresses than this
+    machine's own, the server needs a token. Ctrl-C or SIGTERM stops it after the requests in progress.
     """
     _check_extra()
     from dataclasses import replace

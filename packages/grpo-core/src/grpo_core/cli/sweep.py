@@ -60,7 +60,7 @@ def sweep(
 
     KEY=A,B,C gives a setting several values, KEY=VALUE one; seed=0,1,2 runs each configuration with each seed. A FILE
     may also list configurations, draw them at random or have Optuna propose them. Each run is a process of its own; one
-    that fails is a row of the results, and the others go on. The same command again runs what is missing.
+    that fails is a row of the results, and the others continue. The same command again runs what is missing.
     """
     from grpo_core.launch.sweep.metrics import DEFAULT, goal_of
     from grpo_core.launch.sweep.planning import check, read_sweep

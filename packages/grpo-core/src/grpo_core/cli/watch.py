@@ -29,8 +29,8 @@ EXTRA = "pip install 'grpo-core[watch]'"
 def watch(run: str | None, every_s: float) -> int:
     """Watch a run live: curves, completions with their scores, warnings; by default the newest run.
 
-    Works over ssh, on runs that have not begun, go on, are resumed, or have ended. Reads the run's folder only, and
-    changes nothing in it. Keys are shown at the bottom; q ends the display, not the run.
+    Works over ssh, before a run begins, while it runs or is resumed, and after it has ended. Only reads the run's
+    folder. Keys are shown at the bottom; q ends the display, not the run.
     """
     from grpo_core.tracking.live import LiveRun
 

@@ -14,7 +14,7 @@ from grpo_core.cli.options import HELP
 def launch() -> None:
     """Start a run on another machine; options of grpo run follow those of the launcher.
 
-    Say -- before them where both have an option of one name.
+    If both have an option of the same name, put -- before the options of grpo run.
     """
 
 

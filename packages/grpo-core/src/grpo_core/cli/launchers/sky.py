@@ -42,7 +42,7 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,40}[a-z0-9])?")
 @click.option(
     "--package", multiple=True, metavar="NAME", help="Package to install.  [default: those with plugins here]"
 )
-@click.option("--name", metavar="NAME", help="Name of the run; one that was there goes on.  [default: by the time]")
+@click.option("--name", metavar="NAME", help="Name of the run; an earlier one is continued.  [default: by the time]")
 @click.option("--dry-run", is_flag=True, help="Print the task, and start nothing.")
 @click.pass_context
 def sky(
@@ -60,7 +60,7 @@ def sky(
     """Train on machines of a cloud, which SkyPilot finds, prepares and takes down.
 
     The working folder is copied there, so that files in it are found. With --spot the run is a managed job: machines
-    that are taken away are replaced, and the run goes on from the bucket.
+    that are taken away are replaced, and the run continues from the bucket.
     """
     from grpo_core.training.rank_shares import check_shares
 

@@ -63,7 +63,7 @@ _MEMORY = re.compile(r"\d{1,12}[KMGT]?", re.ASCII | re.IGNORECASE)
     default=100,
     show_default=True,
     metavar="N",
-    help="Times that a run may reach the limit and go on.",
+    help="Times that a run may reach the limit and continue.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the script, and submit nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the jobs, or the script of --dry-run, as JSON.")
@@ -78,11 +78,10 @@ def slurm(
     as_json: bool,
     **_: Any,
 ) -> None:
-    """Train on a SLURM cluster: a run as a job that saves itself before its time limit, is requeued and goes on.
+    """Train on a SLURM cluster: the run saves itself before its time limit, is requeued and continues.
 
-    Each run has a folder of its own, slurm/JOB in the output folder, with its log. Several nodes are one run, by
-    torchrun. --seeds and --each make an array, one job for each combination. Options of sbatch that are missing here
-    are given by --sbatch.
+    Each run has its own folder, slurm/JOB in the output folder, with its log. Several nodes are one run, by torchrun.
+    --seeds and --each make an array, one job for each combination. Other options of sbatch are given by --sbatch.
     """
     variants = [*itertools.product(_seed_words(seeds), _each_words(each))]
     if len(variants) > MAX_RUNS:

@@ -56,9 +56,9 @@ def ssh(
     dry_run: bool,
     **actions: bool,
 ) -> None:
-    """Train on another machine: a run in a tmux session, which goes on when the connection ends.
+    """Train on another machine, in a tmux session that continues when the connection ends.
 
-    Keys, agents and names are those of the system's ssh. The run and its log are in DIR/NAME there.
+    Keys, agents and names are those of the system's ssh. The run and its log are in DIR/NAME on that machine.
     """
     try:
         ssh_words = shlex.split(ssh_command)
