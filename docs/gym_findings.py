@@ -32,14 +32,14 @@ INTRODUCTION = """\
 
 <!-- Written by docs/generate.py from docs/gym_findings.json, which docs/gym_findings.py makes. -->
 
-[grpo-tasks-gym](https://pypi.org/project/grpo-tasks-gym/) makes a task of each data set of reasoning-gym. Here is what
-[`grpo check`](../how-to/check-a-task.md) says of them: {checked} tasks of reasoning-gym {version}, among them the
-mixture `reasoning_gym.{mixture}`. Each line is `grpo check 'reasoning_gym.NAME?size={size}' --rows {rows}`,
-with {slow_size} rows where making one takes a tenth of a second and more; six were checked with all their 1,000 rows.
+Look up what [`grpo check`](../how-to/check-a-task.md) finds in the data sets of reasoning-gym {version}, which
+[grpo-tasks-gym](https://pypi.org/project/grpo-tasks-gym/) makes available as {checked} tasks, among them the mixture
+`reasoning_gym.{mixture}`. The command of each line is `grpo check 'reasoning_gym.NAME?size={size}' --rows {rows}`,
+with {slow_size} rows if making one takes a tenth of a second or more. Six were checked with all their 1,000 rows.
 
-{passed} pass every check that applies to them. The findings are in the data sets and their scorers; the tasks show them
-as they are, so that rewards are those that reasoning-gym gives. Leave such a data set out of a mixture, or begin a task
-of your own with another validator: `grpo new legs --from-reasoning-gym leg_counting`.
+{passed} pass every check that applies to them. The findings are faults of the data sets and their scorers. The tasks do
+not change them, so rewards are those of reasoning-gym. Leave such a data set out of a mixture, or write your own task
+with another validator: `grpo new legs --from-reasoning-gym leg_counting`.
 """
 
 SCORERS = """\
@@ -48,15 +48,14 @@ SCORERS = """\
 The scorers of `binary_matrix`, `n_queens`, `spiral_matrix` and `string_insertion` call `eval` on the completion, and
 those of `countdown`, `puzzle24`, `polynomial_multiplication`, `simple_integration` and `intermediate_integration` call
 `sympy.parse_expr`, which evaluates Python as well: with reasoning-gym alone, a completion can run code in the trainer.
-The tasks here read literals and expressions of mathematics alone before such a scorer sees an answer, so `grpo check`
-finds nothing there.
+The tasks here pass only literals and mathematical expressions to such a scorer, so `grpo check` finds nothing there.
 """
 
 READ = """\
 ## What no check sees
 
-`puzzle24` pays any four numbers of its range that make 24, whether or not they are those of the question: its scorer
-does not compare them.
+`puzzle24` accepts any four numbers of its range that make 24, because its scorer does not compare them with those of the
+question.
 """
 
 PASSED = """\
