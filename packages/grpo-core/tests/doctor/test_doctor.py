@@ -141,7 +141,7 @@ def test_a_broken_plugin_makes_the_exit_code_1(
     site("one", plugin("level"))
     assert main(["doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["what", "found", "says"]
+    assert lines[0].split() == ["what", "state", "found", "from"]
     assert any(line.split()[:5] == ["engine", "warn", "not", "found:", "install"] for line in lines)
     assert "Did you mean 'grpo_diagnostics'?" in next(line for line in lines if line.startswith("plugin broken"))
 

@@ -54,7 +54,7 @@ def _print(findings: Sequence[Finding]) -> None:
 
     from grpo_core.display.text import print_out, table, visible
 
-    listing = table("what", "", "found", "says")
+    listing = table("what", "state", "found", "from")
     for finding in findings:
         diagnosis = finding.diagnosis
         status = Text(diagnosis.status, style=STYLES[diagnosis.status])
