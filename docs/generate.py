@@ -80,9 +80,9 @@ A setting is a dotted key. It can be given in six places, and the first one wins
 5. a [recipe](../how-to/recipes.md): `--recipe dapo`, or the key `recipe`; what defines a recipe cannot be changed;
 6. the values recommended for an embedded model.
 
-`grpo run --show-config` prints every setting with where it came from; `--json` makes that parseable. A run writes its
-resolved settings to `config.yaml` in its folder, and `grpo run --config …/config.yaml` repeats it. A name that does not
-exist and a value that does not fit are refused, with the near match, before a model is loaded.
+`grpo run --show-config` prints every setting with its source, `--json` the same as JSON. A run writes its resolved
+settings to `config.yaml` in its folder, and `grpo run --config …/config.yaml` repeats it. Unknown names and invalid
+values are refused before a model is loaded, with the closest match.
 
 ```yaml
 task: math.arithmetic:2,math.echo:1
@@ -96,10 +96,10 @@ lora:
 ```
 
 Values are read as YAML 1.2: `1e-6` is a number, `true` and `false` are the only booleans, `null` leaves a setting open.
-Of `trainer.max_steps` and `trainer.num_train_epochs`, of `trainer.warmup_steps` and `trainer.warmup_ratio`, and of
-`trainer.micro_batch_size` and `trainer.micro_batch_prompts`, one is given; where both are, the one from the higher
-place wins. A variant's own arguments are keys under `trainer.loss_args`, `trainer.kl_args`, `trainer.advantage_args`
-and the controllers' `…_args`: `trainer.advantage_args.alpha=0.05`. Words of other systems are taken too, where they
+Set only one of `trainer.max_steps` and `trainer.num_train_epochs`, of `trainer.warmup_steps` and `trainer.warmup_ratio`,
+and of `trainer.micro_batch_size` and `trainer.micro_batch_prompts`; if both are set, the one from the higher place wins.
+Arguments of a variant are keys under `trainer.loss_args`, `trainer.kl_args`, `trainer.advantage_args` and the
+controllers' `…_args`: `trainer.advantage_args.alpha=0.05`. Names of other systems work, too, if they
 [mean the same](../how-to/recipes.md#other-names).
 """
 
@@ -110,8 +110,9 @@ CLI_INTRODUCTION = """\
 
 Every command and option, as `--help` shows them. `grpo-run` is short for `grpo run`.
 
-Results go to stdout, progress to stderr; `--json` leaves JSON alone on stdout. In a pipe, progress is one plain line
-per logged step, without control codes. `NO_COLOR=1` switches colours off, `GRPO_DEBUG=1` shows an error's traceback.
+Results go to stdout and progress to stderr. With `--json`, stdout has only JSON. In a pipe, progress is one plain line
+per logged step, without control codes, and tables have 120 columns, or `COLUMNS`. `NO_COLOR=1` turns colours off, and
+`GRPO_DEBUG=1` shows the traceback of an error.
 
 ## Completion in the shell
 
@@ -120,9 +121,9 @@ grpo --install-completion bash
 grpo --show-completion bash
 ```
 
-The shell is `bash`, `zsh` or `fish`, by default the one that the command is started in. `--install-completion` writes a
-script, has the shell read it at its start, and says what it did; a second time it adds nothing. `--show-completion`
-prints the script. Tab then completes commands, options, task names, runs, settings (`trainer.max_steps=`) with their
+The shell is `bash`, `zsh` or `fish`, by default the current one. `--install-completion` writes a script, which the shell
+reads at its start, and prints what it did; a second call changes nothing. `--show-completion` prints the script. Tab then
+completes commands, options, task names, runs, settings (`trainer.max_steps=`) with their
 values, models and files, for `grpo` and `grpo-run`.
 """
 
