@@ -96,11 +96,11 @@ lora:
 ```
 
 Values are read as YAML 1.2: `1e-6` is a number, `true` and `false` are the only booleans, `null` leaves a setting open.
-Set only one of `trainer.max_steps` and `trainer.num_train_epochs`, of `trainer.warmup_steps` and `trainer.warmup_ratio`,
-and of `trainer.micro_batch_size` and `trainer.micro_batch_prompts`; if both are set, the one from the higher place wins.
-Arguments of a variant are keys under `trainer.loss_args`, `trainer.kl_args`, `trainer.advantage_args` and the
-controllers' `…_args`: `trainer.advantage_args.alpha=0.05`. Names of other systems work, too, if they
-[mean the same](../how-to/recipes.md#other-names).
+Set only one of `trainer.max_steps` and `trainer.num_train_epochs`, of `trainer.warmup_steps` and
+`trainer.warmup_ratio`, and of `trainer.micro_batch_size` and `trainer.micro_batch_prompts`; if both are set, the one
+from the higher place wins. Arguments of a variant are keys under `trainer.loss_args`, `trainer.kl_args`,
+`trainer.advantage_args` and the controllers' `…_args`: `trainer.advantage_args.alpha=0.05`. Names of other systems
+work, too, if they [mean the same](../how-to/recipes.md#other-names).
 """
 
 CLI_INTRODUCTION = """\
@@ -121,10 +121,10 @@ grpo --install-completion bash
 grpo --show-completion bash
 ```
 
-The shell is `bash`, `zsh` or `fish`, by default the current one. `--install-completion` writes a script, which the shell
-reads at its start, and prints what it did; a second call changes nothing. `--show-completion` prints the script. Tab then
-completes commands, options, task names, runs, settings (`trainer.max_steps=`) with their
-values, models and files, for `grpo` and `grpo-run`.
+The shell is `bash`, `zsh` or `fish`, by default the current one. `--install-completion` writes a script, which the
+shell reads at its start, and prints what it did; a second call changes nothing. `--show-completion` prints the script.
+Tab then completes commands, options, task names, runs, settings (`trainer.max_steps=`) with their values, models and
+files, for `grpo` and `grpo-run`.
 """
 
 WARNINGS_INTRODUCTION = """\

@@ -54,8 +54,8 @@ The tasks here pass only literals and mathematical expressions to such a scorer,
 READ = """\
 ## What no check sees
 
-`puzzle24` accepts any four numbers of its range that make 24, because its scorer does not compare them with those of the
-question.
+`puzzle24` accepts any four numbers of its range that make 24, because its scorer does not compare them with those of
+the question.
 """
 
 PASSED = """\

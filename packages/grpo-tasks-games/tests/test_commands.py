@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from grpo_core import UserError
+from grpo_tasks_games import commands
 from grpo_tasks_games.commands import games
 from grpo_tasks_games.kuhn.theory import NAMES, exploitability
 from grpo_tasks_games.matches import Result, pairs_of
@@ -100,3 +102,16 @@ def test_exploitability_is_that_of_the_strategy(tmp_path: Path) -> None:
     assert found["exploitability"] == exploitability(found["strategy"]) > 0
     assert 0.9 < found["illegal"] <= 1
     assert f"{found['exploitability']:.4f}" in run("exploitability", "tiny", "--task", task)
+
+
+def test_a_narrow_terminal_gets_a_line_for_each_cell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heads, rows = ("model", "exploitability", "P(bet)"), [("games-tiny", "0.4247", "J=0.12 Jpb=0.14")] * 2
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for columns, lines in ((30, 7), (60, 3)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        commands._table(heads, rows)
+        printed = capsys.readouterr().out.splitlines()
+        assert len(printed) == lines and max(map(len, printed)) <= columns
+        assert any("exploitability" in line for line in printed), "no word is broken"

@@ -150,7 +150,7 @@ def _task_for(task: str, models: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Print a table that fits into the terminal; in a pipe, each row is one line."""
+    """Print a table; in a pipe, each row is one line, and in a narrow terminal, each cell."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -161,9 +161,15 @@ def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
         table.add_column(head, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
+    columns = zip(heads, *rows, strict=True)
+    longest_words = [max(len(word) for cell in column for word in cell.split()) for column in columns]
+    if sum(longest_words) + 2 * len(heads) > console.width:  # the table would break words
+        blocks = ("".join(f"{head}  {cell}\n" for head, cell in zip(heads, row, strict=True)) for row in rows)
+        click.echo("\n".join(blocks), nl=False)
+        return
     with console.capture() as text:
         console.print(table)
-    click.echo("".join(f"{line.rstrip()}\n" for line in text.get().splitlines()))
+    click.echo("".join(f"{line.rstrip()}\n" for line in text.get().splitlines()), nl=False)
 
 
 def _print_json(data: Mapping[str, Any]) -> None:
