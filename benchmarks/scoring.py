@@ -2,8 +2,8 @@
 
 The same completions are scored in process, by `Scorer`, and by `concurrent.futures.ProcessPoolExecutor` over the same
 `BoundTask.score` (which has no deadline: a completion that hangs stops it for ever). The three alternate within one
-run, because machines are shared; the medians of the rounds are printed. `--ray N` adds a Ray cluster of N simulated
-nodes on this machine, with as many workers each as the others have in all.
+run, because machines are shared; the median, the slowest and the fastest of the rounds are printed. `--ray N` adds a
+Ray cluster of N simulated nodes on this machine, with as many workers each as the others have in all.
 """
 
 from __future__ import annotations
@@ -89,13 +89,17 @@ class Result:
     Attributes:
         way: Who scored.
         work_us: Microseconds in the reward.
-        samples_per_s: Completions per second of wall time.
+        samples_per_s: Completions per second of wall time, in the median of the rounds.
+        slowest_per_s: Likewise in the slowest of them.
+        fastest_per_s: Likewise in the fastest of them.
         own_cpu_us: CPU time of the calling process per completion: what the trainer loses.
     """
 
     way: str
     work_us: int
     samples_per_s: float
+    slowest_per_s: float
+    fastest_per_s: float
     own_cpu_us: float
 
 
@@ -138,6 +142,8 @@ def measure(work_us: int, samples: int, rounds: int, workers: int, cluster: Any 
             name,
             work_us,
             samples_per_s=samples / statistics.median(wall for wall, _ in measured),
+            slowest_per_s=samples / max(wall for wall, _ in measured),
+            fastest_per_s=samples / min(wall for wall, _ in measured),
             own_cpu_us=1e6 * statistics.median(own for _, own in measured) / samples,
         )
         for name, measured in times.items()
@@ -201,9 +207,12 @@ def main() -> None:
         print()
         return
     print(f"{arguments.samples} completions of 400 characters, {arguments.workers} workers, {os.cpu_count()} cores\n")
-    print(f"{'way':<22}{'reward µs':>10}{'samples/s':>12}{'own CPU µs':>12}")
+    print(f"{'way':<22}{'reward µs':>10}{'samples/s':>12}{'slowest to fastest':>20}{'own CPU µs':>12}")
     for result in results:
-        print(f"{result.way:<22}{result.work_us:>10}{result.samples_per_s:>12,.0f}{result.own_cpu_us:>12.1f}")
+        spread = f"{result.slowest_per_s:,.0f}–{result.fastest_per_s:,.0f}"
+        print(
+            f"{result.way:<22}{result.work_us:>10}{result.samples_per_s:>12,.0f}{spread:>20}{result.own_cpu_us:>12.1f}"
+        )
     print(
         f"\nfrom the deadline of one that hangs to the score of the next: median {1000 * hang['median_s']:.1f} ms, "
         f"p95 {1000 * hang['p95_s']:.1f} ms of {len(hangs)}"

@@ -106,6 +106,7 @@ def test_a_run_goes_on_from_the_bucket_on_another_machine(tmp_path: Path, monkey
     ("words", "problem"),
     [
         (("--gpus", "A100:0"), "give a name and a number"),
+        (("--gpus", "8xA100"), "give a name and a number"),
         (("--spot",), "--spot needs --bucket"),
         (("--bucket", "s3:mine"), "give the address of a bucket: s3://"),
         (("--bucket", "ftp://mine"), "give the address of a bucket: s3://"),

@@ -233,8 +233,8 @@ def test_a_real_run_is_saved_by_stop_and_goes_on(server: tuple[str, Path], tmp_p
     (folder / ".venv").symlink_to(sys.prefix)
     own = ["--ssh", server[0], "--folder", str(folder), "--session", "real"]
 
-    assert main(["launch", "ssh", "127.0.0.1", *own, *SMALL, "--max-steps=200", "--nproc=2"]) == 0
-    wait_for(folder / "real" / "log", "step       2/200")
+    assert main(["launch", "ssh", "127.0.0.1", *own, *SMALL, "--max-steps=2000", "--nproc=2"]) == 0
+    wait_for(folder / "real" / "log", " 2/2000 ")
     assert main(["launch", "ssh", "127.0.0.1", *own, "--stop"]) == 0
     [run] = find_runs(folder / "real")
     assert read_run(run).state == "interrupted"

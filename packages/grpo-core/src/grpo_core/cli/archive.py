@@ -9,7 +9,7 @@ import click
 
 from grpo_core.cli.options import COUNT, HELP, JSON
 from grpo_core.errors import ExitCode, UserError
-from grpo_core.paths import user_path
+from grpo_core.paths import check_makeable, user_path
 
 if TYPE_CHECKING:
     from grpo_core.launch.archive.download import ArchivedRun
@@ -90,6 +90,7 @@ def restore(url: str, folder: str | None, as_json: bool) -> int:
         directory = Path(load_config().config.output_dir)
     else:
         directory = user_path(folder, "FOLDER")
+    check_makeable(directory, f"FOLDER {directory}")
     with Waiting(err(), quiet=as_json) as display:
         path = restore_run(url, directory, progress=display.on_progress)
     if as_json:

@@ -131,7 +131,7 @@ def _execute(chosen: Sweep, jobs: int) -> tuple[bool, Sequence[SweepRun]]:
     share = f", {each} ({why})" if why and missing else ""
     done = f", {number} of them done already" if (number := count - missing - len(waiting)) else ""
     done += f", {len(waiting)} in SLURM's queue" if waiting else ""
-    progress.line("sweep", f"{folder.path}: {count} runs{done}; {jobs} at a time{share}")
+    progress.line("sweep", f"{folder.path}: {count} run{'s' * (count > 1)}{done}; {jobs} at a time{share}")
     is_interrupted = Jobs(folder, jobs, progress).run(queue)
     return is_interrupted, folder.plan.runs if chosen.definition.method == "optuna" else runs
 
@@ -149,8 +149,11 @@ def _submit(chosen: Sweep, text: str, *, as_json: bool) -> None:
         context = slurm.make_context("grpo sweep --slurm", shlex.split(text))
     except ValueError as error:
         raise UserError(f"--slurm {text[:80]!r}: {error}.") from None
-    if unknown := context.params["words"] or context.params["seeds"] or context.params["each"]:
-        raise UserError(f"--slurm {unknown!r}: settings, seeds and configurations are those of the sweep.")
+    if context.params["words"] or context.params["seeds"] or context.params["each"]:
+        raise UserError(
+            f"--slurm {text[:80]!r}: give options of grpo launch slurm alone; settings, seeds and configurations are "
+            "those of the sweep."
+        )
     options = slurm_options(context.params)
     folder = chosen.folder
     with folder.locked():
@@ -161,7 +164,7 @@ def _submit(chosen: Sweep, text: str, *, as_json: bool) -> None:
         print_json(submitted)
         return
     job = next(iter(submitted.values()), "").partition("_")[0]
-    what = f"job {job}: {len(todo)} runs" if submitted else "nothing is left to submit"
+    what = f"job {job}: {len(todo)} run{'s' * (len(todo) > 1)}" if submitted else "nothing is left to submit"
     print_out(
         visible(f"submitted {what}{f', {len(waiting)} are in the queue already' if waiting else ''}"),
         visible(f"next      {command('sweep', str(folder.path), '--show')}"),
@@ -186,7 +189,7 @@ class SweepProgress:
         """Print a line."""
         from grpo_core.display.text import err, visible
 
-        err().print(visible(f"{name:<{LABEL}}{text}"), soft_wrap=True)
+        err().print(visible(f"{name:<{LABEL - 1}} {text}"), soft_wrap=True)
 
     def started(self, run: SweepRun, *, is_resumed: bool) -> None:
         """Print a run that was started."""

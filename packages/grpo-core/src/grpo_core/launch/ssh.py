@@ -148,7 +148,7 @@ class Host:
         Raises:
             GrpoError: rsync failed.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.absolute().parent.mkdir(parents=True, exist_ok=True)  # rsync makes the folder, if there is something
         # Links stay links, and none may lead out of the folder.
         self._rsync("--safe-links", f"{self.name}:{self.place}/", f"{folder}/")
 

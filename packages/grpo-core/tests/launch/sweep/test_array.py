@@ -82,7 +82,7 @@ def test_a_job_goes_on_with_what_its_run_has_saved(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (("--slurm", "--time never"), "--time 'never'"),
-        (("--slurm", "--timme 3"), "those of the sweep"),
+        (("--slurm", "--timme 3"), "--slurm '--timme 3': give options of grpo launch slurm alone"),
         (("--slurm", "--seeds 1,2"), "those of the sweep"),
         (("--slurm", "--time '3"), "No closing quotation"),
         (("--slurm", "--time 30", "--jobs", "2"), "--slurm '--parallel 2'"),

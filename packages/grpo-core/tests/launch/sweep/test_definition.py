@@ -82,15 +82,18 @@ def test_more_draws_than_configurations_are_refused() -> None:
         (["trainer.beta=0,,1"], "a value is empty"),
         (['trainer.beta="0,1'], "write values as in"),
         (["trainer.beta=0,1", "trainer.beta=2"], "given twice"),
+        (["trainer.beta=0,0"], "nothing varies"),
         (["seed=0,0"], "a seed is given twice: 0, 0"),
         (["seed=0,-1"], "a seed is a whole number"),
         (["output_dir=a,b"], "give --output-dir"),
+        (["folder"], "folder: a folder without a sweep.json"),
         (["nothing.yaml"], "nothing.yaml: cannot be read: No such file"),
         (["one.yaml", "two.yaml"], "one.yaml and two.yaml are two files"),
     ],
 )
 def test_mistakes_in_words(words: list[str], message: str) -> None:
     Path("one.yaml").write_text("parameters: {lora.r: [8, 16]}")
+    Path("folder").mkdir()
     with pytest.raises(UserError, match=message):
         read_definition(words)
 
@@ -106,6 +109,16 @@ def test_mistakes_in_words(words: list[str], message: str) -> None:
         ("method: random\ntrials: 2\nparameters: {lora.r: {min: 4, max: 1}}", "min=4 must be below max=1"),
         ("method: random\ntrials: 2\nparameters: {lora.r: {min: 0, max: 1, log: true}}", "a min above 0"),
         ("method: random\ntrials: 2\nparameters: {lora.r: {min: 0, max: 1, stepp: 1}}", "Did you mean 'step'"),
+        (
+            "method: random\ntrials: 2\nparameters: {lora.r: {min: 0, max: 1, step: 2}}",
+            "step=2 must be above 0, and at most",
+        ),
+        (
+            "method: random\ntrials: 2\nparameters: {lora.r: {min: a, max: 1}}",
+            r"lora\.r: give .* the numbers min and max",
+        ),
+        ("parameters: {lora: {r: [1, 2]}}", r"parameters\.lora: .* A setting has its whole name"),
+        (f"parameters: {{lora.r: [{10**30}, 1]}}", f"{10**30} is no value of a setting: Integer exceeds 64-bit range"),
         ("method: optuna\ntrials: 2\nseeds: [0, 1]\nparameters: {lora.r: [1, 2]}", "one seed"),
         ("method: list\nparameters: {lora.r: [1, 2]}", "from runs, and no parameters"),
         ("runs: [{lora.r: 1}]", "runs are the configurations of method: list"),

@@ -26,7 +26,7 @@ Examples:
 
 INSTALL = "uv tool install 'skypilot[aws]' (or [gcp], [azure], [kubernetes], …)"
 
-_GPUS = re.compile(r"(?P<name>[A-Za-z0-9_.-]{1,40})(?::(?P<count>[1-9]\d{0,3}))?", re.ASCII)
+_GPUS = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_.-]{0,39})(?::(?P<count>[1-9]\d{0,3}))?", re.ASCII)
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,40}[a-z0-9])?")
 
 

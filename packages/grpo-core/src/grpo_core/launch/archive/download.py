@@ -158,4 +158,7 @@ def _fetch(store: Store, name: str, record: FileRecord, part: Path) -> Iterator[
         os.fsync(file.fileno())
     if size != record.size or digest.hexdigest() != record.sha256:
         part.unlink()
-        raise ArchiveError(f"{store.url} is damaged: the content of {name!r} is not what was archived.")
+        raise ArchiveError(
+            f"{store.url} is damaged: the content of {name!r} is not what was archived. If the run is still there, "
+            f"delete {OBJECTS}/{record.sha256} in the archive and archive the run again."
+        )

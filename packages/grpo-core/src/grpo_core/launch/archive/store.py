@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -18,6 +19,9 @@ SCHEMES = {"file": "", "s3": "s3", "gs": "gcs"}
 
 BLOCK = 16 * 2**20
 """Bytes that are sent or read at once."""
+
+UNAUTHORIZED = 401
+"""HTTP status of Google's answer to a request without credentials."""
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.+)", re.DOTALL)
 
@@ -151,8 +155,9 @@ class Store:
                 for block in blocks:
                     file.write(block)
             except BaseException:
-                file.discard()
                 file.closed = True  # closing it would write what has been sent so far
+                with contextlib.suppress(Exception):  # the reason to be told is the first one
+                    file.discard()
                 raise
             file.close()
 
@@ -189,9 +194,14 @@ class Store:
                 raise
             raise ArchiveError(f"{self.url}: {what}: there is no such bucket or folder.") from error
         except Exception as error:  # each provider's library has a hierarchy of its own
-            if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError"):
+            name, is_anonymous = (
+                type(error).__name__,
+                self._scheme == "gs" and getattr(error, "code", None) == UNAUTHORIZED,
+            )
+            if is_anonymous or name in ("NoCredentialsError", "PartialCredentialsError"):
                 raise UserError(f"{self.url}: no credentials: {_LOGIN[self._scheme]}.") from None
-            reason = " ".join(without_secrets(str(error)).split())[:300] or type(error).__name__
+            text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            reason = " ".join(without_secrets(text).split())[:300] or name
             raise ArchiveError(f"{self.url}: {what}: {reason}") from error
 
 
@@ -209,6 +219,8 @@ def _file_system(scheme: str) -> Any:
         kind = fsspec.get_filesystem_class(scheme)
     except ImportError:
         raise UserError(f"{scheme}:// needs a package: pip install 'grpo-core[{SCHEMES[scheme]}]'") from None
+    # gcsfs logs, with tracebacks, what it also raises, and a warning at each attempt to find out a bucket's kind.
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
     # What another process has written since must be seen.
     options = {"skip_instance_cache": True, "use_listings_cache": False}
     return kind(**({} if scheme == "file" else options))

@@ -22,6 +22,7 @@ MAX_RUNS = 10_000
 Method = Literal["grid", "list", "random", "optuna"]
 Goal = Literal["max", "min"]
 Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
+Number = Annotated[int, Ge(-(2**63)), Le(2**63 - 1)] | float
 
 
 class Range(Section):
@@ -34,10 +35,10 @@ class Range(Section):
         step: Distance of the values; any number in the range by default.
     """
 
-    min: int | float
-    max: int | float
+    min: Number
+    max: Number
     log: bool = False
-    step: int | float | None = None
+    step: Number | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -50,8 +51,8 @@ class Range(Section):
             raise UserError(f"min={self.min} must be below max={self.max}.")
         if self.log and (self.min <= 0 or self.step is not None):
             raise UserError("log: true needs a min above 0, and no step.")
-        if self.step is not None and self.step <= 0:
-            raise UserError(f"step={self.step} must be above 0.")
+        if self.step is not None and not 0 < self.step <= self.max - self.min:
+            raise UserError(f"step={self.step} must be above 0, and at most max - min.")
         return self
 
 
@@ -109,6 +110,8 @@ class Definition(Section):
             raise UserError("method: optuna takes one seed: run its best configurations with several, as a list.")
         if len(set(self.seeds)) < len(self.seeds):
             raise UserError(f"a seed is given twice: {', '.join(map(str, self.seeds))}.")
+        for value in (each for values in self.parameters.values() if not isinstance(values, Range) for each in values):
+            text_of(value)  # refuses what no setting can be
         for key in (*self.parameters, *self.fixed, *(key for run in self.runs for key in texts(run))):
             _check_key(key, is_fixed=key in self.fixed)
         if twice := sorted(self.fixed.keys() & self.parameters.keys()):
@@ -129,8 +132,15 @@ def texts(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def text_of(value: Any) -> str:
-    """Return a value as it is written on a command line."""
-    return value if isinstance(value, str) else orjson.dumps(value).decode()  # JSON is YAML
+    """Return a value as it is written on a command line.
+
+    Raises:
+        UserError: no setting has such a value.
+    """
+    try:
+        return value if isinstance(value, str) else orjson.dumps(value).decode()  # JSON is YAML
+    except orjson.JSONEncodeError as error:
+        raise UserError(f"{str(value)[:80]} is no value of a setting: {error}.") from None
 
 
 def read_definition(words: Iterable[str], *, metric: str | None = None, goal: str | None = None) -> Definition:
@@ -157,7 +167,7 @@ def read_definition(words: Iterable[str], *, metric: str | None = None, goal: st
             name, data = word, _read_file(word)
         elif key in settings or key in parameters:
             raise UserError(f"{key} is given twice.")
-        elif len(values := _values(key, text)) > 1:
+        elif len({*(values := _values(key, text))}) > 1 or (key == "seed" and len(values) > 1):
             parameters[key] = values
         else:
             settings[key] = values[0]
@@ -195,16 +205,25 @@ def validated(data: Mapping[str, Any], name: str) -> Definition:
         place = ".".join(str(part) for part in problem["loc"] if "[" not in str(part))
         if isinstance(cause, UserError):
             raise UserError(f"{where}{f'{place}: ' if place else ''}{cause}") from None
+        if place.startswith("parameters."):
+            key = str(problem["loc"][1])
+            wanted = "give a list of values, or a range with the numbers min and max, and if wanted log or step"
+            unknown = [str(each["loc"][-1]) for each in problems if each["type"] == "extra_forbidden"]
+            hint = near_match(unknown[0], Range.model_fields) if unknown else ""
+            hint = hint if "." in key else " A setting has its whole name, as trainer.beta."
+            raise UserError(f"{where}parameters.{key}: {wanted}.{hint}") from None
         if problem["type"] == "extra_forbidden":
-            keys = [*Definition.model_fields, *(Range.model_fields if "." in place else ())]
-            hint = near_match(place.rpartition(".")[2], keys)
-            raise UserError(f"{where}no key {place!r} in a sweep.{hint} Keys: {', '.join(keys)}.") from None
-        wanted = "give a list of values, or a range with min and max" if place.startswith("parameters.") else ""
-        raise UserError(f"{where}{place}: {wanted or problem['msg'][:200]}.") from None
+            keys = list(Definition.model_fields)
+            raise UserError(
+                f"{where}no key {place!r} in a sweep.{near_match(place, keys)} Keys: {', '.join(keys)}."
+            ) from None
+        raise UserError(f"{where}{place}: {problem['msg'][:200]}.") from None
 
 
 def _read_file(name: str) -> dict[str, Any]:
     path = Path(name).expanduser()
+    if path.is_dir():
+        raise UserError(f"{name}: a folder without a sweep.json: give that of a sweep, a file, or KEY=A,B,C.")
     try:
         if path.stat().st_size > yaml_text.MAX_FILE_BYTES:
             raise UserError(f"{name}: more than {yaml_text.MAX_FILE_BYTES} bytes: not a sweep.")
