@@ -28,18 +28,27 @@ class ItemQueue:
 
     def add(self, item: Item) -> None:
         """Queue an item, or answer it from the quarantine."""
-        if not self._answer_from_quarantine(item):
+        if not self.answer_from_quarantine(item):
             self._items.append(item)
 
     def take(self) -> Item | None:
         """Remove the first item; None where it is cancelled or in quarantine."""
         item = self._items.popleft()
         # Looked up again: its twin may have been quarantined meanwhile.
-        return item if item.begin() and not self._answer_from_quarantine(item) else None
+        return item if item.begin() and not self.answer_from_quarantine(item) else None
 
     def put_back(self, items: Sequence[Item]) -> None:
         """Put items to the front, in their order."""
         self._items.extendleft(reversed(items))
+
+    def answer_from_quarantine(self, item: Item) -> bool:
+        """Resolve an item whose payload is in quarantine, or queue its fallback; whether it was."""
+        outcome = self._quarantine.find(item.payload, item.timeout_s)
+        if outcome is None:
+            return False
+        self._counts["quarantined"] += 1
+        self._settle(item, outcome)
+        return True
 
     def answered(self, item: Item, answer: Answer) -> None:
         """Resolve an item with a worker's answer."""
@@ -73,14 +82,6 @@ class ItemQueue:
         self._items.extend(items)
         while self._items:
             self.unavailable(self._items.popleft(), why)
-
-    def _answer_from_quarantine(self, item: Item) -> bool:
-        outcome = self._quarantine.find(item.payload, item.timeout_s)
-        if outcome is None:
-            return False
-        self._counts["quarantined"] += 1
-        self._settle(item, outcome)
-        return True
 
     def _settle(self, item: Item, outcome: Outcome) -> None:
         """Resolve an item, or queue its fallback if it timed out and has one."""

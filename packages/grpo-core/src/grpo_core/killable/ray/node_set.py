@@ -205,6 +205,8 @@ class NodeSet:
         self._mean_s = _MEAN_DECAY * self._mean_s + (1 - _MEAN_DECAY) * seconds
         why = value.decode("utf-8", "replace") if kind else ""
         match STATUSES[kind]:
+            case "timeout" | "crashed" if not seconds and self._queue.answer_from_quarantine(item):
+                pass  # it did not run: its twin had gone to the same node, whose quarantine answered
             case "ok":
                 self._queue.answered(item, Answer(0, seconds, value))
             case "error":
