@@ -36,10 +36,10 @@ def server() -> Iterator[WandBServer]:
 def grpo(server: WandBServer, tmp_path: Path) -> Command:
     """A process of its own: wandb keeps a session, and a service, for the whole process."""
 
-    def call(*words: str, code: int = 0, key: str | None = KEY) -> str:
+    def call(*words: str, code: int = 0, key: str | None = KEY, url: str = server.url) -> str:
         hidden = [name for name in os.environ if name.startswith("WANDB_")]
         environment = {name: value for name, value in os.environ.items() if name not in hidden}
-        environment |= {"HOME": str(tmp_path), "WANDB_BASE_URL": server.url, "COLUMNS": "300"}
+        environment |= {"HOME": str(tmp_path), "WANDB_BASE_URL": url, "COLUMNS": "300"}
         environment |= {"WANDB_API_KEY": key} if key else {}
         done = subprocess.run(
             [sys.executable, "-m", "grpo_core", "runs", *words],
@@ -92,3 +92,9 @@ def test_a_key_that_is_refused(grpo: Command, server: WandBServer) -> None:
     server.status = 401
     message = grpo("--wandb", "us/sums", code=2)
     assert message.count("\n") == 1 and "Run `wandb login`" in message
+
+
+@pytest.mark.slow  # wandb tries for half a minute
+def test_a_server_that_cannot_be_reached(grpo: Command) -> None:
+    nobody = "http://127.0.0.1:9"
+    assert f"W&B at {nobody} cannot be reached" in grpo("--wandb", "us/sums", code=1, url=nobody)

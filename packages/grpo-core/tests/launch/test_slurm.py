@@ -24,7 +24,7 @@ from grpo_core.launch.slurm import SlurmOptions, read_minutes, slurm_script
 SBATCH = """#!/bin/sh
 printf '%s\\n' "$@" > "$SEEN/arguments"
 cat "$1" > "$SEEN/script"
-if [ -n "$REFUSES" ]; then echo "sbatch: error: invalid partition specified: $REFUSES" >&2; exit 1; fi
+if [ -n "$REFUSES" ]; then echo "$REFUSES" >&2; exit 1; fi
 echo Submitted batch job 4711
 """
 
@@ -98,15 +98,28 @@ def test_jobs_have_ids_folders_and_logs(sbatch: Path, tmp_path: Path, capsys: py
     assert [(Path(job["folder"]) / f"{job['job']}_submitted.pkl").is_file() for job in jobs] == [True] * 4
 
 
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("sbatch: error: invalid partition specified: gpux", "invalid partition specified: gpux"),
+        ("sbatch: unrecognized option '--x'\nTry \"sbatch --help\" for more information", "unrecognized option '--x'"),
+    ],
+)
 def test_a_refusal_is_one_line(
-    sbatch: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    said: str, reason: str, sbatch: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("REFUSES", "gpux")
+    monkeypatch.setenv("REFUSES", said)
     code, _, problem = run_main(capsys, "--partition=gpux")
-    assert (code, problem) == (
-        2,
-        "error: sbatch refused the job: invalid partition specified: gpux\n",
-    )
+    assert (code, problem) == (2, f"error: sbatch refused the job: {reason}\n")
+
+
+def test_a_folder_that_cannot_be_made_is_found_before_the_submission(
+    sbatch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    code, _, problem = run_main(capsys, f"--output-dir={tmp_path}/file/runs")
+    assert code == 2 and problem.startswith(f"error: --output-dir {tmp_path}/file/runs: nothing can be made in")
+    assert not [*sbatch.iterdir()]
 
 
 @pytest.mark.parametrize(

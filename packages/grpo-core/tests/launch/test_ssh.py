@@ -116,6 +116,29 @@ def test_what_the_host_refuses_is_not_started(launch: Launch) -> None:
     assert not place(launch).exists()
 
 
+def test_what_needs_a_session_says_so_where_there_is_none(
+    launch: Launch, server: tuple[str, Path], tmp_path: Path
+) -> None:
+    pulled = tmp_path / "pulled"
+    assert f"error: no session {place(launch).name} was started here" in launch("--pull", str(pulled))[2]
+    assert not pulled.exists()
+    assert f"nothing to resume: there is no run in {place(launch)}" in launch("--resume")[2]
+    assert not place(launch).exists()
+    assert launch("--stop")[:2] == (0, "session   not running\n")
+    with subprocess.Popen(["sleep", "60"]) as another:  # whose number a restart of the host has left in the file
+        place(launch).mkdir()
+        (place(launch) / "pid").write_text(f"{another.pid}\n")
+        assert launch("--stop")[:2] == (0, "session   not running\n")
+        assert another.poll() is None
+        another.kill()
+    own = ["--folder", str(tmp_path / "nowhere"), "--ssh", server[0]]
+    for action, problem in (("--tail", "no session run was started here"), ("--attach", "no session run runs here")):
+        command = [sys.executable, "-m", "grpo_core", "launch", "ssh", "127.0.0.1", *own, action]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1 and problem in done.stdout + done.stderr
+    assert main(["launch", "ssh", "127.0.0.1", *own, "--stop"]) == 0
+
+
 def test_a_run_that_ends_at_once_shows_its_log(launch: Launch) -> None:
     code, _, problem = launch("--task=short")
     assert code == 1 and "ended with exit code 3" in problem
@@ -203,7 +226,11 @@ def test_mistakes_are_one_line(
         ssh_scripts.run_script(HOSTILE, "run", HOSTILE, ["run", HOSTILE]),
         ssh_scripts.run_script(HOSTILE, "run", "grpo", None),
         ssh_scripts.start_script(HOSTILE, "run", "grpo", ["run", HOSTILE]),
+        ssh_scripts.start_script(HOSTILE, "run", "grpo", None),
         ssh_scripts.stop_script(HOSTILE, "run"),
+        ssh_scripts.attach_script("run"),
+        ssh_scripts.tail_script(HOSTILE, "run"),
+        ssh_scripts.place_script(HOSTILE, "run"),
         ssh_scripts.bootstrap_script(HOSTILE, "3.11", [HOSTILE]),
     ],
 )

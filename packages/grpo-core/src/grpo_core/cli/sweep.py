@@ -166,7 +166,9 @@ def _submit(chosen: Sweep, text: str, *, as_json: bool) -> None:
     job = next(iter(submitted.values()), "").partition("_")[0]
     what = f"job {job}: {len(todo)} run{'s' * (len(todo) > 1)}" if submitted else "nothing is left to submit"
     print_out(
-        visible(f"submitted {what}{f', {len(waiting)} are in the queue already' if waiting else ''}"),
+        visible(
+            f"{'submitted' if submitted else 'sweep':<{LABEL}}{what}{f', {len(waiting)} are in the queue already' if waiting else ''}"
+        ),
         visible(f"next      {command('sweep', str(folder.path), '--show')}"),
     )
 

@@ -149,8 +149,10 @@ def submit_runs(
                 for words, folder in zip(runs, places, strict=True)
             ]
     except (FailedJobError, FailedSubmissionError) as error:
-        reason = next((line for line in reversed(str(error).splitlines()) if "error:" in line), str(error))
-        raise UserError(f"sbatch refused the job: {reason.strip().removeprefix('sbatch: error: ')}") from None
+        lines = str(error).splitlines()
+        reason = next((line for line in reversed(lines) if "error:" in line), lines[0])
+        reason = reason.strip().removeprefix("sbatch: ").removeprefix("error: ")
+        raise UserError(f"sbatch refused the job: {reason}") from None
     return [
         SubmittedRun(job.job_id, job.paths.folder, job.paths.stdout, words)
         for job, words in zip(jobs, runs, strict=True)

@@ -76,8 +76,13 @@ echo "${{PIPESTATUS[0]}}" > {own}/exit
 def start_script(folder: str, session: str, grpo: str, words: Sequence[str] | None) -> str:
     """Start `run_script` in a tmux session of its own; fails with the log where the run ends at once."""
     own = quote(session)
+    check = f"""compgen -G {own}/'run_*' > /dev/null || {{
+  echo {quote(f"error: nothing to resume: there is no run in {folder}/{session}")} >&2
+  exit 1
+}}
+"""
     return f"""{_BEGIN}cd -- {quote(folder)}
-mkdir -p -- {own}
+{check if words is None else ""}mkdir -p -- {own}
 rm -f {own}/exit
 cat > {own}/run.sh <<'END_OF_RUN'
 {run_script(folder, session, grpo, words)}END_OF_RUN
@@ -90,11 +95,43 @@ fi
 """
 
 
+def attach_script(session: str) -> str:
+    """Open the session in the terminal."""
+    target, name = (
+        quote(f"={session}"),
+        quote(f"error: no session {session} runs here: --tail shows the log of its last run"),
+    )
+    return f"""tmux has-session -t {target} 2> /dev/null || {{
+  echo {name} >&2
+  exit 1
+}}
+exec tmux attach-session -t {target}
+"""
+
+
+def tail_script(folder: str, session: str) -> str:
+    """Follow the session's log."""
+    return f"""{place_script(folder, session)}exec tail -n 100 -F -- {quote(f"{folder}/{session}/log")}
+"""
+
+
+def place_script(folder: str, session: str) -> str:
+    """Fail where nothing was started in the session."""
+    place = f"{folder}/{session}"
+    return f"""[ -e {quote(f"{place}/log")} ] || {{
+  echo {quote(f"error: no session {session} was started here: there is no {place}/log")} >&2
+  exit 1
+}}
+"""
+
+
 def stop_script(folder: str, session: str) -> str:
     """Stop the session's run as SIGTERM does, and wait until it is saved; prints its exit code."""
     own = quote(session)
-    return f"""{_BEGIN}cd -- {quote(folder)}
-if ! pid=$(cat {own}/pid 2> /dev/null); then
+    return f"""{_BEGIN}# Without a session, as after a restart of the host, the number in pid is another process's.
+if ! cd -- {quote(folder)} 2> /dev/null ||
+  ! tmux has-session -t {quote(f"={session}")} 2> /dev/null ||
+  ! pid=$(cat {own}/pid 2> /dev/null); then
   echo "not running"
   exit 0
 fi

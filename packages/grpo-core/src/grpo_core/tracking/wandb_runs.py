@@ -140,6 +140,8 @@ def _api(what: str) -> Iterator[Any]:
     try:
         yield wandb.Api(timeout=TIMEOUT_S)
     except (AuthenticationError, UsageError) as error:
+        if error.__cause__ is not None and getattr(error.__cause__, "response", None) is None:
+            raise WandBError(f"W&B at {host} cannot be reached: {without_secrets(first_line(error))}") from error
         raise UserError(f"W&B refuses the key: {without_secrets(first_line(error))} Run `wandb login`.") from error
     except (ValueError, CommError, TimeoutError, OSError) as error:
         if isinstance(error, ValueError) or isinstance(getattr(error, "exc", None), ValueError):

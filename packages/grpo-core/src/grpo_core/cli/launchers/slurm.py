@@ -15,6 +15,7 @@ from grpo_core.cli.launchers.words import PASSED_ON, RUN_OPTIONS, RunWords, chec
 from grpo_core.cli.options import COUNT
 from grpo_core.errors import UserError
 from grpo_core.launch.slurm import SlurmOptions, check_sbatch_options, read_minutes, slurm_script, submit_runs
+from grpo_core.paths import check_makeable
 
 EXAMPLES = """\b
 Examples:
@@ -152,6 +153,7 @@ def _submit(runs: Sequence[RunWords], options: SlurmOptions, output_dir: Path, *
     from grpo_core.display.invocation import command
     from grpo_core.display.text import print_json, print_out, table, visible
 
+    check_makeable(output_dir, f"--output-dir {output_dir}")
     submitted = submit_runs([each.words for each in runs], options, output_dir)
     if as_json:
         print_json([{"job": run.job_id, "folder": run.folder, "log": run.log, "words": run.words} for run in submitted])

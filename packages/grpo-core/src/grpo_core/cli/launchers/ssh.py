@@ -85,6 +85,7 @@ def ssh(
         return
     with connected(target) as there:
         if pull:
+            there.run(ssh_scripts.place_script(folder, session))
             there.pull(user_path(pull, "--pull"))
             click.echo(f"pulled    {there.place} of {host} to {pull}")
         elif action == "stop":
@@ -95,9 +96,8 @@ def ssh(
 
 def _watch(host: Host, action: str) -> None:
     """Show the session in this terminal, which ends this process."""
-    tmux = f"tmux attach-session -t {shlex.quote(f'={host.session}')}"
-    tail = f"tail -n 100 -F -- {shlex.quote(f'{host.place}/log')}"
-    host.become(tmux if action == "attach" else tail)
+    attach, tail = ssh_scripts.attach_script(host.session), ssh_scripts.tail_script(host.folder, host.session)
+    host.become(f"bash -c {shlex.quote(attach if action == 'attach' else tail)}")
 
 
 def _stop(host: Host) -> None:
