@@ -422,7 +422,8 @@ def test_a_thread_that_ends_takes_no_worker_with_it() -> None:
             caller.start()
             caller.join()
             time.sleep(0.05)
-    assert len(set(pids)) == 1
+        assert workers.stats.restarts == 0
+    assert len(set(pids)) <= 2, "a spare may answer in its place"
 
 
 def test_asyncio_is_not_blocked() -> None:

@@ -65,7 +65,8 @@ def train(path: Path, settings: dict[str, str], first: int) -> int:
             log(path, "events", {"kind": "end", "interrupted": True})
             return 130
     result = {"solved_rate": solved, "ci_low": solved - 0.1, "ci_high": solved + 0.1, "n": 16}
-    (path / "summary.json").write_bytes(orjson.dumps({"tasks": {"math.a": {"final": result}}, "seconds": 3.5}))
+    evaluated = "math.b" if settings.get("task") == "math.echo" else "math.a"
+    (path / "summary.json").write_bytes(orjson.dumps({"tasks": {evaluated: {"final": result}}, "seconds": 3.5}))
     log(path, "events", {"kind": "end", "interrupted": False})
     return 0
 

@@ -164,11 +164,10 @@ def _submit(chosen: Sweep, text: str, *, as_json: bool) -> None:
         print_json(submitted)
         return
     job = next(iter(submitted.values()), "").partition("_")[0]
+    queue = f", {len(waiting)} are in the queue already" if waiting else ""
     what = f"job {job}: {len(todo)} run{'s' * (len(todo) > 1)}" if submitted else "nothing is left to submit"
     print_out(
-        visible(
-            f"{'submitted' if submitted else 'sweep':<{LABEL}}{what}{f', {len(waiting)} are in the queue already' if waiting else ''}"
-        ),
+        visible(f"{'submitted' if submitted else 'sweep':<{LABEL}}{what}{queue}"),
         visible(f"next      {command('sweep', str(folder.path), '--show')}"),
     )
 
@@ -264,6 +263,7 @@ def _status(chosen: Sweep, run: SweepRun, waiting: Collection[str]) -> RunStatus
 
 def _print(summary: Summary) -> None:
     from grpo_core.display.text import print_out, table, visible
+    from grpo_core.launch.sweep.summary import has_result
 
     several = any(len(each.runs) > 1 for each in summary.configurations)
     keys = list(dict.fromkeys(key for each in summary.configurations for key in each.settings))
@@ -284,6 +284,11 @@ def _print(summary: Summary) -> None:
         how = "highest" if summary.goal == "max" else "lowest"
         over = f", mean of {len(best.values)} seeds" if several else ""
         print_out("", visible(f"best      {best.number}: {settings}   {how} {summary.metric}{over}"))
+    others = [each for each in summary.configurations if each.result is None]
+    if best is not None and (missing := [each for each in others if any(map(has_result, each.runs))]):
+        numbers = ", ".join(str(each.number) for each in missing)
+        advice = "; eval.task=TASK evaluates every run on the same task" if "/" in summary.metric else ""
+        print_out(visible(f"note      without {summary.metric}, and so not compared: {numbers}{advice}"))
 
 
 def _value(interval: Interval | None, form: str = ".4g") -> str:

@@ -79,6 +79,12 @@ def test_every_configuration_runs_with_every_seed(sweep: Callable[..., Any]) -> 
     assert f"threads {share}," in Path(data["folder"], "runs", "001_seed_0", "log.txt").read_text()
 
 
+def test_runs_without_the_metric_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(["sweep", "task=math.arithmetic,math.echo", "model=tiny", *STEPS]) == 0
+    said = "note      without eval/math.a/solved_rate, and so not compared: 2; eval.task=TASK evaluates every run"
+    assert said in capsys.readouterr().out
+
+
 def test_a_failed_run_is_a_row_and_the_others_go_on(sweep: Callable[..., Any], capsys: Any) -> None:
     words = (*LETTERS, "trainer.beta=0.1,0", *STEPS)
     data = sweep(*words, code=1)

@@ -73,7 +73,7 @@ def summarize(statuses: Sequence[RunStatus], metric: str | None, goal: Goal | No
     """
     wanted = metric or DEFAULT
     direction = goal_of(wanted, goal)
-    finished = {status.run.name: numbers_of(status.path) for status in statuses if status.path and _has_result(status)}
+    finished = {status.run.name: numbers_of(status.path) for status in statuses if status.path and has_result(status)}
     name = next(filter(None, (name_in(numbers, wanted) for numbers in finished.values())), "")
     if finished and not name:
         known = sorted({each for numbers in finished.values() for each in numbers})
@@ -97,7 +97,8 @@ def summarize(statuses: Sequence[RunStatus], metric: str | None, goal: Goal | No
     return Summary(name or wanted, direction, first, _best(compared, direction), compared)
 
 
-def _has_result(status: RunStatus) -> bool:
+def has_result(status: RunStatus) -> bool:
+    """Whether a run has ended with numbers that are compared."""
     return status.state == "finished"
 
 
