@@ -436,7 +436,16 @@ def anonymous(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         thread.join()
 
 
-def test_no_credentials_for_google_are_one_line(call: Callable[..., Any], run: Path, anonymous: str) -> None:
-    error = call("archive", str(run), anonymous, code=2)
-    assert error.startswith(f"error: {anonymous}/run_1: no credentials: set GOOGLE_APPLICATION_CREDENTIALS")
-    assert error.count("\n") == 1
+def test_no_credentials_for_google_are_one_line(run: Path, anonymous: str) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "grpo_core",
+        "archive",
+        str(run),
+        anonymous,
+    ]  # with the logging of a process of its own
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: {anonymous}/run_1: no credentials: set GOOGLE_APPLICATION_CREDENTIALS")
+    assert done.returncode == 2
