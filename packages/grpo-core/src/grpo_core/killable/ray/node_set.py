@@ -207,10 +207,8 @@ class NodeSet:
         match STATUSES[kind]:
             case "timeout" | "crashed" if not seconds and self._queue.answer_from_quarantine(item):
                 pass  # it did not run: its twin had gone to the same node, whose quarantine answered
-            case "ok":
-                self._queue.answered(item, Answer(0, seconds, value))
-            case "error":
-                self._queue.answered(item, Answer(program.ERROR, seconds, value))
+            case "ok" | "error" as status:
+                self._queue.answered(item, Answer(program.ERROR if status == "error" else 0, seconds, value))
             case "timeout":
                 self._queue.timed_out(item, seconds)
             case "crashed":
