@@ -143,7 +143,8 @@ def test_skypilot_validates_the_tasks(tmp_path: Path, capsys: pytest.CaptureFixt
     environment = {name: value for name, value in os.environ.items() if name != "UV_PYTHON"}
     python = tmp_path / "sky" / "bin" / "python"
     for command in (["venv", "-q", tmp_path / "sky"], ["pip", "install", "-q", "--python", python, "skypilot"]):
-        subprocess.run(["uv", *command], env=environment, check=True)
+        # In another folder: uv would hold SkyPilot to the constraints of this workspace, and so to an old version.
+        subprocess.run(["uv", *command], cwd=tmp_path, env=environment, check=True)
     (catalog := tmp_path / ".sky" / "catalogs" / "v8" / "common").mkdir(parents=True)
     (catalog / "accelerators.csv").write_text(CATALOG)
     tasks = []
