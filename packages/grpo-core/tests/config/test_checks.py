@@ -35,6 +35,12 @@ from grpo_core.config.trainer import EXCLUSIVE
             "trainer.gradient_noise_scale=true with trainer.sharding=full: it compares the gradients of micro-batches",
         ),
         (
+            {"shard_size": 4},
+            "trainer.shard_size=4 has no effect: trainer.sharding=none does not share weights in groups",
+        ),
+        ({"shard_size": 4, "sharding": "full"}, "Set trainer.sharding=hybrid, or leave it out"),
+        ({"cpu_offload": True}, "trainer.cpu_offload=true needs trainer.sharding=full or hybrid"),
+        (
             {"kl": "k1", "kl_placement": "loss", "beta": 0.1},
             "trainer.kl=k1 with trainer.kl_placement=loss: the expected gradient",
         ),

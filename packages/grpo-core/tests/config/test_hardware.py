@@ -12,7 +12,7 @@ from grpo_core.config import ResolvedConfig, flatten, load_config, resolve
 from grpo_core.config.hardware import machine_choice, memory_plan
 from grpo_core.errors import UnknownNameError, UserError
 from grpo_core.profiles.accelerator import GIB, Accelerator, Backend
-from grpo_core.profiles.estimate import estimate
+from grpo_core.profiles.estimate import MemoryPlan, estimate
 from grpo_core.profiles.model_shape import model_shape
 from grpo_core.profiles.presets import PRESETS
 
@@ -173,6 +173,26 @@ def test_a_model_that_is_only_evaluated_needs_no_optimizer(monkeypatch: pytest.M
 def test_shards_may_hold_what_one_process_can_not(monkeypatch: pytest.MonkeyPatch) -> None:
     here(monkeypatch, "NVIDIA GeForce RTX 4090", 23.5, "8.9")
     assert resolved(model=LARGE, trainer__sharding="full").config.trainer.sharding == "full"
+
+
+def test_a_group_of_processes_divides_the_weights_and_offload_leaves_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    here(monkeypatch, "NVIDIA A100-SXM4-80GB", 79.3, "8.0")
+    accelerator = Accelerator("cuda", "NVIDIA A100-SXM4-80GB", int(79.3 * GIB), "8.0")
+    shape = model_shape(LARGE)
+    assert shape is not None
+
+    def plan_of(**trainer: object) -> MemoryPlan:
+        given = {f"trainer__{name}": value for name, value in trainer.items()}
+        return memory_plan(resolved(model=LARGE, **given).config, shape, accelerator)
+
+    assert [plan_of(sharding=each).shards for each in ("full", "hybrid")] == [16, 8]
+    assert plan_of(sharding="hybrid", shard_size=4).shards == 4
+    offloaded = estimate(plan_of(sharding="full", cpu_offload=True))
+    assert offloaded.optimizer == offloaded.reference == 0.0
+    # 7.6e9 parameters in 28 layers: embeddings and head have 1.09e9 of them, two layers 0.47e9; in bfloat16.
+    assert offloaded.weights == pytest.approx(2 * 1.56e9, rel=0.02)
 
 
 MEMORY = {"v100": 15.8, "a100": 79.3, "consumer_24": 23.5, "h200": 139.8}

@@ -50,6 +50,37 @@ def test_memory_is_kept_until_it_is_released() -> None:
     assert before - after > 200
 
 
+HOLES = """
+import resource, torch
+from pathlib import Path
+from grpo_core.policy.memory import returning_freed_memory
+
+def resident_mib():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+
+def parts():
+    kept = []
+    torch.ones(2**22)  # a freed block raises the size from which on glibc maps
+    for _ in range(16):
+        wholes = [torch.ones(2**20) for _ in range(4)]  # 16 MiB, of which a quarter is kept
+        kept += [whole[: 2**18].clone() for whole in wholes]
+    return kept
+
+{block}
+    before = resident_mib()
+    kept = parts()
+    print(resident_mib() - before)
+"""
+
+
+@needs_glibc
+def test_wholes_that_parts_are_cut_from_leave_no_holes() -> None:
+    # 64 MiB are kept; 16 MiB are whole when the last parts are cut.
+    command = [sys.executable, "-c", HOLES.format(block="with returning_freed_memory():")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 75
+
+
 @needs_glibc
 @pytest.mark.parametrize(
     ("call", "environment"),

@@ -7,13 +7,20 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
-from small_policies import model, policy_of
+from small_policies import batch, model, policy_of, settings
+from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.distributed.tensor import DTensor
 
+from grpo_core.algorithms.causal_lm import causal_lm
 from grpo_core.engines.base import StopRequested
 from grpo_core.errors import InfrastructureError, UserError
 from grpo_core.policy.parts import cut_like, gathered, gathered_state, local_part, whole
 from grpo_core.policy.policy import Policy
+from grpo_core.policy.ranks import backend_of
+from grpo_core.policy.sharding import ShardLayout
+from grpo_core.training.algorithm import Algorithm
+from grpo_core.training.state import optimizer_tensors
+from grpo_core.training.update import Updater
 
 IDS = torch.tensor([[1, 2, 3, 4]])
 
@@ -110,7 +117,9 @@ def test_an_empty_pass_draws_no_random_number_and_has_no_gradient() -> None:
 def test_a_model_that_does_not_name_its_layers_is_refused() -> None:
     network = model(0)
     network._no_split_modules = set()
-    with pytest.raises(UserError, match=r"does not name its decoder layers.*Use trainer\.sharding=none"):
+    with pytest.raises(
+        UserError, match=r"trainer\.sharding: .*does not name its decoder layers.*Use trainer\.sharding=none"
+    ):
         sharded(network)
 
 
@@ -150,6 +159,46 @@ def test_parts_of_tensors() -> None:
     assert torch.equal(cut_like(full, torch.zeros(1)), full)
     kept = gathered(cut)
     assert kept is not None and not isinstance(kept, DTensor) and torch.equal(kept, full)
+
+
+def updated(policy: Policy, *, steps: int = 2) -> list[torch.Tensor]:
+    """Weights and moments after some optimizer steps, whole."""
+    updater = Updater(policy, Algorithm.of(settings(prompts_per_step=4, learning_rate=1e-2)), steps)
+    for _ in range(steps):
+        updater.update(updater.forward.freeze(batch()))
+    return [*gathered_state(policy.model).values(), *optimizer_tensors(updater.optimizer.adam).values()]
+
+
+def test_what_waits_in_host_memory_trains_as_what_does_not() -> None:
+    plain, policy = policy_of(model(0)), policy_of(model(0))
+    policy.shard(ShardLayout(is_offloaded=True))
+    assert policy.shards is not None and isinstance(policy.shards._offload, CPUOffloadPolicy)
+    expected, found = updated(plain), updated(policy)
+    assert len(found) == len(expected) > 0
+    assert all(torch.allclose(one, other, atol=1e-12) for one, other in zip(found, expected, strict=True))
+
+
+def test_process_groups_of_a_gpu_exchange_tensors_in_host_memory_too() -> None:
+    assert backend_of(torch.device("cuda", 0)) == "cpu:gloo,cuda:nccl"
+    assert backend_of(torch.device("cpu")) == "gloo"
+
+
+@pytest.mark.gpu
+def test_an_accelerator_trains_what_waits_in_host_memory(tmp_path: Path) -> None:
+    device = torch.device("cuda", 0)
+    expected = updated(policy_of(model(0)))
+    policy = policy_of(model(0))
+    policy.device = device
+    policy.shard(ShardLayout(is_offloaded=True))
+    assert causal_lm(policy.model).device == device
+    found = updated(policy)
+    assert {parameter.device.type for parameter in policy.model.parameters()} == {"cpu"}
+    for one, other in zip(found, expected, strict=True):
+        assert one.device.type == "cpu"
+        assert torch.allclose(one, other, atol=1e-9)
+    like = next(policy.model.parameters())
+    cut = cut_like(torch.ones(like.shape, dtype=like.dtype), like)
+    assert isinstance(cut, DTensor) and local_part(cut).device.type == "cpu"
 
 
 @pytest.mark.gpu

@@ -7,7 +7,7 @@ Importing torch takes longer than most jobs. FOLDER has `model` and `tasks.py`; 
                                                          "gpus" in place of each rank's own: [GiB, capability],
                                                          "engine" with settings of its own
     {"resume": FOLDER}                                   go on with the run in it
-    {"updates": FILE}                                    the cases of `sharded_updates`
+    {"updates": FILE, "layout": {…}, "cases": […]}       the cases of `sharded_updates`, in shards of that layout
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def run(folder: Path, job: dict[str, Any]) -> None:
     elif "updates" in job:
         import sharded_updates
 
-        sharded_updates.main(job["updates"])
+        layout = sharded_updates.ShardLayout(**job.get("layout", {}))
+        sharded_updates.main(job["updates"], layout, job.get("cases", list(sharded_updates.CASES)))
     else:
         made = config(folder, Path(job["out"]), job["variant"], **job.get("settings", {}))
         engine = EngineConfig(gather_weights=job.get("gather_weights", False), **job.get("engine", {}))

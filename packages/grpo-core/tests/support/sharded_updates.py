@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from grpo_core.plugins.models import ModelSource
 from grpo_core.policy.parts import gathered_state, local_part
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks, joined
+from grpo_core.policy.sharding import ShardLayout
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.state import optimizer_tensors
@@ -118,11 +120,11 @@ def updated(policy: Policy, case: Case, ranks: Ranks) -> tuple[list[dict[str, fl
     }
 
 
-def difference(case: Case, ranks: Ranks) -> dict[str, Any]:
+def difference(case: Case, ranks: Ranks, layout: ShardLayout) -> dict[str, Any]:
     """What sharding changes."""
     sharded = policy_of(case)
     whole = copy.deepcopy(sharded)
-    sharded.shard()
+    sharded.shard(layout)
     metrics, state = updated(sharded, case, ranks)
     expected_metrics, expected = updated(whole, case, Ranks())
     assert [one.keys() for one in metrics] == [one.keys() for one in expected_metrics]
@@ -134,8 +136,8 @@ def difference(case: Case, ranks: Ranks) -> dict[str, Any]:
     return {"sharded": metrics, "whole": expected_metrics, "weights": weights, "held": held}
 
 
-def main(out: str) -> None:
+def main(out: str, layout: ShardLayout, cases: Sequence[str]) -> None:
     with joined("cpu", 60) as ranks:
-        found = {name: difference(case, ranks) for name, case in CASES.items()}
+        found = {name: difference(CASES[name], ranks, layout) for name in cases}
         if ranks.is_main:
             Path(out).write_text(json.dumps(found))

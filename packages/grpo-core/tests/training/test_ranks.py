@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,20 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import rank_runs
-import torch
+from launched_ranks import (
+    LESS_EXACT,
+    STEPS,
+    VARIANT,
+    Said,
+    assert_one,
+    edited,
+    jobs,
+    run_in,
+)
 from rank_runs import after_updates
-from resumed_runs import assert_same, config, log, model_and_tasks, rollouts
+from resumed_runs import assert_same, config, log, model_and_tasks
 from safetensors.torch import load_file
 
 from grpo_core import train
-from grpo_core.callbacks import Callback, RunInfo
 from grpo_core.training.resume import resume
 
 pytestmark = pytest.mark.timeout(240)
 
-VARIANT = "ema, adaptive KL and entropy"
-STEPS = 3
 SHARDED = {"sharding": "full", "max_steps": STEPS}
 
 
@@ -32,17 +38,6 @@ SHARDED = {"sharding": "full", "max_steps": STEPS}
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ranks")
     return model_and_tasks(path)
-
-
-def launched(*arguments: str, size: int = 2) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={size}", "--rdzv-backend=c10d"]
-    command += ["--rdzv-endpoint=localhost:0", "--monitor-interval=0.1", *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(rank_runs.__file__).parent)}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def jobs(folder: Path, *todo: Mapping[str, Any]) -> subprocess.Popen[str]:
-    return launched(rank_runs.__file__, str(folder), json.dumps(todo))
 
 
 FAILING: Mapping[str, Any] = {"variant": "plain", "fail_at": 3}
@@ -91,43 +86,6 @@ def together(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def edited(run: Path, old: str, new: str) -> None:
-    path = run / "config.yaml"
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
-
-
-def run_in(path: Path) -> Path:
-    (run,) = path.glob("run_*")
-    return run
-
-
-def weights(run: Path) -> dict[str, torch.Tensor]:
-    (path,) = (run / "training_state" / "step_final" / "model").glob("*model.safetensors")
-    return load_file(path)
-
-
-def assert_one(alone: Path, together: Path, *, exact_steps: int = 1) -> None:
-    """Two runs differ by the order of sums alone: in all numbers, in what was sampled, in the weights."""
-    sampled = [[(line["step"], line["prompt_id"], line["text"]) for line in rollouts(run)] for run in (alone, together)]
-    assert sampled[0] == sampled[1]
-    assert len(log(together)) == len(log(alone))
-    for one, other in zip(log(alone), log(together), strict=True):
-        assert one.keys() == other.keys()
-        assert [name for name in one if one[name] is None] == [name for name in other if other[name] is None]
-        there = {name: value for name, value in one.items() if value is not None}
-        assert there == pytest.approx({name: other[name] for name in there}, rel=2e-3, abs=2e-5)
-    # The first steps are the same up to the order of a sum; later ones amplify it through Adam.
-    for first, other in zip(log(alone)[:exact_steps], log(together), strict=False):
-        assert first["loss"] == pytest.approx(other["loss"], rel=1e-6, abs=1e-9)
-        assert first["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-5)
-    ours, theirs = weights(alone), weights(together)
-    assert ours.keys() == theirs.keys()
-    for name, tensor in ours.items():
-        assert torch.allclose(tensor, theirs[name], atol=5e-4), name
-
-
 @pytest.mark.slow  # a launch of its own, whose second run fails
 def test_ranks_with_different_gpus_agree_before_the_first_step(folder: Path, tmp_path: Path) -> None:
     a100, rtx, t4 = (79.3, "8.0"), (15.7, "8.9"), (14.6, "7.5")
@@ -166,11 +124,6 @@ def test_a_checkpoint_of_shards_is_that_of_a_whole_model(alone: Path, together: 
     assert config_of[0] == config_of[1]
 
 
-class Said(Callback):
-    def on_run_start(self, info: RunInfo) -> None:
-        self.choices = {choice.what: choice for choice in info.choices}
-
-
 def test_a_run_of_two_ranks_goes_on_in_one_process(alone: Path, together: Path) -> None:
     run = run_in(together / "two in shards, then one")
     with pytest.raises(Exception, match=r"sharding=full shares a model among processes, and this is the only one"):
@@ -194,9 +147,6 @@ def test_a_run_of_one_process_goes_on_in_two_ranks(alone: Path, together: Path) 
 def differences(together: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((together / "updates.json").read_text())
     return found
-
-
-LESS_EXACT = ("bfloat16", "float16", "float16 that overflows")
 
 
 def test_sharded_updates_are_those_of_the_whole_model(differences: dict[str, Any]) -> None:
@@ -356,4 +306,15 @@ def test_a_mistake_in_several_processes_is_one_line_and_its_exit_code(folder: Pa
     done = on_the_command_line(folder, tmp_path, "trainer.prompts_per_step=9")
     assert done.returncode == 2
     assert "2 ranks cannot share the 9 prompts of an optimizer step: 9 / 2 = 4.5" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow  # a launch of its own; `test_first_rank` sees the error on each rank
+def test_weights_that_the_first_process_cannot_read_are_one_line(folder: Path, tmp_path: Path) -> None:
+    model = shutil.copytree(folder / "model", tmp_path / "model")
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    done = on_the_command_line(folder, tmp_path / "out", "--model", str(model), "trainer.sharding=full")
+    assert done.returncode == 2
+    assert done.stderr.count("model.safetensors is damaged or cut off") == 1
     assert "Traceback" not in done.stderr

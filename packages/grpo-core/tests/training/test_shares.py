@@ -1,14 +1,29 @@
 """How prompts divide among ranks, and a rank's among its forward passes."""
 
+from dataclasses import dataclass, replace
+
 import pytest
 import torch
+from small_policies import model, policy_of
 
-from grpo_core.config import TrainerConfig
+from grpo_core.config import RunConfig, TrainerConfig
 from grpo_core.errors import UserError
 from grpo_core.policy import ranks as ranks_module
 from grpo_core.policy.ranks import Ranks, _buckets
+from grpo_core.policy.sharding import ShardLayout
 from grpo_core.training.random_state import gathered_random_state, restore_rank, seed_everything
-from grpo_core.training.rank_shares import accumulation, check_shares
+from grpo_core.training.rank_shares import accumulation, check_shares, shard_size
+from grpo_core.training.starting_policy import _check_shared, shard_layout
+
+
+@dataclass(frozen=True, slots=True)
+class Gathering(Ranks):
+    """Ranks of which each says the same as this one, and then the others."""
+
+    others: tuple[bytes, ...] = ()
+
+    def gather(self, data: bytes) -> list[bytes]:
+        return [data, *([] if data.startswith((b"+", b"-")) else self.others)]
 
 
 def trainer(**options: object) -> TrainerConfig:
@@ -44,14 +59,79 @@ def trainer(**options: object) -> TrainerConfig:
 )
 def test_what_does_not_divide_is_refused_with_the_arithmetic(options: dict, ranks: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        check_shares(trainer(**options), ranks)
+        check_shares(trainer(**options), ranks, ranks)
+
+
+@pytest.mark.parametrize(
+    ("options", "ranks", "node", "message"),
+    [
+        ({}, 1, 1, r"sharding=hybrid shares a model among processes, and this is the only one"),
+        (
+            {},
+            4,
+            4,
+            r"the 4 of each machine: it is one group of all 4 processes.*Use trainer\.shard_size=2, or sharding=",
+        ),
+        ({}, 2, 2, r"which is trainer\.sharding=full\. Use trainer\.sharding=full\."),
+        ({}, 2, 1, r"the 1 of each machine: one process shares with nobody, which is trainer\.sharding=none"),
+        ({"shard_size": 1}, 4, 2, r"shard_size=1: one process shares with nobody"),
+        (
+            {"shard_size": 8},
+            12,
+            6,
+            r"shard_size=8: 12 processes cannot be divided into .*12 / 8 = 1\.5\. Use .*2, 3, 4 or 6,",
+        ),
+    ],
+)
+def test_groups_that_share_a_model_must_divide_the_ranks(options: dict, ranks: int, node: int, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check_shares(trainer(sharding="hybrid", **options), ranks, node)
+
+
+def test_a_group_that_shares_a_model_is_a_machine_or_what_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shard_size(trainer(sharding="full"), 12, 4) == 12
+    assert shard_size(trainer(sharding="hybrid"), 12, 4) == 4
+    assert shard_size(trainer(sharding="hybrid", shard_size=6), 12, 4) == 6
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert shard_layout(trainer(sharding="hybrid"), Gathering(size=12)) == ShardLayout(4, from_first_rank=True)
+    assert shard_layout(trainer(), Gathering(size=12)) is None
+
+
+def test_machines_with_different_numbers_of_processes_must_be_told_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    with pytest.raises(UserError, match=r"different numbers of processes, 2 and 4.*Set trainer\.shard_size"):
+        shard_layout(trainer(sharding="hybrid"), Gathering(size=12, others=(b"2",)))
+
+
+def test_a_run_on_a_cpu_has_nothing_to_offload() -> None:
+    with pytest.raises(UserError, match=r"cpu_offload=true: this run computes on the CPU.*nothing to offload"):
+        shard_layout(trainer(sharding="full", cpu_offload=True), Gathering(size=2))
+    on_gpu = shard_layout(trainer(sharding="full", cpu_offload=True), Gathering(size=2, device=torch.device("cuda", 0)))
+    assert on_gpu is not None and on_gpu.is_offloaded
+
+
+@pytest.mark.parametrize(
+    ("options", "autocast", "message"),
+    [
+        ({"off_policy_steps": 1}, None, r"off_policy_steps=1 with trainer\.sharding=full: on GPUs two threads cannot"),
+        ({"cpu_offload": True}, torch.float16, r"cpu_offload=true with precision=float16.*Use precision=bfloat16"),
+    ],
+)
+def test_what_a_sharded_model_cannot_do_on_a_gpu(options: dict, autocast: torch.dtype | None, message: str) -> None:
+    config = RunConfig(trainer=trainer(sharding="full", **options))
+    on_gpu = replace(policy_of(model(0)), device=torch.device("cuda", 0), autocast=autocast)
+    layout = ShardLayout(is_offloaded=config.trainer.cpu_offload)
+    with pytest.raises(UserError, match=message):
+        _check_shared(config, on_gpu, layout)
+    if autocast is not None:
+        assert _check_shared(config, replace(on_gpu, autocast=torch.bfloat16), layout) == b""
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 12])
 def test_accumulation_is_computed_and_exact(ranks: int) -> None:
     # Micro-batches x their size x ranks are the step's 12 prompts, or 48 completions.
     for options, whole in (({"micro_batch_prompts": 1}, 12), ({"micro_batch_size": 4}, 48)):
-        check_shares(trainer(**options), ranks)
+        check_shares(trainer(**options), ranks, ranks)
         (choice,) = accumulation(trainer(**options), Ranks(size=ranks))
         count = int(choice.value.split()[0])
         assert count * ranks * next(iter(options.values())) == whole

@@ -13,6 +13,7 @@ from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from grpo_core.errors import UserError
@@ -38,6 +39,14 @@ class CausalLM:
     head: nn.Module
     scale: float = 1.0
     softcap: float | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Device that it runs on, which is not where its weights are if they wait in host memory."""
+        weight = next(self.body.parameters())
+        if isinstance(weight, DTensor) and weight.device_mesh.device_type != weight.device.type:
+            return torch.device(weight.device_mesh.device_type, torch.cuda.current_device())
+        return weight.device
 
     def hidden(self, input_ids: Tensor, **kwargs: Any) -> Tensor:
         """Run the body: [B, L] -> [B, L, D]."""
@@ -94,7 +103,8 @@ def causal_lm(model: nn.Module) -> CausalLM:
         softcap=getattr(config, "final_logit_softcapping", None),
     )
     if base not in _checked:
-        _check(parts)
+        if parts.device.type != "meta":  # else it receives its weights from a rank that has checked them
+            _check(parts)
         _checked.add(base)
     return parts
 
@@ -139,8 +149,7 @@ def _scale(model: PreTrainedModel) -> float:
 
 
 def _check(parts: CausalLM) -> None:
-    device = next(parts.body.parameters()).device
-    ids = torch.tensor([[0, 1]], device=device)
+    ids = torch.tensor([[0, 1]], device=parts.device)
     with evaluating(parts.model):
         expected = parts.model(input_ids=ids, use_cache=False).logits.float()
         logits = parts.logits(parts.hidden(ids, use_cache=False)).float()

@@ -115,7 +115,7 @@ def attends_in_parts(parts: CausalLM) -> bool:
     """Whether the model's attention can be computed in parts: torch's own, on a CPU, called once in each pass."""
     config = parts.model.config.get_text_config(decoder=True)
     return (
-        parts.model.device.type == "cpu"
+        parts.device.type == "cpu"
         and config._attn_implementation == "sdpa"
         and not any(getattr(config, name, 0.0) for name in DROPOUT)
         and not parts.model.is_gradient_checkpointing

@@ -15,7 +15,7 @@ from grpo_core.cli.settings import only_results_on_stdout, read_settings
 from grpo_core.config.recipes import RECIPES
 from grpo_core.errors import ExitCode, UserError
 from grpo_core.paths import check_makeable
-from grpo_core.profiles.accelerator import process_count
+from grpo_core.profiles.accelerator import node_process_count, process_count
 from grpo_core.profiles.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def run(
         _show_dry_run(resolved, as_json=as_json)
         return ExitCode.DONE
     if launch.is_needed:
-        _check(resolved, launch.size)
+        _check(resolved, launch.size, launch.processes)
         launch.check_stop(resolved.config.trainer.stop_after)
         shown = display_words(as_json=as_json, quiet=quiet, every=every)
         return start(launch, ["run", *words_of(click.get_current_context())], shown)
@@ -132,19 +132,19 @@ def show_result(result: RunResult, *, as_json: bool, quiet: bool) -> None:
         click.echo(str(result.run_dir))
 
 
-def _check(resolved: ResolvedConfig, processes: int) -> None:
+def _check(resolved: ResolvedConfig, processes: int, on_this_machine: int) -> None:
     """Report a mistake once, before processes are started and torch is imported, which takes seconds."""
     from grpo_core.training.checks import check_training
     from grpo_core.training.rank_shares import check_shares
 
-    check_shares(resolved.config.trainer, processes)
+    check_shares(resolved.config.trainer, processes, on_this_machine)
 
     check_training(resolved.config)
 
 
 def train(config: ResolvedConfig, callbacks: Sequence[Callback]) -> RunResult:
     """Call `grpo_core.train`, which is imported here because it imports torch."""
-    _check(config, process_count())
+    _check(config, process_count(), node_process_count())
     with only_results_on_stdout(callbacks):
         from grpo_core.training import trainer
 

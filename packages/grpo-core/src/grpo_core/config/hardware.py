@@ -164,7 +164,8 @@ def memory_plan(
         cached_tokens=config.engine.max_batch_tokens,
         on_accelerator=accelerator.backend != "cpu",
         overlaps=bool(trainer.off_policy_steps),
-        shards=accelerators.process_count() if trainer.sharding == "full" else 1,
+        shards=_shards(trainer),
+        is_offloaded=trainer.cpu_offload,
     )
     if trainer.micro_batch_size != "auto":
         return plan
@@ -186,7 +187,7 @@ def check_fits(loaded: LoadedConfig, hardware: Hardware, shape: ModelShape) -> N
             the arithmetic and what would fit.
     """
     config, accelerator = loaded.config, hardware.accelerator
-    if config.trainer.sharding == "full" or accelerator.backend == "cpu":
+    if config.trainer.is_sharded or accelerator.backend == "cpu":
         return
     plan = memory_plan(config, shape, accelerator)
     need = estimate(plan)
@@ -208,6 +209,13 @@ def check_fits(loaded: LoadedConfig, hardware: Hardware, shape: ModelShape) -> N
         f"tokens in a forward pass, which needs about {gib(need.total)} GiB of {accelerator.memory_gib:.1f} on "
         f"{accelerator.name}: {need}. {advice}, or another preset."
     )
+
+
+def _shards(trainer: TrainerConfig) -> int:
+    """Processes that share one copy of the weights."""
+    if trainer.sharding == "hybrid":
+        return trainer.shard_size or accelerators.node_process_count()
+    return accelerators.process_count() if trainer.is_sharded else 1
 
 
 def _rows_that_fit(plan: MemoryPlan, trainer: TrainerConfig, memory: float) -> list[int]:

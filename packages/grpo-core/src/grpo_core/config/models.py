@@ -201,7 +201,7 @@ class EngineConfig(Section):
         description="Most tokens cached at once while sampling; never changes what is sampled.",
     )
     gather_weights: bool = Field(
-        False, description="With trainer.sharding=full, gather the whole model while sampling: faster, if it fits."
+        False, description="With trainer.sharding, gather the whole model while sampling: faster, if it fits."
     )
     url: str | None = Field(
         None, min_length=1, description="Server that samples, http://host:port; null starts one (vllm, sglang)."
@@ -314,11 +314,11 @@ class RunConfig(Section):
                 f"lora.quantization={kind} freezes the model in 4 bits, and nothing would be trained. Set "
                 "lora.enabled=true, or leave it out."
             )
-        if self.trainer.sharding == "full":
+        if self.trainer.is_sharded:
             raise UserError(
-                f"lora.quantization={kind} with trainer.sharding=full: FSDP2 shards and gathers plain floating-point "
-                "weights, not packed ones. Use trainer.sharding=none: a base in 4 bits is an eighth of float32, and "
-                "each process holds it whole; or leave lora.quantization out."
+                f"lora.quantization={kind} with trainer.sharding={self.trainer.sharding}: FSDP2 shards and gathers "
+                "plain floating-point weights, not packed ones. Use trainer.sharding=none: a base in 4 bits is an "
+                "eighth of float32, and each process holds it whole; or leave lora.quantization out."
             )
         if self.precision == "float64":
             raise UserError(

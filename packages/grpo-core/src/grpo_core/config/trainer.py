@@ -84,6 +84,11 @@ class TrainerConfig(
         return self.prompts_per_step // self.steps_per_generation
 
     @property
+    def is_sharded(self) -> bool:
+        """Whether processes share the weights."""
+        return self.sharding != "none"
+
+    @property
     def variants(self) -> tuple[ChosenVariant, ...]:
         """The chosen variant of every kind, with its arguments."""
         return (
@@ -124,12 +129,7 @@ def _check(trainer: TrainerConfig) -> None:
             f"trainer.backend_args={dict(trainer.backend_args)} are arguments of TRL, and trainer.backend=native "
             "trains without it. Set trainer.backend=trl, or leave them out."
         )
-    if trainer.sharding == "full" and trainer.gradient_noise_scale:
-        raise UserError(
-            "trainer.gradient_noise_scale=true with trainer.sharding=full: it compares the gradients of micro-batches, "
-            "and sharded ranks sum theirs before any of them is whole. Use trainer.gns_probe_steps, which measures it "
-            "from two batches, or sharding=none."
-        )
+    _check_sharding(trainer)
     if trainer.epsilon_high is not None and trainer.epsilon_high < trainer.epsilon:
         raise UserError(
             f"trainer.epsilon_high={trainer.epsilon_high:g} is below trainer.epsilon={trainer.epsilon:g}: the ratio's "
@@ -141,6 +141,25 @@ def _check(trainer: TrainerConfig) -> None:
         raise UserError(
             f"trainer.soft_overlong_buffer={buffer} must be below trainer.max_completion_length={longest}: the penalty "
             f"starts at {longest} - {buffer} = {longest - buffer} tokens."
+        )
+
+
+def _check_sharding(trainer: TrainerConfig) -> None:
+    if trainer.shard_size is not None and trainer.sharding != "hybrid":
+        raise UserError(
+            f"trainer.shard_size={trainer.shard_size} has no effect: trainer.sharding={trainer.sharding} does not "
+            "share weights in groups. Set trainer.sharding=hybrid, or leave it out."
+        )
+    if trainer.cpu_offload and not trainer.is_sharded:
+        raise UserError(
+            "trainer.cpu_offload=true needs trainer.sharding=full or hybrid: the shards are what waits in host memory. "
+            "Set one of them, with several processes, or leave it out."
+        )
+    if trainer.is_sharded and trainer.gradient_noise_scale:
+        raise UserError(
+            f"trainer.gradient_noise_scale=true with trainer.sharding={trainer.sharding}: it compares the gradients of "
+            "micro-batches, and sharded ranks sum theirs before any of them is whole. Use trainer.gns_probe_steps, "
+            "which measures it from two batches, or sharding=none."
         )
 
 

@@ -260,9 +260,21 @@ class OptimizerSettings(Section):
         description="Padded tokens per forward pass where neither of the two is given; a longer row goes alone.",
     )
     gradient_checkpointing: bool = Field(False, description="Recompute activations in the backward pass: less memory.")
-    sharding: Literal["none", "full"] = Field(
+    sharding: Literal["none", "full", "hybrid"] = Field(
         "none",
-        description="With several processes: each holds the whole model, or a part of weights, gradients, optimizer.",
+        description="With several processes: each holds the whole model; full: its part of weights, gradients, "
+        "optimizer; hybrid: its part among the processes of a node, and every node holds all parts.",
+    )
+    shard_size: int | None = Field(
+        None,
+        ge=1,
+        le=COUNT,
+        description="Processes that share one copy of the weights where sharding is hybrid; null: those of a node.",
+    )
+    cpu_offload: bool = Field(
+        False,
+        description="With sharding, keep weights, gradients and optimizer in host memory; a layer is on the GPU only "
+        "while it runs.",
     )
     ddp_timeout: float = Field(
         1800.0,

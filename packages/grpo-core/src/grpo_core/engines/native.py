@@ -130,7 +130,7 @@ class NativeEngine:
         if max_batch_tokens < 1:
             raise UserError(f"max_batch_tokens={max_batch_tokens} must be at least 1.")
         self._parts: CausalLM = causal_lm(model)
-        self._device = next(self._parts.body.parameters()).device
+        self._device = self._parts.device
         if dtype == "bfloat16" and self._device.type == "cpu" and not multiplies_bfloat16():
             raise UserError(
                 "engine.args.dtype=bfloat16: this CPU has neither AVX512-BF16 nor AMX, and would be slower than in "
@@ -272,7 +272,7 @@ class _Batch:
         self.rows = rows
         self._parts, self._body, self._groups, self._sampling = parts, body, groups, sampling
         self._eos_ids, self._compact = eos_ids, compact
-        self._device = next(parts.body.parameters()).device
+        self._device = parts.device
         prompt_lens = [len(group.prompt_ids) for group in groups]
         self.cache = SharedPrefixCache(prompt_lens, max(row.limit for row in rows), self._device)
         self._rows_at_once = max(1, SAMPLE_ELEMENTS // parts.model.config.get_text_config(decoder=True).vocab_size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -27,6 +27,8 @@ from grpo_core.policy.quantization import (
 )
 from grpo_core.policy.threads import choose_threads
 
+WeightsPlace = Literal["device", "host", "meta"]
+
 
 def load_policy(
     name: str,
@@ -36,7 +38,7 @@ def load_policy(
     device: str = "auto",
     precision: str = "auto",
     host: PluginHost | None = None,
-    stays_in_host_memory: bool = False,
+    weights: WeightsPlace = "device",
     dequantizes: bool = False,
 ) -> Policy:
     """Load a model, and an adapter onto it.
@@ -48,23 +50,23 @@ def load_policy(
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
         precision: `auto` or a dtype's name.
         host: Where embedded models are looked up.
-        stays_in_host_memory: Leave the weights there, for `Policy.shard` to move.
+        weights: Where they go: `host` leaves them in host memory, for `Policy.shard` to move; `meta` does not read
+            them, for `Policy.shard` to receive.
         dequantizes: Give a quantized base its plain form again, for a merge.
 
     Raises:
+        StructureError: the model cannot be made without its weights.
         UserError: no such model, adapter or device; says what was looked for.
     """
     source = model_source(name, host)
     below = source
     if source.kind == "adapter":
-        below = model_source(adapter_base(source.location), host)
-        if below.kind == "adapter":
-            raise UserError(f"--model {name} is {source.why}, which is an adapter itself: merge that one first.")
+        below = _base_of(source, host)
     where, device_why = choose_device(device)
     dtype, autocast, precision_why = choose_precision(precision, where)
     quantization = Quantization.of(lora, source.location if adapter is None and below is not source else adapter)
     quantized = {} if quantization is None else quantization.loading(autocast or dtype, where)
-    model, tokenizer = _load(below, dtype, quantized)
+    model, tokenizer = _load(below, dtype, quantized, has_weights=weights != "meta")
     if quantization is not None:
         keep_as_quantized(model)
     if dequantizes and quantization is not None:
@@ -85,12 +87,21 @@ def load_policy(
     choices += [adapter_choice] if adapter_choice else []
     if where.type == "cpu":
         use_onednn(model)
-    if not stays_in_host_memory:
+    if weights == "device":
         model = model.to(where)
     return Policy(model, tokenizer, source, where, autocast, choices, quantization=quantization)
 
 
-def _load(source: ModelSource, dtype: torch.dtype, quantized: Mapping[str, Any]) -> tuple[Any, Any]:
+def _base_of(adapter: ModelSource, host: PluginHost | None) -> ModelSource:
+    base = model_source(adapter_base(adapter.location), host)
+    if base.kind == "adapter":
+        raise UserError(f"--model {adapter.name} is {adapter.why}, which is an adapter itself: merge that one first.")
+    return base
+
+
+def _load(
+    source: ModelSource, dtype: torch.dtype, quantized: Mapping[str, Any], *, has_weights: bool
+) -> tuple[Any, Any]:
     if source.kind == "gguf":
         if quantized:
             raise UserError(
@@ -101,8 +112,8 @@ def _load(source: ModelSource, dtype: torch.dtype, quantized: Mapping[str, Any])
             import gguf  # noqa: F401 - transformers reads GGUF through it and reports its absence obscurely
         except ImportError:
             raise UserError("--model …gguf needs the package gguf: pip install 'grpo-core[gguf]'.") from None
-    model, tokenizer = load_pretrained(source, dtype, quantized)
-    if source.kind == "gguf":
+    model, tokenizer = load_pretrained(source, dtype, quantized, has_weights=has_weights)
+    if source.kind == "gguf" and has_weights:
         model = plain_model(model, model.state_dict())
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token

@@ -10,7 +10,8 @@ import ctypes
 import gc
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -32,6 +33,10 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 LARGEST_IN_HEAP = 2**25
 """Blocks below this many bytes come from the heap, which keeps them; glibc allows no more."""
+
+
+SMALLEST_RETURNED = 2**18
+"""Bytes of a block from which on `returning_freed_memory` returns it: smaller than the matrices of a layer."""
 
 
 class OutOfMemoryError(GrpoError, MemoryError):
@@ -91,6 +96,24 @@ def keep_freed_memory(device: torch.device) -> None:
     libc = ctypes.CDLL(None)
     libc.mallopt(_MMAP_THRESHOLD, LARGEST_IN_HEAP)
     libc.mallopt(_TRIM_THRESHOLD, -1)
+
+
+@contextmanager
+def returning_freed_memory() -> Iterator[None]:
+    """Return large blocks to the system as soon as they are freed within the block, if the C library is glibc.
+
+    It would keep them in its heap by and by, where the whole layers that shards are cut from leave holes between these:
+    a process would hold as much as the whole model.
+    """
+    if not _is_glibc():
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    libc.mallopt(_MMAP_THRESHOLD, SMALLEST_RETURNED)
+    try:
+        yield
+    finally:
+        libc.mallopt(_MMAP_THRESHOLD, LARGEST_IN_HEAP)  # up to which glibc raises it by itself
 
 
 def release() -> None:

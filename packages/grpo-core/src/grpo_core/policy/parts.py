@@ -45,7 +45,7 @@ def gathered_state(module: nn.Module, chosen: Callable[[str], bool] = lambda nam
 
 def cut_like(tensor: Tensor, like: Tensor) -> Tensor:
     """This rank's part of a tensor that every rank has whole, where `like` is sharded; nothing is exchanged."""
-    placed = tensor.to(like.device)
     if not isinstance(like, DTensor):
-        return placed
-    return distribute_tensor(placed, like.device_mesh, like.placements, src_data_rank=None)
+        return tensor.to(like.device)
+    cut = distribute_tensor(tensor, like.device_mesh, like.placements, src_data_rank=None)
+    return cut.to(like.device)  # which is the CPU where shards of a GPU wait in host memory

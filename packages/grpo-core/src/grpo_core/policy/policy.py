@@ -21,7 +21,7 @@ from grpo_core.plugins.models import ModelSource
 from grpo_core.policy.parts import gathered_state
 from grpo_core.policy.quantization import Quantization
 from grpo_core.policy.reference import Reference
-from grpo_core.policy.sharding import Shards
+from grpo_core.policy.sharding import ALL_RANKS, ShardLayout, Shards
 from grpo_core.policy.value_head import VALUE_HEAD_FILE, ValueHead
 
 
@@ -100,10 +100,11 @@ class Policy:
         """The hidden states that predict the completions' tokens; see `packed_states`. Call it within `precision()`."""
         return packed_states(self.model, input_ids, prompt_lens, completion_lens, packs)
 
-    def shard(self, sampling: dist.ProcessGroup | None = None) -> None:
-        """Share the model, its frozen copy and the value head out over the ranks, which hold equal ones until now.
+    def shard(self, layout: ShardLayout = ALL_RANKS, sampling: dist.ProcessGroup | None = None) -> None:
+        """Share the model, its frozen copy and the value head out over the ranks.
 
         Args:
+            layout: How they are shared; it says whether every rank holds them until now, or the first one alone.
             sampling: Process group of a thread that samples while the model trains, from a copy that is made.
 
         Raises:
@@ -111,10 +112,10 @@ class Policy:
         """
         if sampling is not None:
             model = copy.deepcopy(self.model).eval().requires_grad_(False)
-            shards = Shards(self.device, self.autocast, sampling)
+            shards = Shards(self.device, self.autocast, layout, sampling)
             self.sampled = Policy(model, self.tokenizer, self.source, self.device, self.autocast, shards=shards)
             shards.add(model)
-        self.shards = Shards(self.device, self.autocast)
+        self.shards = Shards(self.device, self.autocast, layout)
         self.shards.add(self.model, self.value_head)
         if self._reference is not None and self._reference.frozen is not None:
             self.shards.add(self._reference.frozen)
@@ -127,9 +128,13 @@ class Policy:
         """The context in which a sharded model is held in one piece, if that is wanted; see `Shards.whole`."""
         return self.shards.whole() if wanted and self.shards is not None else contextlib.nullcontext()
 
-    def freeze_reference(self) -> None:
-        """Keep the policy as it is now as the reference: the anchor of the KL penalty, or a frozen opponent."""
-        self._reference = self._reference or Reference.freeze(self.model)
+    def freeze_reference(self, kind: str | None = None) -> None:
+        """Keep the policy as it is now as the reference: the anchor of the KL penalty, or a frozen opponent.
+
+        Args:
+            kind: Kind of reference of the rank that has the weights, for one that receives them.
+        """
+        self._reference = self._reference or Reference.freeze(self.model, kind)
 
     def move_reference(self, share: float) -> None:
         """Move the reference towards the policy as it is now; see `Reference.move`."""
@@ -140,6 +145,11 @@ class Policy:
     def has_reference(self) -> bool:
         """Whether there is a reference, frozen or loaded."""
         return self._reference is not None
+
+    @property
+    def reference_kind(self) -> str:
+        """Kind of the reference; empty where there is none."""
+        return "" if self._reference is None else self._reference.kind
 
     def reference_weights(self) -> Mapping[str, Tensor] | None:
         """The weights for `save_reference` where the model is sharded; every rank takes part."""

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from grpo_core.errors import UserError
 from grpo_core.hub.cache import why_from_cache
 from grpo_core.plugins.models import ADAPTER_FILE, ModelSource, adapter_settings
+from grpo_core.policy.first_rank import is_on_meta
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
@@ -40,15 +41,23 @@ class _Unusable(Exception):
     """A folder that cannot be loaded; the message says why."""
 
 
-def load_pretrained(source: ModelSource, dtype: torch.dtype, options: Mapping[str, Any]) -> tuple[Any, Any]:
+class StructureError(Exception):
+    """A model that cannot be made without reading its weights; the message says why."""
+
+
+def load_pretrained(
+    source: ModelSource, dtype: torch.dtype, options: Mapping[str, Any], *, has_weights: bool = True
+) -> tuple[Any, Any]:
     """Load a model and its tokenizer from safetensors (or GGUF) and JSON alone.
 
     Args:
         source: Anything but an adapter.
         dtype: Type of the weights.
         options: Further arguments of `from_pretrained`.
+        has_weights: Whether the weights are read; without them the model is on the meta device.
 
     Raises:
+        StructureError: the weights are not to be read, and no model can be made so.
         UserError: it cannot be loaded as it was saved: missing, damaged, of other shapes than its config.json says,
             with another model's tokenizer, or in need of code of its own; says which.
     """
@@ -62,8 +71,12 @@ def load_pretrained(source: ModelSource, dtype: torch.dtype, options: Mapping[st
             _check_config(location, gguf)
         with _reading("tokenizer", location):
             tokenizer = _tokenizer(location, gguf)
-        with _loading, _reading("weights", location):
-            model = _model(location, dtype, {**gguf, **options})
+        if has_weights:
+            with _loading, _reading("weights", location):
+                model = _model(location, dtype, {**gguf, **options})
+        else:
+            with _loading:
+                model = _structure(location, dtype, gguf)
         _check_vocabulary(model, tokenizer)
     except _Unusable as error:
         advice = " Without a network, give a local folder: --model ./folder." if source.kind == "hub" else ""
@@ -113,7 +126,9 @@ def load_adapter(model: Any, adapter: str, given_as: str) -> Any:
             _check_adapter(path)
             with warnings.catch_warnings():
                 warnings.filterwarnings("error", message="Found missing adapter keys")  # weights would be made up
-                loaded = PeftModel.from_pretrained(model, str(path), is_trainable=True)
+                loaded = PeftModel.from_pretrained(
+                    model, str(path), is_trainable=True, low_cpu_mem_usage=is_on_meta(model)
+                )
             _check_adapter_fits(loaded, path)
     except _Unusable as error:
         raise UserError(f"{given_as} cannot be loaded onto this model: {error}") from error
@@ -189,6 +204,23 @@ def _model(location: str, dtype: torch.dtype, options: Mapping[str, Any]) -> Any
     if layers := sorted(name for name in info["unexpected_keys"] if _numberless(name) in own):
         raise _Unusable(f"its config.json has fewer layers than its weights, which also hold {_listed(layers)}.")
     return model
+
+
+def _structure(location: str, dtype: torch.dtype, gguf: Mapping[str, str]) -> Any:
+    """The model that `_model` makes, on the meta device."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        config = AutoConfig.from_pretrained(location, trust_remote_code=False, **gguf)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
+    except Exception as error:  # a constructor may compute with its weights, which makes torch raise many kinds
+        raise StructureError(f"{type(error).__name__}: {' '.join(str(error).split()):.{MAX_REASON_CHARS}}") from error
+    for name, module in model.named_modules():
+        # Neither parameter nor buffer: nobody could tell that it has to be received.
+        if hidden := [key for key, value in vars(module).items() if isinstance(value, torch.Tensor) and value.is_meta]:
+            raise StructureError(f"{type(module).__name__} ({name}) computes the tensor {hidden[0]} when it is made")
+    return model.eval()  # as from_pretrained leaves it
 
 
 @contextmanager

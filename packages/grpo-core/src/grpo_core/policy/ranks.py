@@ -177,6 +177,11 @@ def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
         yield bucket
 
 
+def backend_of(device: torch.device) -> str:
+    """Torch's backend of a process group whose tensors are on a device, or in host memory beside it."""
+    return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+
+
 def is_launched() -> bool:
     """Whether torchrun (or `--nproc`) started this process as one of several."""
     return process_count() > 1
@@ -217,8 +222,7 @@ def joined(device: str, timeout_s: float) -> Iterator[Ranks]:
         # launch. A group that finds the addresses of the last one in the store waits for it for ever.
         launch = os.environ.get("TORCHELASTIC_RUN_ID", "")
         store = PrefixStore(f"{launch}/world_{next(_joined_before)}", _store(rank, size, timeout))
-        backend = "cpu:gloo,cuda:nccl" if on_cuda else "gloo"
-        dist.init_process_group(backend, store=store, timeout=timeout, rank=rank, world_size=size)
+        dist.init_process_group(backend_of(where), store=store, timeout=timeout, rank=rank, world_size=size)
         try:
             yield Ranks(rank, local_rank, size, where, timeout=timeout)
         finally:

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from grpo_core.errors import UserError
+from grpo_core.policy.first_rank import is_on_meta
 from grpo_core.policy.parts import gathered_state
 
 REFERENCE_DIR = "reference"
@@ -53,18 +54,28 @@ class Reference:
     frozen: Any = None
 
     @classmethod
-    def freeze(cls, model: Any) -> Reference:
-        """Keep a model as it is now."""
+    def freeze(cls, model: Any, kind: str | None = None) -> Reference:
+        """Keep a model as it is now.
+
+        Args:
+            model: The model.
+            kind: Kind of its reference, where the model has no weights that show it.
+        """
         if not _is_adapter(model):
             return cls(_MODEL, copy.deepcopy(model).eval().requires_grad_(False))
         weights = dict(model.named_parameters())
-        if not any(bool(parameter.any()) for name, parameter in weights.items() if ".lora_B." in name):
+        if kind is None:
+            is_fresh = not any(bool(parameter.any()) for name, parameter in weights.items() if ".lora_B." in name)
+            kind = _BASE if is_fresh else _ADAPTER
+        if kind == _BASE:
             return cls(_BASE)
         active = model.active_adapter
         model.add_adapter(_ADAPTER, copy.deepcopy(model.peft_config[active]))
         for name, parameter in model.named_parameters():
             if f".{_ADAPTER}." in name:
-                parameter.data.copy_(weights[name.replace(f".{_ADAPTER}.", f".{active}.")].data)
+                source = weights[name.replace(f".{_ADAPTER}.", f".{active}.")]
+                if not source.is_meta:  # else the parameter is received
+                    parameter.data.copy_(source.data)
                 parameter.requires_grad_(False)
         return cls(_ADAPTER)
 
@@ -90,7 +101,8 @@ class Reference:
             return cls(_BASE)
         if _ADAPTER not in model.peft_config:
             active = model.active_adapter
-            model.load_adapter(str(folder / _ADAPTER), _ADAPTER, is_trainable=False)
+            options = {"is_trainable": False, "low_cpu_mem_usage": is_on_meta(model)}
+            model.load_adapter(str(folder / _ADAPTER), _ADAPTER, **options)
             model.set_adapter(active)
         return cls(_ADAPTER)
 
@@ -169,7 +181,9 @@ def _is_adapter(model: Any) -> bool:
 
 
 def _with_weights(model: Any, folder: Path) -> Any:
-    """Load the weights of a stored reference into a copy of the policy's model."""
+    """Load the weights of a stored reference into a copy of the policy's model, unless that receives them."""
+    if is_on_meta(model):
+        return model
     weights: dict[str, Tensor] = {}
     try:
         for file in sorted((folder / _MODEL).glob("*.safetensors")):

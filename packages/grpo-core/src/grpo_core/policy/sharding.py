@@ -3,9 +3,12 @@
 Embedding, final norm, output embedding and value head are one unit, the root, which the body's own forward gathers: its
 callers read the head's weight themselves, a chunk of positions at a time, so it stays whole until `in_step` ends.
 
-Running a layer gathers it from all ranks, so every rank has to run the same passes in the same order. Ranks have other
-prompts, lengths and numbers of micro-batches; so before each pass they agree on whose kind comes next, and whoever has
-none of that kind runs an empty one along:
+Where ranks form groups (HSDP), each group holds all parts: a layer is gathered within one, and gradients are summed
+within one and then over all.
+
+Running a layer gathers it from other ranks, so every rank has to run the same passes in the same order. Ranks have
+other prompts, lengths and numbers of micro-batches; so before each pass they agree on whose kind comes next, and
+whoever has none of that kind runs an empty one along:
 
     rank 0    policy   policy   policy   end              P P P          e: empty pass
     rank 1    policy   end                         ──▶    P e e
@@ -16,23 +19,45 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from grpo_core.algorithms.causal_lm import CausalLM, causal_lm
 from grpo_core.errors import InfrastructureError, UserError
+from grpo_core.policy.first_rank import FirstRank
+from grpo_core.policy.ranks import backend_of
 
 _END = 0
 """Kind of a rank that has no more passes; the others' kinds are numbers above it."""
 
 _POLICY = 0
 """Index of the model that is trained; its frozen copy comes after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLayout:
+    """How ranks share a model.
+
+    Attributes:
+        size: Ranks that share one copy of the weights, neighbours by number; None: all.
+        is_offloaded: Whether weights, gradients and moments are in host memory, and a layer is on the device only while
+            it runs.
+        from_first_rank: Whether the first rank alone has the weights, and the others a model on the meta device.
+        timeout: Time that a rank waits for the others.
+    """
+
+    size: int | None = None
+    is_offloaded: bool = False
+    from_first_rank: bool = False
+    timeout: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +77,41 @@ class _Root:
     head: Callable[[Tensor], Tensor]
 
 
+ALL_RANKS = ShardLayout()
+
+
 class Shards:
     """The sharded models of this rank: the policy and, of a full fine-tune, its frozen copy.
 
     Args:
         device: Device of this rank.
         autocast: The dtype of mixed precision, in which weights are gathered; gradients are summed in float32.
+        layout: How the ranks share a model.
         group: Process group of passes that another thread runs; None is the default one.
+
+    Attributes:
+        layout: How the ranks share a model.
+        size: Ranks that share one copy of the weights.
+        copies: Copies of the weights that all ranks hold together.
     """
 
     def __init__(
-        self, device: torch.device, autocast: torch.dtype | None, group: dist.ProcessGroup | None = None
+        self,
+        device: torch.device,
+        autocast: torch.dtype | None,
+        layout: ShardLayout = ALL_RANKS,
+        group: dist.ProcessGroup | None = None,
     ) -> None:
         self._device, self._group = device, group
-        # Meshes of equal ranks and names are equal to torch, which then takes the group of either.
-        self._mesh = (
-            init_device_mesh(device.type, (dist.get_world_size(),))
-            if group is None
-            else DeviceMesh.from_group(group, device.type, mesh_dim_names=("beside",))
-        )
+        self.layout = layout
+        self.size = layout.size or dist.get_world_size()
+        self.copies = dist.get_world_size() // self.size
+        self._mesh = _mesh(device, layout, group)
         reduced = None if autocast is None else torch.float32
         self._precision = MixedPrecisionPolicy(param_dtype=autocast, reduce_dtype=reduced)
+        self._offload = OffloadPolicy()
+        if layout.is_offloaded:
+            self._offload = CPUOffloadPolicy(pin_memory=device.type == "cuda")
         self._roots: list[_Root] = []
         self._in_step = self._is_whole = self._runs_empty = self._was_cut_off = False
 
@@ -80,7 +119,8 @@ class Shards:
         """Shard a model in place; it is moved to the device layer by layer, so that the whole is never there.
 
         Args:
-            model: A causal language model, with or without adapter; equal on every rank.
+            model: A causal language model, with or without adapter; equal on every rank, unless the layout says that
+                the first rank alone has its weights.
             value_head: Value head, which reads its hidden states beside the output embedding.
 
         Raises:
@@ -89,10 +129,18 @@ class Shards:
         parts = causal_lm(model)  # checks, once per model, that the parts make the whole: sharded, it could not
         readers = [head for head in (parts.head, value_head) if head is not None]
         layers = _layers(parts)
+        first_rank = FirstRank(self._device) if self.layout.from_first_rank else None
+        options: dict[str, Any] = {
+            "mesh": self._mesh, "mp_policy": self._precision, "offload_policy": self._offload
+        }  # fmt: skip
         for layer in layers:
-            fully_shard(layer, mesh=self._mesh, reshard_after_forward=True, mp_policy=self._precision)
+            if first_rank is not None:
+                first_rank.send(layer)
+            fully_shard(layer, reshard_after_forward=True, **options)
         with _children(parts.body, readers):
-            fully_shard(parts.body, mesh=self._mesh, mp_policy=self._precision)
+            if first_rank is not None:
+                first_rank.send(parts.body)
+            fully_shard(parts.body, **options)
         units = [*layers, parts.body]
         for unit in units:
             assert isinstance(unit, FSDPModule), "fully_shard changes the module's class"
@@ -211,9 +259,41 @@ class Shards:
             self._runs_empty = False
 
 
+def _mesh(device: torch.device, layout: ShardLayout, group: dist.ProcessGroup | None) -> DeviceMesh:
+    """The ranks as torch sees them: in a row, or a row for each group.
+
+    Meshes of equal ranks and names are equal to torch, which then takes the process groups of either, also of a world
+    that this process has left: the names are new ones each time.
+    """
+    world, number = dist.get_world_size(), next(_mesh_numbers)
+    if layout.size in (None, world):
+        if group is None:
+            return init_device_mesh(device.type, (world,))
+        return DeviceMesh.from_group(group, device.type, mesh_dim_names=(f"beside_{number}",))
+    ranks = torch.arange(world).view(-1, layout.size)  # [copies, size]
+    groups = [  # with their own timeout: those that a mesh makes wait as long as torch's do
+        dist.new_subgroups_by_enumeration(rows.tolist(), layout.timeout, backend_of(device))[0]
+        for rows in (ranks.T, ranks)
+    ]
+    names = (f"replicate_{number}", f"shard_{number}")
+    return DeviceMesh.from_group(groups, device.type, ranks, mesh_dim_names=names)
+
+
+_mesh_numbers = count()
+
+
 def _kind(index: int, *, with_gradient: bool) -> int:
     """Passes of one kind gather and sum the same things: those of one root, with or without a backward pass."""
     return 1 + 2 * index + with_gradient
+
+
+def check_shardable(model: nn.Module) -> None:
+    """Check a model before it is shared out, where its weights are.
+
+    Raises:
+        UserError: it is no causal language model that can be taken apart, or does not say what its layers are.
+    """
+    _layers(causal_lm(model))
 
 
 def _layers(parts: CausalLM) -> list[Any]:
@@ -222,7 +302,7 @@ def _layers(parts: CausalLM) -> list[Any]:
     layers = [module for module in parts.body.modules() if type(module).__name__ in names]
     if not layers:
         raise UserError(
-            f"trainer.sharding=full: {type(parts.model).__name__} does not name its decoder layers "
+            f"trainer.sharding: {type(parts.model).__name__} does not name its decoder layers "
             "(_no_split_modules), so there is nothing to shard it by. Use trainer.sharding=none, or another model."
         )
     return layers

@@ -91,10 +91,23 @@ def process_count() -> int:
     Raises:
         UserError: it is no such number.
     """
-    text = os.environ.get("WORLD_SIZE", "1")
+    return _count("WORLD_SIZE", 1)
+
+
+def node_process_count() -> int:
+    """Processes of this run on this machine, as torchrun's variable `LOCAL_WORLD_SIZE` says; without it, all.
+
+    Raises:
+        UserError: it is no such number.
+    """
+    return _count("LOCAL_WORLD_SIZE", process_count())
+
+
+def _count(variable: str, default: int) -> int:
+    text = os.environ.get(variable, str(default))
     if not (text.isascii() and text.isdigit() and int(text[:9]) >= 1):
         raise UserError(
-            f"WORLD_SIZE={text[:40]!r} is no number of processes: unset it, or start several with --nproc or torchrun."
+            f"{variable}={text[:40]!r} is no number of processes: unset it, or start several with --nproc or torchrun."
         )
     return int(text)
 

@@ -46,6 +46,7 @@ class MemoryPlan:
         on_accelerator: Whether it runs on one.
         overlaps: Whether a batch is sampled, from a copy of what is trained, while another is trained on.
         shards: Processes that share weights, gradients and moments.
+        is_offloaded: Whether these wait in host memory, and the device has only what runs.
     """
 
     shape: ModelShape
@@ -63,6 +64,7 @@ class MemoryPlan:
     on_accelerator: bool
     overlaps: bool = False
     shards: int = 1
+    is_offloaded: bool = False
 
     def of_pass(self, tokens: int, *, checkpointing: bool) -> MemoryPlan:
         """The plan with other forward passes."""
@@ -118,8 +120,10 @@ class MemoryEstimate:
 
 
 def estimate(plan: MemoryPlan) -> MemoryEstimate:
-    """The memory that a run needs at its peak, without what imports take."""
+    """The memory that a run needs at its peak, on the device that it runs on, without what imports take."""
     shape = plan.shape
+    if plan.is_offloaded:
+        return _estimate_of_offloaded(plan)
     weights = _weights(plan) / plan.shards
     if plan.compute_bytes < plan.weight_bytes:  # autocast keeps a copy of each matrix for the length of a pass
         weights += shape.parameters * plan.compute_bytes / plan.shards
@@ -130,6 +134,24 @@ def estimate(plan: MemoryPlan) -> MemoryEstimate:
         reference=_weights(plan) / plan.shards if plan.has_reference else 0.0,
         optimizer=2 * trained,
         gradients=trained,
+        activations=_activations(plan),
+        sampling=_sampling(plan),
+        overlaps=plan.overlaps,
+    )
+
+
+def _estimate_of_offloaded(plan: MemoryPlan) -> MemoryEstimate:
+    """The same where only what runs is on the device: embeddings and head, and two layers, one of them on its way."""
+    shape = plan.shape
+    # What is no linear layer of one MLP is the embeddings and the head, or the experts of a mixture.
+    root = min(shape.parameters - shape.linear_parameters, 2 * shape.vocabulary * shape.hidden)
+    running = root + 2 * (shape.parameters - root) / shape.layers
+    is_whole = plan.trained >= shape.parameters
+    return MemoryEstimate(
+        weights=running * plan.compute_bytes,
+        reference=0.0,
+        optimizer=0.0,
+        gradients=running * SINGLE if is_whole else plan.trained / shape.layers * SINGLE,
         activations=_activations(plan),
         sampling=_sampling(plan),
         overlaps=plan.overlaps,

@@ -155,7 +155,7 @@ class Probes:
         """A sum over weights, from each rank's part of them where they are sharded."""
         if self._policy.shards is None:
             return value
-        return float(self._ranks.sum(torch.tensor(value, dtype=torch.float64)))
+        return float(self._ranks.sum(torch.tensor(value, dtype=torch.float64))) / self._policy.shards.copies
 
     def _save_entropy(
         self, update: int, part: TrainBatch, sequence_logp: Tensor, advantages: Tensor, change: float

@@ -14,26 +14,24 @@ if TYPE_CHECKING:
     from grpo_core.policy.ranks import Ranks
 
 
-def check_shares(trainer: TrainerConfig, size: int) -> None:
+def check_shares(trainer: TrainerConfig, size: int, node_size: int) -> None:
     """Check that every rank gets as many prompts as the others, and whole micro-batches of them.
 
     Args:
         trainer: Settings of the run.
         size: Number of ranks.
+        node_size: Number of ranks on each machine.
 
     Raises:
         UserError: with the arithmetic, and what would do.
     """
     prompts = trainer.prompts_per_optimizer_step
-    if trainer.sharding == "full" and size == 1:
+    if trainer.is_sharded:
+        shard_size(trainer, size, node_size)
+    if trainer.is_sharded and trainer.micro_batch_size == "auto":
         raise UserError(
-            "trainer.sharding=full shares a model among processes, and this is the only one. Start several (--nproc N, "
-            "or torchrun), or use trainer.sharding=none, which holds it whole."
-        )
-    if trainer.sharding == "full" and trainer.micro_batch_size == "auto":
-        raise UserError(
-            "trainer.micro_batch_size=auto with trainer.sharding=full: ranks run the passes of a sharded model "
-            "together, so that none can try alone what fits. Give a number, or leave it out to pack by tokens."
+            f"trainer.micro_batch_size=auto with trainer.sharding={trainer.sharding}: ranks run the passes of a shared "
+            "model together, so none can try alone what fits. Give a number, or leave it out to pack by tokens."
         )
     if prompts % size:
         steps = trainer.steps_per_generation
@@ -59,6 +57,39 @@ def check_shares(trainer: TrainerConfig, size: int) -> None:
             f"prompts x {trainer.num_generations} generations / {size} ranks = {rows}, {rows} / {per_pass} = "
             f"{rows / per_pass:.4g}. Use {either(divisors(rows))}, or leave it out to pack by micro_batch_tokens."
         )
+
+
+def shard_size(trainer: TrainerConfig, size: int, node_size: int) -> int:
+    """Ranks that share one copy of a sharded model: all, or the neighbours of a group.
+
+    Args:
+        trainer: Settings of the run, with sharding.
+        size: Number of ranks.
+        node_size: Number of ranks on each machine.
+
+    Raises:
+        UserError: they cannot be grouped so; says what would do.
+    """
+    if size == 1:
+        raise UserError(
+            f"trainer.sharding={trainer.sharding} shares a model among processes, and this is the only one. Start "
+            "several (--nproc N, or torchrun), or use trainer.sharding=none, which holds it whole."
+        )
+    if trainer.sharding == "full":
+        return size
+    shared = node_size if trainer.shard_size is None else trainer.shard_size
+    fitting = [number for number in divisors(size) if 1 < number < size]
+    if shared in fitting:
+        return shared
+    given = f"the {shared} of each machine" if trainer.shard_size is None else f"trainer.shard_size={shared}"
+    if shared == 1:
+        problem = "one process shares with nobody, which is trainer.sharding=none"
+    elif shared == size:
+        problem = f"it is one group of all {size} processes, which is trainer.sharding=full"
+    else:
+        problem = f"{size} processes cannot be divided into groups of {shared}: {size} / {shared} = {size / shared:.4g}"
+    advice = f"trainer.shard_size={either(fitting)}, or sharding=full" if fitting else "trainer.sharding=full"
+    raise UserError(f"trainer.sharding=hybrid with {given}: {problem}. Use {advice}.")
 
 
 def accumulation(trainer: TrainerConfig, ranks: Ranks) -> list[ResolvedDefault]:

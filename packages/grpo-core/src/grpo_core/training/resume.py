@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.checkpoints import CheckpointStore, check_run
-from grpo_core.config import RunConfig
 from grpo_core.errors import UserError
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.paths import user_path
@@ -72,7 +71,7 @@ def resume(
             else Observers(Callbacks(), ())
         )
         setup = _with_threads(prepare(config, resources, ranks, checkpoint=checkpoint), info["hardware"])
-        shared = _other_ranks(config, ranks, info["distributed_info"])
+        shared = _other_ranks(setup, ranks, info["distributed_info"])
         _check_surroundings(setup, info, allowed(allow), has_other_ranks=bool(shared))
         setup = _with_end(setup, end, planned=int(state["planned_steps"]))
         is_in_batch = state.get("buffer") is not None  # version 0.1 saved between the optimizer steps of a batch
@@ -136,26 +135,29 @@ def _renamed(state: Mapping[str, Any]) -> list[ResolvedDefault]:
     return [ResolvedDefault("phases", "initial", "the evaluation of the starting model, which version 0.1 calls base")]
 
 
-def _other_ranks(config: RunConfig, ranks: Ranks, then: Mapping[str, Any]) -> list[ResolvedDefault]:
+def _other_ranks(setup: Setup, ranks: Ranks, then: Mapping[str, Any]) -> list[ResolvedDefault]:
     """A notice where the number of processes or the sharding is not the checkpoint's; the run goes on all the same.
 
     Every rank draws the same prompts, a completion's numbers are keyed by prompt and token, and denominators are the
     whole step's; whether each rank gets as many prompts as the others is checked before.
     """
-    now = (ranks.size, config.trainer.sharding)
-    before = (then["world_size"], then.get("sharding", "none"))
+    config, shards = setup.config, setup.policy.shards
+    now = (ranks.size, 1 if shards is None else shards.size, config.trainer.cpu_offload)
+    size, was_sharded = then["world_size"], then.get("sharding", "none") != "none"
+    before = (size, then.get("shard_size", size if was_sharded else 1), then.get("cpu_offload", False))
     if now == before:
         return []
     why = "the same prompts, completions and denominators; sums round differently"
     if config.lora.dropout:
         why += ", and dropout leaves out other units"
-    if now[1] != before[1] and config.precision not in ("float32", "float64"):
+    if (now[1] > 1) != (before[1] > 1) and config.precision not in ("float32", "float64"):
         why += ", and in mixed precision a sharded model adds up layers in the lower one"
     return [ResolvedDefault("ranks", f"{_ranks(*now)}, where the checkpoint's were {_ranks(*before)}", why)]
 
 
-def _ranks(size: int, sharding: str) -> str:
-    return f"{size}, sharded" if sharding == "full" else str(size)
+def _ranks(size: int, shard_size: int, is_offloaded: bool) -> str:
+    sharded = "" if shard_size == 1 else ", sharded" if shard_size == size else f", sharded by {shard_size}"
+    return f"{size}{sharded}{', in host memory' if is_offloaded else ''}"
 
 
 def _check_same(allow: Collection[str], name: str, now: Mapping[str, Any], then: Mapping[str, Any], what: str) -> None:

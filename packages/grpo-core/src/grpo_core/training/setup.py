@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
-
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import RunConfig, TrainerConfig, to_yaml
 from grpo_core.config.hardware import machine_choice
@@ -24,12 +22,9 @@ from grpo_core.evaluation.room import check_room
 from grpo_core.plugins import variants as registry
 from grpo_core.plugins.models import check_model
 from grpo_core.plugins.tasks import bind
-from grpo_core.policy.load import load_policy
 from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
-from grpo_core.policy.reference import reference_folder
 from grpo_core.policy.sampler import bind_engine, engine_of_run
-from grpo_core.policy.value_head import VALUE_HEAD_FILE
 from grpo_core.prompts.curriculum import LadderCurriculum, PassRateCurriculum
 from grpo_core.prompts.filter import filter_rows, truncate_prompt
 from grpo_core.prompts.mixture import Mixture, RowOrder, task_labels
@@ -45,8 +40,8 @@ from grpo_core.training.catalogue import owner_of
 from grpo_core.training.checks import check_tasks, train_rows
 from grpo_core.training.hardware import memory_choices, share_machine, with_micro_batch
 from grpo_core.training.learning_rate import follows_time
-from grpo_core.training.random_state import seed_everything
-from grpo_core.training.rank_shares import accumulation, check_shares
+from grpo_core.training.rank_shares import accumulation
+from grpo_core.training.starting_policy import shard_layout, starting_policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +104,7 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     trainer = config.trainer
     algorithm = Algorithm.of(trainer)
     metrics = _metrics_of(config)
-    check_shares(trainer, ranks.size)
+    layout = shard_layout(trainer, ranks)
     specs = parse_task_specs(config.task)
     bound = [bind(spec) for spec in specs]
     check_model(config.model or "")
@@ -121,7 +116,7 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     held, held_choices = held_out_tasks(config, tasks, ladders)
     involved = {**tasks, **{label: evaluated.task for label, evaluated in held.items() if label not in tasks}}
     choices = [*accumulation(trainer, ranks), *_conditions(config, involved, held), *held_choices]
-    policy = _policy(config, checkpoint, ranks)
+    policy = starting_policy(config, checkpoint, ranks, layout)
     _check_context(config, policy)
     config, sized = with_micro_batch(config, policy, ranks)
     choices += [*share_machine(config, policy, resources), *sized, *_room_choices(held, policy)]
@@ -174,74 +169,6 @@ def _room_choices(held: Mapping[str, HeldOutTask], policy: Policy) -> list[Resol
     """Check that prompts and completions of the evaluations fit the model."""
     rooms = (check_room(label, each.task, each.rows, each.plan.settings, policy) for label, each in held.items())
     return [choice for choices in rooms for choice in choices]
-
-
-def _policy(config: RunConfig, checkpoint: Path | None, ranks: Ranks) -> Policy:
-    """The starting policy, or the one of a checkpoint with the run's stored reference."""
-    assert config.model is not None, "the configuration is resolved"
-    trainer, model, adapter = config.trainer, config.model, config.adapter
-    if checkpoint is not None:
-        is_adapter = adapter is not None or config.lora.enabled
-        weights = str((checkpoint / "model").resolve())
-        model, adapter = (model, weights) if is_adapter else (weights, None)
-    seed_everything(config.seed)  # a fresh adapter is drawn here
-    device = config.device if ranks.size == 1 else str(ranks.device)
-    is_sharded = trainer.sharding == "full"
-    policy = load_policy(
-        model,
-        adapter=adapter,
-        lora=config.lora,
-        device=device,
-        precision=config.precision,
-        stays_in_host_memory=is_sharded,
-    )
-    _check_precision(policy, ranks)
-    if checkpoint is not None:  # the folder of the weights says nothing: name the model that the run started from
-        first = policy.choices[0]
-        shown = first.value.replace(f"{model} (", f"{config.model} (", 1)
-        policy.choices[0] = replace(first, value=shown, why=f"with the weights of {checkpoint.name}")
-    if ranks.size > 1:
-        backend = "nccl" if ranks.device.type == "cuda" else "gloo"
-        policy.choices.append(ResolvedDefault("ranks", f"{ranks.size}, {backend}", "started as several processes"))
-    stored = None if checkpoint is None else reference_folder(checkpoint)
-    if stored is not None and stored.exists():
-        policy.load_reference(stored)
-    elif trainer.beta or trainer.kl_metric:
-        policy.freeze_reference()
-    if trainer.value_head:
-        policy.add_value_head(config.seed)
-        if checkpoint is not None and policy.value_head is not None:
-            policy.value_head.load(checkpoint / "model" / VALUE_HEAD_FILE)
-    if is_sharded:
-        policy.shard(_sampling_group(config, policy, ranks))
-        why = "trainer.sharding=full: a layer is whole only while it runs"
-        policy.choices.append(ResolvedDefault("sharding", f"1 / {ranks.size} of the weights in each process", why))
-    if trainer.gradient_checkpointing:
-        policy.model.gradient_checkpointing_enable({"use_reentrant": False})
-    return policy
-
-
-def _sampling_group(config: RunConfig, policy: Policy, ranks: Ranks) -> dist.ProcessGroup | None:
-    """The process group of passes that sample while a sharded model trains; None where there are none."""
-    if not config.trainer.off_policy_steps or "native" not in (config.engine.name, config.engine.fallback):
-        return None
-    if policy.device.type == "cuda":
-        raise UserError(
-            "trainer.off_policy_steps=1 with trainer.sharding=full: on GPUs two threads cannot gather weights at once "
-            "(NCCL). Sample from a server (engine.name=vllm or sglang), or leave one of both out."
-        )
-    return ranks.beside().group
-
-
-def _check_precision(policy: Policy, ranks: Ranks) -> None:
-    """Check that all ranks compute alike: each chooses by its own device, and gradients are summed."""
-    chosen = [name.decode() for name in ranks.gather(policy.precision_name.encode())]
-    if len(set(chosen)) > 1:
-        listed = ", ".join(f"rank {rank} {name}" for rank, name in enumerate(chosen))
-        common = "float16" if "float16" in chosen else "float32"
-        raise UserError(
-            f"precision=auto is another one on each kind of device: {listed}. Set one for all: precision={common}."
-        )
 
 
 def _steps(config: RunConfig, n_rows: int) -> tuple[int, int | None, list[ResolvedDefault]]:

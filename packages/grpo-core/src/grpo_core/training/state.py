@@ -134,6 +134,8 @@ class RunState:
             "distributed_info": {
                 "world_size": self.ranks.size,
                 "sharding": config.trainer.sharding,
+                "shard_size": 1 if setup.policy.shards is None else setup.policy.shards.size,
+                "cpu_offload": config.trainer.cpu_offload,
                 "rank": self.ranks.rank,
                 "local_rank": self.ranks.local_rank,
             },

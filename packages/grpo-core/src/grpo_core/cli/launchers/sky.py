@@ -83,7 +83,7 @@ def sky(
         packages=package or named(),
         name=name,
     )
-    check_shares(run.config.trainer, options.nodes * options.processes)
+    check_shares(run.config.trainer, options.nodes * options.processes, options.processes)
     text = task_yaml(run.words, options)
     if dry_run:
         click.echo(text, nl=False)

@@ -146,7 +146,7 @@ def _check(runs: Sequence[RunWords], options: SlurmOptions) -> None:
 
     for each in runs:
         check_tasks(each.config)
-        check_shares(each.config.trainer, options.nodes * options.processes)
+        check_shares(each.config.trainer, options.nodes * options.processes, options.processes)
 
 
 def _submit(runs: Sequence[RunWords], options: SlurmOptions, output_dir: Path, *, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from grpo_core.algorithms.causal_lm import causal_lm
@@ -46,6 +47,11 @@ class TrainedModel:
     def inner(self) -> Any:
         """The transformers model."""
         return causal_lm(self.model).model
+
+    @property
+    def device(self) -> torch.device:
+        """Device that it runs on."""
+        return causal_lm(self.model).device
 
     @property
     def is_tied(self) -> bool:

@@ -148,7 +148,7 @@ def start(
         trained.save(folder, state, unties=unties)
         trained.tokenizer.save_pretrained(folder)
         is_alone = "--tensor-parallel-size" not in arguments
-        environment = visible_device(trained.model.device.index, os.environ) if is_alone else {}
+        environment = visible_device(trained.device.index, os.environ) if is_alone else {}
         server = ServerProcess(launch, folder, arguments, environment=environment, timeout_s=timeouts_s[0])
         resources.callback(server.close)
         server.wait_until_up(timeouts_s[1])

@@ -241,7 +241,7 @@ class _Choices:
     @property
     def sleeps(self) -> bool:
         """Whether the server's memory is freed while the model trains."""
-        return bool(self.trained.model.device.type == "cuda" if self.sleep is None else self.sleep)
+        return bool(self.trained.device.type == "cuda" if self.sleep is None else self.sleep)
 
     def arguments(self, max_batch_tokens: int, precision: str) -> list[str]:
         """Options of `sglang.launch_server`."""
@@ -253,7 +253,7 @@ class _Choices:
         arguments += ["--log-level-http", "warning"]
         if self.tensor_parallel_size > 1:
             arguments += ["--tensor-parallel-size", str(self.tensor_parallel_size)]
-        if self.trained.model.device.type == "cpu":
+        if self.trained.device.type == "cpu":
             arguments += ["--device", "cpu"]
         if self.trained.is_adapter:
             arguments += ["--enable-lora", "--max-lora-rank", str(self.trained.adapter_rank)]

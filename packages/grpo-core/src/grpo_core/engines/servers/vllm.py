@@ -128,16 +128,15 @@ class _Choices:
         On a CPU vLLM (0.32) packs the output layer's weights when it loads them. Those of a tied model are never
         loaded again by name, so that an update would leave the packed ones as they were.
         """
-        return self.trained.model.device.type == "cpu" and not self.trained.is_adapter
+        return self.trained.device.type == "cpu" and not self.trained.is_adapter
 
     @property
     def sent_by(self) -> Transfer:
         """How weights are sent."""
-        model = self.trained.model
         if self.transfer == "nccl":
             raise UserError("engine.args.transfer=nccl is between cards of two servers: it needs engine.url.")
         if self.transfer == "auto":
-            is_on_one_gpu = model.device.type == "cuda" and self.tensor_parallel_size == 1
+            is_on_one_gpu = self.trained.device.type == "cuda" and self.tensor_parallel_size == 1
             is_whole = self.trained.gather is None
             return "ipc" if is_on_one_gpu and is_whole and not self.trained.is_adapter else "file"
         return self.transfer
@@ -145,11 +144,11 @@ class _Choices:
     @property
     def sleeps(self) -> bool:
         """Whether the server's memory is freed while the model trains."""
-        return bool(self.trained.model.device.type == "cuda" if self.sleep is None else self.sleep)
+        return bool(self.trained.device.type == "cuda" if self.sleep is None else self.sleep)
 
     def arguments(self, max_batch_tokens: int, precision: str, sampling: Sampling | None) -> list[str]:
         """Options of `vllm serve`."""
-        model = self.trained.model
+        device = self.trained.device
         length = opening.context_length(self.trained, self.max_model_len, max_batch_tokens)
         arguments = ["--dtype", precision, "--max-model-len", str(length)]
         arguments += ["--generation-config", "vllm", "--disable-uvicorn-access-log"]
@@ -158,11 +157,11 @@ class _Choices:
         arguments += ["--kv-cache-memory-bytes", str(cache_bytes)]
         if self.tensor_parallel_size > 1:
             arguments += ["--tensor-parallel-size", str(self.tensor_parallel_size)]
-        if model.device.type == "cpu":
+        if device.type == "cpu":
             arguments.append("--enforce-eager")  # compiling takes minutes, and gains little there
-        elif model.device.type == "cuda":  # of which vLLM asks for 0.9 to be free, whatever it needs
+        elif device.type == "cuda":  # of which vLLM asks for 0.9 to be free, whatever it needs
             weights = WEIGHTS_SLACK * self.trained.nbytes
-            share = (weights / self.tensor_parallel_size + cache_bytes) / torch.cuda.mem_get_info(model.device)[1]
+            share = (weights / self.tensor_parallel_size + cache_bytes) / torch.cuda.mem_get_info(device)[1]
             arguments += ["--gpu-memory-utilization", f"{min(share, MAX_SHARE):.3f}"]
         if self.trained.is_adapter:
             arguments += ["--enable-lora", "--max-loras", "1", "--max-lora-rank", str(adapter_rank(self.trained))]
@@ -214,7 +213,7 @@ def _check(trained: TrainedModel, sampling: Sampling | None, transfer: Transfer,
         )
     if trained.gather is not None and transfer in ("ipc", "nccl"):
         raise UserError(
-            f"engine.args.transfer={transfer} sends a model that is whole on one GPU, and trainer.sharding=full shares "
+            f"engine.args.transfer={transfer} sends a model that is whole on one GPU, and trainer.sharding shares "
             "it among processes. Use engine.args.transfer=file."
         )
 
@@ -226,7 +225,7 @@ def _logprobs_mode(sampling: Sampling | None) -> LogprobsMode:
 def _sender(client: ServerClient, trained: TrainedModel, sent_by: Transfer) -> DirectSender | None:
     if trained.is_adapter or sent_by not in ("ipc", "nccl"):
         return None
-    device = trained.model.device
+    device = trained.device
     if device.type != "cuda":
         raise UserError(f"engine.args.transfer={sent_by} sends from an NVIDIA GPU; the model is on {device}.")
     return DirectSender(client, trained.model, "ipc" if sent_by == "ipc" else "nccl")
