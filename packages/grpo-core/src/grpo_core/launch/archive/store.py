@@ -194,10 +194,8 @@ class Store:
                 raise
             raise ArchiveError(f"{self.url}: {what}: there is no such bucket or folder.") from error
         except Exception as error:  # each provider's library has a hierarchy of its own
-            name, is_anonymous = (
-                type(error).__name__,
-                self._scheme == "gs" and getattr(error, "code", None) == UNAUTHORIZED,
-            )
+            name = type(error).__name__
+            is_anonymous = self._scheme == "gs" and getattr(error, "code", None) == UNAUTHORIZED
             if is_anonymous or name in ("NoCredentialsError", "PartialCredentialsError"):
                 raise UserError(f"{self.url}: no credentials: {_LOGIN[self._scheme]}.") from None
             text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
