@@ -45,7 +45,7 @@ def test_defaults_are_as_said(name: str) -> None:
 def test_metrics_and_modules_are_named() -> None:
     for name in (*execution_metrics([]), *game_metrics([]), "prediction_game/valid_rate", "prediction_game/win_rate"):
         assert name.rpartition("/")[2] in README and name.partition("/")[0] + "/" in README, name
-    (listed,) = re.findall(r"it imports no more than (.*?),\s+and uses neither", README, re.DOTALL)
+    (listed,) = re.findall(r"it imports no more than\s+(.*?),\s+and uses neither", README, re.DOTALL)
     assert set(re.findall(r"`(\w+)`", listed)) == MODULES
 
 

@@ -212,7 +212,7 @@ def test_what_the_user_says_stands_above_a_tasks_wish(folder: Path, tmp_path: Pa
 def test_names_that_two_log_are_refused_before_the_model_loads(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("grpo_core.training.setup.load_policy", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr("grpo_core.training.starting_policy.load_policy", lambda *_, **__: pytest.fail("loaded"))
     with pytest.raises(UserError, match=r"tasks\.clashing logs 'execution/total', which is tasks\.code's already"):
         train(config(folder, tmp_path, "code,clashing"))
 
