@@ -6,11 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
 from grpo_core.cli.main import main
+from grpo_core.profiles.accelerator import process_count
 
 QWEN = "Qwen/Qwen2.5-1.5B-Instruct"
 
@@ -48,6 +50,47 @@ def test_a_dry_run_as_json_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert data["choices"][0]["what"] == "platform" and "GPU profile a100" in data["choices"][0]["value"]
     assert memory["reference"] == 4 * data["parameters"]
     assert memory["total"] == pytest.approx(sum(size for name, size in memory.items() if name != "total"), abs=8)
+
+
+def test_a_dry_run_of_several_processes_is_that_of_each(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("run", "--dry-run", "--model", QWEN, "profile=h100", "--nproc", "4")
+
+    def plan(*more: str) -> dict[str, Any]:
+        code, out, err = run(capsys, *words, *more, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    alone, sharded = plan(), plan("trainer.sharding=full")
+    machines = ("--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", "node1:29500")
+    hybrid = plan("trainer.sharding=hybrid", *machines)
+    assert [each["processes"] for each in (alone, sharded, hybrid)] == [4, 4, 8]
+    for each in (sharded, hybrid):  # half of a fourth would be what `full` takes on two machines
+        for part in ("weights", "optimizer"):
+            assert each["memory"][part] == pytest.approx(alone["memory"][part] / 4, rel=1e-6)
+    _, out, _ = run(capsys, *words, "trainer.sharding=full")
+    assert "4; passes and memory are those of each" in out
+    assert process_count() == 1, "the plan is over"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("trainer.sharding=hybrid", "trainer.shard_size=3"), "4 processes cannot be divided into groups of 3"),
+        (("trainer.prompts_per_step=6",), "4 ranks cannot share the 6 prompts"),
+        (("trainer.sharding=full", "trainer.cpu_offload=true", "device=cpu"), "there is nothing to offload"),
+    ],
+)
+def test_a_dry_run_is_refused_as_the_processes_would_be(
+    capsys: pytest.CaptureFixture[str], settings: tuple[str, ...], message: str
+) -> None:
+    code, out, err = run(capsys, "run", "--dry-run", "--nproc", "4", "--model", "tiny", *settings)
+    assert (code, out) == (2, "") and message in err
+    assert err.count("\n") == 1
+
+
+def test_a_model_is_not_shared_by_one_process(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "run", "--dry-run", "--model", "tiny", "trainer.sharding=full")
+    assert code == 2 and "this is the only one. Start several (--nproc N" in err
 
 
 def test_sizes_that_no_model_has_are_not_believed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

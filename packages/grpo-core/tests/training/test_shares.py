@@ -1,10 +1,9 @@
 """How prompts divide among ranks, and a rank's among its forward passes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
-from small_policies import model, policy_of
 
 from grpo_core.config import RunConfig, TrainerConfig
 from grpo_core.errors import UserError
@@ -12,8 +11,8 @@ from grpo_core.policy import ranks as ranks_module
 from grpo_core.policy.ranks import Ranks, _buckets
 from grpo_core.policy.sharding import ShardLayout
 from grpo_core.training.random_state import gathered_random_state, restore_rank, seed_everything
-from grpo_core.training.rank_shares import accumulation, check_shares, shard_size
-from grpo_core.training.starting_policy import _check_shared, shard_layout
+from grpo_core.training.rank_shares import accumulation, check_shares, check_sharing, shard_size
+from grpo_core.training.starting_policy import shard_layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +27,10 @@ class Gathering(Ranks):
 
 def trainer(**options: object) -> TrainerConfig:
     return TrainerConfig(**{"prompts_per_step": 12, "num_generations": 4, **options})
+
+
+def run_of(**options: object) -> RunConfig:
+    return RunConfig(trainer=trainer(**options))
 
 
 @pytest.mark.parametrize(
@@ -93,38 +96,44 @@ def test_a_group_that_shares_a_model_is_a_machine_or_what_is_given(monkeypatch: 
     assert shard_size(trainer(sharding="hybrid"), 12, 4) == 4
     assert shard_size(trainer(sharding="hybrid", shard_size=6), 12, 4) == 6
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert shard_layout(trainer(sharding="hybrid"), Gathering(size=12)) == ShardLayout(4, from_first_rank=True)
-    assert shard_layout(trainer(), Gathering(size=12)) is None
+    assert shard_layout(run_of(sharding="hybrid"), Gathering(size=12)) == ShardLayout(4, from_first_rank=True)
+    assert shard_layout(run_of(), Gathering(size=12)) is None
 
 
 def test_machines_with_different_numbers_of_processes_must_be_told_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     with pytest.raises(UserError, match=r"different numbers of processes, 2 and 4.*Set trainer\.shard_size"):
-        shard_layout(trainer(sharding="hybrid"), Gathering(size=12, others=(b"2",)))
+        shard_layout(run_of(sharding="hybrid"), Gathering(size=12, others=(b"2",)))
 
 
 def test_a_run_on_a_cpu_has_nothing_to_offload() -> None:
     with pytest.raises(UserError, match=r"cpu_offload=true: this run computes on the CPU.*nothing to offload"):
-        shard_layout(trainer(sharding="full", cpu_offload=True), Gathering(size=2))
-    on_gpu = shard_layout(trainer(sharding="full", cpu_offload=True), Gathering(size=2, device=torch.device("cuda", 0)))
+        shard_layout(run_of(sharding="full", cpu_offload=True), Gathering(size=2))
+    on_gpu = shard_layout(run_of(sharding="full", cpu_offload=True), Gathering(size=2, device=torch.device("cuda", 0)))
     assert on_gpu is not None and on_gpu.is_offloaded
 
 
 @pytest.mark.parametrize(
-    ("options", "autocast", "message"),
+    ("options", "precision", "message"),
     [
-        ({"off_policy_steps": 1}, None, r"off_policy_steps=1 with trainer\.sharding=full: on GPUs two threads cannot"),
-        ({"cpu_offload": True}, torch.float16, r"cpu_offload=true with precision=float16.*Use precision=bfloat16"),
+        (
+            {"off_policy_steps": 1},
+            "auto",
+            r"off_policy_steps=1 with trainer\.sharding=full: on GPUs two threads cannot",
+        ),
+        ({"cpu_offload": True}, "float16", r"cpu_offload=true with precision=float16.*Use precision=bfloat16"),
     ],
 )
-def test_what_a_sharded_model_cannot_do_on_a_gpu(options: dict, autocast: torch.dtype | None, message: str) -> None:
-    config = RunConfig(trainer=trainer(sharding="full", **options))
-    on_gpu = replace(policy_of(model(0)), device=torch.device("cuda", 0), autocast=autocast)
-    layout = ShardLayout(is_offloaded=config.trainer.cpu_offload)
+def test_what_a_sharded_model_cannot_do_on_a_gpu(options: dict, precision: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        _check_shared(config, on_gpu, layout)
-    if autocast is not None:
-        assert _check_shared(config, replace(on_gpu, autocast=torch.bfloat16), layout) == b""
+        check_sharing(run_of(sharding="full", **options), "cuda", precision)
+
+
+def test_what_is_not_sharded_or_samples_from_a_server_may_be_ahead_on_a_gpu() -> None:
+    check_sharing(run_of(off_policy_steps=1), "cuda", "auto")
+    server = RunConfig(engine={"name": "vllm"}, trainer=trainer(sharding="full", off_policy_steps=1))
+    check_sharing(server, "cuda", "auto")
+    check_sharing(run_of(sharding="full", cpu_offload=True), "cuda", "bfloat16")
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 12])

@@ -18,6 +18,7 @@ from grpo_core.profiles.estimate import MemoryEstimate, estimate, tokens_in_pass
 from grpo_core.profiles.model_shape import ModelShape, model_shape
 from grpo_core.task.spec import parse_task_specs
 from grpo_core.training.checks import check_tasks, train_rows
+from grpo_core.training.rank_shares import check_shares, check_sharing
 
 if TYPE_CHECKING:
     from grpo_core.config import ResolvedConfig
@@ -40,13 +41,15 @@ class DryRun:
     Attributes:
         shape: The model's; None where it cannot be known.
         accelerator: What it would run on.
+        processes: Processes of the run.
         prompt_tokens: Mean tokens of a prompt, and how they were counted.
-        need: The memory, where the model's shape is known.
+        need: The memory of one process, where the model's shape is known.
         pass_tokens: Tokens of the largest forward pass.
     """
 
     shape: ModelShape | None
     accelerator: Accelerator
+    processes: int
     prompt_tokens: tuple[int, str]
     need: MemoryEstimate | None
     pass_tokens: int
@@ -57,7 +60,7 @@ def dry_run(resolved: ResolvedConfig) -> DryRun:
 
     Raises:
         UserError: the run would be refused: a device that is not here, more rows than a task has, or settings that do
-            not fit the tasks or the backend.
+            not fit the tasks, the backend or the number of processes.
     """
     config = resolved.config
     assert config.model is not None, "the configuration is resolved"
@@ -65,11 +68,14 @@ def dry_run(resolved: ResolvedConfig) -> DryRun:
     accelerator = accelerators.detect(config.device) if hardware is None else hardware.accelerator
     if accelerator.backend == "cpu":  # else the device, or one that `profile` names for another machine
         accelerators.check_device(config.device)
+    processes = accelerators.process_count()
+    check_shares(config.trainer, processes, accelerators.node_process_count())
+    check_sharing(config, accelerator.backend, config.precision)
     prompt = _prompt_tokens(resolved)
     if shape is None:
-        return DryRun(None, accelerator, prompt, None, 0)
+        return DryRun(None, accelerator, processes, prompt, None, 0)
     plan = memory_plan(config, shape, accelerator, prompt[0])
-    return DryRun(shape, accelerator, prompt, estimate(plan), tokens_in_pass(plan))
+    return DryRun(shape, accelerator, processes, prompt, estimate(plan), tokens_in_pass(plan))
 
 
 def report(resolved: ResolvedConfig, dry: DryRun) -> list[tuple[str, str]]:
@@ -85,6 +91,8 @@ def report(resolved: ResolvedConfig, dry: DryRun) -> list[tuple[str, str]]:
     step = f"{trainer.prompts_per_step} prompts x {trainer.num_generations} completions of up to "
     step += f"{trainer.max_completion_length} tokens; prompts of {dry.prompt_tokens[0]} tokens ({dry.prompt_tokens[1]})"
     lines.append(("step", step))
+    if dry.processes > 1:
+        lines.append(("processes", f"{dry.processes}; passes and memory are those of each"))
     if dry.need is not None:
         passes = f"up to {dry.pass_tokens} tokens in a forward pass"
         if trainer.gradient_checkpointing:
@@ -111,6 +119,7 @@ def as_data(resolved: ResolvedConfig, dry: DryRun) -> dict[str, Any]:
             "memory": dry.accelerator.memory,
             "capability": dry.accelerator.capability,
         },
+        "processes": dry.processes,
         "prompt_tokens": dry.prompt_tokens[0],
         "pass_tokens": dry.pass_tokens or None,
         "memory": None if need is None else _whole({"total": need.total, **need.parts}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from grpo_core.cli.settings import only_results_on_stdout, read_settings
 from grpo_core.config.recipes import RECIPES
 from grpo_core.errors import ExitCode, UserError
 from grpo_core.paths import check_makeable
-from grpo_core.profiles.accelerator import node_process_count, process_count
+from grpo_core.profiles.accelerator import node_process_count, planned_processes, process_count
 from grpo_core.profiles.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -87,13 +88,14 @@ def run(
         added = quick_settings(loaded, quiet=quiet)
         others = [word for word in overrides if word.partition("=")[0] not in added]
         loaded = read_settings({**settings, **added}, others, config_file)
-    resolved = resolve(loaded.config, loaded.sources)
-    if show_config:
-        _show(resolved, as_json=as_json)
-        return ExitCode.DONE
-    if dry_run:
-        _show_dry_run(resolved, as_json=as_json)
-        return ExitCode.DONE
+    with planned_processes(launch.size, launch.processes) if launch.is_needed else nullcontext():
+        resolved = resolve(loaded.config, loaded.sources)
+        if show_config:
+            _show(resolved, as_json=as_json)
+            return ExitCode.DONE
+        if dry_run:
+            _show_dry_run(resolved, as_json=as_json)
+            return ExitCode.DONE
     if launch.is_needed:
         _check(resolved, launch.size, launch.processes)
         launch.check_stop(resolved.config.trainer.stop_after)

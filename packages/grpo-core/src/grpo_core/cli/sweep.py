@@ -15,6 +15,7 @@ from grpo_core.paths import check_makeable
 
 if TYPE_CHECKING:
     from grpo_core.evaluation.intervals import Interval
+    from grpo_core.launch.slurm import SlurmOptions
     from grpo_core.launch.sweep.definition import Goal
     from grpo_core.launch.sweep.folder import RunStatus, SweepRun
     from grpo_core.launch.sweep.planning import Sweep
@@ -74,7 +75,9 @@ def sweep(
         if chosen.folder.plan is None:
             raise UserError(f"{chosen.folder.path}: this sweep has not begun.")
         return _finish(chosen, chosen.folder.plan.runs, baseline, is_saved=False, as_json=as_json)
-    check(chosen)
+    options = None if slurm is None else _slurm_options(chosen, slurm, jobs)
+    processes = options.processes if options else 1
+    check(chosen, processes * (options.nodes if options else 1), processes)
     if baseline is not None and baseline > (count := len(chosen.settings) or baseline):
         raise UserError(f"--baseline {baseline}: configurations are numbered from 1 to {count}.")
     if output_dir is not None:
@@ -82,10 +85,8 @@ def sweep(
     if dry_run:
         _show_runs(chosen, as_json=as_json)
         return ExitCode.DONE
-    if slurm is not None:
-        if jobs != 1:
-            raise UserError(f"--jobs {jobs} is of this machine: give --slurm '--parallel {jobs}'.")
-        _submit(chosen, slurm, as_json=as_json)
+    if options is not None:
+        _submit(chosen, options, as_json=as_json)
         return ExitCode.DONE
     _check_optuna(chosen)
     with chosen.folder.locked():
@@ -136,13 +137,12 @@ def _execute(chosen: Sweep, jobs: int) -> tuple[bool, Sequence[SweepRun]]:
     return is_interrupted, folder.plan.runs if chosen.definition.method == "optuna" else runs
 
 
-def _submit(chosen: Sweep, text: str, *, as_json: bool) -> None:
-    """Submit what is missing as an array."""
+def _slurm_options(chosen: Sweep, text: str, jobs: int) -> SlurmOptions:
+    """Read the options of `--slurm`."""
     from grpo_core.cli.launchers.slurm import slurm, slurm_options
-    from grpo_core.display.invocation import command
-    from grpo_core.display.text import print_json, print_out, visible
-    from grpo_core.launch.sweep.array import queued, submit
 
+    if jobs != 1:
+        raise UserError(f"--jobs {jobs} is of this machine: give --slurm '--parallel {jobs}'.")
     if chosen.definition.method == "optuna":
         raise UserError("method: optuna chooses each run after the ones before: it cannot be an array. Use --jobs.")
     try:
@@ -154,7 +154,15 @@ def _submit(chosen: Sweep, text: str, *, as_json: bool) -> None:
             f"--slurm {text[:80]!r}: give options of grpo launch slurm alone; settings, seeds and configurations are "
             "those of the sweep."
         )
-    options = slurm_options(context.params)
+    return slurm_options(context.params)
+
+
+def _submit(chosen: Sweep, options: SlurmOptions, *, as_json: bool) -> None:
+    """Submit what is missing as an array."""
+    from grpo_core.display.invocation import command
+    from grpo_core.display.text import print_json, print_out, visible
+    from grpo_core.launch.sweep.array import queued, submit
+
     folder = chosen.folder
     with folder.locked():
         waiting = queued(folder)

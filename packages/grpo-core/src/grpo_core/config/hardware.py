@@ -158,7 +158,7 @@ def memory_plan(
         prompt_tokens=prompt,
         completion_tokens=trainer.max_completion_length,
         generations=trainer.num_generations,
-        prompts=trainer.prompts_per_step,
+        prompts=max(1, trainer.prompts_per_step // accelerators.process_count()),
         pass_tokens=trainer.micro_batch_tokens if rows is None else _tokens_of(rows, prompt, trainer),
         checkpointing=trainer.gradient_checkpointing,
         cached_tokens=config.engine.max_batch_tokens,

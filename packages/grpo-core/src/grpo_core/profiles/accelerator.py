@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,13 +88,33 @@ def check_device(device: str) -> None:
         raise UserError(f"device={device}: this machine has no driver of an accelerator; it has cpu. Use device=auto.")
 
 
+_planned: ContextVar[tuple[int, int] | None] = ContextVar("_planned", default=None)
+"""Processes of a run that is planned here, and those of each of its machines."""
+
+
+@contextmanager
+def planned_processes(size: int, node_size: int) -> Iterator[None]:
+    """Count processes within the block as each of a run will, which is not started yet.
+
+    Args:
+        size: Processes of the run.
+        node_size: Processes of each machine.
+    """
+    token = _planned.set((size, node_size))
+    try:
+        yield
+    finally:
+        _planned.reset(token)
+
+
 def process_count() -> int:
     """Processes of this run, as torchrun's variable `WORLD_SIZE` says; 1 without it.
 
     Raises:
         UserError: it is no such number.
     """
-    return _count("WORLD_SIZE", 1)
+    planned = _planned.get()
+    return planned[0] if planned else _count("WORLD_SIZE", 1)
 
 
 def node_process_count() -> int:
@@ -100,7 +123,8 @@ def node_process_count() -> int:
     Raises:
         UserError: it is no such number.
     """
-    return _count("LOCAL_WORLD_SIZE", process_count())
+    planned = _planned.get()
+    return planned[1] if planned else _count("LOCAL_WORLD_SIZE", process_count())
 
 
 def _count(variable: str, default: int) -> int:

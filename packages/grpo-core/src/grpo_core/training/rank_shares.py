@@ -1,11 +1,11 @@
-"""Checks that the prompts of a step divide among ranks, and a rank's among its forward passes."""
+"""Checks that a model and the prompts of a step divide among ranks, and a rank's prompts among its forward passes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from grpo_core.callbacks import ResolvedDefault
-from grpo_core.config import TrainerConfig
+from grpo_core.config import RunConfig, TrainerConfig
 from grpo_core.config.section import either
 from grpo_core.config.trainer import divisors
 from grpo_core.errors import UserError
@@ -90,6 +90,40 @@ def shard_size(trainer: TrainerConfig, size: int, node_size: int) -> int:
         problem = f"{size} processes cannot be divided into groups of {shared}: {size} / {shared} = {size / shared:.4g}"
     advice = f"trainer.shard_size={either(fitting)}, or sharding=full" if fitting else "trainer.sharding=full"
     raise UserError(f"trainer.sharding=hybrid with {given}: {problem}. Use {advice}.")
+
+
+def check_sharing(config: RunConfig, backend: str, precision: str) -> None:
+    """Check that the device can do what is asked of a sharded model; a model that is not sharded passes.
+
+    Args:
+        config: The run.
+        backend: Torch's backend on which it computes.
+        precision: Name of the dtype in which it computes; `auto` where that is not known yet.
+
+    Raises:
+        UserError: it cannot; says what would do.
+    """
+    trainer = config.trainer
+    if trainer.is_sharded and samples_beside(config) and backend in ("cuda", "rocm"):
+        raise UserError(
+            f"trainer.off_policy_steps=1 with trainer.sharding={trainer.sharding}: on GPUs two threads cannot gather "
+            "weights at once (NCCL). Sample from a server (engine.name=vllm or sglang), or leave one out."
+        )
+    if trainer.cpu_offload and backend == "cpu":
+        raise UserError(
+            "trainer.cpu_offload=true: this run computes on the CPU, whose memory holds the shards already, so there "
+            "is nothing to offload. Leave it out."
+        )
+    if trainer.cpu_offload and precision == "float16":
+        raise UserError(
+            "trainer.cpu_offload=true with precision=float16: the loss is scaled on the GPU, where its gradients are "
+            "not. Use precision=bfloat16 or float32."
+        )
+
+
+def samples_beside(config: RunConfig) -> bool:
+    """Whether a thread samples from a copy of the model while it trains."""
+    return bool(config.trainer.off_policy_steps) and "native" in (config.engine.name, config.engine.fallback)
 
 
 def accumulation(trainer: TrainerConfig, ranks: Ranks) -> list[ResolvedDefault]:

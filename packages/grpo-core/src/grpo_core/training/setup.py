@@ -104,7 +104,7 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     trainer = config.trainer
     algorithm = Algorithm.of(trainer)
     metrics = _metrics_of(config)
-    layout = shard_layout(trainer, ranks)
+    layout = shard_layout(config, ranks)
     specs = parse_task_specs(config.task)
     bound = [bind(spec) for spec in specs]
     check_model(config.model or "")

@@ -6,8 +6,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import RunConfig, TrainerConfig
 from grpo_core.errors import UserError
@@ -22,26 +20,22 @@ from grpo_core.policy.sharding import ShardLayout, check_shardable
 from grpo_core.policy.value_head import VALUE_HEAD_FILE
 from grpo_core.profiles.accelerator import node_process_count
 from grpo_core.training.random_state import seed_everything
-from grpo_core.training.rank_shares import check_shares, shard_size
+from grpo_core.training.rank_shares import check_shares, check_sharing, samples_beside, shard_size
 
 
-def shard_layout(trainer: TrainerConfig, ranks: Ranks) -> ShardLayout | None:
+def shard_layout(config: RunConfig, ranks: Ranks) -> ShardLayout | None:
     """How the ranks share the model; None where each holds all of it.
 
     Raises:
         UserError: they cannot share it, or the prompts, as the settings say.
     """
-    node_size = node_process_count()
+    trainer, node_size = config.trainer, node_process_count()
     check_shares(trainer, ranks.size, node_size)
     if not trainer.is_sharded:
         return None
 
     def check(sizes: set[int]) -> bytes:
-        if trainer.cpu_offload and ranks.device.type == "cpu":
-            raise UserError(
-                "trainer.cpu_offload=true: this run computes on the CPU, whose memory holds the shards already, so "
-                "there is nothing to offload. Leave it out."
-            )
+        check_sharing(config, ranks.device.type, config.precision)
         if len(sizes) > 1:
             raise UserError(
                 "trainer.sharding=hybrid: machines have different numbers of processes, "
@@ -81,9 +75,9 @@ def _shared(config: RunConfig, checkpoint: Path | None, ranks: Ranks, layout: Sh
         backend = "nccl" if ranks.device.type == "cuda" else "gloo"
         policy.choices.append(ResolvedDefault("ranks", f"{ranks.size}, {backend}", "started as several processes"))
     if layout is not None:
-        checked = layout = replace(layout, from_first_rank=not reason)
-        ranks.together(lambda: _check_shared(config, policy, checked))
-        policy.shard(layout, ranks.beside().group if _samples_beside(config) else None)
+        layout = replace(layout, from_first_rank=not reason)
+        ranks.together(lambda: _checked(config, policy))
+        policy.shard(layout, ranks.beside().group if samples_beside(config) else None)
         policy.choices.append(_sharding_choice(config.trainer, layout, ranks))
         if reason:
             policy.choices.append(ResolvedDefault("loading", "every process reads the whole model", reason))
@@ -185,23 +179,9 @@ def _sharding_choice(trainer: TrainerConfig, layout: ShardLayout, ranks: Ranks) 
     return ResolvedDefault("sharding", held + where, why)
 
 
-def _samples_beside(config: RunConfig) -> bool:
-    """Whether a thread samples from a copy of the model while it trains."""
-    return bool(config.trainer.off_policy_steps) and "native" in (config.engine.name, config.engine.fallback)
-
-
-def _check_shared(config: RunConfig, policy: Policy, layout: ShardLayout) -> bytes:
-    """Check what the settings ask of a sharded model on its device; returns nothing, for `Ranks.together`."""
-    if _samples_beside(config) and policy.device.type == "cuda":
-        raise UserError(
-            f"trainer.off_policy_steps=1 with trainer.sharding={config.trainer.sharding}: on GPUs two threads cannot "
-            "gather weights at once (NCCL). Sample from a server (engine.name=vllm or sglang), or leave one out."
-        )
-    if layout.is_offloaded and policy.autocast is torch.float16:
-        raise UserError(
-            "trainer.cpu_offload=true with precision=float16: the loss is scaled on the GPU, where its gradients are "
-            "not. Use precision=bfloat16 or float32."
-        )
+def _checked(config: RunConfig, policy: Policy) -> bytes:
+    """Check the sharing once more, in the precision that the device has chosen; nothing, for `Ranks.together`."""
+    check_sharing(config, policy.device.type, policy.precision_name)
     return b""
 
 

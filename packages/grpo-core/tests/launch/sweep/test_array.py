@@ -68,6 +68,12 @@ def test_what_is_missing_is_submitted_once(grpo: Callable[..., Any], cluster: Pa
     assert "squeue failed" in grpo("--slurm", "--time 30", code=2)
 
 
+def test_runs_of_several_processes_are_checked_as_such(grpo: Callable[..., Any]) -> None:
+    shared = ("trainer.sharding=hybrid", "--slurm", "--time 30 --nodes 2 --gpus 4")
+    assert len(grpo(*shared)) == 4
+    assert "8 processes cannot be divided into groups of 3" in grpo("trainer.shard_size=3", *shared, code=2)
+
+
 def test_a_job_goes_on_with_what_its_run_has_saved(tmp_path: Path) -> None:
     words = ["run", "task=math.arithmetic"]
     assert next_words(tmp_path / "run", words) == [*words, "--output-dir", str(tmp_path / "run")]

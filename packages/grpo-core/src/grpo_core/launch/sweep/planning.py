@@ -17,6 +17,7 @@ from grpo_core.launch.sweep.definition import Definition, Goal, Range, read_defi
 from grpo_core.launch.sweep.folder import PLAN, SweepFolder, SweepRun
 from grpo_core.paths import user_path
 from grpo_core.training.checks import check_training
+from grpo_core.training.rank_shares import check_shares
 
 SWEEPS = "sweeps"
 """Holds the folders of sweeps, beside the folder of runs."""
@@ -93,8 +94,13 @@ def read_sweep(
     return Sweep(folder, definition, config, settings)
 
 
-def check(sweep: Sweep) -> None:
+def check(sweep: Sweep, size: int = 1, node_size: int = 1) -> None:
     """Check every configuration as `grpo run` would check it.
+
+    Args:
+        sweep: The sweep.
+        size: Processes of each run.
+        node_size: Those of each of its machines.
 
     Raises:
         UserError: the first one that is wrong; names it.
@@ -103,6 +109,7 @@ def check(sweep: Sweep) -> None:
         seeds = {"seed": str(sweep.definition.seeds[0])} if sweep.definition.seeds else {}
         try:
             loaded = load_config({**sweep.definition.fixed, **settings, **seeds}, config_file=sweep.config)
+            check_shares(loaded.config.trainer, size, node_size)
             check_training(resolve(loaded.config, loaded.sources).config)
         except UserError as error:
             where = f"configuration {number} ({label(settings)}): " if settings else ""
