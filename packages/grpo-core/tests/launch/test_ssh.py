@@ -104,7 +104,7 @@ def test_a_run_is_started_stopped_resumed_and_pulled(launch: Launch, tmp_path: P
     assert launch("--stop")[1] == "session   not running\n"
 
     assert launch("--resume")[0] == 0
-    wait_for(place(launch).parent / "words", f"resume\n{place(launch).name}/run_1")
+    wait_for(place(launch).parent / "words", f"resume\n{place(launch).name}/run_1\n--nproc\n2\n")
     assert launch("--pull", str(tmp_path / "pulled"))[0] == 0
     assert {"log", "run_1", "run.sh"} <= {path.name for path in (tmp_path / "pulled").iterdir()}
     assert not [*tmp_path.rglob("hacked")]

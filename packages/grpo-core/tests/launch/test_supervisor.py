@@ -75,7 +75,7 @@ def test_a_killed_rank_ends_the_run_in_seconds_and_one_line_says_how_to_go_on(fo
     latest = CheckpointReader(run).path("latest")
     assert line == (
         f"error: rank 1 was killed by SIGKILL, and the others were ended. The last checkpoint is {latest}: "
-        f"grpo resume {run}"
+        f"grpo resume {run} --nproc 2"
     )
     CheckpointReader(run).verify(latest)
 

@@ -21,6 +21,7 @@ from grpo_core.display.notebook import NotebookConsole, RunPanel
 from grpo_core.display.text import visible
 from grpo_core.errors import DataError
 from grpo_core.plugins.task_objects import is_object
+from grpo_core.profiles.accelerator import process_options
 from grpo_core.task.rows import watching_rows
 from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.runs import ENDLESS
@@ -305,7 +306,7 @@ class ProgressDisplay(Waiting):
         next_command = self._next_command(run_dir)
         if summary.get("interrupted"):
             self.say("stopped", [f"after step {steps}"], "bold yellow")
-            next_command = visible(command("resume", str(run_dir)))
+            next_command = visible(command("resume", str(run_dir), *process_options()))
             if self._is_object:
                 next_command = visible(f"grpo_core.resume({str(run_dir)!r}, task=…)")
         for address, usage in summary.get("judges", {}).get("usage", {}).items():

@@ -25,6 +25,19 @@ class Machine:
     port: int = 29500
     job: str = "grpo"
 
+    @property
+    def options(self) -> list[str]:
+        """Options of `grpo` that name it; none of a single machine."""
+        if self.count == 1:
+            return []
+        machine = ["--nnodes", str(self.count), "--node-rank", str(self.number)]
+        return [*machine, "--rdzv-endpoint", f"{self.first}:{self.port}"]
+
+
+def several(processes: int) -> list[str]:
+    """Options of `grpo` that start so many processes of a machine."""
+    return [] if processes == 1 else ["--nproc", str(processes)]
+
 
 def run_command(words: Sequence[str], processes: int, machine: Machine, *, python: str = sys.executable) -> list[str]:
     """Return the command line of `grpo WORDS` in some processes of a machine.
@@ -36,8 +49,7 @@ def run_command(words: Sequence[str], processes: int, machine: Machine, *, pytho
         python: Interpreter that has grpo-core.
     """
     if machine.count == 1:
-        several = [] if processes == 1 else ["--nproc", str(processes)]
-        return [python, "-m", "grpo_core", *words, *several]
+        return [python, "-m", "grpo_core", *words, *several(processes)]
     return [
         python,
         "-m",

@@ -52,9 +52,10 @@ def run_script(folder: str, session: str, grpo: str, words: Sequence[str] | None
         words: Words after it; None resumes the session's newest run.
     """
     own = quote(session)
-    command = f"{quote(grpo)} {join([*(words or ()), '--output-dir', session])}"
+    command, before = f"{quote(grpo)} {join([*(words or ()), '--output-dir', session])}", ""
     if words is None:
-        command = f'{quote(grpo)} resume "${{runs[-1]}}"'
+        command = f'{quote(grpo)} resume "${{runs[-1]}}" "${{processes[@]}}"'
+        before = f"runs=({own}/run_*)\n  read -ra processes < <(cat {own}/processes 2> /dev/null)"
     return f"""#!/bin/bash
 set -uo pipefail
 export PATH="$HOME/.local/bin:$PATH"
@@ -62,7 +63,7 @@ cd -- {quote(folder)} || exit 1
 trap : INT # Ctrl-C is for the run, which saves itself
 {{
   trap : INT
-  {f"runs=({own}/run_*)" if words is None else f"echo {quote(f'grpo {join(words)}')}"}
+  {before if words is None else f"echo {quote(f'grpo {join(words)}')}"}
   (echo "$BASHPID" > {own}/pid && exec {command})
   code=$?
   rm -f {own}/pid
@@ -76,6 +77,8 @@ echo "${{PIPESTATUS[0]}}" > {own}/exit
 def start_script(folder: str, session: str, grpo: str, words: Sequence[str] | None) -> str:
     """Start `run_script` in a tmux session of its own; fails with the log where the run ends at once."""
     own = quote(session)
+    processes = words[words.index("--nproc") :][:2] if words and "--nproc" in words else []
+    keep = "" if words is None else f"echo {quote(join(processes))} > {own}/processes\n"  # for a resume
     check = f"""compgen -G {own}/'run_*' > /dev/null || {{
   echo {quote(f"error: nothing to resume: there is no run in {folder}/{session}")} >&2
   exit 1
@@ -83,7 +86,7 @@ def start_script(folder: str, session: str, grpo: str, words: Sequence[str] | No
 """
     return f"""{_BEGIN}cd -- {quote(folder)}
 {check if words is None else ""}mkdir -p -- {own}
-rm -f {own}/exit
+{keep}rm -f {own}/exit
 cat > {own}/run.sh <<'END_OF_RUN'
 {run_script(folder, session, grpo, words)}END_OF_RUN
 tmux new-session -d -s {own} bash {own}/run.sh

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 from grpo_core.checkpoints import CheckpointError
 from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.errors import ExitCode, InfrastructureError
-from grpo_core.launch.processes import Machine
+from grpo_core.launch.processes import Machine, several
 from grpo_core.tracking.launched import FOLDER_FILE, LOST_CONTACT
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def supervise(command: Command, processes: int, machine: Machine, restarts: int,
             run = Path(os.fsdecode(note.read_bytes())) if note.exists() else command.run
             latest = None if run is None else _latest(run)
             if attempt == restarts:
-                return _end(failure, run, latest, say)
+                return _end(failure, _advice(run, latest, [*machine.options, *several(processes)]), latest, say)
             resumed = ["resume", str(run), *command.options]
             words = _agreed(store, machine, attempt, command.words if latest == saved else resumed)
             attempt += 1
@@ -102,8 +102,8 @@ def supervise(command: Command, processes: int, machine: Machine, restarts: int,
     return ExitCode.DONE
 
 
-def _end(failure: Failure, run: Path | None, latest: Path | None, say: Callable[[str], None]) -> int:
-    message = f"{failure.reason}. {_advice(run, latest)}"
+def _end(failure: Failure, advice: str, latest: Path | None, say: Callable[[str], None]) -> int:
+    message = f"{failure.reason}. {advice}"
     if failure.code < 0 or failure.code == LOST_CONTACT:
         raise InfrastructureError(message)
     if latest is not None:  # else the error that the process has printed says all there is to say
@@ -111,10 +111,10 @@ def _end(failure: Failure, run: Path | None, latest: Path | None, say: Callable[
     return failure.code
 
 
-def _advice(run: Path | None, latest: Path | None) -> str:
+def _advice(run: Path | None, latest: Path | None, options: Sequence[str]) -> str:
     if latest is None:
         return "No checkpoint was saved before it (trainer.save_every=N saves one every N steps)."
-    return f"The last checkpoint is {latest}: grpo resume {shlex.quote(str(run))}"
+    return f"The last checkpoint is {latest}: {shlex.join(['grpo', 'resume', str(run), *options])}"
 
 
 def _latest(run: Path) -> Path | None:

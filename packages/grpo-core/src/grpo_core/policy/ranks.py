@@ -31,7 +31,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 
 from grpo_core.errors import EngineError, LostContactError, UserError
-from grpo_core.profiles.accelerator import process_count
+from grpo_core.profiles.accelerator import process_count, process_options
 
 BUCKET_BYTES = 25 * 2**20
 """Gradients summed at once, DistributedDataParallel's own size: enough to fill the link, and no copy of all of them."""
@@ -246,7 +246,8 @@ def in_contact(run_dir: Path | None = None) -> Iterator[None]:
         if not isinstance(error, dist.DistError) and "/gloo/" not in str(error):
             raise
         reason = " ".join(str(error).rpartition("] ")[2].split()) or type(error).__name__
-        resume = "" if run_dir is None else f" Its last checkpoint stands: grpo resume {shlex.quote(str(run_dir))}"
+        words = () if run_dir is None else ("grpo", "resume", str(run_dir), *process_options())
+        resume = f" Its last checkpoint stands: {shlex.join(words)}" if words else ""
         raise LostContactError(
             f"rank {os.environ['RANK']} on {socket.gethostname()} has lost contact with the others ({reason:.200}): "
             f"one has ended, cannot be reached, or was busy for longer than trainer.ddp_timeout.{resume}"

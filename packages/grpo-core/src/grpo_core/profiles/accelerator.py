@@ -127,6 +127,18 @@ def node_process_count() -> int:
     return planned[1] if planned else _count("LOCAL_WORLD_SIZE", process_count())
 
 
+def process_options() -> list[str]:
+    """Options of `grpo` that start as many processes as this run has, for a command that is printed.
+
+    Of a run on several machines it is the part that is the same on each; `grpo` asks for the rest.
+    """
+    size, node_size = process_count(), node_process_count()
+    if size == 1:
+        return []
+    machines = [] if size == node_size else ["--nnodes", str(-(-size // node_size))]
+    return [*machines, "--nproc", str(node_size)]
+
+
 def _count(variable: str, default: int) -> int:
     text = os.environ.get(variable, str(default))
     if not (text.isascii() and text.isdigit() and int(text[:9]) >= 1):
