@@ -88,6 +88,13 @@ def test_text_is_read_by_what_the_key_holds(key: str, text: str, value: object) 
         assert type(flatten(loaded.config)[key]) is type(value)
 
 
+@pytest.mark.parametrize(("text", "shown"), [('"2"', '"2"'), ('"true"', '"true"'), ("two", "two"), ("2.5", "2.5")])
+def test_a_number_in_quotes_is_shown_with_them(tmp_path: Path, text: str, shown: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(f"trainer:\n  sharding: hybrid\n  shard_size: {text}\n")
+    assert refusal(config_file=path).startswith(f"trainer.shard_size={shown} ({path}:3): must be a whole number")
+
+
 def test_python_values_need_no_text() -> None:
     assert load({"trainer.num_generations": 4, "curriculum.weights": [1, 2, 3]}).config.trainer.num_generations == 4
 

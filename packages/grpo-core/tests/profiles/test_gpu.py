@@ -9,7 +9,7 @@ import pytest
 from grpo_core.config import RunConfig
 from grpo_core.errors import UnknownNameError, UserError
 from grpo_core.plugins.gpu_profile import GpuProfile, Precision
-from grpo_core.profiles.accelerator import GIB, Accelerator, Backend, detect, process_count
+from grpo_core.profiles.accelerator import GIB, Accelerator, Backend, detect, process_count, process_options
 from grpo_core.profiles.gpu import BUILT_IN, matching, named
 
 RECORDED: list[tuple[str, Backend, str, float, str]] = [
@@ -123,6 +123,18 @@ def test_a_number_of_processes_that_is_none_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setenv("WORLD_SIZE", size)
     with pytest.raises(UserError, match="is no number of processes: unset it"):
         process_count()
+
+
+@pytest.mark.parametrize(
+    ("size", "node_size", "options"),
+    [("1", "1", []), ("4", "4", ["--nproc", "4"]), ("16", "8", ["--nnodes", "2", "--nproc", "8"])],
+)
+def test_a_printed_command_starts_as_many_processes(
+    monkeypatch: pytest.MonkeyPatch, size: str, node_size: str, options: list[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", size)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", node_size)
+    assert process_options() == options
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

@@ -13,6 +13,7 @@ from grpo_core.config.keys import Key, choices, find, keys
 from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import recipe
 from grpo_core.config.trainer import EXCLUSIVE, LIMITS
+from grpo_core.config.yaml_text import parse_value
 from grpo_core.errors import GrpoError, UserError, near_match
 from grpo_core.profiles.presets import preset
 
@@ -231,9 +232,11 @@ def _explain(error: ValidationError, merged: Layer) -> GrpoError:
         name = f"{key.name}.{location[2]}"
     source = merged.sources.get(name, merged.sources.get(key.name, DEFAULT))
     from_where = "" if source.kind in ("command line", "default") else f" ({source})"
-    return UserError(
-        f"{name}={format_value(merged.values.get(name))}{from_where}: {_wanted(key, merged.values.get(name))}"
-    )
+    value = merged.values.get(name)
+    shown = format_value(value)
+    if isinstance(value, str) and not isinstance(parse_value(shown), str):
+        shown = f'"{shown}"'  # as it stands in the file: the quotes are the mistake
+    return UserError(f"{name}={shown}{from_where}: {_wanted(key, value)}")
 
 
 def _wanted(key: Key, value: Any) -> str:
