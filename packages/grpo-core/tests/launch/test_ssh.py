@@ -202,6 +202,7 @@ def test_a_log_is_followed_and_left(launch: Launch, server: tuple[str, Path]) ->
         (("h", "--tail", "--stop"), "--tail and --stop: give one of them."),
         (("h", "--boostrap"), "Did you mean '--bootstrap'?"),
         (("h", "trainer.max_stepps=1"), "Did you mean 'trainer.max_steps'?"),
+        (("h", "--task=a", "trainer.sharding=full", "--dry-run"), "this is the only one"),
         (("h", "--task=a", "--ssh", "ssh -p 1 -o ConnectTimeout=1 -o HostName=127.0.0.1"), "Connection refused"),
     ],
 )

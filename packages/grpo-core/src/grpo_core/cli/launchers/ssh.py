@@ -60,6 +60,8 @@ def ssh(
 
     Keys, agents and names are those of the system's ssh. The run and its log are in DIR/NAME on that machine.
     """
+    from grpo_core.training.rank_shares import check_shares
+
     try:
         ssh_words = shlex.split(ssh_command)
     except ValueError as error:
@@ -79,6 +81,8 @@ def ssh(
     if action in ("attach", "tail"):
         _watch(target, action)
     run = None if action else read_run_words(words, context)
+    if run is not None:
+        check_shares(run.config.trainer, run.nproc or 1, run.nproc or 1)
     started = None if run is None else [*run.words, *(["--nproc", str(run.nproc)] if run.nproc else [])]
     if dry_run:
         click.echo(ssh_scripts.run_script(folder, session, "grpo", started), nl=False)
