@@ -62,7 +62,7 @@ def passes(policy: Policy) -> dict[str, list[float]]:
 
 
 def loaded(config: RunConfig, ranks: Ranks) -> Policy:
-    return starting_policy(config, None, ranks, shard_layout(config.trainer, ranks))
+    return starting_policy(config, None, ranks, shard_layout(config, ranks))
 
 
 def compared(folder: Path, case: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
