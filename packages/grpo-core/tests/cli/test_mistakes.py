@@ -77,6 +77,10 @@ MISTAKES: Mapping[str, tuple[Sequence[str], str]] = {
     "resume: checkpoint": (("resume", "finished", "--from-step", "7"), "has no step_7"),
     "resume: changed setting": (("resume", "changed"), "seed is 5 now, and the checkpoint was trained with 0"),
     "resume: steps": (("resume", "finished", "--stop-after", "0"), "'--stop-after'"),
+    "resume: processes": (
+        ("resume", "finished", "--additional-steps", "1", "--allow", "task", "--nproc", "5"),
+        "5 ranks cannot share the 32 prompts of an optimizer step",
+    ),
     "resume: in use": (("resume", "used", "--additional-steps", "1"), "used is in use: process"),
     "resume: changed task": (("resume", "finished", "--additional-steps", "1"), "changed since the checkpoint"),
     "publish: no run": (("publish", "nowhere", "./x"), "no run nowhere"),

@@ -55,12 +55,15 @@ def resume(
     checkpoint, so that the resumed run ends exactly as the uninterrupted one; a run that was killed before it wrote
     its summary writes it now. A changed setting or dataset is refused, unless --allow names it.
     """
-    from grpo_core.training.stored_run import check_resume
+    from grpo_core.training.rank_shares import check_shares
+    from grpo_core.training.stored_run import check_resume, stored_config
 
     launch = Launch(processes)
     step = read_checkpoint(from_step, "--from-step")
     options: dict[str, Any] = {"from_step": step, "additional_steps": additional_steps, "stop_after": stop_after}
     check_resume(run, allow=allow, takes_lock=not is_rank(), **options)  # before torch is imported, which takes seconds
+    if not is_rank():  # ranks report it together
+        check_shares(stored_config(user_path(run, "RUN"), None).trainer, launch.size, launch.processes)
     if launch.is_needed:
         launch.check_stop(stop_after)
         shown = display_words(as_json=as_json, quiet=quiet, every=every, allow=allow)

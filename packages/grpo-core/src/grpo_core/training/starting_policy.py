@@ -30,7 +30,12 @@ def shard_layout(config: RunConfig, ranks: Ranks) -> ShardLayout | None:
         UserError: they cannot share it, or the prompts, as the settings say.
     """
     trainer, node_size = config.trainer, node_process_count()
-    check_shares(trainer, ranks.size, node_size)
+
+    def check_own() -> bytes:
+        check_shares(trainer, ranks.size, node_size)
+        return b""
+
+    ranks.together(check_own)
     if not trainer.is_sharded:
         return None
 
