@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,16 @@ def test_an_import_that_catches_ctrl_c_ends_as_interrupted(tmp_path: Path, libra
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False)
     assert (done.returncode, done.stderr.strip()) == (130, "stopped: interrupted; nothing more is written.")
+
+
+@pytest.mark.parametrize(("rank", "said"), [("0", "stopped: interrupted; nothing more is written."), ("1", "")])
+def test_of_several_ranks_the_first_says_that_it_was_interrupted(tmp_path: Path, rank: str, said: str) -> None:
+    (tmp_path / "library.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False,
+        env={**os.environ, "RANK": rank, "WORLD_SIZE": "2"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.strip()) == (130, said)
 
 
 def test_ctrl_c_before_the_commands_are_imported_shows_no_traceback(tmp_path: Path) -> None:

@@ -89,6 +89,10 @@ def _result(command: click.Command, arguments: Sequence[str] | None, name: str) 
 
 
 def _interrupted() -> int:
+    from grpo_core.cli.launch import is_silent_rank
+
+    if is_silent_rank():  # the first rank says it
+        return ExitCode.INTERRUPTED
     return _fail("interrupted; nothing more is written.", ExitCode.INTERRUPTED, label="stopped")
 
 

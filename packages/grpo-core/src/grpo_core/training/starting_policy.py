@@ -112,7 +112,7 @@ def _loaded(config: RunConfig, checkpoint: Path | None, ranks: Ranks, *, is_shar
         return structure_of(policies[0].model)
 
     if not is_sharded:
-        load("device")
+        ranks.together(lambda: load("device"))
         _attach(policies[0], config, checkpoint)
         return policies[0], ""
     reasons = [each.decode() for each in ranks.together(lambda: load("host" if ranks.is_main else "meta")) if each]
