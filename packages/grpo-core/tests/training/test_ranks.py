@@ -309,12 +309,13 @@ def test_a_mistake_in_several_processes_is_one_line_and_its_exit_code(folder: Pa
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow  # a launch of its own; `test_first_rank` sees the error on each rank
-def test_weights_that_the_first_process_cannot_read_are_one_line(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.slow  # launches of their own; `test_first_rank` sees the error on each rank
+@pytest.mark.parametrize("sharding", ["full", "none"])
+def test_weights_that_cannot_be_read_are_one_line(folder: Path, tmp_path: Path, sharding: str) -> None:
     model = shutil.copytree(folder / "model", tmp_path / "model")
     weights = model / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    done = on_the_command_line(folder, tmp_path / "out", "--model", str(model), "trainer.sharding=full")
+    done = on_the_command_line(folder, tmp_path / "out", "--model", str(model), f"trainer.sharding={sharding}")
     assert done.returncode == 2
     assert done.stderr.count("model.safetensors is damaged or cut off") == 1
     assert "Traceback" not in done.stderr
