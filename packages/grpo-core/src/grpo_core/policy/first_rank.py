@@ -58,7 +58,7 @@ def is_on_meta(model: nn.Module) -> bool:
 
 
 def structure_of(model: Any) -> bytes:
-    """What ranks must agree on to exchange a model's tensors, and its generation settings: JSON, for `differences`."""
+    """What ranks must agree on to exchange a model's tensors, and its generation settings: JSON, for `difference`."""
     tensors: dict[str, list[Any]] = {}
     first: dict[int, str] = {}
     for name, tensor in (*model.named_parameters(remove_duplicate=False), *model.named_buffers()):
