@@ -13,7 +13,7 @@ import pytest
 from grpo_core import Row, Task, reward
 from grpo_core.config import LoraConfig, RunConfig, TrainerConfig, choose_model, load_config, resolve, to_yaml
 from grpo_core.config.recipes import recipe
-from grpo_core.config.resolution import profiles_of
+from grpo_core.config.resolution import profiles_of, task_for_model
 from grpo_core.errors import UnknownNameError, UserError
 from grpo_core.plugins import variants as registry
 from grpo_core.plugins.facts import EmbeddedModel
@@ -271,6 +271,9 @@ def grpo_models():
 """
 
 
+WHY_OF_A_CHECKPOINT = "the embedded model made, with which the run of {} started, was made with style=short"
+
+
 @pytest.mark.parametrize(
     ("task", "adapted"),
     [
@@ -291,6 +294,15 @@ def test_a_task_gets_the_options_that_its_embedded_model_was_made_with(
     said = [choice.why for choice in resolved.choices if choice.what == "task"]
     assert said == ([] if task == adapted else ["the embedded model made was made with style=short"])
     assert resolve(resolved.config, host=host).config.task == adapted
+    checkpoints = [tmp_path / name / "training_state" / "step_final" / "model" for name in ("first", "second", "odd")]
+    for checkpoint, start in zip(checkpoints, ("made", checkpoints[0], tmp_path / "moved"), strict=True):
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "config.json").write_text("{}")
+        (checkpoint.parents[2] / "config.yaml").write_text(f"model: {start}\na_later_setting: 1\n")
+    again, why = task_for_model(task, str(checkpoints[1]), host)
+    assert again == adapted
+    assert why == ("" if task == adapted else WHY_OF_A_CHECKPOINT.format(checkpoints[1]))
+    assert task_for_model(task, str(checkpoints[2]), host) == (task, "")
 
 
 def test_a_model_s_size_decides_the_learning_rate_where_nobody_does(host: PluginHost, tmp_path: Path) -> None:

@@ -23,10 +23,12 @@ from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import OVERLONG_SHARE, overlong_buffer, recipe
 from grpo_core.config.sources import Profile
 from grpo_core.config.trainer import LIMITS, TrainerConfig
+from grpo_core.config.yaml_text import read_mapping
 from grpo_core.errors import UserError
 from grpo_core.hub.cache import cached_models
 from grpo_core.hub.network import offline_reason, prepare
 from grpo_core.plugins import variants as registry
+from grpo_core.plugins.facts import EmbeddedModel
 from grpo_core.plugins.host import PluginHost, default_host
 from grpo_core.plugins.models import model_source
 from grpo_core.plugins.task_objects import Tasks, name_tasks
@@ -38,6 +40,9 @@ from grpo_core.task.spec import parse_task_specs
 
 FALLBACK_MODEL = "tiny"
 """Model of a run that names none, of tasks without a default: it is here, and its first batch shows what it knows."""
+
+MAX_RUNS = 20
+"""Runs, each from a checkpoint of the one before, through which the first model is looked for."""
 
 EXAMPLE_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 """Model named in advice: small, instruction-tuned, ungated."""
@@ -148,7 +153,7 @@ def task_for_model(task: Tasks, model: str, host: PluginHost | None = None) -> t
 
     Args:
         task: Spec, task or mixture.
-        model: Name of the embedded model; with any other model nothing is added.
+        model: Embedded model, or checkpoint of a run that started from one; with any other model nothing is added.
         host: Plugins; by default those that are installed.
 
     Returns:
@@ -159,10 +164,10 @@ def task_for_model(task: Tasks, model: str, host: PluginHost | None = None) -> t
     """
     host = host or default_host()
     named = name_tasks(task, host)
-    embedded = host.model(model) if model_source(model, host).kind == "embedded" else None
-    if embedded is None:
+    start = _start_of(model, host)
+    if start is None:
         return named.spec, ""
-    options = embedded.task_options
+    options = start.task_options
     specs: list[str] = []
     added: dict[str, str] = {}
     for spec in parse_task_specs(named.spec):
@@ -173,7 +178,23 @@ def task_for_model(task: Tasks, model: str, host: PluginHost | None = None) -> t
     if not added:
         return named.spec, ""
     listed = ", ".join(f"{name}={value}" for name, value in added.items())
-    return ",".join(specs), f"the embedded model {model} was made with {listed}"
+    trained = "" if start.name == model else f", with which the run of {model} started,"
+    return ",".join(specs), f"the embedded model {start.name}{trained} was made with {listed}"
+
+
+def _start_of(model: str, host: PluginHost) -> EmbeddedModel | None:
+    """Return the embedded model that a model is, or from which the run started that saved it as a checkpoint."""
+    for _ in range(MAX_RUNS):
+        source = model_source(model, host)
+        if source.kind == "embedded":
+            return host.model(model)
+        checkpoint = Path(source.location).resolve().parent if source.kind in ("folder", "adapter") else None
+        if checkpoint is None or not (config := checkpoint.parent.parent / "config.yaml").is_file():
+            return None
+        model = str(read_mapping(config).get("model"))
+        if model not in host.models() and not Path(model).is_dir():
+            return None
+    return None
 
 
 def profiles_of(model: str, task: Tasks, host: PluginHost | None = None) -> tuple[Profile, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -95,6 +96,22 @@ def compose_file(text: str, name: str) -> yaml.MappingNode | None:
     if not isinstance(node, yaml.MappingNode):
         raise UserError(f"{name}: a configuration is 'key: value' lines; this file is {_kind(node)}.")
     return node
+
+
+def read_mapping(file: Path) -> dict[str, Any]:
+    """Read a YAML file as plain data, whatever its keys are.
+
+    Raises:
+        UserError: it cannot be read, or is no mapping.
+    """
+    try:
+        if file.stat().st_size > MAX_FILE_BYTES:
+            raise UserError(f"{file}: more than {MAX_FILE_BYTES} bytes: not a run's configuration.")
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot be read: {error}.") from None
+    top = compose_file(text, str(file))
+    return {} if top is None else dict(value_of(top, str(file)))
 
 
 def entries(node: yaml.MappingNode, name: str) -> list[tuple[str, yaml.Node, int]]:

@@ -172,15 +172,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     Raises:
         UserError: config.yaml cannot be read.
     """
-    file = path / "config.yaml"
-    try:
-        if file.stat().st_size > yaml_text.MAX_FILE_BYTES:
-            raise UserError(f"{file}: more than {yaml_text.MAX_FILE_BYTES} bytes: not a run's configuration.")
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: cannot be read: {error}.") from None
-    top = yaml_text.compose_file(text, str(file))
-    return {} if top is None else flat(yaml_text.value_of(top, str(file)), ".")
+    return flat(yaml_text.read_mapping(path / "config.yaml"), ".")
 
 
 def series(path: Path, names: Iterable[str]) -> dict[str, list[tuple[int, float | None]]]:
