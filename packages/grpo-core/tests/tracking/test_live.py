@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from growing_run import GrowingRun
 
+from grpo_core.display.live_text import events_text
 from grpo_core.tracking import follow, live, presence
 from grpo_core.tracking.follow import FollowedLog
 from grpo_core.tracking.live import LiveRun, Series
@@ -125,7 +127,36 @@ def test_a_corrupt_line_is_counted_and_left_out(run: GrowingRun, line: bytes) ->
     run.step(2)
     followed = poll(LiveRun(run.path))
     assert followed.step == 2
-    assert followed.problem == "train_log.jsonl: 1 corrupt lines are left out"
+    assert followed.problem == "train_log.jsonl: 1 corrupt line is left out"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {},
+        {"kind": "evaluation", "task": "math.a", "step": 1, "result": []},
+        {"kind": "evaluation", "task": "math.a", "step": 1, "result": {"n": 16}},
+    ],
+)
+def test_a_corrupt_event_is_not_displayed(run: GrowingRun, event: dict[str, Any]) -> None:
+    run.append("events.jsonl", event)
+    followed = poll(LiveRun(run.path))
+    assert followed.problem == "events.jsonl: 1 corrupt line is left out"
+    assert [each["kind"] for each in followed.events] == ["start"]
+    assert "start" in events_text(followed).plain
+
+
+def test_a_corrupt_number_of_an_evaluation_is_left_out(run: GrowingRun) -> None:
+    run.event("evaluation", task="math.a", result={"solved_rate": 0.5, "delta": "x", "reward_delta": None})
+    assert "solved 0.50" in events_text(poll(LiveRun(run.path))).plain
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "summary.json"])
+def test_of_a_damaged_file_the_state_is_still_read(run: GrowingRun, name: str) -> None:
+    (run.path / name).write_bytes(b"\xff")
+    run.event("end", interrupted=False)
+    followed = poll(LiveRun(run.path))
+    assert followed.state == "finished" and name in followed.problem
 
 
 def test_memory_is_bounded(run: GrowingRun, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -292,3 +292,11 @@ def test_a_stop_is_no_warning(tmp_path: Path) -> None:
     log.close(None)
     view = read_run(make_run(tmp_path / "run", *read_events(written)))
     assert (view.state, [text for _, text in view.warnings]) == ("interrupted", ["the reward falls"])
+
+
+def test_of_very_many_warnings_the_newest_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_core.tracking.runs.MAX_WARNINGS", 3)
+    warnings = [{"kind": "warning", "step": step, "message": f"w{step}"} for step in range(5)]
+    view = read_run(make_run(tmp_path / "run", START, *warnings))
+    left_out = "2 earlier warnings are left out here: logs/events.jsonl has them all"
+    assert view.warnings == [(2, left_out), (2, "w2"), (3, "w3"), (4, "w4")]

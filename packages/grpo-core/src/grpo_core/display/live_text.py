@@ -184,7 +184,7 @@ def _event(event: Mapping[str, Any]) -> tuple[str, str]:
         case "end":
             return ("stopped and saved" if event.get("interrupted") else "finished"), "bold"
         case "evaluation":
-            result = event["result"]
+            result = {name: value for name, value in event["result"].items() if is_number(value)}
             segments = lines.evaluation(result, str(event.get("task")), "initial")
             return f"evaluation ({event.get('phase')}): {lines.STEP_GAP.join(segments)}", "magenta"
         case kind:

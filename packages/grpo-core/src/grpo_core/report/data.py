@@ -64,10 +64,9 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _run(view: RunView, name: str, missing: list[str], limit: int) -> dict[str, Any]:
-    events = list(read_until_corrupt(view.path / EVENTS, []))  # read_run has noted what is corrupt
+    history = _History(view.path, missing)
     log = TrainingLog(view.path, missing)
     metrics = log.metrics()
-    evaluations = _evaluations(view.path, events, missing)
     tasks: dict[str, Any] = {}
     kept = None
     if (view.path / "logs" / "rollouts.jsonl").is_file():
@@ -95,9 +94,9 @@ def _run(view: RunView, name: str, missing: list[str], limit: int) -> dict[str, 
         "metrics": {"steps": log.steps, "values": metrics},
         "diagnostics": _diagnostics(settings, metrics),
         "tasks": tasks,
-        "evaluations": evaluations,
+        "evaluations": history.evaluations,
         "time": {"totals": _seconds(view.path, log, missing)},
-        "settings": _settings(settings, events),
+        "settings": _settings(settings, history.sources),
         "choices": [{"what": what, "value": value, "why": why} for what, value, why in view.choices],
         "warnings": [{"step": step, "message": message} for step, message in view.warnings],
         "rollouts": kept,
@@ -114,22 +113,36 @@ def _diagnostics(settings: Mapping[str, Any], metrics: Mapping[str, list[float |
     return drawn
 
 
-def _evaluations(run: Path, events: Sequence[Mapping[str, Any]], missing: list[str]) -> list[dict[str, Any]]:
-    """The evaluations in the order in which they were made; of one that was made again, the last."""
-    found: dict[tuple[str, str, int], dict[str, Any]] = {}
-    for event in events:
-        result = event.get("result")
-        if event.get("kind") != "evaluation" or not isinstance(result, dict):
-            continue
-        phase = "initial" if event.get("phase") == "base" else str(event.get("phase"))
-        step = 0 if phase == "initial" else event.get("step", 0)
-        key = (str(event.get("task")), phase, step if isinstance(step, int) else 0)
-        found[key] = {"task": key[0], "phase": phase, "step": key[2], "result": _numbers(result)}
-    if not found:
-        missing.append("no held-out evaluation: nothing says whether the model got better on other problems")
-    elif not any(each["phase"] == "initial" for each in found.values()):
-        missing.append("no evaluation of the starting model: nothing to compare with")
-    return list(found.values())
+class _History:
+    """Evaluations of a run and the sources of its settings: its events, read once.
+
+    Args:
+        run: Folder of the run.
+        missing: Receives which evaluations are missing.
+
+    Attributes:
+        evaluations: In the order in which they were made; of one that was made again, the last.
+        sources: Setting -> where its value comes from, of the last start that says so; None in an older run.
+    """
+
+    def __init__(self, run: Path, missing: list[str]) -> None:
+        self.sources: Mapping[str, Any] | None = None
+        found: dict[tuple[str, str, int], dict[str, Any]] = {}
+        for event in read_until_corrupt(run / EVENTS, []):  # read_run has noted what is corrupt
+            if event.get("kind") == "start" and event.get("sources") and isinstance(event["sources"], dict):
+                self.sources = event["sources"]
+            result = event.get("result")
+            if event.get("kind") != "evaluation" or not isinstance(result, dict):
+                continue
+            phase = "initial" if event.get("phase") == "base" else str(event.get("phase"))
+            step = 0 if phase == "initial" else event.get("step", 0)
+            key = (str(event.get("task")), phase, step if isinstance(step, int) else 0)
+            found[key] = {"task": key[0], "phase": phase, "step": key[2], "result": _numbers(result)}
+        self.evaluations = list(found.values())
+        if not found:
+            missing.append("no held-out evaluation: nothing says whether the model got better on other problems")
+        elif not any(each["phase"] == "initial" for each in found.values()):
+            missing.append("no evaluation of the starting model: nothing to compare with")
 
 
 def _seconds(run: Path, log: TrainingLog, missing: list[str]) -> dict[str, float]:
@@ -145,15 +158,13 @@ def _seconds(run: Path, log: TrainingLog, missing: list[str]) -> dict[str, float
     return totals
 
 
-def _settings(settings: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+def _settings(settings: Mapping[str, Any], sources: Mapping[str, Any] | None) -> list[list[str]]:
     """[key, value, source] of every setting; the source is empty in a run of a version that did not store it."""
-    starts = (event.get("sources") for event in reversed(events) if event.get("kind") == "start")
-    known = next((each for each in starts if each and isinstance(each, dict)), None)
     return [
         [
             key,
             plain(format_value(value)),
-            "" if known is None else str(known.get(key) or _prefix(key, known) or "default"),
+            "" if sources is None else str(sources.get(key) or _prefix(key, sources) or "default"),
         ]
         for key, value in settings.items()
     ]

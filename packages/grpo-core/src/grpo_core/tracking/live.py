@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from grpo_core.errors import DataError, UserError
+from grpo_core.errors import UserError
 from grpo_core.tracking.events import EVENTS
 from grpo_core.tracking.follow import FollowedLog, NewLines
 from grpo_core.tracking.jsonl import TRAIN_LOG
@@ -196,13 +196,14 @@ class LiveRun:
                 yield group
 
     def _read_state(self) -> list[str]:
+        problems: list[str] = []
         try:
             if not self.settings and (self.path / "config.yaml").exists():
                 self.settings = read_settings(self.path)
-            self.state, problem = state_of(self.path, self._lifecycle)
-        except (UserError, DataError) as error:
-            return [str(error)]
-        return [problem] if problem else []
+        except UserError as error:
+            problems.append(str(error))
+        self.state, problem = state_of(self.path, self._lifecycle, problems)
+        return [*problems, problem] if problem else problems
 
     def _add_all(self, new: NewLines, add: Callable[[dict[str, Any]], None], name: str) -> list[str]:
         """Add the lines of a log; return what is wrong with it."""
@@ -213,7 +214,7 @@ class LiveRun:
             except (KeyError, TypeError, ValueError):
                 corrupt += 1
         self._corrupt[name] = corrupt
-        return [f"{name}: {corrupt} corrupt lines are left out"] if corrupt else []
+        return [f"{name}: {corrupt} corrupt {'line is' if corrupt == 1 else 'lines are'} left out"] if corrupt else []
 
     def _forget_steps(self) -> None:
         self.step, self.abstained = 0, 0
@@ -241,7 +242,6 @@ class LiveRun:
         self._lifecycle: list[dict[str, Any]] = []
 
     def _add_event(self, event: dict[str, Any]) -> None:
-        self.events.append(event)
         match event["kind"]:
             case "start" | "end" | "failed":
                 self._lifecycle = [event]
@@ -255,6 +255,7 @@ class LiveRun:
                 value, low, high = (float(each) if is_number(each) else math.nan for each in ends)
                 earlier = [each for each in self.evaluations.get(str(event["task"]), []) if each.step < step]
                 self.evaluations[str(event["task"])] = [*earlier, Evaluated(step, value, low, high)]
+        self.events.append(event)  # the display reads what was checked here
 
     def _add_start(self, event: Mapping[str, Any]) -> None:
         """Note the plan of a run; a resumed one goes back to a checkpoint, and evaluates again what came after it."""

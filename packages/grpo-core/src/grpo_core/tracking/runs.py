@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,9 @@ State = Literal["running", "finished", "interrupted", "failed", "killed", "unrea
 
 MAX_WARNING_CHARS = 4000
 """Longest warning that is shown; it may hold an author's error."""
+
+MAX_WARNINGS = 1000
+"""Newest warnings that are read; a callback may warn at every step."""
 
 ENDLESS = 10**9
 """Number of planned steps from which on only a time limit ends the run."""
@@ -60,7 +64,7 @@ class RunView:
         metrics: Metrics of the last logged step.
         results: Task name -> its evaluations.
         choices: (setting, value, reason) of each value chosen for the user.
-        warnings: (step, text), oldest first.
+        warnings: (step, text), oldest first; of more than `MAX_WARNINGS` the newest, after a line that says so.
         problem: The error that ended the run, or the reason why it cannot be read.
     """
 
@@ -139,22 +143,27 @@ def essential(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         events: Events of a run, oldest first.
 
     Returns:
-        The last start; the initial and the latest evaluation of each task; all warnings; the last start or end.
+        The last start; the initial and the latest evaluation of each task; the newest warnings; the last start or end.
     """
     kept: dict[tuple[str, str], Mapping[str, Any]] = {}
-    warnings: list[Mapping[str, Any]] = []
+    warnings: deque[Mapping[str, Any]] = deque(maxlen=MAX_WARNINGS)
+    n_warnings = 0
     start: list[Mapping[str, Any]] = []
     last: list[Mapping[str, Any]] = []
     for event in events:
         match event.get("kind"):
             case "warning":
                 warnings.append(event)
+                n_warnings += 1
             case "evaluation":
                 kept[_text(event, "task"), "initial" if _text(event, "phase") in INITIAL_PHASES else "latest"] = event
             case "start":
                 start = last = [event]
             case "end" | "failed":
                 last = [event]
+    if n_warnings > MAX_WARNINGS:
+        left_out = f"{n_warnings - MAX_WARNINGS} earlier warnings are left out here: {EVENTS} has them all"
+        start = [*start, {"kind": "warning", "step": warnings[0].get("step"), "message": left_out}]
     return [*start, *kept.values(), *warnings, *last]
 
 
@@ -224,17 +233,15 @@ def has_ended(path: Path, step: int) -> bool:
     return state == "finished" and not summary.get("interrupted") and _whole(summary.get("steps")) >= step
 
 
-def state_of(path: Path, events: Sequence[Mapping[str, Any]]) -> tuple[State, str]:
+def state_of(path: Path, events: Sequence[Mapping[str, Any]], problems: list[str]) -> tuple[State, str]:
     """Return the state of a run and the error that ended it.
 
     Args:
         path: Folder of the run.
         events: Its events; of these the last start, end or failure matters.
-
-    Raises:
-        DataError: the summary is corrupt.
+        problems: Receives why the summary cannot be read.
     """
-    return _state(path, events, _summary(path))
+    return _state(path, events, _readable(lambda: _summary(path), problems))
 
 
 def _state(path: Path, events: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> tuple[State, str]:
