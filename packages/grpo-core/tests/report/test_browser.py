@@ -148,6 +148,17 @@ def test_a_group_stands_side_by_side_with_drawings_games_and_tokens(run: Path, o
     assert page.locator(".card.chosen .tokens .s4").get_attribute("title") == "p = 0.00674, log p = −5.00"
 
 
+def test_every_completion_of_a_group_is_in_sight(tmp_path: Path, opened: Any) -> None:
+    """None hides to the right, and the chosen one is scrolled to."""
+    page = opened(make_run(tmp_path / "many", rollouts(2, groups=1, samples=16)))
+    width = page.locator(".detail").evaluate("detail => detail.clientWidth - detail.scrollWidth")
+    assert width == 0 and page.locator(".cards").evaluate("cards => cards.clientWidth - cards.scrollWidth") == 0
+    page.locator(".list").focus()
+    page.keyboard.press("End")
+    inside = "card => card.getBoundingClientRect().bottom <= card.closest('.detail').getBoundingClientRect().bottom"
+    assert page.locator(".card.chosen").evaluate(inside)
+
+
 def test_hostile_text_stays_text(run: Path, opened: Any) -> None:
     page = opened(run)
     page.get_by_label("search").fill("hacked")

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -140,6 +142,38 @@ def test_two_runs_are_compared_by_prompt(capsys: Capture) -> None:
     assert training[0]["low"] > 0.3
     problem = next(each for each in data["comparison"]["differences"] if each["what"] == "held-out")
     assert problem["problem"] == "no final evaluation of a and b"
+
+
+def write_final_evaluation(run: str, solved: Sequence[int], **settings: object) -> None:
+    folder = Path("eval_runs") / f"{run}_math.a" / "step_final" / "temp0.0_p1.0_r1"
+    folder.mkdir(parents=True)
+    lines = [f"row{index},{value},{value}" for index, value in enumerate(solved)]
+    (folder / "metrics.csv").write_text("\n".join(["row,solved_rate,reward", *lines, ""]))
+    meta = {"run": run, "step": "step_final", "model": "tiny", "adapter": None, "task": "math.a", "identity": "x",
+            "settings": {"seed": 0, "temperature": 0.0, **settings}, "summary": {}, "timing": {},
+            "version": 1}  # fmt: skip
+    (folder / "run_meta.json").write_text(json.dumps(meta))
+
+
+def held_out(*names: str) -> dict[str, Any]:
+    differences = report_data([Path("runs", name) for name in names])["comparison"]["differences"]
+    found: dict[str, Any] = next(each for each in differences if each["what"].startswith("held-out"))
+    return found
+
+
+def test_evaluations_of_two_seeds_are_compared_row_by_row() -> None:
+    for seed, solved in enumerate(([0, 0, 1, 0], [1, 1, 1, 0])):
+        make_run(Path("runs", str(seed)))
+        write_final_evaluation(str(seed), solved, seed=seed)
+    compared = held_out("0", "1")
+    assert (compared["value"], compared["n"]) == (0.5, 4)
+
+
+def test_evaluations_of_other_sampling_are_not_compared() -> None:
+    for run, temperature in (("a", 0.0), ("b", 0.7)):
+        make_run(Path("runs", run))
+        write_final_evaluation(run, [0, 1], temperature=temperature)
+    assert held_out("a", "b")["problem"] == "not comparable: eval.temperature is 0.0 and 0.7"
 
 
 def test_intervals_count_prompts() -> None:

@@ -103,7 +103,7 @@ class Browser {
 
   update() {
     const all = this.index.length, total = this.runs.reduce((sum, run) => sum + run.rollouts.total, 0);
-    this.count.textContent = `${this.shown.length.toLocaleString("en")} of ${plural(all, "completion")}${total > all ? ` (every so many steps of ${total.toLocaleString("en")})` : ""}`;
+    this.count.textContent = `${this.shown.length.toLocaleString("en")} of ${plural(all, "completion")}${total > all ? `, from some of the steps; ${total.toLocaleString("en")} in all` : ""}`;
     this.space.style.height = `${this.shown.length * LINE}px`;
     this.lines();
   }
@@ -174,6 +174,7 @@ class Browser {
     const target = cards.querySelector(".chosen");
     cards.scrollLeft = target.offsetLeft - cards.offsetLeft - 8;
     this.detail.scrollTop = 0;
+    this.detail.scrollTop = Math.max(0, target.getBoundingClientRect().bottom - this.detail.getBoundingClientRect().bottom + 8);
   }
 }
 

@@ -112,7 +112,7 @@ function bands(series, { title = "", domain = null, points = [], unit = "groups"
   return {
     data: { values },
     layer: [
-      { mark: { type: "area", opacity: 0.18 }, encoding: { x: X, y: { ...y, field: "low" }, y2: { field: "high" }, color: hue } },
+      ...(values.some(({ low }) => Number.isFinite(low)) ? [{ mark: { type: "area", opacity: 0.18 }, encoding: { x: X, y: { ...y, field: "low" }, y2: { field: "high" }, color: hue } }] : []),
       { mark: { type: "line", strokeWidth: 2 }, encoding: { x: X, y: { ...y, field: "mean" }, color: hue } },
       { mark: { type: "point", filled: true, size: 60, opacity: 0.01 }, encoding: { x: X, y: { ...y, field: "mean" }, color: hue, tooltip: tips } },
       ...evaluated(points, y, hue),

@@ -53,8 +53,8 @@ def _held_out(first: RunView, other: RunView) -> Iterator[dict[str, Any]]:
             yield {"task": task, "what": "held-out", "problem": f"no final evaluation of {' and '.join(missing)}"}
             continue
         (base, base_meta), (folder, meta) = (each for each in found if each is not None)
-        if base_meta.identity != meta.identity or base_meta.settings != meta.settings:
-            yield {"task": task, "what": "held-out", "problem": "other rows, or other sampling: not comparable"}
+        if unlike := _unlike(base_meta, meta):
+            yield {"task": task, "what": "held-out", "problem": f"not comparable: {unlike}"}
             continue
         try:
             delta = read_rates(folder).paired_delta(read_rates(base))
@@ -71,6 +71,16 @@ def _held_out(first: RunView, other: RunView) -> Iterator[dict[str, Any]]:
                 "n": delta["delta_n"],
                 "unit": "rows",
             }
+
+
+def _unlike(first: Meta, other: Meta) -> str:
+    """Return what makes two evaluations incomparable. Another seed does not: it only draws other completions."""
+    if first.identity != other.identity:
+        return "the task or its rows differ"
+    keys = [key for key in first.settings if key != "seed" and first.settings[key] != other.settings.get(key)]
+    return ", ".join(
+        f"eval.{key} is {format_value(first.settings[key])} and {format_value(other.settings.get(key))}" for key in keys
+    )
 
 
 def _final(run: Path, task: str) -> tuple[Path, Meta] | None:
