@@ -53,8 +53,8 @@ class PolicyOptimizer:
             betas=(config.adam_beta1, config.adam_beta2),
             eps=config.adam_epsilon,
             weight_decay=config.weight_decay,
-            # On a CPU torch's default takes each operation over all weights by itself.
-            fused=True if policy.shards is not None and policy.shards.layout.is_offloaded else None,
+            # In one pass over the weights. With weights on a CPU it rounds otherwise than torch's default there.
+            fused=True if policy.device.type == "cuda" else None,
         )
         self.schedule = LearningRateSchedule.of(algorithm, total_updates)
         self.time_share = 0.0
