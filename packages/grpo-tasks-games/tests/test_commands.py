@@ -54,6 +54,7 @@ def test_who_cannot_play_is_told_why(task: str, players: list[str], said: str) -
         (("elo", "tiny", "random", "--anchor", "perfect"), "one of the players"),
         (("elo", "tinny", "random"), "tiny"),
         (("exploitability", "tiny", "--task", "games.nim"), "kuhn_poker"),
+        (("exploitability", "games-tiny", "--task", "games.kuhn_poker?style=full"), "style=short"),
     ],
 )
 def test_bad_arguments_are_told_in_one_line(arguments: tuple[str, ...], said: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from grpo_core import Completer, UserError, load_task
 from grpo_tasks_games.kuhn.game import GAME, KuhnConfig, information_sets
+from grpo_tasks_games.kuhn.rules import ACTIONS
 from grpo_tasks_games.kuhn.theory import expected_value, exploitability, strategy_from
 
 
@@ -58,7 +59,7 @@ def play_of(task: str, model: str, *, device: str = "auto") -> Play:
         device: Device of the model.
 
     Raises:
-        UserError: the task is another one, or the probabilities of both moves underflow float64.
+        UserError: the task is another one, or the probabilities of both moves underflow, as with another style.
     """
     bound = load_task(task)
     if not isinstance(bound.config, KuhnConfig):
@@ -71,4 +72,10 @@ def play_of(task: str, model: str, *, device: str = "auto") -> Play:
     for (known, action, _), logprob in zip(moves, logprobs, strict=True):
         probabilities[known.name][action] = math.exp(logprob)
     legal = [math.fsum(by_action.values()) for by_action in probabilities.values()]
+    if not all(legal):
+        raise UserError(
+            f"{model} gives no probability to {' or '.join(ACTIONS)} in some information sets, with the prompts of "
+            f"style={bound.config.style}. Give the options that it was trained with, as "
+            "--task 'games.kuhn_poker?style=short'."
+        )
     return Play(strategy_from(probabilities), 1 - math.fsum(legal) / len(legal))
