@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import threading
@@ -16,7 +17,10 @@ from local_endpoint import Reply, Server
 from grpo_core.errors import UserError
 from grpo_core.judges import Endpoint, pairwise, rubric
 from grpo_core.judges import service as services
+from grpo_core.judges.backend import Reply as Replied
+from grpo_core.judges.prompts import JudgeCall
 from grpo_core.judges.service import JudgeService, Verdict
+from grpo_core.scoring import reason_head
 from grpo_core.task.judging import JudgedReward, JudgeQuestion
 
 
@@ -146,7 +150,7 @@ def test_what_may_succeed_yet_is_asked_again(tmp_path: Path, first: Reply, reque
         ((500, b"oops"), "HTTP 500: oops (tried 2 times)"),
         ((400, b"no such field"), "HTTP 400: no such field"),
         ((200, b"x" * (5 << 20)), "a reply of more than 4194304 bytes"),
-        (chat("Hm."), "no verdict in 3 replies; the last ends 'Hm.'"),
+        (chat("Hm."), "no verdict in 3 replies: the last ends 'Hm.'"),
         (chat("verdict-0000000000000000: 10"), "no verdict in 3 replies"),
     ],
 )
@@ -243,6 +247,39 @@ def test_a_cancelled_question_is_taken_back_and_its_slot_with_it(tmp_path: Path)
         first.cancel()
         assert judge.ask("second")[0].value == 0.1
         let_go.set()
+
+
+def test_a_question_that_is_being_taken_back_is_asked_again(tmp_path: Path) -> None:
+    """Another completion may ask the same while the request of a cancelled one is still ending."""
+    begun, ending = threading.Event(), threading.Event()
+
+    class SlowToEnd:
+        async def ask(self, call: JudgeCall, admit: object) -> Replied:
+            if begun.is_set():
+                return Replied("Because.", value=0.5)
+            begun.set()
+            try:
+                await asyncio.sleep(20)
+            finally:
+                ending.set()
+                await asyncio.sleep(0.2)
+            raise AssertionError
+
+        def close(self) -> None: ...
+
+    judge = Judge(tmp_path, "http://localhost:1")
+    judge.service._backend = SlowToEnd()
+    first = judge.service.submit(judge.judge, JudgeQuestion("How are you?", ("no",)))
+    assert begun.wait(10) and first.cancel() and ending.wait(10)
+    assert judge.ask("no")[0].value == 0.5
+
+
+def test_replies_without_a_verdict_have_one_reason(tmp_path: Path) -> None:
+    """A run warns once of each reason; a reply's own words are none, such as the number that a judge repeats."""
+    with judging(lambda asked: f"I say {asked.texts[0]}") as server:
+        verdicts = Judge(tmp_path, server.url).ask("a", "b")
+    assert len({verdict.why for verdict in verdicts}) == 2
+    assert len({reason_head(verdict.why) for verdict in verdicts}) == 1
 
 
 def test_two_judges_of_one_model_share_a_service(polite: Server) -> None:

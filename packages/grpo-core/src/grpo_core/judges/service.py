@@ -101,12 +101,12 @@ class JudgeService:
         if self._cache is None:
             return await self._counted(judge, question, b"")
         key = key_of(judge, question)
+        while (taken_back := self._running.get(key)) is not None and taken_back[0].cancelling():
+            await asyncio.wait([taken_back[0]])
         if key not in self._running:
             task = asyncio.ensure_future(self._counted(judge, question, key))
             self._running[key] = (task, [0])
             task.add_done_callback(lambda _: self._running.pop(key, None))
-        elif self._running[key][0].cancelling():
-            return Verdict(None, "it was taken back")
         else:
             self.usage.cached += 1
             self.usage.verdicts += 1
@@ -164,7 +164,7 @@ class JudgeService:
             self.usage.unreadable += 1
             ending = " ".join(reply.text[-_MAX_EXCERPT_CHARS:].split())
         return Verdict(
-            None, f"{self.model.address}: no verdict in {VERDICT_ATTEMPTS} replies; the last ends {ending!r}"
+            None, f"{self.model.address}: no verdict in {VERDICT_ATTEMPTS} replies: the last ends {ending!r}"
         )
 
     async def _reply(self, call: JudgeCall) -> Reply:
