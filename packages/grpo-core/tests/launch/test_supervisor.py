@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from resumed_runs import TASKS, assert_same
 from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.cli.main import main
 from grpo_core.errors import UserError
+from grpo_core.launch.supervisor import Command, _advice
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.policy.ranks import joined
 
@@ -37,8 +39,38 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+LISTENS = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from grpo_core.cli.start import main
+sys.exit(main())
+"""
+"""Tests in the background ignore Ctrl-C, and so would their children."""
+
+LOADS = """
+import os, pathlib, time
+if "RANK" in os.environ:
+    pathlib.Path(__file__).with_name("loads_" + os.environ["RANK"]).touch()
+    time.sleep(100)
+"""
+"""Ranks that load for ever."""
+
+SLOW_STEP = """
+import os, pathlib, time
+if "RANK" in os.environ:
+    from grpo_core.training.update import Updater
+    update = Updater.update
+    def slow(*arguments, **options):
+        pathlib.Path(__file__).with_name("updates").touch()
+        time.sleep(35)
+        return update(*arguments, **options)
+    Updater.update = slow
+"""
+"""Steps that take longer than torchrun waits for processes that it has told to end."""
+
+
 def started(folder: Path, out: Path, *words: str, settings: Sequence[str] = ()) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "grpo_core", "run", "--quiet", "--output-dir", str(out), *words]
+    command = [sys.executable, "-c", LISTENS, "run", "--quiet", "--output-dir", str(out), *words]
     command += ["--task", f"{folder / 'tasks.py'}:letters", "--model", str(folder / "model"), "eval.size=4"]
     command += ["trainer.prompts_per_step=4", "trainer.num_generations=2", "trainer.save_every=2", "scoring.workers=1"]
     command += ["trainer.max_completion_length=8", "tracking.monitor=false"]
@@ -78,6 +110,101 @@ def test_a_killed_rank_ends_the_run_in_seconds_and_one_line_says_how_to_go_on(fo
         f"grpo resume {run} --nproc 2"
     )
     CheckpointReader(run).verify(latest)
+
+
+def wait_for(files: Sequence[Path], launcher: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 100
+    while not all(file.exists() for file in files):
+        assert launcher.poll() is None and time.monotonic() < deadline, launcher.communicate()
+        time.sleep(0.05)
+
+
+def loading(folder: Path, path: Path) -> subprocess.Popen[str]:
+    """Start two ranks; return when both are loading."""
+    (path / "tasks.py").write_text((folder / "tasks.py").read_text() + LOADS)
+    shutil.copytree(folder / "model", path / "model")
+    launcher = started(path, path / "runs", "--nproc", "2", "--max-restarts", "0")
+    wait_for([path / "loads_0", path / "loads_1"], launcher)
+    return launcher
+
+
+@pytest.mark.parametrize(
+    ("number", "line"),
+    [
+        (signal.SIGTERM, "stopped: SIGTERM ended the processes; nothing more is written."),
+        (signal.SIGINT, "stopped: interrupted; nothing more is written."),
+    ],
+)
+def test_a_signal_while_the_model_loads_is_one_line(
+    folder: Path, tmp_path: Path, number: signal.Signals, line: str
+) -> None:
+    launcher = loading(folder, tmp_path)
+    launcher.send_signal(number)
+    stdout, stderr = launcher.communicate(timeout=60)
+    assert (launcher.returncode, stdout, stderr.strip()) == (130, "", line)
+    assert not [*tmp_path.glob("runs/*")]
+
+
+def test_sigterm_while_the_launcher_imports_torch_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("import signal; signal.raise_signal(signal.SIGTERM)")
+    done = subprocess.run(
+        [sys.executable, "-m", "grpo_core", "run", "--nproc", "2", "--model", "tiny", "--task", "math.arithmetic"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (130, "stopped: SIGTERM ended the processes; nothing more is written.\n")
+
+
+def test_of_a_rank_that_is_killed_while_it_loads_only_that_is_said(folder: Path, tmp_path: Path) -> None:
+    launcher = loading(folder, tmp_path)
+    (process,) = [each for each in psutil.Process(launcher.pid).children() if each.environ().get("RANK") == "1"]
+    process.kill()
+    _, stderr = launcher.communicate(timeout=60)
+    line = "error: rank 1 was killed by SIGKILL, and the others were ended. No step was done before it."
+    assert (launcher.returncode, stderr.splitlines()) == (1, [line])
+
+
+@pytest.mark.parametrize(
+    ("save_every", "log", "advice"),
+    [
+        (20, "", "No step was done before it."),
+        (20, "{}\n", "No checkpoint was saved before it (trainer.save_every=20 saves one every 20 steps)."),
+        (None, "{}\n", "No checkpoint was saved before it (trainer.save_every=N saves one every N steps)."),
+    ],
+)
+def test_advice_fits_what_the_run_has_done(tmp_path: Path, save_every: int | None, log: str, advice: str) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "train_log.jsonl").write_text(log)
+    assert _advice(tmp_path, None, Command([], [], save_every=save_every), []) == advice
+
+
+@pytest.mark.slow  # a step of 35 s
+@pytest.mark.timeout(280)
+def test_a_signal_waits_for_a_long_step_and_saves_the_run(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text((folder / "tasks.py").read_text() + SLOW_STEP)
+    shutil.copytree(folder / "model", tmp_path / "model")
+    launcher = started(tmp_path, tmp_path / "runs", "--nproc", "2", "--max-steps", "9")
+    wait_for([tmp_path / "updates"], launcher)
+    launcher.send_signal(signal.SIGTERM)
+    _, stderr = launcher.communicate(timeout=100)
+    assert (launcher.returncode, stderr.splitlines()) == (130, ["warning   stopping: the run is saved first"])
+    assert CheckpointReader(run_in(tmp_path / "runs")).path("latest").name == "step_1"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+def test_under_nohup_a_closed_terminal_does_not_end_the_run(folder: Path, tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which a child inherits
+    try:
+        launcher = started(folder, tmp_path, "--nproc", "2", "--max-steps", "9")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    deadline = time.monotonic() + 100
+    while not [*tmp_path.glob("run_*/training_state/step_2")] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    launcher.send_signal(signal.SIGHUP)
+    _, stderr = launcher.communicate(timeout=100)
+    assert launcher.returncode == 0, stderr
 
 
 @pytest.mark.slow

@@ -6,12 +6,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from grpo_core.errors import UserError
+from grpo_core.errors import ExitCode, UserError
 from grpo_core.launch.processes import Machine
 from grpo_core.profiles.accelerator import process_count
 
@@ -98,7 +99,14 @@ class Launch:
             raise UserError("--max-restarts with --stop-after: a restart would count its steps anew. Leave one out.")
 
 
-def start(launch: Launch, words: Sequence[str], shown: Sequence[str], run: Path | None = None) -> int:
+def start(
+    launch: Launch,
+    words: Sequence[str],
+    shown: Sequence[str],
+    run: Path | None = None,
+    *,
+    save_every: int | None = None,
+) -> int:
     """Run `grpo WORDS` in the processes of this machine.
 
     Args:
@@ -106,6 +114,7 @@ def start(launch: Launch, words: Sequence[str], shown: Sequence[str], run: Path 
         words: Words after `grpo`.
         shown: Options of a `grpo resume` that goes on after a failure, of `display_words`.
         run: The run's folder, where the words resume one.
+        save_every: `trainer.save_every` of a new run.
 
     Returns:
         0, or the exit code of the first process that failed.
@@ -113,12 +122,15 @@ def start(launch: Launch, words: Sequence[str], shown: Sequence[str], run: Path 
     Raises:
         InfrastructureError: a process was killed, and so has not printed a reason.
     """
-    from grpo_core.launch.supervisor import Command, supervise
+    from grpo_core.launch.supervisor import Command, Terminated, supervise
 
-    command = Command(words, shown, run)
-    return supervise(
-        command, launch.processes, launch.machine, launch.restarts, lambda line: click.echo(line, err=True)
-    )
+    command = Command(words, shown, run, save_every)
+    say = partial(click.echo, err=True)
+    try:
+        return supervise(command, launch.processes, launch.machine, launch.restarts, say)
+    except Terminated as error:
+        say(f"stopped: {error} ended the processes; nothing more is written.")
+        return ExitCode.INTERRUPTED
 
 
 def _machine(given: Mapping[str, str | None], count: int) -> Machine:

@@ -100,7 +100,8 @@ def run(
         _check(resolved, launch.size, launch.processes)
         launch.check_stop(resolved.config.trainer.stop_after)
         shown = display_words(as_json=as_json, quiet=quiet, every=every)
-        return start(launch, ["run", *words_of(click.get_current_context())], shown)
+        words = ["run", *words_of(click.get_current_context())]
+        return start(launch, words, shown, save_every=resolved.config.trainer.save_every)
     output_dir, source = resolved.config.output_dir, resolved.sources["output_dir"]
     check_makeable(Path(output_dir), f"output_dir={output_dir} ({source})")
     result = _train(resolved, quiet=quiet or is_silent_rank(), every=every)

@@ -77,7 +77,8 @@ def sweep(
         return _finish(chosen, chosen.folder.plan.runs, baseline, is_saved=False, as_json=as_json)
     options = None if slurm is None else _slurm_options(chosen, slurm, jobs)
     processes = options.processes if options else 1
-    check(chosen, processes * (options.nodes if options else 1), processes)
+    if not _is_done(chosen):
+        check(chosen, processes * (options.nodes if options else 1), processes)
     if baseline is not None and baseline > (count := len(chosen.settings) or baseline):
         raise UserError(f"--baseline {baseline}: configurations are numbered from 1 to {count}.")
     if output_dir is not None:
@@ -93,6 +94,13 @@ def sweep(
         is_interrupted, runs = _execute(chosen, jobs)
         code = _finish(chosen, runs, baseline, is_saved=True, as_json=as_json)
     return ExitCode.INTERRUPTED if is_interrupted else code
+
+
+def _is_done(chosen: Sweep) -> bool:
+    """Whether nothing is left to run, which therefore may be what this machine cannot run."""
+    if chosen.folder.plan is None or chosen.definition.method == "optuna":
+        return False
+    return not any(_is_missing(chosen.folder.status(run)) for run in chosen.preview())
 
 
 def _check_optuna(chosen: Sweep) -> None:

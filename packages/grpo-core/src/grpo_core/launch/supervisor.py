@@ -18,13 +18,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 from grpo_core.checkpoints import CheckpointError
 from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.errors import ExitCode, InfrastructureError
 from grpo_core.launch.processes import Machine, several
-from grpo_core.tracking.launched import FOLDER_FILE, LOST_CONTACT
+from grpo_core.tracking.launched import FOLDER_FILE, LOST_CONTACT, saving_mark
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
@@ -36,8 +37,18 @@ MONITOR_S = 0.2
 MEETING_S = 15 * 60
 """Time that a machine waits for the others at a start, as torchrun does."""
 
+SAVING_S = 3600
+"""Time for the processes to finish a step and save the run after a signal; torchrun's 30 s may be less than a step."""
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that torchrun handles."""
+
 FINAL_CODES = frozenset({ExitCode.USER_MISTAKE, ExitCode.ABSTENTION_LIMIT, ExitCode.INTERRUPTED})
 """Exit codes after which the processes are not started again: the next start would end alike, or a user stopped it."""
+
+
+class Terminated(BaseException):
+    """A signal has ended the processes of this machine; its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +59,13 @@ class Command:
         words: Words after `grpo` of the first start.
         options: Options of `grpo resume` in a restart.
         run: The run's folder, where the words resume one.
+        save_every: `trainer.save_every` of a new run.
     """
 
     words: Sequence[str]
     options: Sequence[str]
     run: Path | None = None
+    save_every: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +96,13 @@ def supervise(command: Command, processes: int, machine: Machine, restarts: int,
 
     Raises:
         InfrastructureError: no process could print why it ended; the message says what is known.
+        Terminated: a signal other than Ctrl-C has ended the processes before the run could be saved.
     """
-    with tempfile.TemporaryDirectory(prefix="grpo_") as folder, _meeting_point(machine) as store:
+    with (
+        _interrupted_by_signals(),
+        tempfile.TemporaryDirectory(prefix="grpo_") as folder,
+        _meeting_point(machine) as store,
+    ):
         note = Path(folder) / "run"
         saved = None if command.run is None else _latest(command.run)
         words, attempt = command.words, 0
@@ -94,7 +112,9 @@ def supervise(command: Command, processes: int, machine: Machine, restarts: int,
             run = Path(os.fsdecode(note.read_bytes())) if note.exists() else command.run
             latest = None if run is None else _latest(run)
             if attempt == restarts:
-                return _end(failure, _advice(run, latest, [*machine.options, *several(processes)]), latest, say)
+                return _end(
+                    failure, _advice(run, latest, command, [*machine.options, *several(processes)]), latest, say
+                )
             resumed = ["resume", str(run), *command.options]
             words = _agreed(store, machine, attempt, command.words if latest == saved else resumed)
             attempt += 1
@@ -111,10 +131,14 @@ def _end(failure: Failure, advice: str, latest: Path | None, say: Callable[[str]
     return failure.code
 
 
-def _advice(run: Path | None, latest: Path | None, options: Sequence[str]) -> str:
-    if latest is None:
-        return "No checkpoint was saved before it (trainer.save_every=N saves one every N steps)."
-    return f"The last checkpoint is {latest}: {shlex.join(['grpo', 'resume', str(run), *options])}"
+def _advice(run: Path | None, latest: Path | None, command: Command, options: Sequence[str]) -> str:
+    if latest is not None:
+        return f"The last checkpoint is {latest}: {shlex.join(['grpo', 'resume', str(run), *options])}"
+    log = None if run is None else run / "logs" / "train_log.jsonl"
+    if log is None or not log.exists() or not log.stat().st_size:
+        return "No step was done before it."
+    each = "N" if command.save_every is None else str(command.save_every)
+    return f"No checkpoint was saved before it (trainer.save_every={each} saves one every {each} steps)."
 
 
 def _latest(run: Path) -> Path | None:
@@ -143,13 +167,18 @@ def _failure(words: Sequence[str], processes: int, machine: Machine, attempt: in
         monitor_interval=MONITOR_S,
     )
     _silence_launcher()
-    note.unlink(missing_ok=True)
+    mark = saving_mark(note)
+    for each in (note, mark):
+        each.unlink(missing_ok=True)
     os.environ[FOLDER_FILE] = str(note)
     try:
-        launcher.elastic_launch(config, sys.executable)("-m", "grpo_core", *words)
+        with _restored_handlers():
+            launcher.elastic_launch(config, sys.executable)("-m", "grpo_core", *words)
     except ChildFailedError as error:
         return _first(error.failures)
     except SignalException as error:
+        if not mark.exists() and error.sigval != signal.SIGINT:  # of which the first rank says so itself
+            raise Terminated(error.sigval.name) from None
         return Failure(f"{error.sigval.name} has stopped the processes", ExitCode.INTERRUPTED)
     except RuntimeError as error:  # of a store: torch has its own classes below it, and uses them at times
         if is_alone:
@@ -219,6 +248,34 @@ def _agreed(store: Store | None, machine: Machine, attempt: int, words: Sequence
         raise InfrastructureError(
             f"no restart: the machine with --node-rank 0 cannot be reached ({str(error).splitlines()[0]:.200})."
         ) from None
+
+
+@contextmanager
+def _interrupted_by_signals() -> Iterator[None]:
+    """Raise `Terminated` at a signal; torchrun, whose handlers replace these, ignores what is ignored here (nohup)."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise Terminated(signal.Signals(number).name)
+
+    handled = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
+    os.environ.setdefault("TORCHELASTIC_SIGNALS_TO_HANDLE", ",".join(number.name for number in handled))
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(SAVING_S))
+    with _restored_handlers():
+        for number in handled:
+            if signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, interrupt)
+        yield
+
+
+@contextmanager
+def _restored_handlers() -> Iterator[None]:
+    """Restore the handlers of signals after a block that replaces them."""
+    previous = {number: signal.getsignal(number) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _silence_launcher() -> None:

@@ -35,7 +35,7 @@ def load_policy(
     *,
     adapter: str | None = None,
     lora: LoraConfig | None = None,
-    device: str = "auto",
+    device: str | tuple[torch.device, str] = "auto",
     precision: str = "auto",
     host: PluginHost | None = None,
     weights: WeightsPlace = "device",
@@ -47,7 +47,7 @@ def load_policy(
         name: Embedded name, local folder, GGUF file or hub id.
         adapter: Folder or hub id of a PEFT adapter to start from.
         lora: Make a fresh adapter, if enabled and none is given; quantize the base, if it says so.
-        device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
+        device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`; or one that is chosen already, with the reason.
         precision: `auto` or a dtype's name.
         host: Where embedded models are looked up.
         weights: Where they go: `host` leaves them in host memory, for `Policy.shard` to move; `meta` does not read
@@ -62,7 +62,7 @@ def load_policy(
     below = source
     if source.kind == "adapter":
         below = _base_of(source, host)
-    where, device_why = choose_device(device)
+    where, device_why = choose_device(device) if isinstance(device, str) else device
     dtype, autocast, precision_why = choose_precision(precision, where)
     quantization = Quantization.of(lora, source.location if adapter is None and below is not source else adapter)
     quantized = {} if quantization is None else quantization.loading(autocast or dtype, where)

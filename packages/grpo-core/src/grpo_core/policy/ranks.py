@@ -31,6 +31,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 
 from grpo_core.errors import EngineError, LostContactError, UserError
+from grpo_core.policy.device import choose_device
 from grpo_core.profiles.accelerator import process_count, process_options
 
 BUCKET_BYTES = 25 * 2**20
@@ -50,6 +51,7 @@ class Ranks:
         local_rank: Its number on its machine, which is that of its accelerator.
         size: Number of ranks.
         device: Device of the tensors that are exchanged.
+        device_why: Why it is this one.
         group: Process group of the exchange; None is the default one.
         timeout: Time that a rank waits for the others in an exchange.
     """
@@ -60,6 +62,7 @@ class Ranks:
     device: torch.device = CPU
     group: dist.ProcessGroup | None = None
     timeout: timedelta | None = None
+    device_why: str = ""
 
     def beside(self) -> Ranks:
         """The same ranks for another thread, whose exchanges may be at any time; every rank calls it."""
@@ -212,10 +215,12 @@ def joined(device: str, timeout_s: float) -> Iterator[Ranks]:
             "torchrun has restarted this process, with the command that begins a run. Use grpo run --max-restarts K "
             "in its place, which goes on from the last checkpoint: grpo run --help."
         )
-    on_cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-    where = torch.device("cuda", local_rank) if on_cuda else torch.device("cpu")
-    if on_cuda:
+    where, why = choose_device(device)
+    if where.type == "cuda":
+        where, why = choose_device(f"cuda:{local_rank}")[0], "each process has its own"
         torch.cuda.set_device(where)
+    elif where.type != "cpu":
+        where, why = CPU, f"several processes cannot share {where.type}"
     timeout = timedelta(seconds=timeout_s)
     with in_contact():
         # A prefix of its own: a process may join several worlds, one run after another, and a store may outlive a
@@ -224,7 +229,7 @@ def joined(device: str, timeout_s: float) -> Iterator[Ranks]:
         store = PrefixStore(f"{launch}/world_{next(_joined_before)}", _store(rank, size, timeout))
         dist.init_process_group(backend_of(where), store=store, timeout=timeout, rank=rank, world_size=size)
         try:
-            yield Ranks(rank, local_rank, size, where, timeout=timeout)
+            yield Ranks(rank, local_rank, size, where, timeout=timeout, device_why=why)
         finally:
             dist.destroy_process_group()
 

@@ -1,8 +1,10 @@
-"""How the processes of a run tell the program that has started them which folder is theirs."""
+"""What the processes of a run tell the program that has started them: their folder, and whether a signal saves it."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 FOLDER_FILE = "_GRPO_FOLDER_FILE"
@@ -16,6 +18,28 @@ def announce_folder(run_dir: Path) -> None:
     """Tell the launcher of this process, if there is one, the run's folder; one process of a machine does."""
     if FOLDER_FILE in os.environ:
         Path(os.environ[FOLDER_FILE]).write_bytes(os.fsencode(run_dir.absolute()))
+
+
+@contextmanager
+def announced_saving(is_requested: Callable[[], bool]) -> Iterator[None]:
+    """Tell the launcher of this process, if there is one, that a signal within the block has the run saved.
+
+    Args:
+        is_requested: Whether there was one, so that the launcher still finds it after the block.
+    """
+    if FOLDER_FILE not in os.environ:
+        yield
+        return
+    mark = saving_mark(Path(os.environ[FOLDER_FILE]))
+    mark.touch()
+    yield
+    if not is_requested():
+        mark.unlink(missing_ok=True)
+
+
+def saving_mark(folder_file: Path) -> Path:
+    """The file that is there while a signal has the run saved."""
+    return folder_file.with_suffix(".saves")
 
 
 def is_first_to_say() -> bool:

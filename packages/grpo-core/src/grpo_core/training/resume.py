@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.checkpoints import CheckpointStore, check_run
 from grpo_core.errors import UserError
@@ -148,9 +150,9 @@ def _other_ranks(setup: Setup, ranks: Ranks, then: Mapping[str, Any]) -> list[Re
     if now == before:
         return []
     why = "the same prompts, completions and denominators; sums round differently"
-    if config.lora.dropout:
+    if any(isinstance(module, torch.nn.Dropout) and module.p for module in setup.policy.model.modules()):
         why += ", and dropout leaves out other units"
-    if (now[1] > 1) != (before[1] > 1) and config.precision not in ("float32", "float64"):
+    if (now[1] > 1) != (before[1] > 1) and setup.policy.precision_name not in ("float32", "float64"):
         why += ", and in mixed precision a sharded model adds up layers in the lower one"
     return [ResolvedDefault("ranks", f"{_ranks(*now)}, where the checkpoint's were {_ranks(*before)}", why)]
 

@@ -140,7 +140,7 @@ def _load(config: RunConfig, checkpoint: Path | None, ranks: Ranks, place: Weigh
         model,
         adapter=adapter,
         lora=config.lora,
-        device=config.device if ranks.size == 1 else str(ranks.device),
+        device=config.device if ranks.size == 1 else (ranks.device, ranks.device_why),
         precision=config.precision,
         weights=place,
     )

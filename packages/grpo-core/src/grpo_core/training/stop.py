@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from grpo_core.config import TrainerConfig
+from grpo_core.tracking.launched import announced_saving
 
 if TYPE_CHECKING:  # both bring torch, and `reason_to_end` is asked before torch is imported
     from grpo_core.policy.ranks import Ranks
@@ -123,9 +124,12 @@ class StopSwitch:
         self._last_step: int | None = None
         self.is_over = False
 
-    def listen(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def listen(self) -> Iterator[None]:
         """Take signals as requests to stop, within a block."""
-        return stop_on_signal(self.request, self._notify, may_insist=self._ranks.size == 1)
+        saves = announced_saving(lambda: self.requested)
+        with stop_on_signal(self.request, self._notify, may_insist=self._ranks.size == 1), saves:
+            yield
 
     def count_from(self, step: int) -> None:
         """Take the step that `trainer.stop_after` counts from."""

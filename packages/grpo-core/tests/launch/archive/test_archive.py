@@ -385,6 +385,8 @@ def test_a_damaged_checkpoint_is_not_archived(call: Callable[..., Any], run: Pat
         (("archive", "runs", "file:archive"), "Did you mean 'runs/run_1'"),
         (("archive", "runs/run_1", "archive"), "file:FOLDER"),
         (("archive", "runs/run_1", "ftp://x/y"), "give s3://BUCKET/FOLDER"),
+        (("archive", "runs/run_1", "s3:///x"), "'s3:///x' names no bucket: give s3://BUCKET/FOLDER."),
+        (("archive", "--list", "gs://"), "'gs://' names no bucket: give gs://BUCKET/FOLDER."),
         (("archive", "runs/run_1", f"s3://AKIA:{SECRET}@bucket/x"), "Keys don't belong into a URL"),
         (("archive", "--list", "file:x", "--keep-latest", "1"), "leave out --keep-latest"),
         (("restore", "file:nothing/run_1"), "no archived run"),

@@ -71,7 +71,25 @@ def test_what_is_missing_is_submitted_once(grpo: Callable[..., Any], cluster: Pa
 def test_runs_of_several_processes_are_checked_as_such(grpo: Callable[..., Any]) -> None:
     shared = ("trainer.sharding=hybrid", "--slurm", "--time 30 --nodes 2 --gpus 4")
     assert len(grpo(*shared)) == 4
-    assert "8 processes cannot be divided into groups of 3" in grpo("trainer.shard_size=3", *shared, code=2)
+    assert "8 processes cannot be divided into groups of 3" in grpo(
+        "trainer.shard_size=3", "--output-dir", "t", *shared, code=2
+    )
+
+
+def test_a_sweep_of_sharded_runs_is_repeated_by_slurm_alone_but_its_results_are_shown(
+    grpo: Callable[..., Any], cluster: Path
+) -> None:
+    assert len(grpo("trainer.sharding=full", "--slurm", "--time 30 --gpus 2")) == 4
+    assert "each run of a sweep is one. On a SLURM cluster it is N" in grpo("trainer.sharding=full", code=2)
+    for name in ("001_seed_0", "001_seed_1", "002_seed_0", "002_seed_1"):
+        run = Path("s/runs", name, "run_1")
+        run.mkdir(parents=True)
+        (run / "config.yaml").write_text("task: math.arithmetic\n")
+        result = {"solved_rate": 0.5, "ci_low": 0.4, "ci_high": 0.6, "n": 16}
+        (run / "summary.json").write_text(json.dumps({"tasks": {"math.arithmetic": {"final": result}}}))
+    cluster.write_text("")  # no job waits any more
+    shown = grpo("trainer.sharding=full")
+    assert {run["state"] for each in shown["configurations"] for run in each["runs"]} == {"finished"}
 
 
 def test_a_job_goes_on_with_what_its_run_has_saved(tmp_path: Path) -> None:

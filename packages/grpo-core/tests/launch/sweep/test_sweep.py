@@ -159,7 +159,8 @@ def test_mistakes_are_found_before_anything_runs(sweep: Callable[..., Any]) -> N
     assert "configuration 2 (trainer.num_generations=1): trainer.num_generations=1: the baseline group_mean" in message
     assert not Path("s").exists()
     shared = sweep(*LETTERS, "trainer.sharding=none,full", "--output-dir", "s", code=2)
-    assert "configuration 2 (trainer.sharding=full)" in shared and "this is the only one" in shared
+    assert "configuration 2 (trainer.sharding=full): trainer.sharding=full shares a model among processes" in shared
+    assert "each run of a sweep is one. On a SLURM cluster it is N: --slurm '--gpus N'." in shared
     assert not Path("s").exists()
     assert "Did you mean 'trainer.learning_rate'" in sweep(*LETTERS, "trainer.learning_rat=1,2", code=2)
     Path("search.yaml").write_text("method: optuna\ntrials: 2\nparameters: {trainer.los_type: [grpo, dapo]}\n")

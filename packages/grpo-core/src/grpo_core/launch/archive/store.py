@@ -55,6 +55,8 @@ class Store:
         scheme, rest = match[1].lower(), match[2].removeprefix("//").rstrip("/")
         if not url.isprintable() or (any(part == ".." for part in rest.split("/")) and scheme != "file"):
             raise UserError(f"{ascii(url)[:200]}: not the URL of a folder.")
+        if not rest.partition("/")[0] and scheme != "file":
+            raise UserError(f"{url[:200]!r} names no bucket: give {scheme}://BUCKET/FOLDER.")
         if scheme != "file" and ("@" in rest or "?" in rest):
             raise UserError(
                 f"{scheme}://…: a bucket has no @ and no ?. Keys don't belong into a URL: they are read from the "

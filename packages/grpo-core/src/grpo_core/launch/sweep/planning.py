@@ -109,6 +109,12 @@ def check(sweep: Sweep, size: int = 1, node_size: int = 1) -> None:
         seeds = {"seed": str(sweep.definition.seeds[0])} if sweep.definition.seeds else {}
         try:
             loaded = load_config({**sweep.definition.fixed, **settings, **seeds}, config_file=sweep.config)
+            if loaded.config.trainer.is_sharded and size == 1:
+                how = loaded.config.trainer.sharding
+                raise UserError(
+                    f"trainer.sharding={how} shares a model among processes, and each run of a sweep is one. "
+                    "On a SLURM cluster it is N: --slurm '--gpus N'. Else use trainer.sharding=none."
+                )
             check_shares(loaded.config.trainer, size, node_size)
             check_training(resolve(loaded.config, loaded.sources).config)
         except UserError as error:
