@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -15,7 +16,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from resumed_runs import TASKS, assert_same
+from safetensors.torch import load_file, save_file
 
 from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.cli.main import main
@@ -164,6 +167,19 @@ def test_of_a_rank_that_is_killed_while_it_loads_only_that_is_said(folder: Path,
     assert (launcher.returncode, stderr.splitlines()) == (1, [line])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("sharding", ["none", "full"])
+def test_a_model_of_nan_is_one_line_of_all_ranks(folder: Path, tmp_path: Path, sharding: str) -> None:
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    save_file({name: torch.full_like(each, torch.nan) for name, each in weights.items()},
+              tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})  # fmt: skip
+    launcher = started(tmp_path, tmp_path / "runs", "--nproc", "2", settings=[f"trainer.sharding={sharding}"])
+    _, stderr = launcher.communicate(timeout=100)
+    (line,) = stderr.splitlines()
+    assert launcher.returncode == 1 and line.startswith("error: the model's logits are NaN, infinite or all −inf")
+
+
 @pytest.mark.parametrize(
     ("save_every", "log", "advice"),
     [
@@ -257,6 +273,21 @@ def test_a_signal_to_the_launcher_saves_the_run(folder: Path, tmp_path: Path) ->
 
     assert launcher.returncode == 130, stderr
     assert stderr.splitlines() == ["warning   stopping: the run is saved first"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a parent's death is a signal on Linux only")
+def test_ranks_whose_launcher_is_killed_save_the_run_and_end(folder: Path, tmp_path: Path) -> None:
+    launcher = started(folder, tmp_path, "--nproc", "2", "--max-steps", "1000")
+    deadline = time.monotonic() + 100
+    while not [*tmp_path.glob("run_*/training_state/step_2")] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    launcher.kill()
+    _, stderr = launcher.communicate(timeout=SOON_S)  # which the ranks write to as long as they live
+
+    assert stderr == "warning   stopping: the run is saved first\n"
+    run = run_in(tmp_path)
+    assert json.loads((run / "summary.json").read_text())["interrupted"]
+    CheckpointReader(run).verify(CheckpointReader(run).path("latest"))
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "dynamic sampling, noise scale": {"dynamic_sampling": True, "gradient_noise_scale": True, "micro_batch_prompts": 1},
     "LoRA with dropout": {"beta": 0.1, "num_iterations": 2},
     "LoRA": {"beta": 0.1, "kl_placement": "reward", "kl": "k1"},
+    "LoRA and value head": {
+        "baseline": "value", "value_head": True, "use_gae": True, "scale_rewards": "none", "beta": 0.1,
+    },
     "a reference that moves": {"beta": 0.1, "ref_model_sync_steps": 2, "num_iterations": 2},
     "curriculum": {},
     "a game": {"baseline": "role", "turn_gamma": 0.9, "num_iterations": 2},

@@ -1,10 +1,12 @@
 """Four ranks in two groups, each of which holds all shards, are one rank up to the order of a sum."""
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
+import rank_runs
 from launched_ranks import (
     LESS_EXACT,
     STEPS,
@@ -13,6 +15,7 @@ from launched_ranks import (
     assert_one,
     edited,
     jobs,
+    launched,
     run_in,
 )
 from resumed_runs import assert_same, config, log, model_and_tasks
@@ -20,6 +23,7 @@ from sharded_updates import CASES
 
 from grpo_core import train
 from grpo_core.training.resume import resume
+from grpo_core.training.stored_run import INFO_FILE
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -104,6 +108,30 @@ def test_four_ranks_are_one_with_every_variant(folder: Path, tmp_path: Path, var
     _, stderr = process.communicate(timeout=230)
     assert process.returncode == 0, stderr
     assert_one(one, run_in(tmp_path / "hybrid"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard_size", [2, None])
+def test_two_agents_of_two_ranks_share_within_each_and_are_one(
+    folder: Path, alone: Path, tmp_path: Path, shard_size: int | None
+) -> None:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    job = {"variant": VARIANT, "settings": {**HYBRID, "shard_size": shard_size}}
+    todo = [
+        {**job, "out": str(tmp_path / "run")},
+        {**job, "out": str(tmp_path / "stopped"), "stop_at_update": 3},
+        {"resume": str(tmp_path / "stopped")},
+    ]
+    options = ("--nnodes=2", f"--rdzv-endpoint=localhost:{port}", f"--rdzv-id={shard_size}", rank_runs.__file__)
+    agents = [launched(*options, str(folder), json.dumps(todo)) for _ in range(2)]
+    errors = [agent.communicate(timeout=230)[1] for agent in agents]
+    assert [agent.returncode for agent in agents] == [0, 0], errors
+    assert_one(alone, run_in(tmp_path / "run"))
+    assert_same(run_in(tmp_path / "run"), run_in(tmp_path / "stopped"))
+    info = json.loads((run_in(tmp_path / "run") / "training_state" / "step_final" / INFO_FILE).read_text())
+    assert (info["distributed_info"]["world_size"], info["distributed_info"]["shard_size"]) == (4, 2)
 
 
 @pytest.mark.slow

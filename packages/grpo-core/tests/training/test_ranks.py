@@ -261,6 +261,25 @@ def test_two_ranks_are_one_with_every_variant(folder: Path, tmp_path: Path, vari
 
 
 @pytest.mark.slow
+def test_sharded_adapter_and_value_head_are_those_of_one_process_and_resume_bit_for_bit(
+    folder: Path, tmp_path: Path
+) -> None:
+    variant = "LoRA and value head"
+    one = train(config(folder, tmp_path / "alone", variant, max_steps=STEPS)).run_dir
+    job = {"variant": variant, "settings": SHARDED}
+    process = jobs(
+        folder,
+        {**job, "out": str(tmp_path / "whole")},
+        {**job, "out": str(tmp_path / "stopped"), "stop_at_update": 2},
+        {"resume": str(tmp_path / "stopped")},
+    )
+    _, stderr = process.communicate(timeout=230)
+    assert process.returncode == 0, stderr
+    assert_one(one, run_in(tmp_path / "whole"))
+    assert_same(run_in(tmp_path / "whole"), run_in(tmp_path / "stopped"))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("sharding", ["none", "full"])
 def test_a_signal_stops_all_ranks_together_and_the_run_goes_on(folder: Path, tmp_path: Path, sharding: str) -> None:
     settings = {"max_steps": 2000, "sharding": sharding}

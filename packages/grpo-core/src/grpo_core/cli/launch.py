@@ -13,8 +13,9 @@ from typing import Any
 import click
 
 from grpo_core.errors import ExitCode, UserError
-from grpo_core.launch.processes import Machine
+from grpo_core.launch.processes import Machine, ending_with_parent
 from grpo_core.profiles.accelerator import process_count
+from grpo_core.tracking.launched import FOLDER_FILE
 
 FIRST_RANK_S = 20.0
 """Time for the first rank to close what it holds and print, where nothing ends the others."""
@@ -50,6 +51,12 @@ def is_rank() -> bool:
 def is_silent_rank() -> bool:
     """Whether this process is a rank other than the first, which prints nothing."""
     return is_rank() and os.environ["RANK"] != "0"
+
+
+def end_with_launcher() -> None:
+    """Have this process stop and save the run when its launcher is killed, which cannot tell it any more."""
+    if FOLDER_FILE in os.environ and (request := ending_with_parent()) is not None:
+        request()
 
 
 def wait_for_first_rank() -> None:

@@ -99,13 +99,13 @@ def _interrupted() -> int:
 def _failure(error: Exception) -> int:
     if isinstance(error, GrpoError):
         from grpo_core.cli.launch import is_silent_rank, wait_for_first_rank
-        from grpo_core.tracking.launched import LOST_CONTACT, is_first_to_say
+        from grpo_core.tracking.launched import LOST_CONTACT, is_first_to_report, is_first_to_say
 
-        if error.is_shared and is_silent_rank():
-            wait_for_first_rank()
-            return int(error.exit_code)
         if isinstance(error, LostContactError) and not is_first_to_say():
             return LOST_CONTACT
+        if (error.is_shared and is_silent_rank()) or not is_first_to_report(type(error).__name__):
+            wait_for_first_rank()
+            return int(error.exit_code)
         return _fail(str(error), error.exit_code)
     if isinstance(error, click.exceptions.NoSuchOption):
         return _fail(_no_such_option(error), ExitCode.USER_MISTAKE)

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpo_core.cli.launch import Launch, display_words, is_rank, is_silent_rank, launch_options, start, words_of
+from grpo_core.cli.launch import (
+    Launch,
+    display_words,
+    end_with_launcher,
+    is_rank,
+    is_silent_rank,
+    launch_options,
+    start,
+    words_of,
+)
 from grpo_core.cli.options import COUNT, HELP, read_checkpoint
 from grpo_core.cli.run import show_result
 from grpo_core.cli.settings import only_results_on_stdout
@@ -68,6 +77,7 @@ def resume(
         launch.check_stop(stop_after)
         shown = display_words(as_json=as_json, quiet=quiet, every=every, allow=allow)
         return start(launch, ["resume", *words_of(click.get_current_context())], shown, user_path(run, "RUN"))
+    end_with_launcher()
     result = _resume(run, quiet=quiet or is_silent_rank(), every=every, allow=allow, **options)
     show_result(result, as_json=as_json, quiet=quiet)
     return ExitCode.INTERRUPTED if result.interrupted else ExitCode.DONE

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grpo_core import __version__
-from grpo_core.cli.launch import Launch, display_words, is_silent_rank, launch_options, start, words_of
+from grpo_core.cli.launch import (
+    Launch,
+    display_words,
+    end_with_launcher,
+    is_silent_rank,
+    launch_options,
+    start,
+    words_of,
+)
 from grpo_core.cli.options import COUNT, HELP, SettingsCommand
 from grpo_core.cli.settings import only_results_on_stdout, read_settings
 from grpo_core.config.recipes import RECIPES
@@ -104,6 +112,7 @@ def run(
         return start(launch, words, shown, save_every=resolved.config.trainer.save_every)
     output_dir, source = resolved.config.output_dir, resolved.sources["output_dir"]
     check_makeable(Path(output_dir), f"output_dir={output_dir} ({source})")
+    end_with_launcher()
     result = _train(resolved, quiet=quiet or is_silent_rank(), every=every)
     show_result(result, as_json=as_json, quiet=quiet)
     return ExitCode.INTERRUPTED if result.interrupted else ExitCode.DONE

@@ -1,10 +1,23 @@
-"""The command line that starts a run on one of its machines."""
+"""The command line that starts a run on one of its machines, and the end of what it starts."""
 
 from __future__ import annotations
 
+import ctypes
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+_PR_SET_PDEATHSIG = 1
+"""`<linux/prctl.h>`: a signal for this process when its parent dies."""
+
+
+def ending_with_parent() -> Callable[[], None] | None:
+    """Return what a child calls, also between fork and exec, to get SIGTERM when its parent dies; None but on Linux."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl  # looked up here, since little may be done between fork and exec
+    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)

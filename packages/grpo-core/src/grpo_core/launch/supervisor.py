@@ -168,8 +168,8 @@ def _failure(words: Sequence[str], processes: int, machine: Machine, attempt: in
     )
     _silence_launcher()
     mark = saving_mark(note)
-    for each in (note, mark):
-        each.unlink(missing_ok=True)
+    for each in note.parent.iterdir():  # of the last start
+        each.unlink()
     os.environ[FOLDER_FILE] = str(note)
     try:
         with _restored_handlers():

@@ -37,6 +37,17 @@ def announced_saving(is_requested: Callable[[], bool]) -> Iterator[None]:
         mark.unlink(missing_ok=True)
 
 
+def is_first_to_report(kind: str) -> bool:
+    """Whether no other process of the same launcher has reported an error of this kind; always without one of ours."""
+    if FOLDER_FILE not in os.environ:
+        return True
+    try:
+        Path(os.environ[FOLDER_FILE]).with_suffix(f".{kind}").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
 def saving_mark(folder_file: Path) -> Path:
     """The file that is there while a signal has the run saved."""
     return folder_file.with_suffix(".saves")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
+from grpo_core.launch.processes import ending_with_parent
 from grpo_core.launch.sweep.folder import LOG, RunStatus, SweepFolder, SweepRun
 from grpo_core.tracking import presence
 from grpo_core.training.stop import stop_on_signal
@@ -24,9 +23,6 @@ POLL_S = 0.2
 
 THREADS = "OMP_NUM_THREADS"
 DEVICES = "CUDA_VISIBLE_DEVICES"
-
-_PR_SET_PDEATHSIG = 1
-"""`<linux/prctl.h>`: a signal for this process when its parent dies."""
 
 
 class Queue(Protocol):
@@ -221,15 +217,8 @@ def start_process(words: list[str], log: IO[bytes], environment: dict[str, str])
         stderr=log,
         env={**os.environ, **environment},
         start_new_session=True,  # a terminal's Ctrl-C reaches the sweep alone, which stops its runs
-        preexec_fn=_end_with_parent(),
+        preexec_fn=ending_with_parent(),
     )
-
-
-def _end_with_parent() -> Callable[[], None] | None:
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl  # looked up here, since little may be done between fork and exec
-    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def threads_for(jobs: int) -> tuple[int | None, str]:
