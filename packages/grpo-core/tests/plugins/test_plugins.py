@@ -114,6 +114,11 @@ def test_an_unknown_plugin_is_an_unknown_task(site: Path) -> None:
         host_of(site).task("chess.policy")
 
 
+def test_a_file_without_its_folder_is_told_how_to_name_it(site: Path) -> None:
+    with pytest.raises(UnknownNameError, match=r"A file starts with \./ or /, as in \./sums\.py:task\."):
+        host_of(site).task("sums.py")
+
+
 def test_a_task_without_its_plugin_gets_the_near_one(site: Path) -> None:
     install(site, "rhyme", TASKS)
     with pytest.raises(UnknownNameError, match=r"Did you mean 'rhyme\.couplet'"):

@@ -227,9 +227,10 @@ class PluginHost:
             f"{', '.join(sorted(tasks)) if len(tasks) <= MANY_TASKS else f'{len(tasks)} tasks'} ({dist})"
             for dist, tasks in sorted(by_distribution.items())
         )
-        return UnknownNameError(
-            f"no task {full_name!r}.{near_match(full_name, names)} Installed: {listed or '(none)'}{self.not_loaded()}"
-        )
+        near = near_match(full_name, names)
+        if full_name.endswith(".py"):
+            near = f" A file starts with ./ or /, as in ./{full_name}:task."
+        return UnknownNameError(f"no task {full_name!r}.{near} Installed: {listed or '(none)'}{self.not_loaded()}")
 
 
 @lru_cache(maxsize=1)
