@@ -122,7 +122,8 @@ def test_a_space_with_too_few_problems_says_how_many_there_are() -> None:
 
     assert caught.value.available == exist
     assert str(caught.value) == (
-        f"only {exist} distinct rows of split 'train' exist at difficulty 1 to 1; size=56 is more than there are."
+        f"only {exist} distinct rows of split 'train' exist at difficulty 1 to 1, and size is 56. "
+        f"Give a smaller one: ?size={exist}."
     )
 
 

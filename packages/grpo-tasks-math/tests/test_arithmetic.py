@@ -123,7 +123,7 @@ def test_a_shot_that_is_the_question_is_replaced() -> None:
 
 
 def test_more_rows_than_there_are_is_refused_with_the_number_there_is() -> None:
-    with pytest.raises(UserError, match="size=20000 is more than there are"):
+    with pytest.raises(UserError, match=r"and size is 20000\. Give a smaller one"):
         load_task("math.arithmetic?size=20000").rows()
 
 
@@ -136,3 +136,8 @@ def test_random_operands_agree_with_python() -> None:
             a - b,
             a * b,
         )
+
+
+def test_difficulties_that_contradict_each_other_are_named() -> None:
+    with pytest.raises(UserError, match=r"task 'math\.arithmetic': min_difficulty 2 is above max_difficulty 1"):
+        load_task("math.arithmetic?max_difficulty=1")

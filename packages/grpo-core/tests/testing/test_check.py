@@ -122,6 +122,13 @@ def test_splits_have_the_size_that_the_options_say() -> None:
     assert (result.status, result.text) == ("passed", "8 train, 8 validation, 8 test")
 
 
+def test_a_split_with_fewer_rows_than_the_size_is_compared_too() -> None:
+    (result,) = check_task(
+        load_task("math.arithmetic?size=100&min_difficulty=1&max_difficulty=1"), checks=["split"]
+    ).results
+    assert result.status == "passed" and result.text.startswith("100 train, ") and "100 test" not in result.text
+
+
 def test_an_exempt_check_is_not_run_and_says_why(sums: Path) -> None:
     report = check_task(load_task(f"{sums}:add"), checks=["split"])
     (result,) = report.results

@@ -144,7 +144,7 @@ def procedural(
         else:
             exhausted.add(difficulty)  # a small level runs out before the others: they go on
             if len(exhausted) == levels:
-                hint = f"; size={config.size} is more than there are" if config.size else ""
+                hint = f", and size is {config.size}. Give a smaller one: ?size={len(seen)}" if config.size else ""
                 raise ExhaustedError(
                     f"only {len(seen)} distinct rows of split {config.split!r} exist at difficulty "
                     f"{config.min_difficulty} to {config.max_difficulty}{hint}.",

@@ -94,7 +94,7 @@ def prompt_text(prompt: Prompt) -> str:
 def first_problem(error: ValidationError) -> str:
     """The first problem of a pydantic error in one line: field, what is wrong, what was given."""
     problem = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in problem["loc"]) or "(the whole)"
+    where = ".".join(str(part) for part in problem["loc"])  # empty where two fields contradict each other
     given = repr(problem.get("input"))
     what = problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return f"{where}: {what} (given {given if len(given) <= 80 else given[:77] + '…'})"
+    return f"{where}{': ' if where else ''}{what} (given {given if len(given) <= 80 else given[:77] + '…'})"

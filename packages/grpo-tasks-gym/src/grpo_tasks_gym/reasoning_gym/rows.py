@@ -64,7 +64,7 @@ def load_rows(config: GymConfig) -> Generator[GymRow]:
             else:
                 streams.pop(level).close()
                 if not streams:
-                    hint = f"; size={config.size} is more than there are" if config.size else ""
+                    hint = f", and size is {config.size}. Give a smaller one: ?size={len(seen)}" if config.size else ""
                     raise ExhaustedError(
                         f"only {len(seen)} distinct rows of split {config.split!r} exist{hint}.", len(seen)
                     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from statistics import fmean
 
-from grpo_core.errors import DataError
+from grpo_core.errors import DataError, ExhaustedError
 from grpo_core.task.row import Prompt, Row, Split
 from grpo_core.tasks.verifiers import LETTERS
 from grpo_core.testing.limits import decided_by_judges
@@ -81,9 +81,15 @@ def split(subject: Subject) -> Result:
     seen: dict[str, tuple[str, str]] = {}
     sizes: dict[str, int] = {}
     for name in SPLITS:
+        task = subject.task.with_options(split=name)
         try:
-            task, loaded = load_rows(subject.task.with_options(split=name), SPLIT_ROWS)
+            task, loaded = load_rows(task, SPLIT_ROWS)
+        except ExhaustedError as error:  # an evaluation takes as many as there are, too
+            task = task.with_options(size=max(1, error.available))
+            loaded = task.rows() if error.available else ()
         except DataError:
+            loaded = ()
+        if not loaded:
             continue  # a dataset need not have every split
         sizes[name] = len(loaded)
         for row in loaded:
