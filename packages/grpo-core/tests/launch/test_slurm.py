@@ -20,6 +20,7 @@ from grpo_core.errors import UserError
 from grpo_core.launch import slurm_job
 from grpo_core.launch.processes import Machine, run_command
 from grpo_core.launch.slurm import SlurmOptions, read_minutes, slurm_script
+from grpo_core.launch.slurm_job import ONLY_CTRL_C
 
 SBATCH = """#!/bin/sh
 printf '%s\\n' "$@" > "$SEEN/arguments"
@@ -264,3 +265,12 @@ os.kill(os.getppid(), signal.SIGTERM)
 sys.exit(rank.wait())
 """
     assert slurm_job._supervise([sys.executable, "-c", launcher, rank], has_ranks=True) == (130, True)
+
+
+def test_torchrun_leaves_sigterm_to_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.distributed.run import config_from_args, parse_args
+
+    for name, value in ONLY_CTRL_C.items():
+        monkeypatch.setenv(name, value)
+    config, *_ = config_from_args(parse_args(["--nnodes=2", "--nproc-per-node=2", "-m", "grpo_core", "run"]))
+    assert getattr(config, "signals_to_handle", "SIGINT") == "SIGINT"

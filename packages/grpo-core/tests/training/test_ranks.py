@@ -27,6 +27,7 @@ from resumed_runs import assert_same, config, log, model_and_tasks
 from safetensors.torch import load_file
 
 from grpo_core import train
+from grpo_core.cli.main import main
 from grpo_core.training.resume import resume
 
 pytestmark = pytest.mark.timeout(240)
@@ -261,22 +262,26 @@ def test_two_ranks_are_one_with_every_variant(folder: Path, tmp_path: Path, vari
 
 
 @pytest.mark.slow
-def test_sharded_adapter_and_value_head_are_those_of_one_process_and_resume_bit_for_bit(
+def test_sharded_adapter_and_value_head_are_those_of_one_process_and_resume_bit_for_bit_from_an_archive(
     folder: Path, tmp_path: Path
 ) -> None:
-    variant = "LoRA and value head"
+    variant, archive = "LoRA and value head", f"file:{tmp_path / 'archive'}"
     one = train(config(folder, tmp_path / "alone", variant, max_steps=STEPS)).run_dir
     job = {"variant": variant, "settings": SHARDED}
-    process = jobs(
-        folder,
-        {**job, "out": str(tmp_path / "whole")},
-        {**job, "out": str(tmp_path / "stopped"), "stop_at_update": 2},
-        {"resume": str(tmp_path / "stopped")},
-    )
-    _, stderr = process.communicate(timeout=230)
-    assert process.returncode == 0, stderr
+    stopped = {**job, "out": str(tmp_path / "stopped"), "stop_at_update": 2}
+    process = jobs(folder, {**job, "out": str(tmp_path / "whole")}, stopped)
+    _, stderr = process.communicate(timeout=150)
     assert_one(one, run_in(tmp_path / "whole"))
-    assert_same(run_in(tmp_path / "whole"), run_in(tmp_path / "stopped"))
+
+    run = run_in(tmp_path / "stopped")
+    assert len(log(run)) == 2, stderr
+    assert main(["archive", str(run), archive]) == 0
+    shutil.rmtree(run)
+    assert main(["restore", f"{archive}/{run.name}", str(tmp_path / "restored")]) == 0
+    process = jobs(folder, {"resume": str(tmp_path / "restored")})
+    _, stderr = process.communicate(timeout=150)
+    assert process.returncode == 0, stderr
+    assert_same(run_in(tmp_path / "whole"), run_in(tmp_path / "restored"))
 
 
 @pytest.mark.slow

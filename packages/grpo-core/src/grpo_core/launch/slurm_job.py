@@ -34,6 +34,9 @@ POLL_S = 0.2
 REPEAT_S = 5.0
 """Time after which ranks are told again to stop: until torch is imported, they ignore it as torchrun does."""
 
+ONLY_CTRL_C = dict.fromkeys(("TORCHELASTIC_SIGNALS_TO_HANDLE", "PET_SIGNALS_TO_HANDLE"), "SIGINT")
+"""Variables with which torchrun handles SIGINT alone; newer versions set the first one from the second."""
+
 IDLE_STARTS = 3
 """Starts in a row that may end without one more step; then the job is not requeued again."""
 
@@ -136,7 +139,7 @@ def _supervise(command: Sequence[str], *, has_ranks: bool) -> tuple[int, bool]:
         for number in (usual, signal.SIGTERM) if has_ranks else (usual,):
             signal.signal(number, signal.SIG_IGN)
 
-    environment = {**os.environ, **({"TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGINT"} if has_ranks else {})}
+    environment = {**os.environ, **(ONLY_CTRL_C if has_ranks else {})}
     told = 0.0
     with (
         _received_signals(signal.SIGTERM, usual) as received,

@@ -43,6 +43,9 @@ SAVING_S = 3600
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that torchrun handles."""
 
+SIGNALS = "TORCHELASTIC_SIGNALS_TO_HANDLE"
+"""Environment variable with the signals that torchrun handles; `grpo launch slurm` sets it, too."""
+
 FINAL_CODES = frozenset({ExitCode.USER_MISTAKE, ExitCode.ABSTENTION_LIMIT, ExitCode.INTERRUPTED})
 """Exit codes after which the processes are not started again: the next start would end alike, or a user stopped it."""
 
@@ -166,6 +169,8 @@ def _failure(words: Sequence[str], processes: int, machine: Machine, attempt: in
         max_restarts=0,
         monitor_interval=MONITOR_S,
     )
+    if hasattr(config, "signals_to_handle"):  # newer versions of torch set the variable from it
+        config.signals_to_handle = os.environ[SIGNALS]
     _silence_launcher()
     mark = saving_mark(note)
     for each in note.parent.iterdir():  # of the last start
@@ -258,7 +263,7 @@ def _interrupted_by_signals() -> Iterator[None]:
         raise Terminated(signal.Signals(number).name)
 
     handled = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
-    os.environ.setdefault("TORCHELASTIC_SIGNALS_TO_HANDLE", ",".join(number.name for number in handled))
+    os.environ.setdefault(SIGNALS, ",".join(number.name for number in handled))
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(SAVING_S))
     with _restored_handlers():
         for number in handled:

@@ -143,7 +143,8 @@ class StopSwitch:
     def agreed(self) -> bool:
         """Whether any rank was asked to stop: all stop together, also where one is asked during the exchange."""
         is_agreed = self._ranks.any(self.requested)
-        if is_agreed:
+        if is_agreed and not self.requested:
+            self._notify("stopping: another process of the run was told to; the run is saved first")
             self.request()
         return is_agreed
 
