@@ -28,7 +28,8 @@ def generated(token_ids: list[int], *, logprob: float | None = -1.0, finish: str
 
 def ends_at_once(server: FakeSGLang, body: dict[str, Any]) -> dict[str, Any]:
     """A completion of one letter, and the end."""
-    return generated([SEVEN, EOS][: body["sampling_params"]["max_new_tokens"]])
+    fits = body["sampling_params"]["max_new_tokens"] > 1
+    return generated([SEVEN, EOS] if fits else [SEVEN], finish="stop" if fits else "length")
 
 
 @dataclass

@@ -26,7 +26,8 @@ def choice(token_ids: list[int], *, logprob: float = -1.0, finish_reason: str = 
 
 def ends_at_once(server: FakeVLLM, body: dict[str, Any]) -> dict[str, Any]:
     """A completion of one letter, and the end."""
-    return choice([SEVEN, EOS][: body["max_tokens"]])
+    fits = body["max_tokens"] > 1
+    return choice([SEVEN, EOS] if fits else [SEVEN], finish_reason="stop" if fits else "length")
 
 
 @dataclass
@@ -168,18 +169,24 @@ class TCPServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(fake: AnyFake) -> Iterator[AnyFake]:
-    """A server on this machine for as long as the context lasts."""
-    server = TCPServer(("127.0.0.1", 0), handler_of(fake))
-    fake.url = f"http://127.0.0.1:{server.server_port}"
+def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """A server on this machine for as long as the context lasts; yields its address."""
+    server = TCPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield fake
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def serving(fake: AnyFake) -> Iterator[AnyFake]:
+    """A stand-in that listens on this machine for as long as the context lasts."""
+    with listening(handler_of(fake)) as fake.url:
+        yield fake
 
 
 class NativeModel:

@@ -244,6 +244,11 @@ def test_a_server_that_is_gone_is_one_line() -> None:
         ({**choice([1, 2]), "token_ids": None}, EngineError, "0 token ids and 2 log-probs"),
         (choice([1, 2], logprob=-9999.0), NonFiniteError, "not finite"),
         ({"finish_reason": 3}, EngineError, "with something else"),
+        (choice([1], logprob=3.0), EngineError, r"a log-prob of 3; none is above 0"),
+        (choice([-5, 1]), EngineError, "token -5, and the model has 258"),
+        (choice([258, 1]), EngineError, "token 258, and the model has 258"),
+        (choice([SEVEN] * 9, finish_reason="length"), EngineError, "9 tokens, and at most 8 were requested"),
+        (choice([SEVEN]), EngineError, f"with token {SEVEN}, which is no end of this model's"),
     ],
 )
 def test_replies_that_are_no_completion(
@@ -252,6 +257,13 @@ def test_replies_that_are_no_completion(
     fake.respond = lambda server, body: reply
     with pytest.raises(error, match=message):
         run(opened(fake), [request()])
+
+
+def test_tokens_after_the_end_are_left_out(fake: FakeVLLM) -> None:
+    fake.respond = lambda server, body: choice([SEVEN, EOS, SEVEN], finish_reason="length")
+    (completion,) = run(opened(fake), [request()])
+    assert (completion.token_ids, completion.text, completion.finish_reason) == ((SEVEN, EOS), "7", "stop")
+    assert len(completion.logprobs) == 2
 
 
 def test_a_request_that_does_not_fit_is_refused_at_the_call(fake: FakeVLLM) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from typing import Any, TypeVar, overload
 import httpx2
 from pydantic import BaseModel, ValidationError
 
+from grpo_core.engines.background import stream_from_thread
 from grpo_core.errors import EngineError, UserError
 
 MAX_REPLY_BYTES = 64 * 2**20
@@ -91,7 +93,7 @@ class ServerClient:
         self.url = url.rstrip("/").removesuffix("/v1")
         self.product, self.uds, self.key = product, uds, key
         self._cause = cause
-        self._completion_timeout = httpx2.Timeout(timeout_s, connect=CONNECT_S, pool=None)
+        self._timeout_s = timeout_s
 
     @property
     def name(self) -> str:
@@ -124,61 +126,70 @@ class ServerClient:
 
     def is_up(self) -> bool:
         """Whether the server answers, and its engine runs."""
+
+        async def ask(put: Callable[[bool], None]) -> None:
+            async with (
+                asyncio.timeout(CONNECT_S),
+                self.session() as session,
+                session.stream("GET", "/health") as response,  # whatever its body holds
+            ):
+                put(response.status_code == httpx2.codes.OK)
+
         try:
             if self.uds is not None:  # httpcore leaves a socket open that cannot be connected
                 with socket.socket(socket.AF_UNIX) as probe:
                     probe.connect(self.uds)
-            with self._client() as client:
-                return client.get("/health", timeout=CONNECT_S).status_code == httpx2.codes.OK
+            (is_up,) = stream_from_thread(ask)
         except (httpx2.TransportError, OSError):
             return False
+        return is_up
 
     def session(self) -> httpx2.AsyncClient:
         """The client for a batch of completions; a new one for each, since servers close connections that are idle."""
         transport = httpx2.AsyncHTTPTransport(uds=self.uds, limits=httpx2.Limits(max_connections=MAX_CONNECTIONS))
-        return httpx2.AsyncClient(
-            transport=transport, base_url=self.url, headers=self._headers(), timeout=self._completion_timeout
-        )
+        timeout = httpx2.Timeout(None, connect=CONNECT_S)  # requests have limits of their own, from first to last byte
+        return httpx2.AsyncClient(transport=transport, base_url=self.url, headers=self._headers(), timeout=timeout)
 
     async def complete(
         self, session: httpx2.AsyncClient, path: str, body: Mapping[str, Any], reply: type[Reply]
     ) -> Reply:
-        """Request one completion.
+        """Request one completion; at most `MAX_CONNECTIONS` at once, since its time begins here.
 
         Raises:
             EngineError: as for `post`.
         """
+        return self._read(path, *await self._request(session, "POST", path, body, self._timeout_s), reply)
+
+    def _control(self, method: str, path: str, body: Mapping[str, Any] | None, reply: type[Reply]) -> Reply:
+        async def ask(put: Callable[[tuple[int, bytes]], None]) -> None:
+            async with self.session() as session:
+                put(await self._request(session, method, path, body, CONTROL_S))
+
+        ((status, data),) = stream_from_thread(ask)
+        return self._read(path, status, data, reply)
+
+    async def _request(
+        self, session: httpx2.AsyncClient, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float
+    ) -> tuple[int, bytes]:
+        """Status and content of a reply, which has to be there in time: a slow server may send byte by byte."""
+        data = bytearray()
         try:
-            async with session.stream("POST", path, json=body) as response:
-                data = bytearray()
+            async with asyncio.timeout(timeout_s), session.stream(method, path, json=body) as response:
                 async for chunk in response.aiter_raw():
                     data += chunk
                     if len(data) > MAX_REPLY_BYTES:
                         raise self._error(f"sent a reply of more than {MAX_REPLY_BYTES} bytes")
         except httpx2.TransportError as error:
-            raise self._gone(error) from None
-        return self._read(path, response.status_code, bytes(data), reply)
-
-    def _client(self) -> httpx2.Client:
-        transport = httpx2.HTTPTransport(uds=self.uds)
-        timeout = httpx2.Timeout(CONTROL_S, connect=CONNECT_S)
-        return httpx2.Client(transport=transport, base_url=self.url, headers=self._headers(), timeout=timeout)
-
-    def _control(self, method: str, path: str, body: Mapping[str, Any] | None, reply: type[Reply]) -> Reply:
-        try:
-            with self._client() as client, client.stream(method, path, json=body) as response:
-                data = bytearray()
-                for chunk in response.iter_raw():
-                    data += chunk
-                    if len(data) > MAX_REPLY_BYTES:
-                        raise self._error(f"sent a reply of more than {MAX_REPLY_BYTES} bytes")
-        except httpx2.TransportError as error:
-            raise self._gone(error) from None
-        return self._read(path, response.status_code, bytes(data), reply)
+            raise self._gone(f"{type(error).__name__}: {_excerpt(str(error).encode()) or 'no more is known'}") from None
+        except TimeoutError:
+            raise self._gone(f"no whole reply to {path.partition('?')[0]} within {timeout_s:g} s") from None
+        return response.status_code, bytes(data)
 
     def _read(self, path: str, status: int, data: bytes, reply: type[Reply]) -> Reply:
         if status != httpx2.codes.OK:
-            raise self._error(f"refuses {path.partition('?')[0]}: HTTP {status}: {_excerpt(data)}", status)
+            raise self._error(
+                f"refuses {path.partition('?')[0]}: HTTP {status}: {_excerpt(data) or 'no more is said'}", status
+            )
         if reply is Empty:
             return reply()
         try:
@@ -194,9 +205,8 @@ class ServerClient:
             raise UserError(f"the key in {variable} has characters that no HTTP header can carry.")
         return {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
 
-    def _gone(self, error: Exception) -> EngineError:
-        why = self._cause() or f"{type(error).__name__}: {' '.join(str(error).split()) or 'no more is known'}"
-        return self._error(f"is gone or does not answer ({why})")
+    def _gone(self, why: str) -> EngineError:
+        return self._error(f"is gone or does not answer ({self._cause() or why})")
 
     def _error(self, what: str, status: int | None = None) -> EngineError:
         failure = EngineError(f"{self.name} {what}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -14,13 +15,17 @@ from grpo_core.engines.completion import Completion, FinishReason
 from grpo_core.engines.decoding import StopMatcher, StopStrings, TextDecoder, eos_ids
 from grpo_core.engines.sampling import hashed_key
 from grpo_core.engines.servers.api import Reply, ServerAPI
-from grpo_core.engines.servers.client import ServerClient
+from grpo_core.engines.servers.client import MAX_CONNECTIONS, ServerClient
 from grpo_core.engines.servers.model import TrainedModel
 from grpo_core.engines.servers.weights import Sent, Weights
 from grpo_core.errors import EngineError, NonFiniteError
 
 SEED_BYTES = 7
 """Of a request's seed: servers take 64 bits with a sign."""
+
+
+LOGPROB_ERROR = 1e-2
+"""By how much rounding may bring a log-prob above 0."""
 
 
 class ServerEngine:
@@ -128,17 +133,19 @@ class ServerEngine:
         if self._is_stale():
             assert self._processes.size == 1, "ranks call sync() together before they sample"
             self.sync(self.version)
-        version = self.version
+        version, name = self.version, self._sent.name
         stops = {request.stop: StopStrings(self._decode, request.stop) for request in requests}
         self._check_weights()
 
         async def complete_all(put: Callable[[tuple[int, Reply]], None]) -> None:
+            slots = asyncio.Semaphore(MAX_CONNECTIONS)
             async with self.client.session() as session:
 
                 async def complete(index: int) -> None:
                     request = requests[index]
                     seed = hashed_key(request.key, SEED_BYTES)
-                    reply = await self._api.complete(session, self._sent.name, request, sampling, self._eos_ids, seed)
+                    async with slots:
+                        reply = await self._api.complete(session, name, request, sampling, self._eos_ids, seed)
                     put((index, reply))
 
                 await gather_or_cancel(complete(index) for index in range(len(requests)))
@@ -147,7 +154,8 @@ class ServerEngine:
         for index, reply in replies:
             if self.version != version:
                 raise RuntimeError(f"sync({self.version}) came while completions of version {version} were sampled.")
-            yield index, self._completion(reply, stops[requests[index].stop], sampling)
+            request = requests[index]
+            yield index, self._completion(reply, request, stops[request.stop], sampling)
         self._check_weights()
 
     def _check_weights(self) -> None:
@@ -162,28 +170,37 @@ class ServerEngine:
                 "was restarted, or another run uses it. A run needs a server of its own."
             )
 
-    def _completion(self, reply: Reply, stop: StopStrings, sampling: Sampling) -> Completion:
-        token_ids, logprobs = self._tokens(reply)
+    def _completion(self, reply: Reply, request: Request, stop: StopStrings, sampling: Sampling) -> Completion:
+        token_ids, logprobs = self._tokens(reply, request.limit(sampling))
         finish: FinishReason = "length" if reply.finish_reason == "length" else "stop"
-        # Stop strings are matched here, too: what ends a completion must not depend on the engine.
+        # Ends are matched here, too: what ends a completion must not depend on the engine.
         matcher, text = StopMatcher(stop), None
         for at, token in enumerate(token_ids):
-            if token in self._eos_ids:
-                break
-            if stop.longest and (text := matcher.push(token)) is not None:
+            is_end = token in self._eos_ids
+            if is_end:
+                text = self._decode(token_ids[:at])
+            elif stop.longest:
+                text = matcher.push(token)
+            if text is not None:
                 token_ids, logprobs, finish = token_ids[: at + 1], logprobs[: at + 1], "stop"
                 break
         if text is None:
-            text = self._decode(token_ids[:-1] if token_ids[-1] in self._eos_ids else token_ids)
+            if finish == "stop" and not stop.longest:
+                raise EngineError(
+                    f"{self.client.name} ended a completion with token {token_ids[-1]}, which is no end of this "
+                    "model's completions: it serves another model, or was started with stop tokens of its own."
+                )
+            text = self._decode(token_ids)
         if not self._api.knows_logprobs(sampling):
             logprobs = [math.nan] * len(token_ids)
         return Completion(tuple(token_ids), tuple(logprobs), text, finish, self.version)
 
-    def _tokens(self, reply: Reply) -> tuple[list[int], list[float]]:
+    def _tokens(self, reply: Reply, limit: int) -> tuple[list[int], list[float]]:
         """The tokens of a completion and their log-probs.
 
         Raises:
-            EngineError: the server did not finish it, has other weights, or replied without tokens or log-probs.
+            EngineError: the server did not finish it, has other weights, or replied without tokens or log-probs or with
+                some that cannot be.
             NonFiniteError: a log-prob is not finite.
         """
         name = self.client.name
@@ -196,7 +213,15 @@ class ServerEngine:
                 f"{name} replied with {len(reply.token_ids)} token ids and {len(reply.logprobs)} log-probs; it must "
                 f"be {self._api.product.name} {self._api.product.since} or later, which returns both."
             )
+        if len(reply.token_ids) > limit:
+            raise EngineError(f"{name} replied with {len(reply.token_ids)} tokens, and at most {limit} were requested.")
+        if (token := next((each for each in reply.token_ids if not 0 <= each < self._vocab_size), None)) is not None:
+            raise EngineError(
+                f"{name} replied with token {token}, and the model has {self._vocab_size}: it serves another model."
+            )
         finite = [value for value in reply.logprobs if value is not None and math.isfinite(value)]
         if len(finite) < len(reply.logprobs):
             raise NonFiniteError(f"{name} computed a log-prob that is not finite: the logits are NaN or infinite.")
+        if (greatest := max(finite)) > LOGPROB_ERROR:
+            raise EngineError(f"{name} replied with a log-prob of {greatest:g}; none is above 0.")
         return reply.token_ids, finite
