@@ -215,6 +215,24 @@ def test_settings_that_do_not_fit(options: dict[str, Any], message: str) -> None
         EngineConfig(**options)
 
 
+@pytest.mark.parametrize("name", ["vllm", "sglang"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"timeout_s": 0}, r"timeout_s: .*greater than 0 \(given 0\)"),
+        ({"start_timeout_s": -5}, r"start_timeout_s: .*greater than 0"),
+        ({"tensor_parallel_size": 0}, r"tensor_parallel_size: .*greater than or equal to 1"),
+        ({"max_model_len": 0}, r"max_model_len: .*greater than or equal to 1"),
+    ],
+)
+def test_an_argument_that_cannot_be_is_refused_before_a_server_is_asked(
+    name: str, arguments: dict[str, Any], message: str, folder: Path, tmp_path: Path
+) -> None:
+    engine = EngineConfig(name=name, url="http://127.0.0.1:9", args=arguments, fallback="native")
+    with pytest.raises(UserError, match=rf"engine\.args\.{message}"):
+        train(config(folder, tmp_path, engine))
+
+
 def test_an_argument_of_a_wrong_type_is_refused_before_a_server_is_asked(folder: Path, tmp_path: Path) -> None:
     engine = EngineConfig(name="vllm", url="http://127.0.0.1:9", args={"transfer": "pigeon"}, fallback="native")
     with pytest.raises(UserError, match=r"engine\.args\.transfer: .*'file'.* \(given 'pigeon'\)"):

@@ -130,9 +130,24 @@ def test_a_server_that_does_not_start_says_why(
         opened()
 
 
-def test_a_server_that_takes_too_long_is_given_up(opened: Opened, fake_vllm: None) -> None:
+def test_a_server_that_takes_too_long_is_given_up(opened: Opened, fake_vllm: None, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"not up after 0\.01 s \(engine\.args\.start_timeout_s\)"):
         opened(start_timeout_s=0.01)
+    assert list(tmp_path.glob("grpo-vllm-*/server.log"))  # which the message names
+    assert not list(tmp_path.glob("grpo-weights-*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--foo 'x", "No closing quotation"),
+        ("--seed 3 --uds /elsewhere", "--uds is set by the run"),
+        ("--logprobs_mode=raw_logits", "--logprobs-mode is set by the run"),
+    ],
+)
+def test_options_that_the_run_sets_are_refused(opened: Opened, fake_vllm: None, options: str, message: str) -> None:
+    with pytest.raises(UserError, match=rf"engine\.args\.options.*{message}"):
+        opened(options=options)
 
 
 def test_a_server_that_is_killed_ends_in_one_line_with_its_cause(

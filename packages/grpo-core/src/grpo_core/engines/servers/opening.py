@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
@@ -33,6 +34,9 @@ UNKNOWN_LENGTH = 2**31
 """Limit of prompt and completion of a server that does not say one."""
 
 NOT_FOUND = 404
+
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
 
 
 class Served(BaseModel):
@@ -100,6 +104,26 @@ def check_address(url: str | None, has_own_settings: bool) -> None:
             "engine.args: options, tensor_parallel_size and max_model_len are of a server that is started here, not "
             "of engine.url."
         )
+
+
+def split_options(options: str, taken: Collection[str]) -> list[str]:
+    """The options of a server of the run's own, as a shell splits them.
+
+    Args:
+        options: Value of `engine.args.options`.
+        taken: Options that the run itself sets and relies on.
+
+    Raises:
+        UserError: a quote is not closed, or an option is one of those.
+    """
+    try:
+        split = shlex.split(options)
+    except ValueError as error:
+        raise UserError(f"engine.args.options={options!r}: {error}.") from None
+    for option in (part.partition("=")[0].replace("_", "-") for part in split):
+        if option in taken:
+            raise UserError(f"engine.args.options: {option} is set by the run; leave it out.")
+    return split
 
 
 def check_up(client: ServerClient) -> None:

@@ -104,7 +104,7 @@ class ServerProcess:
         place = tempfile.gettempdir()
         prefix = f"grpo-{launch.product.engine}-"
         self._folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place if len(place) < MAX_PLACE_CHARS else "/tmp"))
-        self.log = self._folder / "server.log"
+        self.log, self._keeps_log = self._folder / "server.log", False
         at = launch.listen(self._folder)
         self.client = ServerClient(
             launch.product, at.url, uds=at.uds, key=at.key, timeout_s=timeout_s, cause=self.cause
@@ -131,6 +131,7 @@ class ServerProcess:
             if cause := self.cause():
                 raise EngineError(f"{self.client.name} did not start: {cause}")
             if time.monotonic() > deadline:
+                self._keeps_log = True
                 raise EngineError(
                     f"{self.client.name} was not up after {timeout_s:g} s (engine.args.start_timeout_s); "
                     f"its output: {self.log}"
@@ -149,14 +150,14 @@ class ServerProcess:
 
     def close(self) -> None:
         """End the server and what it started."""
-        failed = self._process.poll() is not None
+        keeps_log = self._keeps_log or self._process.poll() is not None
         self._process.terminate()  # the keeper kills everything
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if not failed:
+        if not keeps_log:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import shlex
 import socket
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
@@ -21,7 +20,7 @@ from grpo_core.engines.servers.api import Facts, Reply, ServerAPI, SleepLevel
 from grpo_core.engines.servers.client import Product, ServerClient
 from grpo_core.engines.servers.engine import ServerEngine
 from grpo_core.engines.servers.model import Gather, TrainedModel
-from grpo_core.engines.servers.opening import Models, Server
+from grpo_core.engines.servers.opening import Count, Models, Seconds, Server
 from grpo_core.engines.servers.process import Address, Launch
 from grpo_core.errors import UserError
 
@@ -41,6 +40,9 @@ INPUT_MARGIN = 4
 
 CACHE_SLACK = 1024
 """Tokens of keys and values beyond those needed, which SGLang keeps in pages."""
+
+TAKEN = frozenset({"--model-path", "--model", "--host", "--port", "--api-key", "--config"})
+"""Options that the run sets and relies on."""
 
 NO_SEEDS = "seeds of requests have no effect, unless it is started with --enable-deterministic-inference"
 
@@ -179,11 +181,11 @@ def open_sglang(
     url: str | None = None,
     shared_dir: str | None = None,
     sleep: bool | None = None,
-    max_model_len: int | None = None,
-    tensor_parallel_size: int = 1,
+    max_model_len: Count | None = None,
+    tensor_parallel_size: Count = 1,
     options: str = "",
-    timeout_s: float = opening.TIMEOUT_S,
-    start_timeout_s: float = opening.START_TIMEOUT_S,
+    timeout_s: Seconds = opening.TIMEOUT_S,
+    start_timeout_s: Seconds = opening.START_TIMEOUT_S,
 ) -> ServerEngine:
     """SGLang, in a server of the run's own or at `engine.url`; sends it the weights after every update.
 
@@ -262,7 +264,7 @@ class _Choices:
             arguments.append("--enable-memory-saver")
             if self.trained.is_adapter:  # nobody sends the base again
                 arguments.append("--enable-weights-cpu-backup")
-        return [*arguments, *shlex.split(self.options)]
+        return [*arguments, *opening.split_options(self.options, TAKEN)]
 
 
 def _server(client: ServerClient, trained: TrainedModel, *, sleeps: bool, start_s: float | None = None) -> Server:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from grpo_core.engines.servers.api import Facts, SleepLevel
 from grpo_core.engines.servers.client import ServerClient
 from grpo_core.engines.servers.engine import ServerEngine
 from grpo_core.engines.servers.model import MAX_ADAPTER_RANK, Gather, TrainedModel
-from grpo_core.engines.servers.opening import Models, Server
+from grpo_core.engines.servers.opening import Count, Models, Seconds, Server
 from grpo_core.engines.servers.vllm_api import LAUNCH, VLLM, VLLMServer
 from grpo_core.engines.servers.vllm_transfer import DirectSender
 from grpo_core.errors import EngineError, UserError
@@ -40,6 +39,9 @@ WEIGHTS_SLACK = 1.5
 MAX_SHARE = 0.95
 """Of a GPU's memory that a server may be given."""
 
+TAKEN = frozenset({"--model", "--uds", "--host", "--port", "--api-key", "--logprobs-mode"})
+"""Options that the run sets and relies on."""
+
 UNTIED = '{"tie_word_embeddings": false}'
 
 
@@ -57,11 +59,11 @@ def open_vllm(
     transfer: Transfer = "auto",
     shared_dir: str | None = None,
     sleep: bool | None = None,
-    max_model_len: int | None = None,
-    tensor_parallel_size: int = 1,
+    max_model_len: Count | None = None,
+    tensor_parallel_size: Count = 1,
     options: str = "",
-    timeout_s: float = opening.TIMEOUT_S,
-    start_timeout_s: float = opening.START_TIMEOUT_S,
+    timeout_s: Seconds = opening.TIMEOUT_S,
+    start_timeout_s: Seconds = opening.START_TIMEOUT_S,
 ) -> ServerEngine:
     """vLLM, in a server of the run's own or at `engine.url`; sends it the weights after every update.
 
@@ -169,7 +171,7 @@ class _Choices:
             arguments.append("--enable-sleep-mode")
         if self.sent_by == "ipc":
             arguments += ["--weight-transfer-config", '{"backend":"ipc"}']
-        return [*arguments, *shlex.split(self.options)]
+        return [*arguments, *opening.split_options(self.options, TAKEN)]
 
     def start(
         self,
