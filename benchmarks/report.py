@@ -5,6 +5,7 @@ uv run python benchmarks/report.py [COMPLETIONS]
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import tempfile
@@ -21,15 +22,21 @@ from grpo_core.report.data import report_data  # noqa: E402
 from grpo_core.report.page import page  # noqa: E402
 
 COMPLETIONS = 50_000
+GROUPS, SAMPLES = 10, 5
+PER_STEP = GROUPS * SAMPLES
 SEARCHES = ("answer 3 of 99", "question 5", "exact 0", "no such text")
 FILTER = """(text) => { const input = document.querySelector('#rollouts input'); input.value = text;
 const start = performance.now(); input.dispatchEvent(new Event('input')); return performance.now() - start; }"""
 
 
 def main() -> None:
-    completions = int(sys.argv[1]) if len(sys.argv) > 1 else COMPLETIONS
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("completions", nargs="?", type=int, default=COMPLETIONS, help=f"at least {PER_STEP}")
+    completions = parser.parse_args().completions
+    if completions < PER_STEP:
+        parser.error(f"completions={completions} must be at least {PER_STEP}: each step of the run has so many")
     with tempfile.TemporaryDirectory() as folder, browser() as chromium:
-        run = make_run(Path(folder) / "run", rollouts(completions // 50, groups=10, samples=5))
+        run = make_run(Path(folder) / "run", rollouts(completions // PER_STEP, groups=GROUPS, samples=SAMPLES))
         page(report_data([run], rollouts=0))  # the charts' library is bundled once and kept
         started = time.perf_counter()
         html = Path(folder) / "page.html"

@@ -62,7 +62,9 @@ def archive(words: tuple[str, ...], keep_latest: int | None, is_listing: bool, a
             "left_out": done.left_out,
         })  # fmt: skip
         return ExitCode.DONE
-    sent = f"{done.sent_files} of them sent, {human_size(done.sent_bytes)}" if done.sent_files else "nothing new to send"
+    sent = (
+        f"{done.sent_files} of them sent, {human_size(done.sent_bytes)}" if done.sent_files else "nothing new to send"
+    )
     lines = [f"archived  {where}: {len(manifest.files)} files, {human_size(manifest.size)}; {sent}"]
     lines += [f"removed   {name}" for name in done.removed]
     lines += [f"left out  {reason}" for reason in done.left_out]
