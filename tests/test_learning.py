@@ -42,15 +42,15 @@ def test_self_play_learns_tic_tac_toe(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_self_play_comes_nearer_to_an_equilibrium_of_kuhn_poker(tmp_path: Path) -> None:
-    summary = grpo_run(tmp_path, "--task", "games.kuhn_poker", "--seed", "1", timeout_s=500)
+    summary = grpo_run(tmp_path, "--task", "games.kuhn_poker", "--seed", "1", timeout_s=1100)
     trained = Path(summary["run_dir"]) / "training_state" / "step_final" / "model"
     grpo = str(Path(sys.executable).with_name("grpo"))
     asked = [grpo, "games", "exploitability", "games-tiny", str(trained), "--task", "games.kuhn_poker", "--json"]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True)
     before, after = (found["exploitability"] for found in json.loads(done.stdout)["models"].values())
-    assert before > 0.35 and after < 0.25
+    assert before > 0.35 and after < 0.1
 
 
 @pytest.mark.slow

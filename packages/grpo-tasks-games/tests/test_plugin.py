@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core import Game, Invalid, UserError, load_task
+from grpo_core.config import load_config, resolve
 from grpo_core.task.game import Episode, GameConfig, Rules, read_transcript, replay, write_transcript
 from grpo_tasks_games import connect_four, nim, tictactoe
 from grpo_tasks_games.kuhn import game as kuhn_poker
@@ -335,3 +336,13 @@ def test_games_are_the_same_in_every_process_and_import_nothing_heavy() -> None:
     first, second = probe("1"), probe("2")
     assert first["heavy"] == []
     assert first == second
+
+
+@pytest.mark.parametrize(
+    ("chosen", "sync"),
+    [({}, 60), ({"trainer.beta": 0}, None), ({"lora.enabled": True}, None), ({"adapter": "./adapter"}, None)],
+)
+def test_in_poker_the_reference_follows_where_there_is_one_that_can(chosen: dict[str, Any], sync: int | None) -> None:
+    loaded = load_config({"task": "games.kuhn_poker", **chosen}, environ={}, dotenv_path=None)
+    resolved = resolve(loaded.config, loaded.sources).config
+    assert resolved.trainer.ref_model_sync_steps == sync

@@ -34,7 +34,7 @@ def grpo_models() -> list[EmbeddedModel]:
                 "trainer.warmup_steps": 10,
                 "trainer.adam_beta2": 0.99,
                 "trainer.entropy_coef": 0.02,
-                "trainer.beta": 0.1,  # without a KL term, self-play in Kuhn poker goes round in circles
+                "trainer.beta": 0.1,  # without a KL term, self-play goes round in circles where something is hidden
                 "trainer.max_prompt_length": 64,
                 "trainer.max_completion_length": 8,
             },
@@ -46,7 +46,20 @@ def grpo_models() -> list[EmbeddedModel]:
                     "trainer.beta": 0.0,  # nothing is hidden, and the start is weak
                     "trainer.entropy_coef": 0.06,  # keeps the lines of play many, which perfect play needs
                     "trainer.max_steps": 450,
-                }
+                },
+                # Each stretch of steps approaches the equilibrium of the game with the penalty, and then moves on from
+                # it. The exact KL(π_ref‖π) pulls at moves that are no longer sampled, too.
+                "games.kuhn_poker": {
+                    "trainer.beta": 0.3,
+                    "trainer.kl": "full",
+                    "trainer.kl_args": {"direction": "forward"},
+                    "trainer.kl_placement": "loss",
+                    "trainer.ref_model_sync_steps": 60,
+                    "trainer.ref_model_mixup_alpha": 1.0,
+                    "trainer.entropy_coef": 0.0,
+                    "trainer.prompts_per_step": 48,
+                    "trainer.max_steps": 300,
+                },
             },
         )
     ]

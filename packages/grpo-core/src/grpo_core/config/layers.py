@@ -198,9 +198,11 @@ def _merge(layers: Sequence[Layer]) -> Layer:
             for name, other in ((first, second), (second, first))
             if merged.values.get(f"trainer.{name}") is not None
         }
-        is_limited = any(merged.values.get(name) is not None for name in LIMITS)
+        needless = set(LIMITS) if any(merged.values.get(name) is not None for name in LIMITS) else set()
+        if merged.values.get("trainer.beta") == 0 or merged.values.get("lora.enabled") or merged.values.get("adapter"):
+            needless.add("trainer.ref_model_sync_steps")  # no reference, or one that cannot move
         for name, value in layer.values.items():
-            if is_limited and name in LIMITS and layer.sources[name].kind in RECOMMENDED:
+            if name in needless and layer.sources[name].kind in RECOMMENDED:
                 continue
             if name not in merged.values and name not in excluded:
                 merged.values[name], merged.sources[name] = value, layer.sources[name]
