@@ -222,6 +222,7 @@ def picture_of(curves: Sequence[Curve], task: str) -> str:
     specification = {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "width": 620, "height": 360, "data": {"values": values},
+        "config": {"background": "white", "legend": {"symbolOpacity": 1}},
         "layer": [
             {"mark": {"type": "area", "opacity": 0.12},
              "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": color}},
