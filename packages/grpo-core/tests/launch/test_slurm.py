@@ -136,6 +136,7 @@ def test_a_folder_that_cannot_be_made_is_found_before_the_submission(
         (("--seeds", "1,1"), "different whole numbers"),
         (("--each", "'"), "No closing quotation"),
         (("--sbatch", "output=x"), "give --output-dir"),
+        (("--sbatch", "wrap=true"), "settings after the command"),
         (("--sbatch", "a b=c"), "give NAME=VALUE"),
         (("--setup", "a\nb"), "line breaks are not allowed"),
         (("--task", "a\nb"), "control characters"),

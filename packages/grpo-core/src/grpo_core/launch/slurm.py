@@ -31,6 +31,7 @@ OWN_OPTIONS = {
     "requeue": "--max-requeues",
     "signal": "--save-seconds",
     "time": "--time",
+    "wrap": "the run's settings after the command",
 }
 """Option of sbatch that the launcher sets itself -> what to give instead."""
 
