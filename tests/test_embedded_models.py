@@ -11,6 +11,7 @@ from grpo_core import load_task
 from grpo_core.config import RunConfig, resolve
 from grpo_core.plugins.facts import EmbeddedModel
 from grpo_core.plugins.host import default_host
+from grpo_core.tracking.evaluations import flat
 from grpo_core.training.warm_start import RECORD
 
 HOST = default_host()
@@ -53,7 +54,7 @@ def test_settings_for_a_task_name_one_that_there_is(model: EmbeddedModel) -> Non
     for task, settings in model.task_defaults.items():
         resolved = resolve(RunConfig(task=task, model=model.name))
         assert {key: getattr(resolved.config.trainer, key.removeprefix("trainer.")) for key in settings} == settings
-        assert {resolved.sources[key].kind for key in settings} == {"profile"}
+        assert {resolved.sources[key].kind for key in flat(settings, ".")} == {"profile"}
 
 
 @pytest.mark.parametrize("name", TASKS)
