@@ -339,10 +339,19 @@ def test_games_are_the_same_in_every_process_and_import_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "sync"),
-    [({}, 60), ({"trainer.beta": 0}, None), ({"lora.enabled": True}, None), ({"adapter": "./adapter"}, None)],
+    ("chosen", "sync", "why"),
+    [
+        ({}, 60, ""),
+        ({"trainer.beta": 0}, None, "trainer.beta=0 has no reference to move; 60 is recommended for the embedded"),
+        ({"lora.enabled": True}, None, "an adapter's reference is the model that it was put on; 60 is"),
+        ({"adapter": "./adapter"}, None, "an adapter's reference is the model that it was put on; 60 is"),
+    ],
 )
-def test_in_poker_the_reference_follows_where_there_is_one_that_can(chosen: dict[str, Any], sync: int | None) -> None:
+def test_in_poker_the_reference_follows_where_there_is_one_that_can(
+    chosen: dict[str, Any], sync: int | None, why: str
+) -> None:
     loaded = load_config({"task": "games.kuhn_poker", **chosen}, environ={}, dotenv_path=None)
-    resolved = resolve(loaded.config, loaded.sources).config
-    assert resolved.trainer.ref_model_sync_steps == sync
+    resolved = resolve(loaded.config, loaded.sources)
+    assert resolved.config.trainer.ref_model_sync_steps == sync
+    said = [choice.why for choice in resolved.choices if choice.what == "trainer.ref_model_sync_steps"]
+    assert [each.startswith(why) for each in said] == ([True] if why else [])

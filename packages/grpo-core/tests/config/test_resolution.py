@@ -303,6 +303,11 @@ def test_a_task_gets_the_options_that_its_embedded_model_was_made_with(
     assert again == adapted
     assert why == ("" if task == adapted else WHY_OF_A_CHECKPOINT.format(checkpoints[1]))
     assert task_for_model(task, str(checkpoints[2]), host) == (task, "")
+    foreign = checkpoints[0].parents[2] / "outputs" / "last" / "model"  # its config.yaml is another program's
+    foreign.mkdir(parents=True)
+    (foreign / "config.json").write_text("{}")
+    (foreign.parents[2] / "config.yaml").write_text("model: &m made\nother: *m\n")
+    assert task_for_model(task, str(foreign), host) == (task, "")
 
 
 def test_a_model_s_size_decides_the_learning_rate_where_nobody_does(host: PluginHost, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -83,12 +83,20 @@ def started(folder: Path, out: Path, *words: str, settings: Sequence[str] = ()) 
     )
 
 
-def kill_rank(rank: int, launcher: subprocess.Popen[str], out: Path, step: int) -> float:
-    """Kill a rank once a checkpoint is there; return the time."""
+def wait_until(is_there: Callable[[], object], launcher: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 100
-    while not [*out.glob(f"run_*/training_state/step_{step}")]:
+    while not is_there():
         assert launcher.poll() is None and time.monotonic() < deadline, launcher.communicate()
         time.sleep(0.05)
+
+
+def wait_for_checkpoint(launcher: subprocess.Popen[str], out: Path, step: int) -> None:
+    wait_until(lambda: [*out.glob(f"run_*/training_state/step_{step}")], launcher)
+
+
+def kill_rank(rank: int, launcher: subprocess.Popen[str], out: Path, step: int) -> float:
+    """Kill a rank once a checkpoint is there; return the time."""
+    wait_for_checkpoint(launcher, out, step)
     (process,) = [each for each in psutil.Process(launcher.pid).children() if each.environ().get("RANK") == str(rank)]
     process.kill()
     return time.monotonic()
@@ -115,19 +123,12 @@ def test_a_killed_rank_ends_the_run_in_seconds_and_one_line_says_how_to_go_on(fo
     CheckpointReader(run).verify(latest)
 
 
-def wait_for(files: Sequence[Path], launcher: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 100
-    while not all(file.exists() for file in files):
-        assert launcher.poll() is None and time.monotonic() < deadline, launcher.communicate()
-        time.sleep(0.05)
-
-
 def loading(folder: Path, path: Path) -> subprocess.Popen[str]:
     """Start two ranks; return when both are loading."""
     (path / "tasks.py").write_text((folder / "tasks.py").read_text() + LOADS)
     shutil.copytree(folder / "model", path / "model")
     launcher = started(path, path / "runs", "--nproc", "2", "--max-restarts", "0")
-    wait_for([path / "loads_0", path / "loads_1"], launcher)
+    wait_until(lambda: (path / "loads_0").exists() and (path / "loads_1").exists(), launcher)
     return launcher
 
 
@@ -200,7 +201,7 @@ def test_a_signal_waits_for_a_long_step_and_saves_the_run(folder: Path, tmp_path
     (tmp_path / "tasks.py").write_text((folder / "tasks.py").read_text() + SLOW_STEP)
     shutil.copytree(folder / "model", tmp_path / "model")
     launcher = started(tmp_path, tmp_path / "runs", "--nproc", "2", "--max-steps", "9")
-    wait_for([tmp_path / "updates"], launcher)
+    wait_until((tmp_path / "updates").exists, launcher)
     launcher.send_signal(signal.SIGTERM)
     _, stderr = launcher.communicate(timeout=100)
     assert launcher.returncode == 130 and "warning   stopping: the run is saved first" in stderr
@@ -215,9 +216,7 @@ def test_under_nohup_a_closed_terminal_does_not_end_the_run(folder: Path, tmp_pa
         launcher = started(folder, tmp_path, "--nproc", "2", "--max-steps", "9")
     finally:
         signal.signal(signal.SIGHUP, before)
-    deadline = time.monotonic() + 100
-    while not [*tmp_path.glob("run_*/training_state/step_2")] and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for_checkpoint(launcher, tmp_path, 2)
     launcher.send_signal(signal.SIGHUP)
     _, stderr = launcher.communicate(timeout=100)
     assert launcher.returncode == 0, stderr
@@ -265,9 +264,7 @@ def test_two_machines_meet_and_go_on_together_after_a_rank_of_one_is_killed(fold
 
 def test_a_signal_to_the_launcher_saves_the_run(folder: Path, tmp_path: Path) -> None:
     launcher = started(folder, tmp_path, "--nproc", "2", "--max-restarts", "3", "--max-steps", "1000")
-    deadline = time.monotonic() + 100
-    while not [*tmp_path.glob("run_*/training_state/step_2")] and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for_checkpoint(launcher, tmp_path, 2)
     launcher.send_signal(signal.SIGTERM)
     _, stderr = launcher.communicate(timeout=60)
 
@@ -278,9 +275,7 @@ def test_a_signal_to_the_launcher_saves_the_run(folder: Path, tmp_path: Path) ->
 @pytest.mark.skipif(sys.platform != "linux", reason="a parent's death is a signal on Linux only")
 def test_ranks_whose_launcher_is_killed_save_the_run_and_end(folder: Path, tmp_path: Path) -> None:
     launcher = started(folder, tmp_path, "--nproc", "2", "--max-steps", "1000")
-    deadline = time.monotonic() + 100
-    while not [*tmp_path.glob("run_*/training_state/step_2")] and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for_checkpoint(launcher, tmp_path, 2)
     launcher.kill()
     _, stderr = launcher.communicate(timeout=SOON_S)  # which the ranks write to as long as they live
 

@@ -6,7 +6,7 @@ from grpo_core.checkpoints.checksums import CHECKSUMS, FORMAT_VERSION
 from grpo_core.checkpoints.errors import CheckpointError, CheckpointWriteError
 from grpo_core.checkpoints.files import read_json, sha256_of, write_json
 from grpo_core.checkpoints.names import Step
-from grpo_core.checkpoints.run import check_run, evaluation_dir, is_run
+from grpo_core.checkpoints.run import check_run, evaluation_dir, is_run, run_of
 from grpo_core.checkpoints.store import CheckpointStore
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "evaluation_dir",
     "is_run",
     "read_json",
+    "run_of",
     "sha256_of",
     "write_json",
 ]

@@ -11,6 +11,7 @@ from grpo_core.checkpoints.errors import CheckpointError
 from grpo_core.checkpoints.files import system_words
 from grpo_core.checkpoints.latest import LINK, read_latest
 from grpo_core.checkpoints.names import Step, checkpoint_name, parse_checkpoint, parse_hidden
+from grpo_core.checkpoints.run import CHECKPOINTS
 
 _LISTED = 10
 """So many steps are listed in a message; of more, the first and the last few."""
@@ -32,7 +33,7 @@ class CheckpointReader:
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = Path(run_dir)
-        self.folder = self.run_dir / "training_state"
+        self.folder = self.run_dir / CHECKPOINTS
 
     def steps(self) -> list[int]:
         """Return the numbers of the complete checkpoints, ascending: every file there, with its size."""

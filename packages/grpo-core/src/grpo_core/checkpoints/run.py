@@ -1,4 +1,4 @@
-"""Whether a path is the folder of a run."""
+"""Where the folder of a run is, and the folders that belong to it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from grpo_core.paths import kind_of
 _CONFIG = "config.yaml"
 """The first file that a run writes."""
 
+CHECKPOINTS = "training_state"
+"""Holds the checkpoints of a run."""
+
 _EVALUATIONS = "eval_runs"
 """Holds the evaluations of all runs of a folder."""
 
@@ -19,6 +22,12 @@ _EVALUATIONS = "eval_runs"
 def is_run(path: Path) -> bool:
     """Return whether `path` is the folder of a run."""
     return path.is_dir() and (path / _CONFIG).is_file()
+
+
+def run_of(model: Path) -> Path | None:
+    """Return the run in one of whose checkpoints a folder is, as `RUN/training_state/step_9/model`; None if in none."""
+    checkpoints = model.resolve().parent.parent
+    return checkpoints.parent if checkpoints.name == CHECKPOINTS and is_run(checkpoints.parent) else None
 
 
 def evaluation_dir(run: Path) -> Path:

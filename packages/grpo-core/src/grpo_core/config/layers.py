@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from grpo_core.config.keys import Key, choices, find, keys
 from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import recipe
-from grpo_core.config.trainer import EXCLUSIVE, LIMITS
+from grpo_core.config.trainer import EXCLUSIVE, needless
 from grpo_core.config.yaml_text import parse_value
 from grpo_core.errors import GrpoError, UserError, near_match
 from grpo_core.profiles.presets import preset
@@ -198,11 +198,9 @@ def _merge(layers: Sequence[Layer]) -> Layer:
             for name, other in ((first, second), (second, first))
             if merged.values.get(f"trainer.{name}") is not None
         }
-        needless = set(LIMITS) if any(merged.values.get(name) is not None for name in LIMITS) else set()
-        if merged.values.get("trainer.beta") == 0 or merged.values.get("lora.enabled") or merged.values.get("adapter"):
-            needless.add("trainer.ref_model_sync_steps")  # no reference, or one that cannot move
+        reasons = needless(merged.values.get)
         for name, value in layer.values.items():
-            if name in needless and layer.sources[name].kind in RECOMMENDED:
+            if name in reasons and layer.sources[name].kind in RECOMMENDED:
                 continue
             if name not in merged.values and name not in excluded:
                 merged.values[name], merged.sources[name] = value, layer.sources[name]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from grpo_core.callbacks import ResolvedDefault
+from grpo_core.checkpoints import run_of
 from grpo_core.config.hardware import check_fits, hardware_of, hardware_profile
 from grpo_core.config.layers import (
     DEFAULT,
@@ -22,7 +23,7 @@ from grpo_core.config.layers import (
 from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import OVERLONG_SHARE, overlong_buffer, recipe
 from grpo_core.config.sources import Profile
-from grpo_core.config.trainer import LIMITS, TrainerConfig
+from grpo_core.config.trainer import TrainerConfig, needless
 from grpo_core.config.yaml_text import read_mapping
 from grpo_core.errors import UserError
 from grpo_core.hub.cache import cached_models
@@ -164,7 +165,7 @@ def task_for_model(task: Tasks, model: str, host: PluginHost | None = None) -> t
     """
     host = host or default_host()
     named = name_tasks(task, host)
-    start = _start_of(model, host)
+    start = _embedded_start(model, host)
     if start is None:
         return named.spec, ""
     options = start.task_options
@@ -182,16 +183,16 @@ def task_for_model(task: Tasks, model: str, host: PluginHost | None = None) -> t
     return ",".join(specs), f"the embedded model {start.name}{trained} was made with {listed}"
 
 
-def _start_of(model: str, host: PluginHost) -> EmbeddedModel | None:
+def _embedded_start(model: str, host: PluginHost) -> EmbeddedModel | None:
     """Return the embedded model that a model is, or from which the run started that saved it as a checkpoint."""
     for _ in range(MAX_RUNS):
         source = model_source(model, host)
         if source.kind == "embedded":
             return host.model(model)
-        checkpoint = Path(source.location).resolve().parent if source.kind in ("folder", "adapter") else None
-        if checkpoint is None or not (config := checkpoint.parent.parent / "config.yaml").is_file():
+        run = run_of(Path(source.location)) if source.kind in ("folder", "adapter") else None
+        if run is None:
             return None
-        model = str(read_mapping(config).get("model"))
+        model = str(read_mapping(run / "config.yaml").get("model"))
         if model not in host.models() and not Path(model).is_dir():
             return None
     return None
@@ -308,15 +309,12 @@ def _value(config: RunConfig, name: str) -> object:
 def _left_out(
     loaded: LoadedConfig, profiles: Iterable[Profile], user_values: Mapping[str, object]
 ) -> Iterable[tuple[str, None, str]]:
-    """Yield recommended limits of the run that a limit of the user replaces: (key, None, reason)."""
-    limit = next((name for name in LIMITS if _value(loaded.config, name) is not None), None)
-    if limit is None:
-        return
+    """Yield recommended values that other settings make needless: (key, None, reason)."""
+    reasons = needless(lambda name: _value(loaded.config, name))
     for profile in profiles:
         for name, value in profile.values.items():
-            if name in LIMITS and name not in user_values and _value(loaded.config, name) is None:
-                ends = f"{limit}={format_value(_value(loaded.config, limit))} says when to stop"
-                yield name, None, f"{ends}; {format_value(value)} is {profile.why}"
+            if name in reasons and name not in user_values and _value(loaded.config, name) is None:
+                yield name, None, f"{reasons[name]}; {format_value(value)} is {profile.why}"
 
 
 def _dependent_defaults(loaded: LoadedConfig) -> Iterable[tuple[str, object, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pydantic import model_validator
@@ -37,6 +38,22 @@ _SETTING_OF_ARGUMENT = {
     ("value", "lam"): "trainer.gae_lambda",
 }
 """Arguments with a setting of their own: (kind or name of the variant, argument) -> setting."""
+
+
+def needless(value_of: Callable[[str], object]) -> dict[str, str]:
+    """Return the settings whose recommended values other settings make needless: dotted key -> why.
+
+    Args:
+        value_of: Value of a dotted key; None if it is not set.
+    """
+    reasons: dict[str, str] = {}
+    if (limit := next((name for name in LIMITS if value_of(name) is not None), None)) is not None:
+        reasons |= dict.fromkeys(LIMITS, f"{limit}={value_of(limit)} says when to stop")
+    if value_of("trainer.beta") == 0:
+        reasons["trainer.ref_model_sync_steps"] = "trainer.beta=0 has no reference to move"
+    elif value_of("lora.enabled") or value_of("adapter") is not None:
+        reasons["trainer.ref_model_sync_steps"] = "an adapter's reference is the model that it was put on"
+    return reasons
 
 
 @dataclass(frozen=True, slots=True)

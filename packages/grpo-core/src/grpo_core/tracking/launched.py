@@ -32,9 +32,11 @@ def announced_saving(is_requested: Callable[[], bool]) -> Iterator[None]:
         return
     mark = saving_mark(Path(os.environ[FOLDER_FILE]))
     mark.touch()
-    yield
-    if not is_requested():
-        mark.unlink(missing_ok=True)
+    try:
+        yield
+    finally:
+        if not is_requested():
+            mark.unlink(missing_ok=True)
 
 
 def is_first_to_report(kind: str) -> bool:

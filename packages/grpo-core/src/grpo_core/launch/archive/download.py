@@ -14,8 +14,9 @@ import filelock
 from grpo_core.checkpoints.checksums import FileRecord
 from grpo_core.checkpoints.files import fsync, human_size, sha256_of
 from grpo_core.checkpoints.latest import point_latest
+from grpo_core.checkpoints.run import CHECKPOINTS
 from grpo_core.errors import UserError
-from grpo_core.launch.archive.manifest import CHECKPOINTS, OBJECTS, Manifest, is_run_name, read_manifest
+from grpo_core.launch.archive.manifest import OBJECTS, Manifest, is_run_name, read_manifest
 from grpo_core.launch.archive.store import BLOCK, ArchiveError, Store
 from grpo_core.launch.archive.upload import Progress
 

@@ -12,12 +12,13 @@ import orjson
 
 from grpo_core.checkpoints.checksums import FileRecord
 from grpo_core.checkpoints.names import parse_checkpoint
+from grpo_core.checkpoints.run import CHECKPOINTS
 from grpo_core.launch.archive.store import ArchiveError, Store
 
 VERSION = 1
 """Version of the format; changes are announced a minor version ahead."""
 
-MANIFEST, OBJECTS, CHECKPOINTS = "manifest.json", "objects", "training_state"
+MANIFEST, OBJECTS = "manifest.json", "objects"
 
 MAX_BYTES = 64 * 2**20
 """Some 400,000 files; a run has hundreds."""

@@ -13,9 +13,9 @@ from grpo_core.checkpoints import CheckpointError, check_run
 from grpo_core.checkpoints.checksums import CHECKSUMS, FileRecord, check_complete
 from grpo_core.checkpoints.latest import LINK, read_latest
 from grpo_core.checkpoints.names import parse_hidden
+from grpo_core.checkpoints.run import CHECKPOINTS
 from grpo_core.errors import UserError
 from grpo_core.launch.archive.manifest import (
-    CHECKPOINTS,
     OBJECTS,
     Manifest,
     checkpoint_of,
