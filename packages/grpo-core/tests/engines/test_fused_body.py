@@ -108,6 +108,20 @@ def test_in_bfloat16_it_differs_by_rounding() -> None:
     assert all(first == pytest.approx(other, abs=0.3) for first, other in firsts)
 
 
+@pytest.mark.parametrize(("dtype", "scale"), [(torch.bfloat16, 5), (torch.float16, 20)], ids=["bfloat16", "float16"])
+def test_it_is_used_in_the_mixed_precision_of_training(dtype: torch.dtype, scale: float) -> None:
+    torch.manual_seed(0)
+    made = LlamaForCausalLM(LlamaConfig(**{**SIZES, "num_attention_heads": 8, "num_key_value_heads": 8})).eval()
+    with torch.no_grad():  # the layers of a fresh model change what they get too little to differ by rounding
+        for name, parameter in made.named_parameters():
+            parameter.mul_(1 if "norm" in name else scale)
+    engine = NativeEngine(made, byte_tokenizer())
+    prompt = tuple(torch.randint(2, SIZES["vocab_size"], (64,)).tolist())
+    with torch.autocast("cpu", dtype=dtype):
+        dict(engine.generate([Request(prompt, SampleKey(0, 1, "0", 0))], Sampling(max_completion_length=24)))
+    assert engine._fuses is True
+
+
 def _hooked(made: Any) -> Any:
     made.model.layers[0].register_forward_hook(lambda module, arguments, output: None)
     return made

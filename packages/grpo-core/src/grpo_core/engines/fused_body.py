@@ -25,7 +25,7 @@ FAMILIES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "
 PLAIN = (nn.Linear, Linear, nn.Embedding, nn.ModuleList, nn.SiLU)
 """Modules that these models may contain beside their own."""
 
-TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05}
+TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.01, torch.bfloat16: 0.05}
 """Relative difference from the model's own code that rounding explains, by the type of the products."""
 
 _Linear = Callable[[Tensor], Tensor]

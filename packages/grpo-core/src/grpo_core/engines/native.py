@@ -229,8 +229,9 @@ class NativeEngine:
         with self._sampling(cache, _Copies()):
             own = self._parts.hidden(ids, position_ids=positions, past_key_values=cache, use_cache=True)
             fused = body(ids, positions, cache)
+            products = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
         difference = float((fused - own).abs().max() / own.abs().max().clamp_min(1e-30))
-        if not own.isfinite().all() or difference <= TOLERANCE[self._autocast or torch.float32]:
+        if not own.isfinite().all() or difference <= TOLERANCE[products]:
             return True
         name = type(self._parts.model).__name__
         warnings.warn(
