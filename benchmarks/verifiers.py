@@ -217,13 +217,13 @@ class Counts:
 
     def row(self) -> dict[str, float | int | None]:
         """Recall over the right answers, precision over those that were said to be right."""
-        said = self.found + self.paid
+        accepted = self.found + self.paid
         times = sorted(self.times or [0.0])
         return {
             "cases": self.right + self.wrong,
             "agree": self.found + self.wrong - self.paid,
             "recall": self.found / self.right if self.right else None,
-            "precision": self.found / said if said else None,
+            "precision": self.found / accepted if accepted else None,
             "false positives": self.paid,
             "hangs": self.hangs,
             "ms median": statistics.median(times),
@@ -239,15 +239,15 @@ def run(name: str, args: list[Any], cases: list[Case], timeout_s: float) -> dict
         payloads = [json.dumps(vars(case)).encode() for case in cases]
         for case, outcome in zip(cases, pool.map(payloads, timeout_s), strict=True):
             count = counts.setdefault(case.suite, Counts(times=[]))
-            said = outcome.value == b"1"
+            accepted = outcome.value == b"1"
             count.hangs += outcome.status in ("timeout", "crashed")
             count.right += case.is_right
             count.wrong += not case.is_right
-            count.found += case.is_right and said
-            count.paid += said and not case.is_right
+            count.found += case.is_right and accepted
+            count.paid += accepted and not case.is_right
             assert count.times is not None
             count.times.append(1000 * outcome.seconds)
-            if said != case.is_right:
+            if accepted != case.is_right:
                 logging.info("%s: %s %r against %r", name, case.suite, case.gold, case.completion[-200:])
     return counts
 

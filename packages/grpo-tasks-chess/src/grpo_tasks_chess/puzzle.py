@@ -228,8 +228,8 @@ def prompt(row: PuzzleRow, config: PuzzleConfig) -> str:
     """Return the prompt: the position, the side to move, and the form of the answer."""
     if config.template == "policy":
         return write_policy_prompt(row.fen)
-    asked = "Best line, the moves of both sides in UCI:" if config.answer == "line" else "Best move in UCI:"
-    return f"Chess puzzle, {side_to_move(row.fen)} to move.\nFEN: {row.fen}\n{asked}"
+    request = "Best line, the moves of both sides in UCI:" if config.answer == "line" else "Best move in UCI:"
+    return f"Chess puzzle, {side_to_move(row.fen)} to move.\nFEN: {row.fen}\n{request}"
 
 
 def validate(text: str, config: PuzzleConfig) -> tuple[str, ...]:

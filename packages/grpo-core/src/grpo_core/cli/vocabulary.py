@@ -53,11 +53,11 @@ def vocabulary(program: Callable[[], click.Command]) -> dict[str, Any]:
     if isinstance(stored, dict) and stored.get("stamp") == stamp:
         return stored
     with open(os.devnull, "w", encoding="utf-8") as null, redirect_stdout(null), redirect_stderr(null):
-        made = {"stamp": stamp, **_collect(program())}
-    made["stamp"] = _stamp()  # looking at the plugins writes what is remembered of them
+        words = {"stamp": stamp, **_collect(program())}
+    words["stamp"] = _stamp()  # looking at the plugins writes what is remembered of them
     with suppress(OSError):
-        _store(path, made)
-    return made
+        _store(path, words)
+    return words
 
 
 def _path() -> Path:
@@ -79,11 +79,11 @@ def _stamp() -> list[Any]:
     return [FORMAT, os.environ.get("GRPO_PLUGINS", ""), *changed]
 
 
-def _store(path: Path, made: dict[str, Any]) -> None:
+def _store(path: Path, words: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(made, file)
+        json.dump(words, file)
     os.replace(temporary, path)
 
 

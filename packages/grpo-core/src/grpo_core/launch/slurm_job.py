@@ -140,16 +140,16 @@ def _supervise(command: Sequence[str], *, has_ranks: bool) -> tuple[int, bool]:
             signal.signal(number, signal.SIG_IGN)
 
     environment = {**os.environ, **(ONLY_CTRL_C if has_ranks else {})}
-    told = 0.0
+    signalled_at = 0.0
     with (
         _received_signals(signal.SIGTERM, usual) as received,
         subprocess.Popen(command, env=environment, preexec_fn=ignore_signals) as child,
     ):
         while (code := child.poll()) is None:
-            if received and not told:
+            if received and not signalled_at:
                 _say(f"{signal.Signals(received[0]).name}: the run is saved and stops")
-            if received and (time.monotonic() > told + REPEAT_S if has_ranks else not told):
-                told = time.monotonic()
+            if received and (time.monotonic() > signalled_at + REPEAT_S if has_ranks else not signalled_at):
+                signalled_at = time.monotonic()
                 run = psutil.Process(child.pid)
                 _stop(run.children() if has_ranks else [run] if received[0] == usual else [])
             time.sleep(POLL_S)

@@ -100,8 +100,8 @@ class Host:
             errors="replace",
         )
         if done.returncode:
-            said = (done.stderr or "").strip() or f"a script failed there with exit code {done.returncode}"
-            lines = said.splitlines()
+            output = (done.stderr or "").strip() or f"a script failed there with exit code {done.returncode}"
+            lines = output.splitlines()
             raise GrpoError(f"ssh {self.name}: {lines[-1] if done.returncode == LOST else chr(10).join(lines[-20:])}")
         return done.stdout
 

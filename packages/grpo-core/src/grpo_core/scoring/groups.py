@@ -28,9 +28,9 @@ def group_scores(scorer: Scorer, groups: Sequence[Group], wait: WaitAll = wait_a
     compared = [
         [text for text, score in zip(texts, scores, strict=True) if is_compared(score)] for texts, _, scores in groups
     ]
-    asked = [number for number, texts in enumerate(compared) if len(texts) > 1]
-    answers = wait([scorer.submit_group(compared[number], groups[number][1]) for number in asked])
-    parts = dict(zip(asked, with_verdicts(scorer.task, answers, scorer.ask, wait), strict=True))
+    compared_groups = [number for number, texts in enumerate(compared) if len(texts) > 1]
+    answers = wait([scorer.submit_group(compared[number], groups[number][1]) for number in compared_groups])
+    parts = dict(zip(compared_groups, with_verdicts(scorer.task, answers, scorer.ask, wait), strict=True))
     return [
         with_group_parts(scorer.task, scores, parts.get(number, GroupParts()))
         for number, (_, _, scores) in enumerate(groups)

@@ -54,7 +54,7 @@ def known_errors(
     Args:
         tasks: Tasks by label.
         timeout_s: Limit of their scorers, as for `Scorer`.
-        memory_mib: Likewise.
+        memory_mib: Memory limit of their scorers, as for `Scorer`.
         callback: Told of progress and of the errors.
 
     Returns:
@@ -101,16 +101,16 @@ def _measured(
     graded = wait_all(
         [scorer.judged.questions(item.completion, row.model_dump_json()) for item, row in zip(known, rows, strict=True)]
     )
-    asked = {
+    futures = {
         index: scorer.ask(judge, questions[judge.name])
         for index, questions in enumerate(graded)
         if judge.name in questions
     }
     if on_progress is not None:
-        on_progress(f"judge {judge.name}", 0, len(asked))
-        for done, _ in enumerate(as_completed(asked.values()), 1):
-            on_progress(f"judge {judge.name}", done, len(asked))
-    verdicts = dict(zip(asked, wait_all(list(asked.values())), strict=True))
+        on_progress(f"judge {judge.name}", 0, len(futures))
+        for done, _ in enumerate(as_completed(futures.values()), 1):
+            on_progress(f"judge {judge.name}", done, len(futures))
+    verdicts = dict(zip(futures, wait_all(list(futures.values())), strict=True))
     for verdict in verdicts.values():
         if verdict.is_refused:
             raise UserError(f"{verdict.why}.")

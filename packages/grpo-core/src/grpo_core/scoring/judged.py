@@ -106,19 +106,19 @@ class _Completion:
             return
         questions: Mapping[str, JudgeQuestion] = graded.questions  # type: ignore[attr-defined] # a Pending
         parts: Mapping[str, float] = graded.parts  # type: ignore[attr-defined] # as above
-        asked = {name: self._scoring.ask(self._judges[name], question) for name, question in questions.items()}
+        futures = {name: self._scoring.ask(self._judges[name], question) for name, question in questions.items()}
         with self._lock:
-            self._waiting = list(asked.values())
-        left = [len(asked)]
+            self._waiting = list(futures.values())
+        left = [len(futures)]
 
         def judged(_: Future[Verdict]) -> None:
             with self._lock:
                 left[0] -= 1
                 is_last = left[0] == 0
             if is_last and not self.future.cancelled():
-                self._guarded(lambda: self._judged(parts, {name: each.result() for name, each in asked.items()}))
+                self._guarded(lambda: self._judged(parts, {name: each.result() for name, each in futures.items()}))
 
-        for future in asked.values():
+        for future in futures.values():
             future.add_done_callback(judged)
         if self.future.cancelled():  # before there was anything to cancel
             self._cancelled(self.future)
@@ -184,14 +184,14 @@ def with_verdicts(
         UserError: a judge cannot be asked before the user changes something.
     """
     judges = {judge.name: judge for judge in task.task.judges()}
-    asked: list[tuple[int, str, dict[tuple[int, int], Future[Verdict]]]] = [
+    comparisons_of: list[tuple[int, str, dict[tuple[int, int], Future[Verdict]]]] = [
         (number, name, _compare(judges[name], question, ask))
         for number, group in enumerate(groups)
         for name, question in group.questions.items()
     ]
-    wait([future for _, _, comparisons in asked for future in comparisons.values()])
+    wait([future for _, _, comparisons in comparisons_of for future in comparisons.values()])
     completed = list(groups)
-    for number, name, comparisons in asked:
+    for number, name, comparisons in comparisons_of:
         verdicts = {pair: future.result() for pair, future in comparisons.items()}
         values, reasons = _win_rates(judges[name], groups[number].questions[name].texts, verdicts, task)
         group = completed[number]

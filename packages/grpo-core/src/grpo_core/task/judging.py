@@ -100,8 +100,8 @@ class JudgedReward:
 
     def grpo_meaning(self) -> tuple[object, ...]:
         """What decides the verdicts: part of the task's identity, as `meaning_of` describes it."""
-        asked = (self.kind, self.criterion, self.scale, self.question, self.reference, self.shown, self.max_chars)
-        return PROTOCOL_VERSION, *asked, self.comparisons, *self.model.meaning()
+        content = (self.kind, self.criterion, self.scale, self.question, self.reference, self.shown, self.max_chars)
+        return PROTOCOL_VERSION, *content, self.comparisons, *self.model.meaning()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -100,11 +100,11 @@ def ask_now(remote: Callable[[], Remote], ask: Callable[[Remote], Awaitable[T]])
     """
 
     async def once() -> T:
-        asked = remote()
+        client = remote()
         try:
-            return await ask(asked)
+            return await ask(client)
         finally:
-            await asked.close()
+            await client.close()
 
     result: Future[T] = Future()
 

@@ -94,10 +94,10 @@ def load(config: QaConfig) -> Iterator[QaRow]:
         if not question:
             raise ValueError("the question is empty")
         verifier.check(answer, choices)
-        answer_there, there = first.setdefault((question, choices), (answer, record.where))
-        if answer_there != answer and not is_of_hub:  # a file of the hub cannot be edited: each is a row
+        first_answer, first_place = first.setdefault((question, choices), (answer, record.where))
+        if first_answer != answer and not is_of_hub:  # a file of the hub cannot be edited: each is a row
             raise ValueError(
-                f"the same question as in {there}, with another answer: {question!r:.80}. Keep one of them; with "
+                f"the same question as in {first_place}, with another answer: {question!r:.80}. Keep one of them; with "
                 "verifier=regex one pattern takes several answers: yes|no"
             )
         row_id = stable_id(f"{question}\n{answer}")

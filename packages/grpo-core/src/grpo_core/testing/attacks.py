@@ -77,10 +77,10 @@ class Attack:
 
     def attempt(self, sample: Sample, row: int, seed: int) -> Attempt | None:
         """Make the completion for a row, the same one every time."""
-        made = self.make(sample, row, Random(f"{seed}/{self.title}/{row}"))
-        if made is None:
+        result = self.make(sample, row, Random(f"{seed}/{self.title}/{row}"))
+        if result is None:
             return None
-        attempt = made if isinstance(made, Attempt) else Attempt(made, row)
+        attempt = result if isinstance(result, Attempt) else Attempt(result, row)
         text = attempt.text
         for name in self.wrappers:
             text = WRAPPERS[name](text, sample)

@@ -82,12 +82,12 @@ def _composed(task: BoundTask, parts: Mapping[str, float], score: Score, *, vali
 @lru_cache(maxsize=1024)
 def _reads(function: Callable[..., Any], available: Sequence[str], names: Sequence[str], positional: int = 0) -> bool:
     """Whether a function's code uses one of its arguments; one that it only has in its signature does not count."""
-    asked = {parameter for parameter, name in binding_of(function, available, positional).items() if name in names}
+    parameters = {parameter for parameter, name in binding_of(function, available, positional).items() if name in names}
     plain = inspect.unwrap(function)
     if not inspect.isfunction(plain) or plain is not function:  # a partial, a decorated one: its own code says nothing
-        return bool(asked)
+        return bool(parameters)
     for instruction in dis.get_instructions(plain):
         used = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
-        if asked & {name for name in used if isinstance(name, str)}:
+        if parameters & {name for name in used if isinstance(name, str)}:
             return True
     return False

@@ -168,10 +168,10 @@ class Oracle:
         if attack.kind == CONSTANT:
             attempts = [Attempt(attempt.text, place) for place in places]
         else:
-            made = [
+            results = [
                 attempt if place == attempt.row else attack.attempt(self.sample, place, self._seed) for place in places
             ]
-            attempts = [each for each in made if each is not None]
+            attempts = [each for each in results if each is not None]
         scores = self.try_all(attempts)
         pairs = list(zip(attempts, scores, strict=True))
         earning = {each.row for each, score in pairs if self.kind(attack.kind, each, score) == kind}

@@ -252,8 +252,8 @@ def _undecidable(row: HarborRow, config: HarborConfig) -> str:
     verdict = judged(folder, config.limits, None)
     if verdict.reward is not None and verdict.reward > 0:
         return ""
-    said = f": {verdict.output.splitlines()[-1]}" if verdict.output else ""
-    return f"so they do for its own solution: its tests or its solution need what this machine lacks{said}"
+    reason = f": {verdict.output.splitlines()[-1]}" if verdict.output else ""
+    return f"so they do for its own solution: its tests or its solution need what this machine lacks{reason}"
 
 
 @reward(1.0)

@@ -166,11 +166,11 @@ class Conversation:
             InfrastructureError: there is nothing, or messages follow a text.
         """
         if isinstance(shown, str):
-            told = self._told + text if isinstance(self._told, str) else ""
-            repeats = bool(told) and shown.startswith(told)
-            self._told = shown if repeats else f"{told}{shown}"
+            earlier = self._told + text if isinstance(self._told, str) else ""
+            repeats = bool(earlier) and shown.startswith(earlier)
+            self._told = shown if repeats else f"{earlier}{shown}"
             if repeats:
-                return shown[len(told) :]
+                return shown[len(earlier) :]
             return shown if self._is_chat else f"\n{shown}" if shown.endswith((" ", "\n")) else f"\n{shown}\n"
         if not self._is_chat:
             raise InfrastructureError(f"{self._address}: an observation of messages follows one of text")

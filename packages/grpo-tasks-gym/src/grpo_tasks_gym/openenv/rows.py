@@ -109,9 +109,9 @@ async def _listed(config: OpenEnvConfig, client: JsonClient) -> dict[str, dict[s
         return None
     by_kind = {str(each.get(kind)): str(each.get("name")) for kind in ("type", "name") for each in reversed(listed)}
     if config.split not in by_kind:
-        there = ", ".join(str(each.get("name")) for each in listed[:20])
+        allowed = ", ".join(str(each.get("name")) for each in listed[:20])
         raise DataError(
-            f"{config.address} has no split {config.split!r}; it has {there}. rows=seeds takes none of them."
+            f"{config.address} has no split {config.split!r}; it has {allowed}. rows=seeds takes none of them."
         )
     split = by_kind[config.split]
     counted = await client.post(f"{base}/num_tasks", {"split": split})

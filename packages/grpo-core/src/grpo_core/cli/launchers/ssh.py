@@ -72,12 +72,12 @@ def ssh(
             raise UserError(f"--send {path}: there is no such file or folder.")
     if pull:
         check_makeable(user_path(pull, "--pull"), f"--pull {pull}")
-    asked = [name for name, is_asked in {**actions, "pull": pull}.items() if is_asked]
-    if len(asked) > 1:
-        raise UserError(f"{' and '.join(f'--{name}' for name in asked)}: give one of them.")
-    if asked and (words or send or bootstrap):
-        raise UserError(f"--{asked[0]} is given alone, without a run's options.")
-    action = asked[0] if asked else None
+    chosen = [name for name, is_asked in {**actions, "pull": pull}.items() if is_asked]
+    if len(chosen) > 1:
+        raise UserError(f"{' and '.join(f'--{name}' for name in chosen)}: give one of them.")
+    if chosen and (words or send or bootstrap):
+        raise UserError(f"--{chosen[0]} is given alone, without a run's options.")
+    action = chosen[0] if chosen else None
     if action in ("attach", "tail"):
         _watch(target, action)
     run = None if action else read_run_words(words, context)
@@ -87,15 +87,15 @@ def ssh(
     if dry_run:
         click.echo(ssh_scripts.run_script(folder, session, "grpo", started), nl=False)
         return
-    with connected(target) as there:
+    with connected(target) as remote:
         if pull:
-            there.run(ssh_scripts.place_script(folder, session))
-            there.pull(user_path(pull, "--pull"))
-            click.echo(f"pulled    {there.place} of {host} to {pull}")
+            remote.run(ssh_scripts.place_script(folder, session))
+            remote.pull(user_path(pull, "--pull"))
+            click.echo(f"pulled    {remote.place} of {host} to {pull}")
         elif action == "stop":
-            _stop(there)
+            _stop(remote)
         else:
-            _start(there, started, send=send, bootstrap=bootstrap, force=force)
+            _start(remote, started, send=send, bootstrap=bootstrap, force=force)
 
 
 def _watch(host: Host, action: str) -> None:
@@ -106,8 +106,8 @@ def _watch(host: Host, action: str) -> None:
 
 def _stop(host: Host) -> None:
     click.echo(f"stopping  {host.place} of {host.name}: the run is saved first", err=True)
-    said = host.run(ssh_scripts.stop_script(host.folder, host.session)).strip().rpartition("\n")[2]
-    click.echo(f"stopped   exit code {said}" if said.isdigit() else f"session   {said}")
+    answer = host.run(ssh_scripts.stop_script(host.folder, host.session)).strip().rpartition("\n")[2]
+    click.echo(f"stopped   exit code {answer}" if answer.isdigit() else f"session   {answer}")
 
 
 def _start(host: Host, words: list[str] | None, *, send: tuple[str, ...], bootstrap: bool, force: bool) -> None:

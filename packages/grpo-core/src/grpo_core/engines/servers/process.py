@@ -145,8 +145,8 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             return ""
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-        said = f"; it said: {line}" if (line := last_error(self.log)) else ""
-        return f"its process ended, {how}{said}; its output: {self.log}"
+        reason = f"; it said: {line}" if (line := last_error(self.log)) else ""
+        return f"its process ended, {how}{reason}; its output: {self.log}"
 
     def close(self) -> None:
         """End the server and what it started."""

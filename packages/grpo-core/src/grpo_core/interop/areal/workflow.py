@@ -22,7 +22,7 @@ class TaskWorkflow(RLVRWorkflow):
 
     Args:
         gconfig: As of `RLVRWorkflow`.
-        tokenizer: Likewise.
+        tokenizer: Tokenizer of the policy.
         workers: Scoring processes; by default one per usable core.
         timeout_s: Limit per completion; by default the task's own.
         opponent_url: Endpoint that plays the tasks' opponent.

@@ -151,9 +151,9 @@ def _hashed(run: Path, sizes: Mapping[str, int], progress: Progress) -> dict[str
 
 def _send(store: Store, run: Path, records: Mapping[str, FileRecord], progress: Progress) -> tuple[int, int]:
     """Send the contents that the archive lacks; the number of files and bytes."""
-    there = store.sizes(OBJECTS)
+    stored = store.sizes(OBJECTS)
     missing: dict[str, tuple[str, FileRecord]] = {
-        record.sha256: (name, record) for name, record in records.items() if there.get(record.sha256) != record.size
+        record.sha256: (name, record) for name, record in records.items() if stored.get(record.sha256) != record.size
     }
     total = sum(record.size for _, record in missing.values())
     done = 0

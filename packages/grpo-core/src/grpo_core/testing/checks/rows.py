@@ -150,26 +150,26 @@ def feedback(subject: Subject) -> Result:
         for each in (*subject.junk, *subject.others, *subject.damage[-1])
         if not each.score.solved and each.row.gold
     ]
-    said = [(each, each.score.why) for each in wrong if each.score.why.startswith("invalid: ")]
+    messages = [(each, each.score.why) for each in wrong if each.score.why.startswith("invalid: ")]
     if subject.task.task.respond is not None and subject.task.has_turns:
         states = [(each, subject.scorer.next_turn([each.text], each.row)) for each in wrong]
-        said += [(each, _text_of(state.result().prompt or "")) for each, state in states]
-    if not said:
+        messages += [(each, _text_of(state.result().prompt or "")) for each, state in states]
+    if not messages:
         return not_applicable("the validator refused nothing that was tried")
-    known = {each.row.id: prompts[each.row.id] for each, _ in said}
-    told: dict[str, tuple[Scored, str]] = {}
-    for each, text in said:
+    known = {each.row.id: prompts[each.row.id] for each, _ in messages}
+    leaks: dict[str, tuple[Scored, str]] = {}
+    for each, text in messages:
         gold = str(each.row.gold)
         if _holds(text, gold) and not _holds(known[each.row.id], gold) and not _holds(each.text, gold):
-            told[each.row.id] = (each, text)
-    if len(told) > CHANCE * len(known):
-        each, text = next(iter(told.values()))
+            leaks[each.row.id] = (each, text)
+    if len(leaks) > CHANCE * len(known):
+        each, text = next(iter(leaks.values()))
         return failed(
-            f"the answer of {len(told)} of {len(known)} rows stands in what the task says of a wrong one",
+            f"the answer of {len(leaks)} of {len(known)} rows stands in what the task says of a wrong one",
             f"row {each.row.id!r}: {shown(each.text)} is told {shown(text)}",
             "Say what is wrong with the completion, not what would be right: reasons reach logs and later turns.",
         )
-    return passed(f"{len(said)} wrong completions are told no answer")
+    return passed(f"{len(messages)} wrong completions are told no answer")
 
 
 def demos(subject: Subject) -> Result:
