@@ -59,11 +59,22 @@ class Outcome:
         return f"{start} | {self.initial:.2f} | {self.final:.2f} | {change} | {self.seconds / 60:.1f} |"
 
 
+def end_if(interrupted: bool) -> None:
+    """End with a training that the user stopped: it returns as if it were done.
+
+    Raises:
+        SystemExit: it was stopped, by Ctrl-C or SIGTERM.
+    """
+    if interrupted:
+        raise SystemExit(130)
+
+
 def outcomes(task: str, seed: int, factors: list[float], steps: int, scratch: Path) -> Iterator[Outcome]:
     """Every training from one start."""
     start = scratch / "start"
     begun = time.perf_counter()
     record = warm_start(task, start, preset="tiny", max_steps=WARM_STEPS, until=ENOUGH, seed=seed, progress=False)
+    end_if(record["interrupted"])
     seconds_per_step = (time.perf_counter() - begun) / record["steps"]
     rate = record["recommended"]["trainer.learning_rate"]
     minutes: dict[float, float] = {}
@@ -74,6 +85,7 @@ def outcomes(task: str, seed: int, factors: list[float], steps: int, scratch: Pa
             task, model=str(start), seed=seed, max_steps=steps, learning_rate=rate * factor, progress=False,
             output_dir=str(scratch / f"rate_{factor:g}"),
         )  # fmt: skip
+        end_if(run.interrupted)
         minutes[factor] = time.perf_counter() - begun
         ((name, phases),) = run.summary["tasks"].items()
         initial = phases["initial"]["solved_rate"]
@@ -81,7 +93,9 @@ def outcomes(task: str, seed: int, factors: list[float], steps: int, scratch: Pa
         yield Outcome.of(phases["final"], initial, **named, seconds=minutes[factor])
     longer = max(1, round(minutes[min(factors, key=lambda factor: abs(factor - 1))] / seconds_per_step))
     begun = time.perf_counter()
-    warm_start(task, further := scratch / "further", model=str(start), max_steps=longer, seed=seed + 1, progress=False)
+    further = scratch / "further"
+    record = warm_start(task, further, model=str(start), max_steps=longer, seed=seed + 1, progress=False)
+    end_if(record["interrupted"])
     took = time.perf_counter() - begun
     ((name, result),) = evaluate(task, str(further), base=str(start), progress=False).items()
     named = {"task": name, "seed": seed, "training": "more fine-tuning", "steps": longer}
