@@ -124,7 +124,8 @@ grpo --show-completion bash
 The shell is `bash`, `zsh` or `fish`, by default the current one. `--install-completion` writes a script, which the
 shell reads at its start, and prints what it did; a second call changes nothing. `--show-completion` prints the script.
 Tab then completes commands, options, task names, runs, settings (`trainer.max_steps=`) with their values, models and
-files, for `grpo` and `grpo-run`.
+files, for `grpo` and `grpo-run`. To remove it, delete the line with `# completion of grpo` from `.bashrc` or `.zshrc`,
+then the files that `--install-completion` lists.
 """
 
 WARNINGS_INTRODUCTION = """\

@@ -66,6 +66,12 @@ def offered(line: str) -> list[str]:
         ("warm-start --precision b", ["bfloat16"]),
         ("export v", ["verl"]),
         ("chess ver", ["verify"]),
+        ("warm-start --preset ", ["tiny", "medium", "small"]),
+        ("run --preset ba", ["baseline"]),
+        ("serve math.gs", ["math.gsm8k"]),
+        ("sweep trainer.learning_r", ["trainer.learning_rate="]),
+        ("launch slurm trainer.max_st", ["trainer.max_steps="]),
+        ("--install-completion ", ["bash", "zsh", "fish"]),
     ],
 )
 def test_words_are_offered_by_their_place(line: str, some: list[str]) -> None:
@@ -87,14 +93,15 @@ def test_runs_are_offered_newest_first_and_files_where_they_belong(here: Path) -
         if name != "notes":
             GrowingRun(here / "training_runs" / name)
     (here / "training_runs" / "notes").mkdir()
-    (here / "mine.py").touch()
-    (here / "run.yaml").touch()
-    for command in ("watch ", "resume ", "runs show ", "rollouts ", "publish "):
+    for name in ("mine.py", "run.yaml", "model.gguf"):
+        (here / name).touch()
+    for command in ("watch ", "resume ", "runs show ", "rollouts ", "publish ", "eval --run ", "archive "):
         assert offered(command) == ["training_runs/run_2", "training_runs/run_1"]
     assert offered("runs compare training_runs/run_1 run_") == ["training_runs/run_2", "training_runs/run_1"]
     assert offered("watch ./") == ["./training_runs/"]
     assert offered("run --config r") == ["run.yaml"]
     assert offered("sample ./m") == ["./mine.py"]
+    assert offered("run --model ./m") == ["./model.gguf"]
 
 
 def complete(shell: str, line: str, word: str = "", **variables: str) -> tuple[list[str], float]:
@@ -121,7 +128,18 @@ def test_bash_gets_what_stands_behind_its_word_breaks_with_specials_escaped(here
     (here / "a\x1b[31m\nb").touch()
     assert complete("bash", "grpo run --config a", "a")[0] == ["word\ta\\ \\$\\(touch\\ owned\\)"]
     assert complete("fish", "", "a", _GRPO_WORDS="grpo\nrun\n--config")[0] == ["word\ta $(touch owned)"]
+    assert complete("bash", "grpo run --config 'a", "'a")[0] == ["word\ta $(touch owned)"]
+    assert complete("bash", 'grpo run --config "a', '"a')[0] == ["word\ta \\$(touch owned)"]
+    assert complete("bash", r"grpo run --config=a\ ", r"a\ ")[0] == ["word\ta\\ \\$\\(touch\\ owned\\)"]
     assert complete("bash", "grpo run 'unfinished \"", "x")[0] == []
+
+
+def test_bash_expands_a_tilde_that_was_typed_without_quotes(here: Path) -> None:
+    (here / "~mine.yaml").touch()
+    assert complete("bash", "grpo run --config ~/mi", "~/mi", HOME=str(here))[0] == []
+    (here / "mine.yaml").touch()
+    assert complete("bash", "grpo run --config ~/mi", "~/mi", HOME=str(here))[0] == ["word\t~/mine.yaml"]
+    assert complete("bash", r"grpo run --config \~m", r"\~m")[0] == ["word\t\\~mine.yaml"]
 
 
 def test_other_plugins_are_noticed() -> None:
@@ -190,6 +208,15 @@ def test_a_file_that_cannot_be_written_is_named(home: Path, capsys: Capture) -> 
     assert "cannot be written" in capsys.readouterr().err
 
 
+def test_a_start_file_that_cannot_be_written_does_without(home: Path, capsys: Capture) -> None:
+    (home / ".zshrc").symlink_to(home / "store" / "zshrc")  # as those who manage their start files have it
+    assert entry.main(["--install-completion", "zsh"]) == 2
+    script = home / ".local" / "share" / "grpo" / "completion.zsh"
+    said = " ".join(capsys.readouterr().err.split())
+    assert script.exists()
+    assert f"cannot be written: No such file or directory. Add this line to it yourself: source {script} #" in said
+
+
 @pytest.mark.parametrize(
     ("shell", "words"),
     [("bash", "--noprofile --rcfile .bashrc"), ("zsh", "--no-globalrcs"), ("fish", "")],
@@ -199,6 +226,8 @@ def test_a_real_shell_completes(shell: str, words: str, home: Path) -> None:
         pytest.skip(f"{shell} is not installed")
     assert entry.main(["--install-completion", shell]) == 0
     GrowingRun(home / "training_runs" / "run_2026")
+    (home / "a b.yaml").touch()
+    (home / "bin").symlink_to(BIN)
     if shell != "fish":
         with (home / START[shell]).open("a") as file:
             file.write("PS1='ready> '\n")
@@ -212,6 +241,11 @@ def test_a_real_shell_completes(shell: str, words: str, home: Path) -> None:
             ("grpo run --task math.gsm", "grpo run --task math.gsm8k"),
             ("grpo watch train", "grpo watch training_runs/run_2026"),
             ("grpo-run lora.enabled=t", "grpo-run lora.enabled=true"),
+            ("grpo sample 'math.gsm", "grpo sample 'math.gsm8k'"),
+            ("grpo run --config 'a", "grpo run --config 'a b.yaml'"),
+            ("grpo run --config a\\ ", "grpo run --config a\\ b.yaml"),
+            ("grpo run --config ~/a", "grpo run --config ~/a\\ b.yaml"),
+            ("~/bin/grpo resu", "~/bin/grpo resume"),
         ):
             terminal.press(typed, "Tab")
             terminal.until(completed)

@@ -28,40 +28,52 @@ LINE, WORD, WORDS = "_GRPO_LINE", "_GRPO_WORD", "_GRPO_WORDS"
 MAX_CANDIDATES = 1000
 """Most candidates that are printed; a person reads fewer."""
 
-_SPECIAL = re.compile(r"([^\w@%+=:,./?-])")
-"""What bash does not take literally in a word."""
+_SPECIAL = {"": re.compile(r"([^\w@%+=:,./?-])"), '"': re.compile(r'([$`"\\])')}
+"""Open quote -> what bash does not take literally there; in single quotes only their end."""
 
 
 def answer(program: str) -> int:
     """Print the candidates for what is typed, and nothing where something is wrong: a Tab must not print errors."""
     shell = os.environ[COMPLETE].partition("_")[0]
-    words, word = _typed(shell)
+    *words, word = _typed(shell)
     words = ["run", *words] if program == "grpo-run" else words
-    typed = os.environ.get(WORD, "") if shell == "bash" else word
-    # bash breaks words at = and :, and replaces only what is behind.
-    behind = 0 if shell != "bash" else len(word) if typed in ("=", ":") else max(0, len(word) - len(typed))
+    behind, quote, raw = 0, "", os.environ.get(WORD, "")
+    if shell == "bash":  # it breaks words at = and :, and replaces only what is behind
+        (*_, end), quote = _unquoted("" if raw in ("=", ":") else raw)
+        behind = max(0, len(word) - len(end))
     for candidate in _unique(candidates(words, word)):
         if not candidate.isprintable():
             continue
         kind = "part" if candidate.endswith(("=", "/", ".")) else "word"
         text = candidate[behind:]
         if shell == "bash":
-            text = _SPECIAL.sub(r"\\\1", text)
+            text = _quoted(text, quote, raw)
         sys.stdout.write(f"{kind}\t{text}\n")
     return 0
 
 
-def _typed(shell: str) -> tuple[list[str], str]:
-    """The words before the cursor without the program, and the beginning of the word at it."""
+def _typed(shell: str) -> list[str]:
+    """The words without the program; the last one is at the cursor, and may be empty."""
     if shell != "bash":
-        return os.environ.get(WORDS, "").split("\n")[1:], os.environ.get(WORD, "")
-    line = os.environ.get(LINE, "")
+        return [*os.environ.get(WORDS, "").split("\n")[1:], os.environ.get(WORD, "")]
+    return _unquoted(os.environ.get(LINE, ""))[0][1:] or [""]
+
+
+def _unquoted(text: str) -> tuple[list[str], str]:
+    """The words of a text, the last one as it is at the end, and the quote that is open there."""
     for quote in ("", '"', "'"):
         with suppress(ValueError):
-            words = shlex.split(line + quote)
-            is_new = not quote and line[-1:].isspace()
-            return (words[1:], "") if is_new else (words[1:-1], words[-1] if words else "")
-    return [], ""
+            *words, last = shlex.split(f"{text}\0{quote}")
+            return [*words, last.removesuffix("\0")], quote
+    return [""], ""
+
+
+def _quoted(text: str, quote: str, raw: str) -> str:
+    """A text as bash reads it inside a quote; a tilde that was typed without one is left to bash, which expands it."""
+    if quote == "'":
+        return text.replace("'", "'\\''")
+    tilde = text[:1] if raw.startswith("~") else ""
+    return tilde + _SPECIAL[quote].sub(r"\\\1", text[len(tilde) :])
 
 
 def _unique(found: Iterator[str]) -> list[str]:
@@ -153,6 +165,9 @@ def _values(known: Mapping[str, Any], kind: str, word: str) -> Iterator[str]:
                 yield from _runs(word)
             case "file" | "folder":
                 yield from _paths(word, only_folders=each == "folder")
+            case "model":
+                yield from (name for name in known["names"]["model"] if name.startswith(word))
+                yield from (path for path in _paths(word) if path.endswith(("/", ".gguf")))
             case "task":
                 yield from _tasks(known["names"]["task"], word)
             case _:

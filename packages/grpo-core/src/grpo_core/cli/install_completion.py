@@ -13,13 +13,14 @@ from grpo_core.errors import UserError, near_match
 BASH = """\
 # Completion of grpo and grpo-run in bash.
 _grpo_completion() {
-    local IFS=$'\\n' kind candidate
+    local IFS=$'\\n' kind candidate program=$1
+    [[ $program == "~/"* ]] && program=$HOME/${program:2}
     COMPREPLY=()
     while IFS=$'\\t' read -r kind candidate; do
         COMPREPLY+=("$candidate")
         [[ $kind == part ]] && compopt -o nospace
     done < <(_GRPO_COMPLETE=bash _GRPO_LINE="${COMP_LINE:0:COMP_POINT}" _GRPO_WORD="${COMP_WORDS[COMP_CWORD]}" \\
-        "$1" 2>/dev/null)
+        "$program" 2>/dev/null)
 }
 complete -o nosort -F _grpo_completion grpo grpo-run
 """
@@ -33,6 +34,10 @@ _grpo_completion() {
         ${~words[1]} 2>/dev/null | while IFS=$'\\t' read -r kind candidate; do
         if [[ $kind == part ]]; then parts+=("$candidate"); else whole+=("$candidate"); fi
     done
+    if [[ -z $QIPREFIX && $PREFIX == '~'*/* ]]; then  # left to the shell: quoted, it would not be expanded
+        parts=("${(@)parts#*/}") whole=("${(@)whole#*/}")
+        compset -P 1 '*/'
+    fi
     (( $#parts )) && compadd -S '' -V grpo-parts -a parts
     (( $#whole )) && compadd -V grpo -a whole
     return 0
@@ -45,10 +50,16 @@ FISH = """\
 # Completion of grpo and grpo-run in fish.
 function _grpo_completion
     set -l words (commandline -opc)
+    set -l program (string replace -r '^~/' "$HOME/" -- $words[1])
+    type -q -- $program; or return
     set -lx _GRPO_COMPLETE fish
     set -lx _GRPO_WORDS (string join \\n -- $words | string collect)
-    set -lx _GRPO_WORD (commandline -ct)
-    $words[1] 2>/dev/null | string replace -r '^\\w+\\t' ''
+    set -l token (commandline -ct)
+    set -lx _GRPO_WORD
+    for quote in '' '"' "'"  # the one that is still open
+        set _GRPO_WORD (string unescape -- "$token$quote"); and break
+    end
+    $program 2>/dev/null | string replace -r '^\\w+\\t' ''
 end
 complete --no-files --keep-order --command grpo --arguments '(_grpo_completion)'
 complete --no-files --keep-order --command grpo-run --arguments '(_grpo_completion)'
@@ -77,7 +88,8 @@ def install(context: click.Context, option: click.Parameter, shell: str | None) 
         if start is not None:
             _read_at_start(script[0], start)
     except OSError as error:
-        raise UserError(f"{error.filename}: cannot be written: {error.strerror}. See --show-completion.") from None
+        advice = "--show-completion prints the script, to store it elsewhere."
+        raise UserError(f"{error.filename}: cannot be written: {error.strerror}. {advice}") from None
     vocabulary(lambda: context.command)  # now, not at the first Tab
     click.echo(visible(f"next      open a new {shell}, or: source {script[0]}"))
     context.exit()
@@ -141,8 +153,11 @@ def _read_at_start(script: Path, start: Path) -> None:
     if line in text.splitlines():
         click.echo(visible(f"kept      {start}, which reads it already"))
         return
-    with start.open("a", encoding="utf-8") as file:
-        file.write(f"{'' if not text or text.endswith(chr(10)) else chr(10)}{line}\n")
+    try:
+        with start.open("a", encoding="utf-8") as file:
+            file.write(f"{'' if not text or text.endswith(chr(10)) else chr(10)}{line}\n")
+    except OSError as error:
+        raise UserError(f"{start}: cannot be written: {error.strerror}. Add this line to it yourself: {line}") from None
     click.echo(visible(f"added to  {start}: {line}"))
 
 

@@ -16,22 +16,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import click
 
-FORMAT = 1
+FORMAT = 2
 
-FILES, FOLDERS = ("FILE",), ("DIR", "FOLDER", "[DIR]")
+FILES, FOLDERS = ("FILE", "PATH"), ("DIR", "FOLDER", "[DIR]", "[FOLDER]")
 """Words for files and folders in the help of commands."""
 
 KINDS = {
     "TASK": "task",
     "[TASK]": "task",
     "SPEC": "task",
-    "MODEL": "model|folder",
+    "MODEL": "model",
     "RUN": "run",
     "[RUN|DIR]": "run",
     "RUN...": "run",
+    "[RUN] URL": "run",
+    "TASK|all": "task",
     "TASK|PLUGIN|FILE|all": "task",
     "MODEL|TASK...": "task",
     "[KEY=VALUE]...": "setting",
+    "[OPTIONS OF GRPO RUN]...": "setting",
+    "[FILE|FOLDER] [KEY=A,B,C]...": "setting|file",
+    "DIR|HUB_ID": "folder",
+    "[SHELL]": "=bash,zsh,fish",
 }
 """Word for an argument in the help -> what it may be."""
 
@@ -162,7 +168,7 @@ def _kind(parameter: click.Parameter, path: str) -> str:
         return f"={','.join(map(str, parameter.type.choices))}"
     word = parameter.metavar or ""
     for name in (parameter.name or "", f"{path} {parameter.name}"):
-        if name in NAMED:
+        if word in ("", "NAME") and name in NAMED:
             return NAMED[name]
     if word in KINDS:
         return KINDS[word]

@@ -29,7 +29,7 @@ Examples:
 @click.option("--task", required=True, metavar="TASK", help="Task or mixture; weights are the shares of examples.")
 @click.option("--out", "folder", required=True, metavar="FOLDER", help="Receives the model; must be new or empty.")
 @click.option("--model", metavar="MODEL", help="Model to start from.")
-@click.option("--preset", metavar="PRESET", help="Start from a new model of this shape: tiny, medium or small.")
+@click.option("--preset", metavar="tiny|medium|small", help="Start from a new model of this shape.")
 @click.option("--vocab-size", type=COUNT, help="Train a tokenizer of this size for a new model; else it reads bytes.")
 @click.option("--tokenizer", metavar="MODEL", help="Use the tokenizer of this model or folder for a new model.")
 @click.option("--max-steps", default=1000, type=COUNT, help="Optimizer steps.")
