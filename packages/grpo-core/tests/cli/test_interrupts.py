@@ -62,6 +62,22 @@ def test_of_several_ranks_the_first_says_that_it_was_interrupted(tmp_path: Path,
     assert (done.returncode, done.stderr.strip()) == (130, said)
 
 
+@pytest.mark.parametrize(("rank", "said"), [("0", "\nstopped: interrupted; nothing more is written.\n"), ("1", "")])
+def test_of_several_ranks_the_first_ends_the_line_of_ctrl_c(tmp_path: Path, rank: str, said: str) -> None:
+    (tmp_path / "stops.py").write_text(
+        "import click, signal\n@click.command()\ndef stop(): signal.raise_signal(signal.SIGINT)\n"
+    )
+    program = (
+        f"{LISTENS}import sys; sys.path.insert(0, '.'); from grpo_core.cli import group, main; "
+        "group.COMMANDS['stop'] = ('stops:stop', ''); sys.exit(main.main(['stop']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False,
+        env={**os.environ, "RANK": rank, "WORLD_SIZE": "2"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (130, said)
+
+
 def test_ctrl_c_before_the_commands_are_imported_shows_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
     program = f"{LISTENS}import sys; sys.path.insert(0, '.'); from grpo_core.cli.start import main; sys.exit(main())"

@@ -7,9 +7,14 @@ from typing import Any
 import orjson
 import pytest
 
+from grpo_core.checkpoints import write_json
 from grpo_core.cli import main as entry
 from grpo_core.display.plots import sparkline
+from grpo_core.launch.sweep.folder import SweepPlan, SweepRun
 from grpo_core.tracking import presence
+
+SWEPT = [SweepRun(name=f"{number:03}", configuration=number, settings={}) for number in (1, 2)]
+"""Runs of a sweep, of which the second has not begun."""
 
 Capture = pytest.CaptureFixture[str]
 
@@ -67,6 +72,13 @@ def test_the_list_shows_state_progress_and_results(capsys: Capture) -> None:
     assert lines_of(capsys, "training_runs") == lines_of(capsys, "list", "training_runs") == [heading, *rows]
     (only,) = json.loads("\n".join(lines_of(capsys, "training_runs/run_1", "--json")))
     assert (only["state"], only["planned_steps"], only["tasks"]["math.a"]["latest"]["delta"]) == ("finished", 40, 0.5)
+
+
+def test_the_runs_of_a_sweep_are_listed(capsys: Capture) -> None:
+    make_run(Path("sweep/runs/001/run_1"))
+    write_json(Path("sweep/sweep.json"), SweepPlan(definition={}, base={}, runs=SWEPT).model_dump(mode="json"))
+    _, *rows = lines_of(capsys, "sweep")
+    assert [row.split()[:2] for row in rows] == [["runs/001/run_1", "finished"]]
 
 
 def test_the_folder_is_where_runs_are_written(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from grpo_core.errors import UserError
 from grpo_core.plugins.models import base_model, model_source
 from grpo_core.policy.load import load_policy
 from grpo_core.publish import CardFacts, PublishError, publish
+from grpo_core.publish.card import public_command
 from grpo_core.publish.publication import parse_target
 
 PROMPT_IDS = torch.tensor([[5, 17, 40, 9, 33, 8]])
@@ -178,6 +179,7 @@ def test_the_card_says_how_it_was_measured_and_made(lora: Path, tmp_path: Path) 
         "+0.250 [0.100, 0.400] | 0.600 [0.500, 0.700] → 0.600 [0.500, 0.700] |"
     ) in evaluation
     assert f"| `{TASK}` | 1 | `0123456789abcdef` |" in section(folder, "Task")
+    assert "\ngrpo-run --seed 3\n" in training, "without the folder of the run"
     assert "grpo run --config grpo_config.yaml" in training
     assert "| `trainer.temperature` | `0.8` |" in training
     assert "| torch | `2.13.0` |" in training
@@ -186,6 +188,11 @@ def test_the_card_says_how_it_was_measured_and_made(lora: Path, tmp_path: Path) 
     assert "At step 2 it was 0.02 nats per token" in training
     config = yaml.safe_load((folder / "grpo_config.yaml").read_text())
     assert (config["task"], config["seed"], config["output_dir"]) == (TASK, 3, "training_runs")
+
+
+@pytest.mark.parametrize("command", ["grpo-run 'x", None])
+def test_a_command_that_is_damaged_or_missing_is_left_out(command: str | None) -> None:
+    assert public_command(command) == ""
 
 
 def test_what_was_measured_since_is_in_the_card(full: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,10 @@ def make_run(folder: Path, *, lora: bool = False, value_head: bool = False, mode
 
 def info(step: int, config: RunConfig) -> dict[str, Any]:
     """`training_info.json`."""
+    folder = config.output_dir
+    words = ["grpo-run", "--output-dir", folder, "--seed", "3", f"--output-dir={folder}", f"output_dir={folder}"]
     return {
+        "command": shlex.join(words),
         "step": step,
         "planned_steps": 2,
         "training_config": config.model_dump(mode="json"),

@@ -300,3 +300,4 @@ def test_of_very_many_warnings_the_newest_are_read(tmp_path: Path, monkeypatch: 
     view = read_run(make_run(tmp_path / "run", START, *warnings))
     left_out = "2 earlier warnings are left out here: logs/events.jsonl has them all"
     assert view.warnings == [(2, left_out), (2, "w2"), (3, "w3"), (4, "w4")]
+    assert view.n_warnings == 5

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -78,6 +79,15 @@ class LazyGroup(click.Group):
             error = unknown_name("command", args[0], self.list_commands(ctx))
             raise UnknownNameError(f"{error}{host.default_host().not_loaded()}")
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; of several ranks the first alone ends the line of a ^C, as click does."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            if os.environ.get("RANK", "0") != "0":
+                raise click.Abort from None
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the lines of the commands without importing them."""

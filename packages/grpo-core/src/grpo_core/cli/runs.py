@@ -79,7 +79,7 @@ def list_runs(folder: str | None, project: str | None, limit: int | None, as_jso
     from grpo_core.tracking.runs import find_runs, list_run
 
     directory = _folder(folder)
-    views = [list_run(path) for path in find_runs(directory)]
+    views = [list_run(path) for path in find_runs(directory) or _runs_of_sweep(directory)]
     if as_json:
         print_json([facts_of(run) for run in views])
         return
@@ -92,12 +92,12 @@ def list_runs(folder: str | None, project: str | None, limit: int | None, as_jso
     for run in views:
         problem = run.problem.replace(f"{run.path}{os.sep}", "")  # the row begins with its name
         listing.add_row(
-            visible(run.path.name),
+            visible(run.path.name if run.path == directory else str(run.path.relative_to(directory))),
             run.state,
             _progress(run),
             _number(run.metrics.get("reward")),
             quoted(problem, MAX_CELL_CHARS) if problem else _solved(run),
-            "-" if run.state == "unreadable" else str(len(run.warnings)),
+            "-" if run.state == "unreadable" else str(run.n_warnings),
             visible(str(run.settings.get("task", "-"))),
             visible(str(run.settings.get("model", "-"))),
             _ago(run.updated),
@@ -163,7 +163,7 @@ def compare(paths: tuple[str, ...], as_json: bool) -> None:
         results.add_row("  latest", *(_rate(result.latest) for result in compared))
         results.add_row("  over initial", *(_delta(result) for result in compared))
         results.add_row("  mean reward", *(_number((result.latest or {}).get("mean_reward")) for result in compared))
-    results.add_row("warnings", *(str(len(view.warnings)) for view in views))
+    results.add_row("warnings", *(str(view.n_warnings) for view in views))
     results.add_row("reward, last step", *(_number(view.metrics.get("reward")) for view in views))
     print_out(results)
 
@@ -186,6 +186,7 @@ def facts_of(run: RunView) -> dict[str, Any]:
         },
         "choices": [{"what": what, "value": value, "why": why} for what, value, why in run.choices],
         "warnings": [{"step": step, "message": message} for step, message in run.warnings],
+        "n_warnings": run.n_warnings,
         "problem": run.problem,
     }
 
@@ -245,6 +246,15 @@ def _folder(text: str | None) -> Path:
     if not kind_of(folder) and (hint := near_match(text, ("list", "show", "compare"))):
         raise UserError(f"no folder and no command {text!r}.{hint}")
     return folder
+
+
+def _runs_of_sweep(folder: Path) -> list[Path]:
+    """Return the newest folder of each run of a sweep; none if the folder is not a sweep."""
+    from grpo_core.launch.sweep.folder import SweepFolder
+
+    sweep = SweepFolder(folder)
+    runs = sweep.plan.runs if sweep.plan else ()
+    return [path for run in runs if (path := sweep.run_path(run))]
 
 
 def _progress(run: RunView) -> str:

@@ -179,9 +179,9 @@ def _tasks(source: Source) -> str:
 
 def _training(source: Source) -> str:
     flat = flatten(source.config)
-    command = source.info.get("command")
+    command = public_command(source.info.get("command"))
     lines = ["## Training", "", "```bash"]
-    if isinstance(command, str) and command:
+    if command:
         lines.append(one_line(command))
         lines.append("# every setting as it was resolved, whatever the defaults are by now:")
     lines += [f"grpo run --config {CONFIG_FILE}", "```", "", "| setting | value |", "|---|---|"]
@@ -195,6 +195,20 @@ def _training(source: Source) -> str:
     facts |= {"seconds": source.summary.get("seconds")} if source.summary.get("steps") == source.step else {}
     lines += [f"| {plain(key)} | {code(value)} |" for key, value in facts.items() if value is not None]
     return "\n".join(lines)
+
+
+def public_command(command: object) -> str:
+    """Return the run's command without the folder that it wrote to; empty if none was stored, or it is damaged."""
+    try:
+        words = shlex.split(command) if isinstance(command, str) else []
+    except ValueError:  # a quotation without an end
+        return ""
+    is_folder = [False, *(word == "--output-dir" for word in words[:-1])]
+    return shlex.join(
+        word
+        for word, follows in zip(words, is_folder, strict=False)
+        if not follows and word != "--output-dir" and not word.startswith(("--output-dir=", "output_dir="))
+    )
 
 
 def _kl(source: Source) -> str:

@@ -99,6 +99,7 @@ def _run(view: RunView, name: str, missing: list[str], limit: int) -> dict[str, 
         "settings": _settings(settings, history.sources),
         "choices": [{"what": what, "value": value, "why": why} for what, value, why in view.choices],
         "warnings": [{"step": step, "message": message} for step, message in view.warnings],
+        "n_warnings": view.n_warnings,
         "rollouts": kept,
     }
 

@@ -100,7 +100,7 @@ function problems(data) {
     ...run.missing.map((text) => element("li", {}, `${several ? `${visible(run.name)}: ` : ""}${visible(text)}`)),
     ...(run.rollouts?.problems ?? []).map((text) => element("li", {}, `${several ? `${visible(run.name)}: ` : ""}${visible(text)}`)),
   ]).filter(Boolean);
-  const warned = data.runs.reduce((sum, run) => sum + run.warnings.length, 0);
+  const warned = data.runs.reduce((sum, run) => sum + run.n_warnings, 0);
   if (warned) lines.unshift(element("li", { class: "warn" }, element("a", { href: "#warnings" }, plural(warned, "warning")), " while the run went on"));
   return lines.length ? element("aside", { class: "callout", "aria-label": "What to know about this report" }, element("ul", {}, lines)) : null;
 }

@@ -6,6 +6,7 @@ The server knows nothing of sandboxes or tasks: it serves any ASGI application t
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import ipaddress
 import os
@@ -196,4 +197,7 @@ def _listening(host: str, port: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(cast("Any", address[:2]), family=family)
     except (OSError, UnicodeError) as error:
-        raise UserError(f"cannot listen on {host}, port {port}: {error}.") from None
+        is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        # asyncio's text of a taken port has the address once more
+        reason = "another process uses it. Give another port, or 0 for a free one" if is_taken else error
+        raise UserError(f"cannot listen on {host}, port {port}: {reason}.") from None

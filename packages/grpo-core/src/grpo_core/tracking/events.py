@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -62,7 +63,8 @@ class EventLog(Callback):
     def on_diagnosis(self, finding: Finding) -> None:
         """Write a warning with its parts."""
         parts = {key: value if key == "step" else plain(value) for key, value in finding.as_json().items()}
-        self._write("warning", message=plain(str(finding)), **parts)
+        message = str(replace(finding, step=0))  # the event has the step
+        self._write("warning", message=plain(message), **parts)
 
     def on_stop(self, message: str) -> None:
         """Write why the run stops before its last planned step."""

@@ -65,6 +65,7 @@ class RunView:
         results: Task name -> its evaluations.
         choices: (setting, value, reason) of each value chosen for the user.
         warnings: (step, text), oldest first; of more than `MAX_WARNINGS` the newest, after a line that says so.
+        n_warnings: Number of warnings, with those that are left out.
         problem: The error that ended the run, or the reason why it cannot be read.
     """
 
@@ -78,6 +79,7 @@ class RunView:
     results: Mapping[str, TaskResult] = field(default_factory=dict)
     choices: Sequence[tuple[str, str, str]] = ()
     warnings: Sequence[tuple[int, str]] = ()
+    n_warnings: int = 0
     problem: str = ""
 
 
@@ -115,6 +117,7 @@ def read_run(path: Path, problems: list[str] | None = None) -> RunView:
     state, problem = _state(path, events, summary)
     start: dict[str, Any] = next((event for event in reversed(events) if event.get("kind") == "start"), {})
     planned = start.get("total_steps", summary.get("planned_steps"))
+    warnings = [event for event in events if event.get("kind") == "warning"]
     return RunView(
         path=path,
         state=state,
@@ -128,10 +131,9 @@ def read_run(path: Path, problems: list[str] | None = None) -> RunView:
             (_text(each, "what"), _text(each, "value"), _text(each, "why")) for each in _objects(start, "choices")
         ],
         warnings=[
-            (_whole(event.get("step")), shortened(str(event.get("message")), MAX_WARNING_CHARS))
-            for event in events
-            if event.get("kind") == "warning"
+            (_whole(event.get("step")), shortened(str(event.get("message")), MAX_WARNING_CHARS)) for event in warnings
         ],
+        n_warnings=sum(event.get("left_out", 1) for event in warnings),
         problem=problem,
     )
 
@@ -162,8 +164,12 @@ def essential(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
             case "end" | "failed":
                 last = [event]
     if n_warnings > MAX_WARNINGS:
-        left_out = f"{n_warnings - MAX_WARNINGS} earlier warnings are left out here: {EVENTS} has them all"
-        start = [*start, {"kind": "warning", "step": warnings[0].get("step"), "message": left_out}]
+        left_out = n_warnings - MAX_WARNINGS
+        message = f"{left_out} earlier warnings are left out here: {EVENTS} has them all"
+        start = [
+            *start,
+            {"kind": "warning", "step": warnings[0].get("step"), "message": message, "left_out": left_out},
+        ]
     return [*start, *kept.values(), *warnings, *last]
 
 
