@@ -16,8 +16,8 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from arguments import command_line, count, file, new_file
 from workload import SIDES, Workload, in_turn
 
 MODELS = ((128, 4), (192, 8), (256, 12), (384, 16))
@@ -146,19 +146,35 @@ def show_slopes(size: str, points: Sequence[Mapping[str, float]]) -> None:
     print(f"{size:11}{'slope':>12}" + "".join(f"   {name} {value:.2f}" for name, value in slopes.items()), flush=True)
 
 
+def measured(text: str) -> dict[str, list[dict[str, float]]]:
+    """The curves in a file of `--json`."""
+    try:
+        curves = json.loads(file(text).read_text())
+        return {str(size): [dict(point) for point in points] for size, points in curves.items()}
+    except (ValueError, TypeError, AttributeError):
+        raise argparse.ArgumentTypeError(f"{text} is not a file that --json wrote") from None
+
+
 def main() -> None:
     """Print each curve and its slopes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--steps", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="file that receives the points")
-    parser.add_argument("--svg", type=Path, help="file that receives the picture")
-    parser.add_argument("--from", dest="measured", type=Path, nargs="+", help="files of --json, instead of measuring")
+    parser = command_line(__doc__)
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES), metavar="SIZE", help=", ".join(SIZES))
+    parser.add_argument("--steps", type=count, default=2, help="steps counted in each round (2)")
+    parser.add_argument("--rounds", type=count, default=1, help="rounds of both sides (1)")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="file that receives the points")
+    parser.add_argument("--svg", type=new_file, metavar="FILE", help="file that receives the picture")
+    parser.add_argument(
+        "--from",
+        dest="measured",
+        type=measured,
+        nargs="+",
+        metavar="FILE",
+        help="files of --json, instead of measuring",
+    )
     options = parser.parse_args()
     curves: dict[str, list[dict[str, float]]] = {}
-    for file in options.measured or ():
-        curves |= json.loads(file.read_text())
+    for curves_of_file in options.measured or ():
+        curves |= curves_of_file
     for size in () if options.measured else options.sizes:
         curves[size] = curve(size, steps=options.steps, rounds=options.rounds)
     for size, points in curves.items():

@@ -28,8 +28,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
+
+from arguments import command_line, count, natural, new_file, positive, several
 
 ALGORITHMS = ("dr_grpo", "grpo", "dapo", "rloo", "gspo", "cispo", "reinforce_pp", "trl_dr_grpo")
 TRL = "trl_"
@@ -233,21 +234,38 @@ def picture_of(curves: Sequence[Curve], task: str) -> str:
     return svg
 
 
+def algorithm(name: str) -> str:
+    """A name that `settings_of` knows."""
+    from grpo_core.errors import UserError
+
+    try:
+        settings_of(name)
+    except (UserError, KeyError) as error:
+        raise argparse.ArgumentTypeError(f"{name!r} is not a recipe, or trl_ and a recipe: {error}") from None
+    return name
+
+
 def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--task", default="math.arithmetic")
-    parser.add_argument("--model", default="tiny")
-    parser.add_argument("--algorithms", nargs="+", default=list(ALGORITHMS), help="recipes, or trl_ and a recipe")
-    parser.add_argument("--seeds", default="0,1,2", help="seeds, separated by commas")
-    parser.add_argument("--rates", default="1", help="multiples of the model's learning rate, separated by commas")
-    parser.add_argument("--steps", type=int, default=200, help="batches of a run")
-    parser.add_argument("--updates", type=int, default=4, help="optimizer steps of a batch")
-    parser.add_argument("--rows", type=int, default=512, help="held-out rows")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, each with one thread")
-    parser.add_argument("--out", help="folder that keeps the runs")
-    parser.add_argument("--json", type=Path, help="file that receives the curves")
-    parser.add_argument("--svg", type=Path, help="file that receives the picture")
+    parser = command_line(__doc__)
+    parser.add_argument("--task", default="math.arithmetic", help="task (math.arithmetic)")
+    parser.add_argument("--model", default="tiny", help="model to train (tiny)")
+    parser.add_argument("--algorithms", nargs="+", type=algorithm, default=list(ALGORITHMS), metavar="NAME",
+                        help=f"recipes, or trl_ and a recipe ({' '.join(ALGORITHMS)})")  # fmt: skip
+    parser.add_argument("--seeds", type=several(natural), default="0,1,2", help="seeds, separated by commas")
+    parser.add_argument(
+        "--rates",
+        type=several(positive),
+        default="1",
+        help="multiples of the model's learning rate, separated by commas",
+    )
+    parser.add_argument("--steps", type=count, default=200, help="batches of a run")
+    parser.add_argument("--updates", type=count, default=4, help="optimizer steps of a batch")
+    parser.add_argument("--rows", type=count, default=512, help="held-out rows")
+    parser.add_argument("--jobs", type=count, default=1, help="runs at a time, each with one thread")
+    parser.add_argument("--out", metavar="FOLDER", help="folder that keeps the runs")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="file that receives the curves")
+    parser.add_argument("--svg", type=new_file, metavar="FILE", help="file that receives the picture")
     return parser.parse_args(arguments)
 
 
@@ -255,7 +273,7 @@ def main() -> int:
     """Run everything and print the table."""
     options = options_of()
     os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that train
-    rates = [float(rate) for rate in options.rates.split(",")]
+    rates = options.rates
     with tempfile.TemporaryDirectory() as scratch, ProcessPoolExecutor(
         options.jobs, mp_context=get_context("spawn"), max_tasks_per_child=1
     ) as pool:  # fmt: skip
@@ -281,8 +299,8 @@ def main() -> int:
         if len(rates) > 1:
             tuning = [job(name, TUNING_SEED, rate, "validation") for name in options.algorithms for rate in rates]
             chosen = chosen_rates(tuning, trained(tuning))
-        seeds = [int(seed) for seed in options.seeds.split(",")]
-        curves = trained([job(name, seed, chosen[name], "test") for name in options.algorithms for seed in seeds])
+        held_out = [job(name, seed, chosen[name], "test") for name in options.algorithms for seed in options.seeds]
+        curves = trained(held_out)
     if options.json:
         options.json.write_text(json.dumps([asdict(curve) for curve in curves], indent=1) + "\n")
     if options.svg:

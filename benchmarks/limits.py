@@ -11,7 +11,6 @@ logits again. The limit of the optimizer is the time of reading and writing its 
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from arguments import command_line, count
 from torch import Tensor
 from workload import Workload, add_arguments, make_model, run_ours, workload_of
 
@@ -154,13 +154,13 @@ def phases(work: Workload, steps: int) -> dict[str, float]:
 
 def main() -> None:
     """Print each phase's seconds, its limit and the share of the limit that it reaches."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     add_arguments(parser)
-    parser.add_argument("--steps", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--steps", type=count, default=2, help="steps counted (2)")
+    parser.add_argument("--threads", type=count, default=torch.get_num_threads(), help="threads of torch")
+    parser.add_argument("--json", action="store_true", help="print JSON alone")
     options = parser.parse_args()
-    work = workload_of(options)
+    work = workload_of(parser, options)
     torch.set_num_threads(options.threads)
     seconds = phases(work, options.steps)
     torch.set_num_threads(options.threads)

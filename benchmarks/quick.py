@@ -9,7 +9,6 @@ that rate took. Each ends with the held-out difference over the start, greedy, w
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -18,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from arguments import command_line, count, natural, positive, several
 
 from grpo_core import evaluate, train, warm_start
 from grpo_core.cli.quick import ENOUGH, STEPS, WARM_STEPS
@@ -104,22 +105,26 @@ def outcomes(task: str, seed: int, factors: list[float], steps: int, scratch: Pa
 
 def main() -> int:
     """Print a row for each training as it ends, or all of them as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--task", action="append", help="Task; repeatable. By default three of examples/.")
-    parser.add_argument("--seeds", default="0", help="Seeds, separated by commas.")
-    parser.add_argument("--factors", default="0.3,1,3", help="Multiples of the recorded rate, separated by commas.")
-    parser.add_argument("--steps", type=int, default=STEPS, help="Steps of each training with GRPO.")
+    parser.add_argument("--seeds", type=several(natural), default="0", help="Seeds, separated by commas.")
+    parser.add_argument(
+        "--factors",
+        type=several(positive),
+        default="0.3,1,3",
+        help="Multiples of the recorded rate, separated by commas.",
+    )
+    parser.add_argument("--steps", type=count, default=STEPS, help="Steps of each training with GRPO.")
     parser.add_argument("--json", action="store_true", help="Print the outcomes as JSON.")
     options = parser.parse_args()
-    factors = [float(factor) for factor in options.factors.split(",")]
     every = []
     if not options.json:
         print("| task | seed | training | steps | initial | final | difference | minutes |")
         print("|---|---|---|---|---|---|---|---|")
     for task in options.task or TASKS:
-        for seed in map(int, options.seeds.split(",")):
+        for seed in options.seeds:
             with tempfile.TemporaryDirectory() as scratch:
-                for outcome in outcomes(task, seed, factors, options.steps, Path(scratch)):
+                for outcome in outcomes(task, seed, options.factors, options.steps, Path(scratch)):
                     every.append(outcome)
                     if not options.json:
                         print(outcome.line(), flush=True)

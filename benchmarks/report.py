@@ -5,12 +5,13 @@ uv run python benchmarks/report.py [COMPLETIONS]
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from arguments import command_line, count
 
 SUPPORT = Path(__file__).parents[1] / "packages/grpo-core/tests/support"
 sys.path.insert(0, str(SUPPORT))
@@ -30,8 +31,8 @@ const start = performance.now(); input.dispatchEvent(new Event('input')); return
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("completions", nargs="?", type=int, default=COMPLETIONS, help=f"at least {PER_STEP}")
+    parser = command_line(__doc__)
+    parser.add_argument("completions", nargs="?", type=count, default=COMPLETIONS, help=f"at least {PER_STEP}")
     completions = parser.parse_args().completions
     if completions < PER_STEP:
         parser.error(f"completions={completions} must be at least {PER_STEP}: each step of the run has so many")

@@ -14,7 +14,6 @@ Times are process CPU time, with wall time beside it: on a shared machine only r
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import sys
@@ -24,6 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from arguments import command_line, count, folder, say
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
@@ -206,13 +206,15 @@ def random_llama(shape: str) -> PreTrainedModel:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["bytes", "large"], help="random models")
-    parser.add_argument("--model", help="folder of a model, in place of the random ones")
-    parser.add_argument("--tokens", type=int, default=64, help="full length of a completion")
-    parser.add_argument("--repeats", type=int, default=3, help="of each side; the least time counts")
-    parser.add_argument("--threads", type=int, default=1, help="of torch")
-    parser.add_argument("--device", default="cpu")
+    parser = command_line(__doc__)
+    parser.add_argument(
+        "--shapes", nargs="+", choices=SHAPES, default=["bytes", "large"], metavar="SHAPE", help=", ".join(SHAPES)
+    )
+    parser.add_argument("--model", type=folder, metavar="DIR", help="folder of a model, in place of the random ones")
+    parser.add_argument("--tokens", type=count, default=64, help="full length of a completion")
+    parser.add_argument("--repeats", type=count, default=3, help="of each side; the least time counts")
+    parser.add_argument("--threads", type=count, default=1, help="of torch")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="device of torch (cpu)")
     parser.add_argument("--json", action="store_true", help="print JSON alone")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -235,7 +237,7 @@ def main() -> None:
         print()
         return
     for check in checks:
-        print(
+        say(
             f"{check.model}: greedy equal in {check.greedy_rows_equal} of {check.greedy_rows} rows "
             f"({check.rows_excused_by_margin} below the float32 margin), "
             f"log-probs within {check.largest_logprob_difference:.1e}"

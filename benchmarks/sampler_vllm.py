@@ -9,7 +9,6 @@ a first that is not counted, and its best counts.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -18,6 +17,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from arguments import command_line, count, file, folder
+
 PROMPTS, GROUP, PROMPT_LENGTH, REPEATS = 4, 8, 48, 3
 VLLM_ENVIRONMENT = {
     "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
@@ -25,6 +26,9 @@ VLLM_ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
+
+
+DTYPES = ("float32", "bfloat16")
 
 
 def prompts() -> list[list[int]]:
@@ -83,18 +87,22 @@ def child(side: str, model: str, dtype: str, tokens: int) -> None:
 
 def main() -> None:
     """Run the sides in turn and print their rates and ratio."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--vllm", required=True, help="Python of an environment with vllm-cpu")
-    parser.add_argument("--dtypes", nargs="+", choices=["float32", "bfloat16"], default=["float32", "bfloat16"])
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = command_line(__doc__)
+    parser.add_argument("--model", type=folder, required=True, metavar="DIR", help="folder of a model")
+    parser.add_argument(
+        "--vllm", type=file, required=True, metavar="PYTHON", help="Python of an environment with vllm-cpu"
+    )
+    parser.add_argument(
+        "--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES), metavar="DTYPE", help=" or ".join(DTYPES)
+    )
+    parser.add_argument("--tokens", type=count, default=64, help="tokens of a completion (64)")
+    parser.add_argument("--rounds", type=count, default=3, help="rounds of both sides (3)")
     options = parser.parse_args()
     for dtype in options.dtypes:
         rates: dict[str, list[float]] = {"ours": [], "vllm": []}
         for _ in range(options.rounds):
-            for side, python in (("ours", sys.executable), ("vllm", options.vllm)):
-                command = [python, __file__, "child", side, options.model, dtype, str(options.tokens)]
+            for side, python in (("ours", sys.executable), ("vllm", str(options.vllm))):
+                command = [python, __file__, "child", side, str(options.model), dtype, str(options.tokens)]
                 environment = {**os.environ, **(VLLM_ENVIRONMENT if side == "vllm" else {})}
                 done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
                 if done.returncode:

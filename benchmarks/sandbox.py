@@ -10,7 +10,6 @@ What is printed are medians over the rounds, and percentiles of the time from a 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -22,8 +21,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
+from arguments import command_line, count
+
 from grpo_tasks_code.sandbox import Sandbox, SandboxUnavailableError
 
+LEVELS = ("L3", "L2", "L1")
 PROGRAM, EXPECTED = "print(sum(range(10)))", "45\n"
 PEER = "python -I -S"
 WARM_UP = 10  # programs of each before the first round: servers start, caches fill
@@ -91,12 +93,14 @@ def measure(contenders: dict[str, Run], programs: int, rounds: int, workers: int
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--programs", type=int, default=200, help="of each contender in each round")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="programs at once")
-    parser.add_argument("--levels", nargs="+", default=["L3", "L2"])
-    parser.add_argument("--json", action="store_true")
+    parser = command_line(__doc__)
+    parser.add_argument("--programs", type=count, default=200, help="of each contender in each round")
+    parser.add_argument("--rounds", type=count, default=7, help="rounds whose median is taken (7)")
+    parser.add_argument("--workers", type=count, default=min(2, os.cpu_count() or 1), help="programs at once")
+    parser.add_argument(
+        "--levels", nargs="+", choices=LEVELS, default=["L3", "L2"], metavar="LEVEL", help=", ".join(LEVELS)
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON alone")
     arguments = parser.parse_args()
     contenders: dict[str, Run] = {PEER: fresh()}
     sandboxes = []

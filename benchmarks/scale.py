@@ -18,7 +18,6 @@ Every number that is assumed is a field of `Efficiency` or `Device`, and printed
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import json
 import math
@@ -26,6 +25,8 @@ import random
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+
+from arguments import command_line, count, natural, positive, say
 
 GB, TERA = 1e9, 1e12
 
@@ -149,7 +150,7 @@ class Layout:
     def __str__(self) -> str:
         if not self.samplers:
             return f"{self.gpus} colocated"
-        return f"{self.samplers}:{self.gpus - self.samplers}{' overlapped' if self.overlap else ''}"
+        return f"{self.samplers}:{self.gpus - self.samplers}{' overlap' if self.overlap else ''}"
 
 
 @dataclass(frozen=True)
@@ -265,7 +266,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
     for row in (header, *rows):
         cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        print("  ".join((row[0].ljust(widths[0]), *cells)))
+        print(" ".join((row[0].ljust(widths[0]), *cells)))
 
 
 def table(work: Work, device: Device, share: Efficiency) -> list[dict[str, object]]:
@@ -283,7 +284,7 @@ def table(work: Work, device: Device, share: Efficiency) -> list[dict[str, objec
 
 
 def published(share: Efficiency) -> list[dict[str, object]]:
-    """Predictions beside published step times."""
+    """Predictions beside published step times; the ratio is predicted over published."""
     rows: list[dict[str, object]] = []
     for model, work, layout, seconds in PUBLISHED:
         done = predict(model, work, layout, share=share)
@@ -302,14 +303,16 @@ def published(share: Efficiency) -> list[dict[str, object]]:
 
 def main() -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--published", action="store_true")
-    kind.add_argument("--ranks", action="store_true")
-    parser.add_argument("--json", action="store_true")
+    kind.add_argument("--published", action="store_true", help="beside published step times")
+    kind.add_argument("--ranks", action="store_true", help="beside a measured step of two processes")
+    parser.add_argument("--json", action="store_true", help="print JSON alone")
     for part in (*fields(Efficiency), *fields(Work), *fields(Device)):
         if part.name != "name" and part.name != "recompute":
-            parser.add_argument(f"--{part.name.replace('_', '-')}", type=type(part.default), default=part.default)
+            kind_of = natural if part.name == "forwards" else count if isinstance(part.default, int) else positive
+            option = f"--{part.name.replace('_', '-')}"
+            parser.add_argument(option, type=kind_of, default=part.default, metavar="N", help=f"({part.default:g})")
     options = parser.parse_args()
     chosen = vars(options)
     share, work, device = (
@@ -325,19 +328,19 @@ def main() -> None:
     if options.json:
         json.dump({"share": asdict(share), "work": asdict(work), "device": asdict(device), "rows": rows}, sys.stdout)
         return
-    print(f"{device.name}: {', '.join(f'{name} {value}' for name, value in asdict(share).items())}")
+    say(f"{device.name}: {', '.join(f'{name} {value}' for name, value in asdict(share).items())}")
     if not options.published:
-        print(f"a step: {', '.join(f'{name} {value}' for name, value in asdict(work).items())}")
-    last = ("published", "predicted/published") if options.published else ("GB a GPU", "$ for 1000 steps")
+        say(f"a step: {', '.join(f'{name} {value}' for name, value in asdict(work).items())}")
+    last = ("published", "ratio") if options.published else ("GB", "$/1000 steps")
     print_table(
-        ("model", "GPUs (samplers:trainers)", "generate", "sync", "forward", "update", "step s", *last),
+        ("model", "GPUs", "generate", "sync", "forward", "update", "step s", *last),
         [_cells(row) for row in rows],
     )
 
 
 def _cells(row: dict[str, object]) -> list[str]:
     if not row.get("step"):
-        return [str(row["model"]), str(row["layout"]), *["-"] * 5, "does not fit", "-"]
+        return [str(row["model"]), str(row["layout"]), *["-"] * 6, "does not fit"]
     number = {name: value for name, value in row.items() if isinstance(value, float)}
     cells = [str(row["model"]), str(row["layout"])]
     cells += [f"{number[name]:.1f}" for name in ("generate", "sync", "forward", "update", "step")]

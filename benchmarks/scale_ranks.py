@@ -16,6 +16,8 @@ import tempfile
 from importlib import resources
 from pathlib import Path
 
+from arguments import say
+
 PROMPTS, STEPS, SKIPPED = 32, 6, 2
 
 WIRE = """
@@ -84,7 +86,7 @@ def compare(*, rounds: int = 3, as_json: bool = False) -> None:
         print(json.dumps(results))
         return
     for result in results:
-        print(
+        say(
             f"one process {result['one_process']['step_s']:.2f} s; two predicted {result['predicted_s']:.2f} s, "
             f"measured {result['measured_s']:.2f} s; predicted / measured {result['ratio']:.2f}"
         )

@@ -8,7 +8,6 @@ Ray cluster of N simulated nodes on this machine, with as many workers each as t
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import os
@@ -20,6 +19,8 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from arguments import command_line, count, natural, say
 
 from grpo_core import BoundTask, Row, Score, Scorer, Task, TaskConfig, load_task, reward
 
@@ -184,12 +185,14 @@ def simulated_cluster(nodes: int) -> Iterator[Any]:
 
 def main() -> None:
     """Print the table, or JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=2000, help="completions per round (default 2000)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds whose median is taken (default 5)")
-    parser.add_argument("--workers", type=int, default=2, help="worker processes (default 2)")
-    parser.add_argument("--hangs", type=int, default=40, help="completions that hang, one at a time (default 40)")
-    parser.add_argument("--ray", type=int, default=0, metavar="N", help="nodes of a simulated Ray cluster (default 0)")
+    parser = command_line(__doc__)
+    parser.add_argument("--samples", type=count, default=2000, help="completions per round (default 2000)")
+    parser.add_argument("--rounds", type=count, default=5, help="rounds whose median is taken (default 5)")
+    parser.add_argument("--workers", type=count, default=2, help="worker processes (default 2)")
+    parser.add_argument("--hangs", type=count, default=40, help="completions that hang, one at a time (default 40)")
+    parser.add_argument(
+        "--ray", type=natural, default=0, metavar="N", help="nodes of a simulated Ray cluster (default 0)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON alone")
     arguments = parser.parse_args()
     with ExitStack() as resources:
@@ -213,8 +216,9 @@ def main() -> None:
         print(
             f"{result.way:<22}{result.work_us:>10}{result.samples_per_s:>12,.0f}{spread:>20}{result.own_cpu_us:>12.1f}"
         )
-    print(
-        f"\nfrom the deadline of one that hangs to the score of the next: median {1000 * hang['median_s']:.1f} ms, "
+    print()
+    say(
+        f"from the deadline of one that hangs to the score of the next: median {1000 * hang['median_s']:.1f} ms, "
         f"p95 {1000 * hang['p95_s']:.1f} ms of {len(hangs)}"
     )
 

@@ -7,7 +7,6 @@ score, and the ways alternate within one run, because machines are shared. The c
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -21,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
+from arguments import command_line, count, fraction, say
 
 from grpo_core import Row, Scorer, Task, TaskConfig, load_task, reward
 
@@ -200,14 +200,16 @@ async def rounds(
 
 def main() -> None:
     """Print the table, or JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=2000, help="completions per round (default 2000)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds whose median is taken (default 5)")
-    parser.add_argument("--workers", type=int, default=2, help="worker processes (default 2)")
-    parser.add_argument("--hanging", type=float, default=0.01, help="share that hangs in half of the runs (0.01)")
+    parser = command_line(__doc__)
+    parser.add_argument("--samples", type=count, default=2000, help="completions per round (default 2000)")
+    parser.add_argument("--rounds", type=count, default=5, help="rounds whose median is taken (default 5)")
+    parser.add_argument("--workers", type=count, default=2, help="worker processes (default 2)")
+    parser.add_argument("--hanging", type=fraction, default=0.01, help="share that hangs in half of the runs (0.01)")
     parser.add_argument("--json", action="store_true", help="print JSON alone")
     arguments = parser.parse_args()
-    program = "import sys; from grpo_core.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    neighbours = os.path.dirname(os.path.abspath(__file__))  # which this file, as the server's task, imports
+    program = f"import sys; sys.path.append({neighbours!r}); "
+    program += "from grpo_core.cli.main import main; sys.exit(main(sys.argv[1:]))"
     options = ("--port", "0", "--json", "--workers", str(arguments.workers))
     command = [sys.executable, "-c", program, "serve", SPEC, *options]
     report: dict[str, dict[str, list[Round]]] = {}
@@ -217,7 +219,9 @@ def main() -> None:
     ):
         assert process.stdout is not None
         try:
-            url = json.loads(process.stdout.readline())["url"]
+            if not (line := process.stdout.readline()):
+                sys.exit("error: grpo serve did not start")
+            url = json.loads(line)["url"]
             scorer.warm()
             for hanging in (0.0, arguments.hanging):
                 pending = rounds(url, process.pid, scorer, arguments.samples, hanging, arguments.rounds)
@@ -228,18 +232,20 @@ def main() -> None:
         data = {share: {name: list(map(asdict, runs)) for name, runs in ways.items()} for share, ways in report.items()}
         print(json.dumps({**vars(arguments), "limit_s": HANG_LIMIT_S, "in_flight": IN_FLIGHT, "results": data}))
         return
-    print(
+    say(
         f"{arguments.samples} completions of 400 characters, a reward of 1 ms, limit {HANG_LIMIT_S} s, "
-        f"{arguments.workers} workers, {IN_FLIGHT} completions under way, {os.cpu_count()} cores\n"
+        f"{arguments.workers} workers, {IN_FLIGHT} completions under way, {os.cpu_count()} cores"
     )
-    print(f"{'way':<28}{'':<10}{'samples/s':>10}{'(range)':>14}{'p50 ms':>9}{'p99 ms':>9}{'(range)':>14}{'CPU µs':>8}")
+    print()
+    print(f"{'way':<24}{'samples/s':>10}{'(range)':>13}{'p50 ms':>7}{'p99 ms':>7}{'(range)':>12}{'CPU µs':>7}")
     for share, ways in report.items():
+        print(share)
         for name, runs in ways.items():
             rate, p50, p99 = ([getattr(run, name) for run in runs] for name in ("samples_per_s", "p50_ms", "p99_ms"))
             print(
-                f"{name:<28}{share:<10}{statistics.median(rate):>10,.0f}{f'{min(rate):,.0f}–{max(rate):,.0f}':>14}"
-                f"{statistics.median(p50):>9,.0f}{statistics.median(p99):>9,.0f}{f'{min(p99):,.0f}–{max(p99):,.0f}':>14}"
-                f"{statistics.median(run.cpu_us for run in runs):>8,.0f}"
+                f"{name:<24}{statistics.median(rate):>10,.0f}{f'{min(rate):,.0f}–{max(rate):,.0f}':>13}"
+                f"{statistics.median(p50):>7,.0f}{statistics.median(p99):>7,.0f}{f'{min(p99):,.0f}–{max(p99):,.0f}':>12}"
+                f"{statistics.median(run.cpu_us for run in runs):>7,.0f}"
             )
 
 

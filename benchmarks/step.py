@@ -8,23 +8,23 @@ trainer computes small models on one thread, and TRL on all.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 from dataclasses import asdict
 
+from arguments import command_line, count, say
 from workload import add_arguments, in_turn, ratios, workload_of
 
 
 def main() -> None:
     """Run both sides in turn and print their ratio."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     add_arguments(parser)
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--steps", type=count, default=3, help="steps counted in each round (3)")
+    parser.add_argument("--rounds", type=count, default=3, help="rounds of both sides (3)")
+    parser.add_argument("--json", action="store_true", help="print JSON alone")
     options = parser.parse_args()
-    work = workload_of(options)
+    work = workload_of(parser, options)
     results = in_turn(work, steps=options.steps, rounds=options.rounds)
     per_round = ratios(results)
     seconds = {side: statistics.median(run.seconds for run in runs) for side, runs in results.items()}
@@ -32,7 +32,7 @@ def main() -> None:
     if options.json:
         print(json.dumps({**asdict(work), "seconds": seconds, "peak_mib": peaks, "ratios": per_round}))
         return
-    print(
+    say(
         f"{work.parameters / 1e6:.1f} M parameters, vocabulary {work.vocabulary}, {work.precision}, {work.device}; "
         f"{work.prompts} prompts x {work.group} completions of {work.tokens} tokens"
     )

@@ -21,11 +21,14 @@ import logging
 import re
 import statistics
 import sys
+import textwrap
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from arguments import command_line, count, file, folder, positive
 
 from grpo_core import KillablePool
 from grpo_tasks_math.competition import last_boxed
@@ -279,13 +282,15 @@ def collect(arguments: argparse.Namespace) -> list[Case]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--math-verify", type=Path, help="checkout of huggingface/Math-Verify")
-    parser.add_argument("--lighteval", type=Path, help="checkout of huggingface/lighteval")
-    parser.add_argument("--verl", type=Path, help="checkout of volcengine/verl")
-    parser.add_argument("--gsm8k", type=Path, nargs="*", default=[], help="files of GSM8K, {question, answer}")
-    parser.add_argument("--rows", type=int, default=200, help="rows of each of these files")
-    parser.add_argument("--timeout", type=float, default=10.0, help="seconds after which a verification is a hang")
+    parser = command_line(__doc__)
+    parser.add_argument("--math-verify", type=folder, metavar="DIR", help="checkout of huggingface/Math-Verify")
+    parser.add_argument("--lighteval", type=folder, metavar="DIR", help="checkout of huggingface/lighteval")
+    parser.add_argument("--verl", type=folder, metavar="DIR", help="checkout of volcengine/verl")
+    parser.add_argument(
+        "--gsm8k", type=file, nargs="*", metavar="FILE", default=[], help="files of GSM8K, {question, answer}"
+    )
+    parser.add_argument("--rows", type=count, default=200, help="rows of each of these files")
+    parser.add_argument("--timeout", type=positive, default=10.0, help="seconds after which a verification is a hang")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.add_argument("--disagreements", action="store_true", help="print every case that a verifier gets wrong")
     arguments = parser.parse_args()
@@ -311,7 +316,7 @@ def main() -> None:
         print(suite)
         for label, rows in report.items():
             values = (f"{key} {'-' if value is None else round(value, 4)}" for key, value in rows[suite].items())
-            print(f"  {label:14}", ", ".join(values))
+            print(textwrap.fill(f"  {label:14} {', '.join(values)}", 80, subsequent_indent=" " * 17))
 
 
 if __name__ == "__main__":

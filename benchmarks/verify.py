@@ -8,7 +8,6 @@ its own time limits off, because they cannot be used outside a main thread. The 
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
@@ -16,6 +15,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+
+from arguments import command_line, positive
 
 from grpo_tasks_math.verify import Verdict, close, symbolic, verify, warm
 
@@ -125,9 +126,9 @@ def pool_rate(seconds: float) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Verifications per second, beside plain math-verify.")
+    parser = command_line(__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    parser.add_argument("--seconds", type=float, default=1.0, help="CPU time of each measurement")
+    parser.add_argument("--seconds", type=positive, default=1.0, help="CPU time of each measurement")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)  # math-verify warns that its time limits are off, as they are meant to be
 

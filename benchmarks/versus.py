@@ -8,7 +8,6 @@ sides run in turn, each in a process of its own. Not run: verl and OpenRLHF, whi
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -17,28 +16,35 @@ from dataclasses import replace
 from importlib.metadata import version
 
 import torch
+from arguments import command_line, count, say
 from workload import SHAPES, Workload, in_turn, ratios
 
+PRECISIONS = ("float32", "bfloat16")
 PACKAGES = ("grpo-core", "trl", "transformers", "torch", "accelerate")
 
 
 def main() -> None:
     """Print the versions and a row for each shape and precision."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
-    parser.add_argument("--precisions", nargs="+", choices=["float32", "bfloat16"], default=["float32"])
+    parser = command_line(__doc__)
+    parser.add_argument(
+        "--shapes", nargs="+", choices=SHAPES, default=list(SHAPES), metavar="SHAPE", help=", ".join(SHAPES)
+    )
+    parser.add_argument(
+        "--precisions", nargs="+", choices=PRECISIONS, default=["float32"], metavar="TYPE", help=" or ".join(PRECISIONS)
+    )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--steps", type=count, default=3, help="steps counted in each round (3)")
+    parser.add_argument("--rounds", type=count, default=3, help="rounds of both sides (3)")
+    parser.add_argument("--json", action="store_true", help="print JSON alone")
     options = parser.parse_args()
     machine = torch.cuda.get_device_name() if options.device == "cuda" else torch.cpu.get_capabilities()["cpu_name"]
     threads = os.environ.get("OMP_NUM_THREADS", "default")
     versions = {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
     if not options.json:
-        print("  ".join(f"{name} {number}" for name, number in versions.items()))
-        print(f"{machine}, {os.cpu_count()} CPU cores, OMP_NUM_THREADS {threads}\n")
-        print("| model | precision | ours | TRL | TRL / ours | memory: ours | TRL |\n|---|---|---|---|---|---|---|")
+        say(", ".join(f"{name} {number}" for name, number in versions.items()))
+        say(f"{machine}, {os.cpu_count()} CPU cores, OMP_NUM_THREADS {threads}")
+        print()
+        print("| model | type | s: ours | TRL | TRL / ours | MiB: ours | TRL |\n|---|---|---|---|---|---|---|")
     rows = []
     for shape in options.shapes:
         for precision in options.precisions:
@@ -50,9 +56,9 @@ def main() -> None:
             rows.append({"shape": shape, "precision": precision, "seconds": seconds, "peak_mib": peaks, "ratios": each})
             if not options.json:
                 print(
-                    f"| {shape}, {work.parameters / 1e6:.1f} M | {precision} | {seconds['ours']:.3f} s "
-                    f"| {seconds['trl']:.3f} s | {statistics.median(each):.2f} ({min(each):.2f} to {max(each):.2f}) "
-                    f"| {peaks['ours']:.0f} MiB | {peaks['trl']:.0f} MiB |",
+                    f"| {shape} {work.parameters / 1e6:.1f} M | {precision} | {seconds['ours']:.3g} "
+                    f"| {seconds['trl']:.3g} | {statistics.median(each):.2f} ({min(each):.2f}–{max(each):.2f}) "
+                    f"| {peaks['ours']:.0f} | {peaks['trl']:.0f} |",
                     flush=True,
                 )
     if options.json:

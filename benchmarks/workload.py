@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from arguments import count
+
 TASK = f"{Path(__file__).parent / 'step_task.py'}:hashing"
 SIDES = ("ours", "trl")
 
@@ -62,6 +64,10 @@ class Workload:
 SMOLLM2 = {"vocabulary": 49_152, "hidden": 576, "intermediate": 1536, "layers": 30, "heads": 9, "kv_heads": 3}
 SHAPES: dict[str, dict[str, int]] = {"bytes": {}, "large": {"vocabulary": 49_152}, "smollm2": SMOLLM2}
 """Models by name: 0.9 M parameters, the same with a large vocabulary, and the shape of SmolLM2-135M."""
+
+
+MIN_VOCABULARY = 258
+CHOICES = {"device": ("cpu", "cuda"), "precision": ("float32", "bfloat16")}
 
 
 def make_model(folder: Path, work: Workload) -> None:
@@ -186,16 +192,28 @@ def ratios(results: dict[str, list[Measured]]) -> list[float]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options that change the workload."""
-    parser.add_argument("--shape", choices=SHAPES, default="bytes", help="model")
+    parser.add_argument("--shape", choices=SHAPES, default="bytes", help="model (bytes)")
     for field in fields(Workload):
-        default = field.default
-        parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(default), help=f"default {default}")
+        option, default = f"--{field.name.replace('_', '-')}", field.default
+        if field.name in CHOICES:
+            parser.add_argument(option, choices=CHOICES[field.name], help=f"({default})")
+        else:
+            parser.add_argument(option, type=count, metavar="N", help=f"({default})")
 
 
-def workload_of(options: argparse.Namespace) -> Workload:
-    """The workload that `add_arguments`' options describe."""
+def workload_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Workload:
+    """The workload that `add_arguments`' options describe; what cannot be ends with the parser's error."""
     given = {field.name: getattr(options, field.name) for field in fields(Workload)}
-    return Workload(**{**SHAPES[options.shape], **{name: value for name, value in given.items() if value is not None}})
+    work = Workload(**{**SHAPES[options.shape], **{name: value for name, value in given.items() if value is not None}})
+    if work.group < 2:
+        parser.error(f"group={work.group} must be at least 2: advantages compare completions of a prompt")
+    if work.vocabulary < MIN_VOCABULARY:
+        parser.error(f"vocabulary={work.vocabulary} must be at least {MIN_VOCABULARY}: all bytes, and two more")
+    if work.hidden % (2 * work.heads):
+        parser.error(f"hidden={work.hidden} must be a multiple of 2 x heads={work.heads}")
+    if work.heads % work.kv_heads:
+        parser.error(f"heads={work.heads} must be a multiple of kv_heads={work.kv_heads}")
+    return work
 
 
 def child(side: str, folder: Path, steps: int, work: Workload) -> None:

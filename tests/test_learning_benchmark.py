@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "learning.py"
+from benchmark_scripts import load_script
 
 
 @pytest.fixture(scope="module")
 def learning() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("learning", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["learning"] = module  # where its dataclasses look up their annotations
-    spec.loader.exec_module(module)
-    return module
+    return load_script("learning")
 
 
 def test_an_algorithm_is_what_defines_its_recipe(learning: ModuleType) -> None:

@@ -1,23 +1,15 @@
 """Predictions of benchmarks/scale.py."""
 
-import sys
 from dataclasses import replace
-from importlib import util
-from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "scale.py"
+from benchmark_scripts import load_script
 
 
 @pytest.fixture(scope="module")
 def scale() -> ModuleType:
-    spec = util.spec_from_file_location("scale", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules["scale"] = util.module_from_spec(spec)  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return load_script("scale")
 
 
 def test_parameters_are_those_of_the_model_cards(scale: ModuleType) -> None:

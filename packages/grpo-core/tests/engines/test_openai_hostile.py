@@ -109,6 +109,12 @@ def test_a_reply_without_text_is_no_completion(hostile: Hostile, choice: dict[st
     assert ("larger max_completion_length" in answer.error) == (choice.get("finish_reason") == "length")
 
 
+def test_two_completions_where_one_was_requested_are_none(hostile: Hostile) -> None:
+    choices = json.loads(GOOD)["choices"] * 2
+    answer = ask(hostile(lambda write: write(reply(json.dumps({"choices": choices}).encode()))))
+    assert (answer.text, answer.error) == ("", "the endpoint replied with 2 completions, and one was requested")
+
+
 @pytest.mark.parametrize(
     "body",
     [

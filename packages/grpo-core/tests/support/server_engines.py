@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from peft import LoraConfig, get_peft_model
+from sglang_server import FakeSGLang
+from vllm_server import FakeVLLM
 
 from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
 from grpo_core.engines.completion import Completion
@@ -25,6 +27,12 @@ def request(text: str = "1 + 1 =", sample: int = 0, **options: Any) -> Request:
 def run(engine: Engine, requests: list[Request], sampling: Sampling | None = None) -> list[Completion]:
     found = dict(engine.generate(requests, sampling or Sampling(max_completion_length=8)))
     return [found[index] for index in range(len(requests))]
+
+
+def sent_versions(fake: FakeVLLM | FakeSGLang) -> list[int]:
+    """Versions of the weights that a server was sent whole."""
+    given = [str(body["new_version"]) for path, body in fake.seen if path == "/update_weight_version"]
+    return [int(version.rpartition("-")[2]) for version in given if not version.endswith("-begun")]
 
 
 def adapted() -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import sglang_server
+from server_engines import sent_versions
 from sglang_server import FakeSGLang
 from vllm_server import FakeVLLM, native_answers, serving
 
@@ -88,8 +89,7 @@ def straight(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Straight
 def test_a_run_samples_from_the_server_with_the_weights_of_each_step(straight: Straight) -> None:
     fake, lines = straight.fake, steps(straight.run)
     assert len(fake.loaded) == 3  # before the first step, and after each: the evaluations add none
-    versions = [body["new_version"][-2:] for path, body in fake.seen if path == "/update_weight_version"]
-    assert versions == ["-0", "-1", "-2"]
+    assert sent_versions(fake) == [0, 1, 2]
     assert not Path(fake.folder).parent.exists()
     assert all(line["sampler_mismatch"] < 1e-4 for line in lines)
     assert all(line["rollout_weight"] == pytest.approx(1, abs=1e-4) for line in lines)
@@ -104,8 +104,7 @@ def test_a_run_with_sglang_is_the_run_with_vllm(straight: Straight, folder: Path
     with serving(sglang_server.native_answers(fresh_model("tiny", 0)[1])) as fake:
         run = train(config(folder, tmp_path, at(fake)), (choices,)).run_dir
         assert len(fake.loaded) == 3
-        versions = [body["new_version"][-2:] for path, body in fake.seen if path == "/update_weight_version"]
-        assert versions == ["-0", "-1", "-2"]
+        assert sent_versions(fake) == [0, 1, 2]
     named = ("step", "reward", "grad_norm", "sampler_mismatch")
     assert numbers(run, *named) == numbers(straight.run, *named)
     assert choices.seen["trainer.rollout_correction"].value == "token_truncate"

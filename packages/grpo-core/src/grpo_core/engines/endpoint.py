@@ -257,7 +257,9 @@ def _parse(data: bytes) -> Answer:
     except ValidationError as error:
         # A cut-off reply may come whole the next time.
         raise _TryAgain(f"a reply that is no completion: {error.errors(include_url=False)[0]['msg']}") from None
-    choice = reply.choices[0]
+    if len(reply.choices) > 1:
+        return failed_answer(f"the endpoint replied with {len(reply.choices)} completions, and one was requested")
+    (choice,) = reply.choices
     text = choice.message.content if choice.message is not None else choice.text
     if choice.finish_reason not in (None, "stop", "length"):
         return failed_answer(f"the endpoint ended the completion for {_excerpt(repr(choice.finish_reason), '')}")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from grpo_core.killable.worker import keep
 
 
-def kept(command: Sequence[str]) -> list[str]:
+def kept(command: Sequence[str], grace_s: float = 0.0) -> list[str]:
     """The command line that runs a command so that it does not outlive this process.
 
     A terminated child takes everything with it that the command started, detached processes included. Linux only;
@@ -17,10 +17,11 @@ def kept(command: Sequence[str]) -> list[str]:
 
     Args:
         command: Program and arguments.
+        grace_s: Seconds that it has to end by itself; see `keep`.
     """
-    return [sys.executable, "-m", __name__, str(os.getpid()), *command]
+    return [sys.executable, "-m", __name__, str(os.getpid()), str(grace_s), *command]
 
 
 if __name__ == "__main__":
-    keep(int(sys.argv[1]))
-    os.execvp(sys.argv[2], sys.argv[2:])
+    keep(int(sys.argv[1]), float(sys.argv[2]))
+    os.execvp(sys.argv[3], sys.argv[3:])

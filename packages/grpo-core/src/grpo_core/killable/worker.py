@@ -14,6 +14,7 @@ import contextlib
 import importlib
 import io
 import json
+import math
 import os
 import resource
 import signal
@@ -48,6 +49,11 @@ IN_WORKER_VARIABLE = "GRPO_KILLABLE_WORKER"
 
 MEMORY_CHECK_EVERY = 16
 """Payloads between two looks at the memory in use, which cost 3 µs each."""
+
+LEFT_BEHIND_S = 3.0
+"""Time that is left to what a worker with a grace period leaves behind, to remove what it has in shared memory."""
+
+MAX_WAIT_S = 3600.0
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
 _KEPT_SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
@@ -103,11 +109,16 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {message}{place}" if message else f"{type(error).__name__}{place}"
 
 
-def keep(parent: int) -> None:
+def keep(parent: int, grace_s: float = 0.0) -> None:
     """Become two processes: this one goes on as the worker, its new parent ends all that the worker leaves behind.
 
     Whatever the worker starts, in sessions of their own or detached, belongs to that keeper once the worker is gone. It
     ends when the worker does, at SIGTERM, and with `parent`, also while the worker is stuck in C. Linux only.
+
+    Args:
+        parent: Process with which the worker ends.
+        grace_s: Seconds that the worker has to end by itself, at SIGTERM; what it leaves behind has `LEFT_BEHIND_S`. By
+            default all are killed at once.
     """
     if not HAS_KEEPER:
         return
@@ -127,25 +138,37 @@ def keep(parent: int) -> None:
     if worker:
         _silence_descriptors()
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the worker's end of the socket is the worker's alone
-        _leave_as(_end_all(worker))
+        _leave_as(_end_all(worker, grace_s))
     os.setpgid(0, 0)  # a handler may kill its own process group, not its keeper
     die_with(keeper, signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _end_all(worker: int) -> int:
-    """Wait for the worker's end or for SIGTERM, then kill everything that is left; returns the worker's status."""
-    while True:
-        if signal.sigwait(_KEPT_SIGNALS) == signal.SIGTERM:
-            os.kill(worker, signal.SIGKILL)
-        while (found := os.waitpid(-1, os.WNOHANG))[0] not in (0, worker):
-            pass  # something detached that has ended while the worker lives
-        if found[0] == worker:
+def _end_all(worker: int, grace_s: float) -> int:
+    """Wait for the worker's end or for SIGTERM, then end everything that is left; returns the worker's status."""
+    status: int | None = None
+    deadline = math.inf
+    while time.monotonic() < deadline:
+        wait_s = min(max(0.0, deadline - time.monotonic()), MAX_WAIT_S)
+        received = signal.sigtimedwait(_KEPT_SIGNALS, wait_s)
+        if received is not None and received.si_signo == signal.SIGTERM:
+            deadline = min(deadline, time.monotonic() + grace_s)
+            if grace_s and status is None:
+                os.kill(worker, signal.SIGTERM)
+        try:
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:  # the worker, or something detached
+                status = found[1] if found[0] == worker else status
+        except ChildProcessError:  # all have ended
             break
+        if status is not None:
+            deadline = min(deadline, time.monotonic() + (LEFT_BEHIND_S if grace_s else 0.0))
+    if status is None:
+        os.kill(worker, signal.SIGKILL)
+        status = os.waitpid(worker, 0)[1]
     with contextlib.suppress(OSError):  # there is none left, or no /proc to find them in
         while _kill_children():
             os.waitpid(-1, 0)  # what a killed one leaves behind is a child of this process from now on
-    return found[1]
+    return status
 
 
 def _kill_children() -> int:

@@ -73,8 +73,19 @@ def wait_for_end(pid: int) -> None:
         time.sleep(0.02)
 
 
+def wait_until_gone(path: Path) -> None:
+    deadline = time.monotonic() + 20
+    while path.exists():
+        assert time.monotonic() < deadline, f"{path} was left behind"
+        time.sleep(0.02)
+
+
 def engine_pid(log: Path) -> int:
     return int(log.read_text().partition("engine: ")[2].split()[0])
+
+
+def shared_memory(log: Path) -> Path:
+    return Path("/dev/shm") / log.read_text().partition("memory: ")[2].split()[0]
 
 
 def test_a_run_starts_a_server_and_ends_it_with_all_that_it_started(opened: Opened, fake_vllm: None) -> None:
@@ -88,10 +99,12 @@ def test_a_run_starts_a_server_and_ends_it_with_all_that_it_started(opened: Open
     assert "'--swap-space', '1 GiB'" in said
     assert "'config.json', 'generation_config.json', 'model.safetensors', 'tokenizer.json'" in said
     assert oct(log.parent.stat().st_mode & 0o777) == "0o700"  # nobody else reaches the socket
-    pid = engine_pid(log)
+    pid, memory = engine_pid(log), shared_memory(log)
+    assert memory.exists()
     engine.close()
     wait_for_end(pid)
     assert not log.parent.exists()
+    assert not memory.exists()
 
 
 def test_an_adapters_server_has_the_base_model_under_its_own_names(
@@ -159,6 +172,7 @@ def test_a_server_that_is_killed_ends_in_one_line_with_its_cause(
     with pytest.raises(EngineError, match=r"^the vLLM server is gone .*killed by SIGKILL; its output: /\S+log\)$"):
         complete(engine)
     wait_for_end(pid)  # what it had started is not left behind
+    wait_until_gone(shared_memory(log_of(engine)))
     engine.close()
     assert log_of(engine).exists()
 
@@ -168,9 +182,29 @@ def test_a_server_ends_with_a_trainer_that_is_killed(fake_vllm: None, tmp_path: 
     with subprocess.Popen([sys.executable, program, tmp_path], stdout=subprocess.PIPE, text=True) as trainer:
         assert trainer.stdout is not None
         log = Path(trainer.stdout.readline().strip())
-        pid = engine_pid(log)
+        pid, memory = engine_pid(log), shared_memory(log)
         os.kill(trainer.pid, signal.SIGKILL)
     wait_for_end(pid)
+    wait_until_gone(log.parent)
+    wait_until_gone(memory)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_weights_do_not_outlive_a_trainer_whose_group_gets_a_signal(tmp_path: Path, stop: signal.Signals) -> None:
+    program = (
+        "import pathlib, sys, time; from grpo_core.engines.servers.scratch import ScratchFolder; "
+        "scratch = ScratchFolder('grpo-weights-', pathlib.Path(sys.argv[1])); folder = scratch.path; "
+        "(folder / 'model.safetensors').write_bytes(bytes(9)); print(folder, flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    ) as trainer:
+        assert trainer.stdout is not None
+        folder = Path(trainer.stdout.readline().strip())
+        assert (folder / "model.safetensors").exists()
+        os.killpg(trainer.pid, stop)
+    wait_until_gone(folder)
 
 
 def test_without_vllm_it_says_what_to_install(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,7 +119,7 @@ def test_a_completion_of_other_weights_is_noticed(fake: FakeSGLang) -> None:
         return reply
 
     fake.respond = respond
-    with pytest.raises(EngineError, match=r"has weights of version 'default' and not '\w+-1': it was restarted"):
+    with pytest.raises(EngineError, match=r"has weights of version 'default' and not 'grpo-\w+-1': it was restarted"):
         run(engine, [request()])
 
 
@@ -167,8 +167,8 @@ def test_sleep_frees_memory_between_phases_and_weights_are_sent_before_the_cache
     assert not fake.released
     asleep = fake.seen[fake.paths().index("/release_memory_occupation") :]
     assert [path for path, _ in asleep if path != "/model_info"] == [
-        "/release_memory_occupation", "/resume_memory_occupation", "/update_weights_from_disk",
-        "/update_weight_version", "/resume_memory_occupation",
+        "/release_memory_occupation", "/resume_memory_occupation", "/update_weight_version",
+        "/update_weights_from_disk", "/update_weight_version", "/resume_memory_occupation",
     ]  # fmt: skip
     assert [body["tags"] for path, body in asleep if path.startswith("/resume")] == [["weights"], ["kv_cache"]]
 

@@ -122,7 +122,8 @@ def test_weights_are_sent_once_for_each_version_and_the_prefix_cache_is_dropped(
     engine.sync(2)
     paths = [path.partition("?")[0] for path in fake.paths()]
     assert paths.count("/collective_rpc") == 2
-    assert paths.index("/collective_rpc") < paths.index("/reset_prefix_cache") < paths.index("/v1/completions")
+    sent = paths.index("/collective_rpc")
+    assert sent < paths.index("/reset_prefix_cache", sent) < paths.index("/v1/completions")
     assert all("model.safetensors" in files for files in fake.loaded)
     assert not Path(fake.folder).exists()  # it is read once
     engine.close()
@@ -170,8 +171,28 @@ def test_a_server_that_was_restarted_is_noticed(fake: FakeVLLM) -> None:
     engine = opened(fake)
     engine.sync(1)
     fake.version = "default"
-    with pytest.raises(EngineError, match=r"has weights of version 'default' and not '\w+-1': it was restarted"):
+    with pytest.raises(EngineError, match=r"has weights of version 'default' and not 'grpo-\w+-1': it was restarted"):
         run(engine, [request()])
+
+
+def test_a_run_that_sends_weights_while_another_does_is_noticed(fake: FakeVLLM) -> None:
+    one, other = opened(fake), opened(fake)
+    fake.on_load = lambda folder: other.sync(1) if len(fake.loaded) == 1 else None  # type: ignore[assignment]
+    with pytest.raises(EngineError, match=r"'grpo-\w+-1' and not 'grpo-\w+-1-begun': .*another run uses it"):
+        one.sync(1)
+    assert [each.text for each in run(other, [request()])] == ["7"]
+
+
+def test_an_adapters_base_is_the_weights_that_nobody_has_trained() -> None:
+    with serving(FakeVLLM(lora=True)) as fake:
+        engine = opened(fake, adapted())
+        engine.sync(1)
+        other = opened(fake)
+        other.sync(1)
+        with pytest.raises(EngineError, match=r"has weights of version 'grpo-\w+-1' and not 'default'"):
+            run(engine, [request()])
+        with pytest.raises(UserError, match=r"weights that a run has trained .* Restart the server"):
+            opened(fake, adapted())
 
 
 def test_an_adapter_is_sent_as_an_adapter_under_a_new_name() -> None:
@@ -220,7 +241,8 @@ def test_a_server_that_does_not_number_its_weights_is_refused(fake: FakeVLLM) ->
 
 def test_a_folder_that_the_server_does_not_see_is_named(fake: FakeVLLM, tmp_path: Path) -> None:
     engine = opened(fake, shared_dir=str(tmp_path))
-    fake.answer = lambda path, body: (500, {"error": "no such folder"})  # type: ignore[method-assign]
+    answer, refusal = fake.answer, (500, {"error": "no such folder"})
+    fake.answer = lambda path, body: refusal if path == "/collective_rpc" else answer(path, body)  # type: ignore[method-assign]
     with pytest.raises(EngineError, match=r"must see the folder .*weights: engine\.args\.shared_dir"):
         engine.sync(1)
     with pytest.raises(UserError, match="shared_dir=/nowhere: No such file"), serving(FakeVLLM()) as other:
@@ -256,6 +278,18 @@ def test_replies_that_are_no_completion(
 ) -> None:
     fake.respond = lambda server, body: reply
     with pytest.raises(error, match=message):
+        run(opened(fake), [request()])
+
+
+def test_two_completions_where_one_was_requested_are_refused(fake: FakeVLLM) -> None:
+    answer = fake.answer
+
+    def twice(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        status, reply = answer(path, body)
+        return status, {"choices": reply["choices"] * 2} if path == "/v1/completions" else reply
+
+    fake.answer = twice  # type: ignore[method-assign]
+    with pytest.raises(EngineError, match="replied with 2 completions, and one was requested"):
         run(opened(fake), [request()])
 
 

@@ -12,6 +12,7 @@ import httpx2
 
 from grpo_core.engines.base import Request, Sampling
 from grpo_core.engines.servers.client import Product, ServerClient
+from grpo_core.errors import EngineError
 
 SleepLevel = Literal[0, 1, 2]
 """What a server does while the model trains: 0 keeps its memory, 1 keeps the weights' content, 2 drops all."""
@@ -106,6 +107,23 @@ class ServerAPI(ABC):
     @abstractmethod
     def weight_version(self) -> str:
         """The version that was given last."""
+
+    def check_version(self, expected: str, found: str | None = None) -> None:
+        """Check that nobody else has sent weights.
+
+        Args:
+            expected: The version that was given last.
+            found: The server's version; None asks for it.
+
+        Raises:
+            EngineError: the server has another one.
+        """
+        found = self.weight_version() if found is None else found
+        if found != expected:
+            raise EngineError(
+                f"{self.client.name} has weights of version {found!r:.80} and not {expected!r}: it was restarted, or "
+                "another run uses it. A run needs a server of its own."
+            )
 
     @abstractmethod
     def load_adapter(self, name: str, folder: Path) -> None:

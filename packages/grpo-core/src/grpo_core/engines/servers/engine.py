@@ -161,14 +161,7 @@ class ServerEngine:
     def _check_weights(self) -> None:
         """Compare the version of the server's weights with that of those sent."""
         if self._sent.version:
-            self._check_version(self._api.weight_version())
-
-    def _check_version(self, version: str) -> None:
-        if version != self._sent.version:
-            raise EngineError(
-                f"{self.client.name} has weights of version {version!r:.80} and not {self._sent.version!r}: it "
-                "was restarted, or another run uses it. A run needs a server of its own."
-            )
+            self._api.check_version(self._sent.version)
 
     def _completion(self, reply: Reply, request: Request, stop: StopStrings, sampling: Sampling) -> Completion:
         token_ids, logprobs = self._tokens(reply, request.limit(sampling))
@@ -207,7 +200,7 @@ class ServerEngine:
         if reply.finish_reason not in ("stop", "length"):
             raise EngineError(f"{name} ended a completion for {reply.finish_reason!r:.80}, which is none of ours.")
         if reply.weight_version is not None and self._sent.version:
-            self._check_version(reply.weight_version)
+            self._api.check_version(self._sent.version, reply.weight_version)
         if not reply.token_ids or len(reply.token_ids) != len(reply.logprobs):
             raise EngineError(
                 f"{name} replied with {len(reply.token_ids)} token ids and {len(reply.logprobs)} log-probs; it must "

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +21,8 @@ from grpo_core.engines.servers.api import Facts, ServerAPI
 from grpo_core.engines.servers.client import Product, ServerClient
 from grpo_core.engines.servers.engine import ServerEngine
 from grpo_core.engines.servers.model import TrainedModel
-from grpo_core.engines.servers.process import Launch, ServerProcess, scratch_folder
+from grpo_core.engines.servers.process import Launch, ServerProcess
+from grpo_core.engines.servers.scratch import ScratchFolder, weights_folder
 from grpo_core.engines.servers.weights import AdapterWeights, FileSender, ModelWeights, Sender, Weights
 from grpo_core.errors import EngineError, UserError
 
@@ -166,9 +165,8 @@ def start(
         Its client, and the seconds that the start took.
     """
     began = time.monotonic()
-    folder = scratch_folder(trained.nbytes)
-    with ExitStack() as loading:
-        loading.callback(shutil.rmtree, folder, ignore_errors=True)
+    with closing(weights_folder(trained.nbytes)) as scratch:
+        folder = scratch.path
         trained.save(folder, state, unties=unties)
         trained.tokenizer.save_pretrained(folder)
         is_alone = "--tensor-parallel-size" not in arguments
@@ -253,13 +251,13 @@ def _weights(server: Server, trained: TrainedModel, shared_dir: str | None, open
     if server.sender is not None and not trained.is_adapter:
         return ModelWeights(server.api, server.sender)
     if shared_dir is None:
-        folder = scratch_folder(trained.nbytes)
+        scratch = weights_folder(trained.nbytes)
     else:
         try:
-            folder = Path(tempfile.mkdtemp(prefix="grpo-weights-", dir=shared_dir))
+            scratch = ScratchFolder("grpo-weights-", Path(shared_dir))
         except OSError as error:
             raise UserError(f"engine.args.shared_dir={shared_dir}: {error.strerror}.") from None
-    opened.callback(shutil.rmtree, folder, ignore_errors=True)
+    opened.callback(scratch.close)
     if trained.is_adapter:
-        return AdapterWeights(server.api, trained, folder)
-    return ModelWeights(server.api, FileSender(server.api, trained, folder, unties=server.unties))
+        return AdapterWeights(server.api, trained, scratch.path)
+    return ModelWeights(server.api, FileSender(server.api, trained, scratch.path, unties=server.unties))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,17 +14,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grpo_core.engines.servers.client import Product, ServerClient
+from grpo_core.engines.servers.scratch import ScratchFolder
 from grpo_core.errors import EngineError, UserError
 from grpo_core.killable.command import kept
 from grpo_core.killable.secrets import worker_environment
-
-SHARED_MEMORY = Path("/dev/shm")
+from grpo_core.killable.worker import LEFT_BEHIND_S
 
 MAX_PLACE_CHARS = 80
 """Longest folder for the folder of a socket: with its name a socket's path has 107 characters at most."""
 
 POLL_S = 0.25
 END_S = 10.0
+"""Time that a server has to end by itself, and to remove what it has in shared memory."""
+
+KEEPER_S = 5.0
+"""Time that its keeper has beyond that."""
 
 _LOG_TAIL_BYTES = 64 * 1024
 _MAX_LINE_CHARS = 300
@@ -103,16 +106,16 @@ class ServerProcess:
         check_installed(launch.product)
         place = tempfile.gettempdir()
         prefix = f"grpo-{launch.product.engine}-"
-        self._folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place if len(place) < MAX_PLACE_CHARS else "/tmp"))
-        self.log, self._keeps_log = self._folder / "server.log", False
-        at = launch.listen(self._folder)
+        self._folder = ScratchFolder(prefix, Path(place if len(place) < MAX_PLACE_CHARS else "/tmp"))
+        self.log, self._keeps_log = self._folder.path / "server.log", False
+        at = launch.listen(self._folder.path)
         self.client = ServerClient(
             launch.product, at.url, uds=at.uds, key=at.key, timeout_s=timeout_s, cause=self.cause
         )
         command = [sys.executable, "-m", launch.module, launch.model_option, str(model), *at.arguments, *arguments]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                kept(command),
+                kept(command, END_S),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -128,7 +131,7 @@ class ServerProcess:
         """
         deadline = time.monotonic() + timeout_s
         while not self.client.is_up():
-            if cause := self.cause():
+            if cause := self.cause(0):
                 raise EngineError(f"{self.client.name} did not start: {cause}")
             if time.monotonic() > deadline:
                 self._keeps_log = True
@@ -138,10 +141,14 @@ class ServerProcess:
                 )
             time.sleep(POLL_S)
 
-    def cause(self) -> str:
-        """How the server ended, and the last error that it printed; empty while it runs."""
+    def cause(self, wait_s: float = LEFT_BEHIND_S + 1.0) -> str:
+        """How the server ended, and the last error that it printed; empty while it runs.
+
+        Args:
+            wait_s: How long to wait for its end; what it leaves behind delays that by up to `LEFT_BEHIND_S`.
+        """
         try:
-            status = self._process.wait(0 if self._process.poll() is not None else 1.0)
+            status = self._process.wait(wait_s)
         except subprocess.TimeoutExpired:
             return ""
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
@@ -151,14 +158,13 @@ class ServerProcess:
     def close(self) -> None:
         """End the server and what it started."""
         keeps_log = self._keeps_log or self._process.poll() is not None
-        self._process.terminate()  # the keeper kills everything
+        self._process.terminate()  # the keeper ends everything
         try:
-            self._process.wait(END_S)
+            self._process.wait(END_S + KEEPER_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if not keeps_log:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.close(keeps=keeps_log)
 
 
 def check_installed(product: Product) -> None:
@@ -180,9 +186,3 @@ def last_error(log: Path) -> str:
         file.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
         lines = file.read().decode("utf-8", "replace").splitlines()
     return next((match[1] for line in reversed(lines) if (match := _ERROR.search(line))), "")[:_MAX_LINE_CHARS]
-
-
-def scratch_folder(n_bytes: int) -> Path:
-    """A new folder for weights: in memory, where there is room for them twice, else where temporary files go."""
-    in_memory = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > 2 * n_bytes
-    return Path(tempfile.mkdtemp(prefix="grpo-weights-", dir=SHARED_MEMORY if in_memory else None))

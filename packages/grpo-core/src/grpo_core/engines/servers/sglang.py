@@ -288,8 +288,7 @@ def _server(client: ServerClient, trained: TrainedModel, *, sleeps: bool, start_
     length = context if info.max_req_input_len is None else min(context, info.max_req_input_len + INPUT_MARGIN)
     note = "" if info.enable_deterministic_inference else NO_SEEDS
     api = SGLangServer(client, Facts(served.id, length, level, note=note))
-    if not trained.is_adapter:
-        _check_versions(api)
+    _check_versions(api)
     return Server(api, start_s=start_s)
 
 

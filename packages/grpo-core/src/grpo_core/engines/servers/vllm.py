@@ -98,9 +98,9 @@ def open_vllm(
     def find(state: Mapping[str, Any] | None, opened: ExitStack) -> Server:
         if url is not None:
             running = _running(ServerClient(VLLM, url, timeout_s=timeout_s), trained, transfer, sleep)
-            return _checked(running, trained, sampling)
+            return _checked(running, sampling)
         arguments, limits = choices.arguments(max_batch_tokens, precision, sampling), (timeout_s, start_timeout_s)
-        return _checked(choices.start(state, opened, arguments, sampling, limits), trained, sampling)
+        return _checked(choices.start(state, opened, arguments, sampling, limits), sampling)
 
     return opening.open_server(
         VLLMServer, trained, processes, find, is_own=url is None, shared_dir=shared_dir, timeout_s=timeout_s
@@ -297,7 +297,7 @@ def _running(client: ServerClient, trained: TrainedModel, transfer: Transfer, sl
     return Server(VLLMServer(client, facts), sender, _sender(client, trained, sender), unties)
 
 
-def _checked(server: Server, trained: TrainedModel, sampling: Sampling | None) -> Server:
+def _checked(server: Server, sampling: Sampling | None) -> Server:
     api = server.api
     if sampling is not None and not api.knows_logprobs(sampling):
         raise UserError(
@@ -305,8 +305,6 @@ def _checked(server: Server, trained: TrainedModel, sampling: Sampling | None) -
             f"temperature={sampling.temperature} with these filters. Start it with processed_logprobs and leave top_k, "
             "top_p and min_p out, or with raw_logprobs and take trainer.temperature=1."
         )
-    if trained.is_adapter:
-        return server
     try:
         api.weight_version()
     except EngineError as error:

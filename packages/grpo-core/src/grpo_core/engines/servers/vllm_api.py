@@ -109,7 +109,10 @@ class VLLMServer(ServerAPI):
         }
         if not sampling.greedy:
             body["seed"] = seed
-        choice = (await self.client.complete(session, "/v1/completions", body, _Completions)).choices[0]
+        choices = (await self.client.complete(session, "/v1/completions", body, _Completions)).choices
+        if len(choices) > 1:
+            raise EngineError(f"{self.client.name} replied with {len(choices)} completions, and one was requested.")
+        (choice,) = choices
         values = choice.logprobs.token_logprobs if choice.logprobs else []
         logprobs = [None if value is None or value <= LEAST_LOGPROB else value for value in values]
         return Reply(choice.token_ids or [], logprobs, choice.finish_reason)

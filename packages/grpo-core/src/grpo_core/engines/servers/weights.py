@@ -12,7 +12,7 @@ from torch import Tensor
 
 from grpo_core.engines.servers.api import ServerAPI
 from grpo_core.engines.servers.model import TrainedModel
-from grpo_core.errors import EngineError
+from grpo_core.errors import EngineError, UserError
 
 
 class Sent(NamedTuple):
@@ -20,7 +20,7 @@ class Sent(NamedTuple):
 
     Attributes:
         name: Name by which completions are requested.
-        version: The server's version of the weights; empty where the name says it.
+        version: The server's version of the weights, those under an adapter included; empty before any were sent.
     """
 
     name: str
@@ -49,6 +49,10 @@ class Sender(Protocol):
         """Send them; the server's model then has them."""
 
 
+VERSION_PREFIX = "grpo-"
+"""Of the versions that runs give to the weights they send."""
+
+
 class ModelWeights:
     """Sends all weights.
 
@@ -62,9 +66,12 @@ class ModelWeights:
         self._run = uuid.uuid4().hex[:8]
 
     def push(self, version: int, state: Mapping[str, Tensor] | None) -> Sent:
-        """Send the weights, and give them a version that no other run has."""
+        """Send the weights, and give them a version that no other run has; they have another one while being sent."""
+        sent = Sent(self._api.facts.served, f"{VERSION_PREFIX}{self._run}-{version}")
+        begun = f"{sent.version}-begun"
+        self._api.number_weights(begun)
         self._sender.send(state)
-        sent = Sent(self._api.facts.served, f"{self._run}-{version}")
+        self._api.check_version(begun)
         self._api.number_weights(sent.version)
         return sent
 
@@ -105,11 +112,20 @@ class AdapterWeights:
         api: The server, with the base model.
         trained: A PEFT model.
         folder: Folder that both see.
+
+    Raises:
+        UserError: a run has sent the server other weights than the base model's.
     """
 
     def __init__(self, api: ServerAPI, trained: TrainedModel, folder: Path) -> None:
         self._api, self._trained, self._folder = api, trained, folder
         self._run, self._loaded = uuid.uuid4().hex[:8], ""
+        self._base_version = api.weight_version()
+        if self._base_version.startswith(VERSION_PREFIX):
+            raise UserError(
+                f"{api.client.name} has weights that a run has trained (version {self._base_version!r:.80}), and an "
+                "adapter needs those of the base model. Restart the server."
+            )
 
     def push(self, version: int, state: Mapping[str, Tensor] | None) -> Sent:
         """Load the adapter, and unload the one before."""
@@ -128,7 +144,7 @@ class AdapterWeights:
             ) from None
         self._unload()
         self._loaded = name
-        return Sent(name)
+        return Sent(name, self._base_version)
 
     def _unload(self) -> None:
         if self._loaded:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
 from vllm_server import FakeVLLM, UnixServer, ends_at_once, handler_of
@@ -32,7 +33,9 @@ def main() -> None:
     if BEHAVIOUR == "fails":
         raise ValueError("No available memory for the cache blocks.")
     engine = subprocess.Popen(["sleep", "600"])  # as vLLM's engine is a process of its own
-    print("engine:", engine.pid, flush=True)
+    memory = SharedMemory(create=True, size=64)  # as vLLM's processes talk through it; whatever ends them removes it
+    print("engine:", engine.pid, "memory:", memory.name, flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: (engine.kill(), sys.exit(0)))
     fake = FakeVLLM(
         respond, lora=options.enable_lora, max_model_len=options.max_model_len,
         config={"logprobs_mode": options.logprobs_mode},
