@@ -24,6 +24,20 @@ def test_a_policy_has_a_board_with_the_chosen_and_the_best_move(text: str, capti
     assert frame.svg.count('class="arrow"') == 2 * arrows  # a line and its head
 
 
+@pytest.mark.parametrize(
+    ("task", "row", "text", "caption"),
+    [
+        ("best_move", {"best": "d2d4"}, " e2e4", "e4 chosen; d4 is best"),
+        ("mate_in_one", {"mates": ["d2d4", "d2d3"]}, "e2e4", "e4 chosen; d4 is best"),
+        ("mate_in_one", {"mates": ["d2d4"]}, "e2e4 d2d4", "no legal move chosen; d4 is best"),
+        ("legal_moves", {}, "e2e4", "the position"),
+    ],
+)
+def test_a_short_answer_is_read_as_its_task_reads_it(task: str, row: dict[str, Any], text: str, caption: str) -> None:
+    (frame,) = draw(task, {"fen": START, **row}, text)
+    assert frame.caption == caption
+
+
 def test_an_environment_shows_the_position_before_and_after_and_the_predicted_one() -> None:
     after = "rnbqkbnr/pppppppp/8/8/4P3/8/PPPP1PPP/RNBQKBNR b KQkq - 0 1"
     row = {"fen": START, "move": "e2e4", "next_fen": after}

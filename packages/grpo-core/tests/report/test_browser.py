@@ -140,6 +140,8 @@ def test_a_group_stands_side_by_side_with_drawings_games_and_tokens(run: Path, o
     page.locator(".card.chosen").get_by_label("Next").click()
     assert page.locator(".card.chosen .frame").inner_text().split() == ["after", "x"]
     page.get_by_label("search").fill("first: 0")
+    assert page.locator(".line .excerpt").first.inner_text() == "1. first: 0 2. second: 1"
+    assert page.locator(".card.chosen .completion").is_hidden(), "the stepper shows its text"
     stepper = page.locator(".card.chosen .stepper")
     assert "2 of 2" not in stepper.inner_text() and "3 of 3" in stepper.inner_text()
     stepper.get_by_label("Previous").click()
@@ -166,6 +168,15 @@ def test_hostile_text_stays_text(run: Path, opened: Any) -> None:
     shown = page.locator(".prompt").inner_text()
     assert shown.startswith("</script><script>") and "␛[31m⟨U+202E⟩␀" in shown
     assert "␛" in page.locator("#warnings").inner_text()
+
+
+def test_numbers_and_control_characters_as_text(tmp_path: Path, opened: Any) -> None:
+    lines = [rollout(1, 0, 0, -1.0, text="\u061c\u2028")]
+    page = opened(make_run(tmp_path / "run", lines, metrics={"step_s": 359.97}))  # ten steps
+    assert page.locator(".line .reward").inner_text() == "−1"
+    assert page.locator(".line .excerpt").inner_text() == "⟨U+061C⟩"
+    assert page.locator(".card .completion").inner_text() == "⟨U+061C⟩⟨U+2028⟩"
+    assert page.locator(".tile", has_text="evaluations included").locator("strong").inner_text() == "1 h 0 min"
 
 
 def test_light_and_dark_and_narrow(run: Path, opened: Any) -> None:

@@ -10,6 +10,7 @@ import chess.svg
 
 from grpo_core import Frame, Invalid
 from grpo_tasks_chess.formats import read_environment, read_policy_fields
+from grpo_tasks_chess.questions import read_moves
 
 PLAYED, LABELLED = "#c8376f", "#15936a"
 """Colours of the arrows of the completion's move and of the row's."""
@@ -21,7 +22,7 @@ def draw(task: str, row: Mapping[str, Any], text: str) -> list[Frame]:
     """Return the board of a row with the completion's moves, and the positions that follow; none where it has no board.
 
     Args:
-        task: `policy`, `environment` or `puzzle`.
+        task: Name of the task, as `policy`.
         row: The row, as JSON.
         text: The completion.
     """
@@ -32,14 +33,19 @@ def draw(task: str, row: Mapping[str, Any], text: str) -> list[Frame]:
         return _environment(board, row, text)
     if task == "puzzle":
         return _line(board, row)
-    labelled, chosen = _move(board, row.get("best")), _move(board, _chosen(text))
+    if task == "legal_moves":
+        return [_frame(board, "the position")]
+    best = next(iter(row.get("mates") or ()), row.get("best"))
+    labelled, chosen = _move(board, best), _move(board, _chosen(task, text))
     caption = f"{board.san(chosen)} chosen" if chosen else "no legal move chosen"
     return [_frame(board, f"{caption}; {board.san(labelled)} is best" if labelled else caption, chosen, labelled)]
 
 
-def _chosen(text: str) -> str:
-    """The move after `B:`; empty where the completion has another form."""
+def _chosen(task: str, text: str) -> str:
+    """The move that a completion chooses, in a policy line the one after `B:`; empty where it has another form."""
     try:
+        if task in ("best_move", "mate_in_one"):
+            return read_moves(text, 1)[0]
         return " ".join(read_policy_fields(text).best)
     except Invalid:
         return ""

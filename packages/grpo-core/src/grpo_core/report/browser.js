@@ -127,7 +127,7 @@ class Browser {
     },
       element("span", { class: `mark ${verdict.tone}`, title: verdict.word, "aria-label": verdict.word }, verdict.sign),
       element("span", { class: "what" },
-        element("span", { class: "excerpt" }, visible(excerpt(rollouts.text[index])) || "(empty)"),
+        element("span", { class: "excerpt" }, visible(excerpt(movesOf(rollouts, index).slice(1).map(({ caption }) => caption).join("  ") || rollouts.text[index])) || "(empty)"),
         element("span", { class: "where" }, `step ${group[0]} · ${visible(short(rollouts.tables.tasks[group[1]]))} · ${visible(group[5].slice(0, 60))}${rollouts.role[index] ? ` · ${visible(rollouts.role[index])}` : ""}`)),
       element("span", { class: "reward" }, number(rollouts.reward[index])));
   }
@@ -174,7 +174,9 @@ class Browser {
     const target = cards.querySelector(".chosen");
     cards.scrollLeft = target.offsetLeft - cards.offsetLeft - 8;
     this.detail.scrollTop = 0;
-    this.detail.scrollTop = Math.max(0, target.getBoundingClientRect().bottom - this.detail.getBoundingClientRect().bottom + 8);
+    const [box, pane] = [target, this.detail].map((each) => each.getBoundingClientRect());
+    // All of the card where it fits, else its top; the prompt above the first line stays in sight.
+    this.detail.scrollTop = target.offsetTop === cards.firstChild.offsetTop && box.height > pane.height ? 0 : Math.min(box.bottom - pane.bottom, box.top - pane.top) + 8;
   }
 }
 
@@ -223,7 +225,7 @@ function card(rollouts, at, isChosen, mean) {
   const why = rollouts.tables.whys[rollouts.why[at]];
   return element("article", { class: `card ${isChosen ? "chosen" : ""}`, "aria-label": `${verdict.word}, reward ${number(reward)}` },
     element("header", {}, element("strong", {}, number(reward)), reward === null ? null : element("span", { class: reward > mean ? "up" : reward < mean ? "down" : "note" }, `${signed(reward - mean)} to the group`)),
-    drawings(rollouts, at), body(rollouts, at),
+    drawings(rollouts, at), movesOf(rollouts, at).length > 1 ? element("details", {}, element("summary", {}, "Text"), body(rollouts, at)) : body(rollouts, at),
     tree, why ? element("p", { class: "why" }, visible(why)) : null,
     element("p", { class: "note" }, notes.join(" · ")));
 }
@@ -232,14 +234,14 @@ function card(rollouts, at, isChosen, mean) {
 function drawings(rollouts, at) {
   const frames = rollouts.frames[at]?.map((index) => rollouts.tables.frames[index]);
   if (frames) return stepper(frames.map(([caption, svg, text]) => ({ caption, svg, text })));
-  const moves = rollouts.role[at] ? movesOf(rollouts.text[at]) : [];
+  const moves = movesOf(rollouts, at);
   return moves.length > 1 ? stepper(moves, moves.length - 1) : null;
 }
 
-/** The positions of a game as its log tells them: `1. first: move`, then the position. */
-function movesOf(story) {
+/** The positions of a game as its log tells them: `1. first: move`, then the position; none of another task. */
+function movesOf(rollouts, at) {
   const moves = [{ caption: "start", text: "" }];
-  for (const line of story.split("\n")) {
+  for (const line of rollouts.role[at] ? rollouts.text[at].split("\n") : []) {
     if (line.startsWith(`${moves.length}. `)) moves.push({ caption: line, text: "" });
     else moves.at(-1).text += `${line}\n`;
   }

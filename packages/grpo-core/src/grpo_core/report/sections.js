@@ -101,7 +101,7 @@ function problems(data) {
     ...(run.rollouts?.problems ?? []).map((text) => element("li", {}, `${several ? `${visible(run.name)}: ` : ""}${visible(text)}`)),
   ]).filter(Boolean);
   const warned = data.runs.reduce((sum, run) => sum + run.n_warnings, 0);
-  if (warned) lines.unshift(element("li", { class: "warn" }, element("a", { href: "#warnings" }, plural(warned, "warning")), " while the run went on"));
+  if (warned) lines.unshift(element("li", { class: "warn" }, element("a", { href: "#warnings" }, plural(warned, "warning")), data.runs.length > 1 ? " during the runs" : " during the run"));
   return lines.length ? element("aside", { class: "callout", "aria-label": "What to know about this report" }, element("ul", {}, lines)) : null;
 }
 

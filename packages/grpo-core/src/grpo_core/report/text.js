@@ -16,7 +16,7 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f]|[\u0080-\u009f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f]|[\u0080-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 
 /** Show control characters and those that change the direction of text. */
 function visible(text) {
@@ -28,8 +28,9 @@ function visible(text) {
 
 function number(value, digits = 3) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
-  if (value !== 0 && (Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3)) return value.toExponential(Math.max(0, digits - 1));
-  return String(Number(value.toPrecision(Math.max(digits, String(Math.trunc(Math.abs(value))).length))));
+  const isExtreme = value !== 0 && (Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3);
+  const text = isExtreme ? value.toExponential(Math.max(0, digits - 1)) : String(Number(value.toPrecision(Math.max(digits, String(Math.trunc(Math.abs(value))).length))));
+  return text.replace("-", "−");
 }
 
 function fixed(value, digits = 2) {
@@ -46,9 +47,10 @@ function interval(low, high, write = fixed) {
 
 function duration(seconds) {
   if (!Number.isFinite(seconds)) return "–";
-  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
-  return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
+  if (seconds < 59.5) return `${seconds.toFixed(seconds < 9.95 ? 1 : 0)} s`;
+  const whole = Math.round(seconds), minutes = Math.round(seconds / 60);
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
 function plural(count, noun) {
