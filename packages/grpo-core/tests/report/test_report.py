@@ -218,7 +218,7 @@ def test_long_texts_lose_their_middle() -> None:
     assert kept is not None
     (text,) = kept["text"]
     assert len(text) < 8_100 and text.startswith("aaa") and text.endswith("bend")
-    assert kept["problems"] == ["longer than 8000 characters, and the middle is left out: 1 completions"]
+    assert kept["problems"] == ["longer than 8000 characters, and the middle is left out: 1 completion"]
 
 
 def test_drawings_are_kept_once_and_a_broken_plugin_is_named() -> None:

@@ -109,7 +109,7 @@ class Columns:
             "total": total,
             "groups": self.groups,
             "tables": {name: table.values for name, table in self.tables.items()},
-            "problems": [f"{text}: {count} completions" for text, count in self.problems.items()],
+            "problems": [f"{text}: {count} completion{'s' * (count != 1)}" for text, count in self.problems.items()],
             **self.columns,
         }
 
