@@ -45,7 +45,9 @@ def grpo_models() -> list[EmbeddedModel]:
                     "trainer.baseline": "value",
                     "trainer.beta": 0.0,  # nothing is hidden, and the start is weak
                     "trainer.entropy_coef": 0.06,  # keeps the lines of play many, which perfect play needs
-                    "trainer.max_steps": 450,
+                    "trainer.entropy_controller": "decay",  # and then lets the policy settle
+                    "trainer.num_iterations": 2,
+                    "trainer.max_steps": 300,
                 },
                 # Each stretch of steps approaches the equilibrium of the game with the penalty, and then moves on from
                 # it. The exact KL(π_ref‖π) pulls at moves that are no longer sampled, too.

@@ -5,21 +5,29 @@ Only so can logits be computed where they are needed, a few positions at a time,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
+from inspect import signature
 from typing import Any
 from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedModel
+from transformers import Cache, PreTrainedModel
 
 from grpo_core.errors import UserError
 
 HEAD_TOLERANCE = 0.02
 """Relative difference allowed between our logits and the model's own: bfloat16 rounds to 2^-8, a factor is larger."""
+
+
+@lru_cache
+def _cache_parameter(forward: Callable[..., Any]) -> str:
+    """Name of the parameter that takes the cache: `cache` in newer versions of transformers."""
+    return "cache" if "cache" in signature(forward).parameters else "past_key_values"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +56,17 @@ class CausalLM:
             return torch.device(weight.device_mesh.device_type, torch.cuda.current_device())
         return weight.device
 
-    def hidden(self, input_ids: Tensor, **kwargs: Any) -> Tensor:
-        """Run the body: [B, L] -> [B, L, D]."""
+    def hidden(self, input_ids: Tensor, *, cache: Cache | None = None, **kwargs: Any) -> Tensor:
+        """Run the body: [B, L] -> [B, L, D]; keys and values go to the cache, if there is one."""
+        if cache is not None:
+            kwargs |= {_cache_parameter(type(self.body).forward): cache, "use_cache": True}
         hidden: Tensor = self.body(input_ids=input_ids, **kwargs)[0]
         return hidden
+
+    @property
+    def is_checkpointed(self) -> bool:
+        """Whether a module computes its activations again in the backward pass."""
+        return any(getattr(module, "gradient_checkpointing", False) for module in self.model.modules())
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Apply the head: [*, D] -> [*, V]."""

@@ -118,7 +118,7 @@ def attends_in_parts(parts: CausalLM) -> bool:
         parts.device.type == "cpu"
         and config._attn_implementation == "sdpa"
         and not any(getattr(config, name, 0.0) for name in DROPOUT)
-        and not parts.model.is_gradient_checkpointing
+        and not parts.is_checkpointed
         and parts.model not in _own_attention
     )
 

@@ -227,7 +227,7 @@ class NativeEngine:
         cache = SharedPrefixCache([len(prompt_ids)], 1, self._device)
         cache.begin_prefill(0)
         with self._sampling(cache, _Copies()):
-            own = self._parts.hidden(ids, position_ids=positions, past_key_values=cache, use_cache=True)
+            own = self._parts.hidden(ids, position_ids=positions, cache=cache)
             fused = body(ids, positions, cache)
             products = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
         difference = float((fused - own).abs().max() / own.abs().max().clamp_min(1e-30))
@@ -321,7 +321,7 @@ class _Batch:
         places = torch.tensor(positions, device=self._device)
         if self._body is not None:
             return self._body(ids, places, self.cache)
-        hidden = self._parts.hidden(ids, position_ids=places, past_key_values=self.cache, use_cache=True)
+        hidden = self._parts.hidden(ids, position_ids=places, cache=self.cache)
         self.cache.check_complete(type(self._parts.model).__name__)
         return hidden
 

@@ -69,7 +69,9 @@ def starting_policy(config: RunConfig, checkpoint: Path | None, ranks: Ranks, la
     with nullcontext() if layout is None else returning_freed_memory():
         policy = _shared(config, checkpoint, ranks, layout)
     if config.trainer.gradient_checkpointing:
-        policy.model.gradient_checkpointing_enable({"use_reentrant": False})
+        # Its name in newer versions of transformers, and before.
+        enable = getattr(policy.model, "activation_checkpointing_enable", policy.model.gradient_checkpointing_enable)
+        enable({"use_reentrant": False})
     return policy
 
 
