@@ -1,6 +1,7 @@
 import math
 import random
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 import torch
@@ -601,13 +602,12 @@ def test_models_whose_attention_is_another_are_refused(model: Callable[[], nn.Mo
 def test_a_layer_with_an_attention_of_its_own_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     model = build("smollm2")
 
-    def keeps_keys_but_attends_by_itself(
-        hidden_states: Tensor, past_key_values: Cache | None = None, **_: object
-    ) -> tuple[Tensor, None]:
-        if past_key_values is not None:
+    def keeps_keys_but_attends_by_itself(hidden_states: Tensor, **options: Any) -> tuple[Tensor, None]:
+        cache: Cache | None = options.get("cache", options.get("past_key_values"))  # named by transformers' version
+        if cache is not None:
             rows, length, _ = hidden_states.shape
             keys = hidden_states.new_zeros(rows, 2, length, 4)
-            past_key_values.update(keys, keys, 1)
+            cache.update(keys, keys, 1)
         return hidden_states, None
 
     monkeypatch.setattr(model.model.layers[1].self_attn, "forward", keeps_keys_but_attends_by_itself)

@@ -192,7 +192,8 @@ def test_a_server_ends_with_a_trainer_that_is_killed(fake_vllm: None, tmp_path: 
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_weights_do_not_outlive_a_trainer_whose_group_gets_a_signal(tmp_path: Path, stop: signal.Signals) -> None:
     program = (
-        "import pathlib, sys, time; from grpo_core.engines.servers.scratch import ScratchFolder; "
+        "import pathlib, signal, sys, time; from grpo_core.engines.servers.scratch import ScratchFolder; "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "  # a shell's background jobs ignore it
         "scratch = ScratchFolder('grpo-weights-', pathlib.Path(sys.argv[1])); folder = scratch.path; "
         "(folder / 'model.safetensors').write_bytes(bytes(9)); print(folder, flush=True); time.sleep(600)"
     )
