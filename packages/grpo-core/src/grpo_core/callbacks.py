@@ -86,8 +86,13 @@ class Finding:
         """What was seen, and when."""
         return f"step {self.step}: {self.seen}" if self.step else self.seen
 
+    @property
+    def advice(self) -> str:
+        """What was seen, why it matters and what to try, where the step is shown beside it."""
+        return f"{self.seen} {self.why} Try: {self.fix} See {self.section}"
+
     def __str__(self) -> str:
-        return f"{self.headline} {self.why} Try: {self.fix} See {self.section}"
+        return f"step {self.step}: {self.advice}" if self.step else self.advice
 
     def as_json(self) -> dict[str, Any]:
         """The entry in summary.json and in `logs/events.jsonl`."""

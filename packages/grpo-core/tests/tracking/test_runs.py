@@ -237,6 +237,7 @@ def test_events_of_any_shape_are_no_crash(tmp_path: Path) -> None:
         {"kind": "evaluation", "task": 1, "phase": None, "result": {"solved_rate": "high", "n": True}},
         {"kind": "evaluation", "result": []},
         {"kind": "warning"},
+        {"kind": "warning", "left_out": "many"},
     ]
     run = read_run(make_run(tmp_path / "r", *strange, summary={"tasks": {"a": 1, "b": {"base": 2}}, "steps": "3"}))
     assert run.planned is None

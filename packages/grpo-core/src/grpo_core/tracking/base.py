@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from grpo_core.callbacks import Callback, EvalPhase, RunInfo, Sample, StepRecord
+from grpo_core.callbacks import Callback, EvalPhase, Finding, RunInfo, Sample, StepRecord
 from grpo_core.tracking.aliases import with_reference_names
 from grpo_core.tracking.evaluations import evaluation_metrics
 from grpo_core.tracking.jsonl import last_logged
@@ -141,6 +141,10 @@ class TrackerCallback(Callback):
     def on_warning(self, message: str) -> None:
         """Log a warning."""
         self._use(lambda tracker: tracker.note(self._step, plain(message)))
+
+    def on_diagnosis(self, finding: Finding) -> None:
+        """Log a warning; trackers show its step beside it."""
+        self.on_warning(finding.advice)
 
     def on_stop(self, message: str) -> None:
         """Log nothing: a stop is no problem of the run."""

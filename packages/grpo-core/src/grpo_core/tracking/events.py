@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -63,8 +62,7 @@ class EventLog(Callback):
     def on_diagnosis(self, finding: Finding) -> None:
         """Write a warning with its parts."""
         parts = {key: value if key == "step" else plain(value) for key, value in finding.as_json().items()}
-        message = str(replace(finding, step=0))  # the event has the step
-        self._write("warning", message=plain(message), **parts)
+        self._write("warning", message=plain(finding.advice), **parts)
 
     def on_stop(self, message: str) -> None:
         """Write why the run stops before its last planned step."""

@@ -133,7 +133,7 @@ def read_run(path: Path, problems: list[str] | None = None) -> RunView:
         warnings=[
             (_whole(event.get("step")), shortened(str(event.get("message")), MAX_WARNING_CHARS)) for event in warnings
         ],
-        n_warnings=sum(event.get("left_out", 1) for event in warnings),
+        n_warnings=sum(_whole(event.get("left_out", 1)) for event in warnings),
         problem=problem,
     )
 
