@@ -139,7 +139,7 @@ class ServerProcess:
                     f"{self.client.name} was not up after {timeout_s:g} s (engine.args.start_timeout_s); "
                     f"its output: {self.log}"
                 )
-            time.sleep(POLL_S)
+            time.sleep(min(POLL_S, max(0.0, deadline - time.monotonic())))
 
     def cause(self, wait_s: float = LEFT_BEHIND_S + 1.0) -> str:
         """How the server ended, and the last error that it printed; empty while it runs.
