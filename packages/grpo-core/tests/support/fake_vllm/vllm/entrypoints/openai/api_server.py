@@ -7,10 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from multiprocessing.shared_memory import SharedMemory
+import tempfile
 from typing import Any
 
 from vllm_server import FakeVLLM, UnixServer, ends_at_once, handler_of
+
+REMOVE_AFTER_THE_END = "import os, sys, time; sys.stdin.read(); time.sleep(0.5); os.unlink(sys.argv[1])"
+"""A process that removes shared memory a moment after the server has ended, as Python's resource tracker does."""
 
 BEHAVIOUR = os.environ.get("FAKE_VLLM", "")
 
@@ -33,14 +36,18 @@ def main() -> None:
     if BEHAVIOUR == "fails":
         raise ValueError("No available memory for the cache blocks.")
     engine = subprocess.Popen(["sleep", "600"])  # as vLLM's engine is a process of its own
-    memory = SharedMemory(create=True, size=64)  # as vLLM's processes talk through it; whatever ends them removes it
-    print("engine:", engine.pid, "memory:", memory.name, flush=True)
+    descriptor, memory = tempfile.mkstemp(prefix="fake_vllm_", dir="/dev/shm")
+    os.close(descriptor)
+    remover = [sys.executable, "-S", "-c", REMOVE_AFTER_THE_END, memory]
+    tracker = subprocess.Popen(remover, stdin=subprocess.PIPE, start_new_session=True)
+    print("engine:", engine.pid, "memory:", memory, flush=True)
     signal.signal(signal.SIGTERM, lambda *_: (engine.kill(), sys.exit(0)))
     fake = FakeVLLM(
         respond, lora=options.enable_lora, max_model_len=options.max_model_len,
         config={"logprobs_mode": options.logprobs_mode},
     )  # fmt: skip
-    UnixServer(options.uds, handler_of(fake)).serve_forever()
+    with tracker:
+        UnixServer(options.uds, handler_of(fake)).serve_forever()
 
 
 if __name__ == "__main__":
