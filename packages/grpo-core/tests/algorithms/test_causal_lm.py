@@ -7,18 +7,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import Cache, DynamicCache, LlamaConfig, LlamaForCausalLM
+from transformers import Cache, DynamicCache
 
 from grpo_core.algorithms.causal_lm import CausalLM, causal_lm
-
-LLAMA = LlamaConfig(
-    vocab_size=32,
-    hidden_size=16,
-    intermediate_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    pad_token_id=0,
-)
+from grpo_core.policy.fresh import fresh_model
 
 
 class _Newer(nn.Module):
@@ -34,12 +26,12 @@ class _Older(nn.Module):
 @pytest.mark.parametrize("body", [_Newer(), _Older()], ids=["cache", "past_key_values"])
 def test_the_cache_is_given_by_the_name_that_the_version_knows(body: nn.Module) -> None:
     cache: Any = DynamicCache()
-    parts = CausalLM(model=LlamaForCausalLM(LLAMA), body=body, head=nn.Identity())
+    parts = CausalLM(model=fresh_model("tiny", 0)[0], body=body, head=nn.Identity())
     assert parts.hidden(torch.zeros(1, 2, dtype=torch.long), cache=cache) is cache
 
 
 def test_a_model_knows_whether_it_is_checkpointed() -> None:
-    model = LlamaForCausalLM(LLAMA)
+    model = fresh_model("tiny", 0)[0]
     parts = causal_lm(model)
     assert not parts.is_checkpointed
     model.base_model.gradient_checkpointing = True
