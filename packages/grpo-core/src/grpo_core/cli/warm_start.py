@@ -29,7 +29,7 @@ Examples:
 @click.option("--task", required=True, metavar="TASK", help="Task or mixture; weights are the shares of examples.")
 @click.option("--out", "folder", required=True, metavar="FOLDER", help="Receives the model; must be new or empty.")
 @click.option("--model", metavar="MODEL", help="Model to start from.")
-@click.option("--preset", metavar="tiny|medium|small", help="Start from a new model of this shape.")
+@click.option("--preset", metavar="tiny|medium|deep|small", help="Start from a new model of this shape.")
 @click.option("--vocab-size", type=COUNT, help="Train a tokenizer of this size for a new model; else it reads bytes.")
 @click.option("--tokenizer", metavar="MODEL", help="Use the tokenizer of this model or folder for a new model.")
 @click.option("--max-steps", default=1000, type=COUNT, help="Optimizer steps.")
@@ -72,6 +72,7 @@ Examples:
     type=click.Choice(["float32", "float16", "bfloat16"]),
     help="Type of the written weights; they are trained in float32.",
 )
+@click.option("--workers", default=1, type=COUNT, help="Processes that make the examples of as many tasks at once.")
 @click.option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, alone on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress.")

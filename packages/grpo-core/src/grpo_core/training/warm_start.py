@@ -19,7 +19,6 @@ from grpo_core.evaluation.setup import prepare_tasks
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.plugins.models import ModelSource
 from grpo_core.plugins.task_objects import Tasks, name_tasks
-from grpo_core.plugins.tasks import bind
 from grpo_core.policy.device import choose_device
 from grpo_core.policy.fresh import fresh_model, learned_tokenizer, tokenizer_of
 from grpo_core.policy.load import load_policy
@@ -28,10 +27,8 @@ from grpo_core.policy.policy import Policy
 from grpo_core.policy.quantization import quiet_bitsandbytes
 from grpo_core.policy.threads import choose_threads
 from grpo_core.profiles.recommended import RECORD, after_warm_start
-from grpo_core.prompts.quotas import Quotas
-from grpo_core.task.row import Prompt
-from grpo_core.task.spec import parse_task_specs
 from grpo_core.training.checks import check_warm_start
+from grpo_core.training.examples import examples_of, texts_of
 from grpo_core.training.muon import MuonAndAdamW
 from grpo_core.training.provenance import versions
 from grpo_core.training.solved_target import SolvedTarget
@@ -43,6 +40,9 @@ Optimizer = Literal["adamw", "muon"]
 
 LOGGING_STEPS = 10
 """Steps that one logged loss is the mean of."""
+
+COLLATORS = 2
+"""Processes that pad batches ahead of the training where examples have worker processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,7 @@ class FineTuning:
     precision: Precision
     optimizer: Optimizer
     compile: bool
+    workers: int
 
     def optimizer_of(self, model: Any) -> torch.optim.Optimizer | None:
         """The optimizer of a model; None leaves TRL's, which is AdamW."""
@@ -75,6 +76,7 @@ class FineTuning:
             "data_seed": self.seed,
             "bf16": self.precision == "bfloat16",
             "logging_steps": min(LOGGING_STEPS, self.max_steps),
+            **({"dataset_num_proc": self.workers, "dataloader_num_workers": COLLATORS} if self.workers > 1 else {}),
         }
 
     def as_json(self) -> dict[str, Any]:
@@ -119,6 +121,7 @@ def warm_start(
     optimizer: Optimizer = "adamw",
     compile: bool = False,
     save_dtype: SaveDtype = "float32",
+    workers: int = 1,
     device: str = "auto",
     command: str = "",
     callbacks: Sequence[Callback] = (),
@@ -146,6 +149,7 @@ def warm_start(
         optimizer: `adamw`, or `muon` for the matrices of the layers, see `MuonAndAdamW`.
         compile: Compile the layers with torch.compile first, which takes a minute or two.
         save_dtype: Type of the weights that are written and evaluated.
+        workers: Processes that make and tokenize the examples; more than the mixture has tasks only tokenize.
         device: `auto`, `cpu`, `cuda`, …
         command: The command line, recorded beside the model.
         callbacks: Notified of progress and of the evaluation.
@@ -166,12 +170,12 @@ def warm_start(
     folder = Path(out)
     # A task that cannot be evaluated is refused before it is trained on for an hour.
     prepare_tasks(named.spec, {}, EvaluationSettings(size=eval_size, seed=seed))
-    examples = _examples(named.spec, max_steps * batch_size)
+    callback = Callbacks(callbacks)
+    examples = examples_of(named.spec, max_steps * batch_size, workers, callback.on_progress)
     if preset is not None:
         policy = _new_policy(preset, seed, device, _new_tokenizer(examples, vocab_size, tokenizer))
     else:
         policy = load_policy(str(model), device=device)
-    callback = Callbacks(callbacks)
     target = None if until is None else SolvedTarget(named.spec, until, policy, seed, callback)
     settings = FineTuning(
         max_steps=max_steps,
@@ -183,6 +187,7 @@ def warm_start(
         precision=precision,
         optimizer=optimizer,
         compile=compile,
+        workers=workers,
     )
     made = _fine_tuned(policy, examples, settings, target, callback)
     if target is not None and made.steps == max_steps and not target.is_met:
@@ -303,31 +308,4 @@ def _new_tokenizer(examples: Sequence[Mapping[str, Any]], vocab_size: int | None
         return tokenizer_of(name)
     if vocab_size is None:
         return None
-    return learned_tokenizer((text for example in examples for text in _texts(example)), vocab_size)
-
-
-def _texts(example: Mapping[str, Any]) -> list[str]:
-    texts: list[str] = []
-    for part in (example["prompt"], example["completion"]):
-        texts += [part] if isinstance(part, str) else [message["content"] for message in part]
-    return texts
-
-
-def _examples(task: str, wanted: int) -> list[Mapping[str, Any]]:
-    """Prompt-completion examples in TRL's form, the tasks in exact proportion, repeating rows as needed."""
-    specs = parse_task_specs(task)
-    demos = [list(bind(spec).demos()) for spec in specs]
-    quotas = Quotas([spec.weight for spec in specs])
-    seen = [0] * len(specs)
-    examples: list[Mapping[str, Any]] = []
-    for index in quotas.take(min(wanted, sum(map(len, demos)))):
-        prompt, completion = demos[index][seen[index] % len(demos[index])]
-        seen[index] += 1
-        examples.append(_example(prompt, completion))
-    return examples
-
-
-def _example(prompt: Prompt, completion: str) -> Mapping[str, Any]:
-    if isinstance(prompt, str):
-        return {"prompt": prompt, "completion": completion}
-    return {"prompt": list(prompt), "completion": [{"role": "assistant", "content": completion}]}
+    return learned_tokenizer((text for example in examples for text in texts_of(example)), vocab_size)

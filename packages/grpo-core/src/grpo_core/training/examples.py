@@ -1,0 +1,76 @@
+"""Examples of supervised fine-tuning: the demos of a mixture's tasks, in TRL's form."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+from grpo_core.plugins.task_objects import is_object
+from grpo_core.plugins.tasks import bind
+from grpo_core.prompts.quotas import Quotas
+from grpo_core.task.row import Prompt
+from grpo_core.task.spec import TaskSpec, parse_task_specs
+
+Demos = list[tuple[Prompt, str]]
+"""Prompts and their gold completions."""
+
+
+def examples_of(
+    task: str, wanted: int, workers: int = 1, progress: Callable[[str, int, int], None] | None = None
+) -> list[Mapping[str, Any]]:
+    """Prompt-completion examples, the tasks in exact proportion, repeating rows of the shorter ones as needed.
+
+    Args:
+        task: Spec of a task or a mixture.
+        wanted: Examples at most; there are never more than the tasks have demos.
+        workers: Processes that make the demos of as many tasks at once. The examples are the same for any number.
+        progress: Receives what is done, how many tasks are ready, and how many there are.
+    """
+    specs = parse_task_specs(task)
+    demos: list[Demos] = []
+    for ready in _demos(specs, workers):
+        demos.append(ready)
+        if progress is not None and len(specs) > 1:
+            progress("making examples", len(demos), len(specs))
+    quotas = Quotas([spec.weight for spec in specs])
+    seen = [0] * len(specs)
+    examples: list[Mapping[str, Any]] = []
+    for index in quotas.take(min(wanted, sum(map(len, demos)))):
+        prompt, completion = demos[index][seen[index] % len(demos[index])]
+        seen[index] += 1
+        examples.append(_example(prompt, completion))
+    return examples
+
+
+def texts_of(example: Mapping[str, Any]) -> list[str]:
+    """The texts of an example's prompt and completion."""
+    texts: list[str] = []
+    for part in (example["prompt"], example["completion"]):
+        texts += [part] if isinstance(part, str) else [message["content"] for message in part]
+    return texts
+
+
+def _demos(specs: Sequence[TaskSpec], workers: int) -> Iterator[Demos]:
+    """The demos of each task, in order."""
+    apart = [spec for spec in specs if not is_object(spec)]  # a child has no objects of this process
+    if min(workers, len(apart)) < 2:
+        yield from map(demos_of, specs)
+        return
+    context = multiprocessing.get_context("spawn")  # a fork would copy torch's threads
+    with ProcessPoolExecutor(min(workers, len(apart)), mp_context=context) as pool:
+        made = pool.map(demos_of, apart)
+        for spec in specs:
+            yield demos_of(spec) if is_object(spec) else next(made)
+
+
+def demos_of(spec: TaskSpec) -> Demos:
+    """Make the demos of one task."""
+    return list(bind(spec).demos())
+
+
+def _example(prompt: Prompt, completion: str) -> Mapping[str, Any]:
+    if isinstance(prompt, str):
+        return {"prompt": prompt, "completion": completion}
+    return {"prompt": list(prompt), "completion": [{"role": "assistant", "content": completion}]}

@@ -1,0 +1,48 @@
+from pathlib import Path
+
+import pytest
+
+from grpo_core import Row, Task, reward
+from grpo_core.errors import UserError
+from grpo_core.plugins.task_objects import name_tasks
+from grpo_core.training.examples import examples_of, texts_of
+
+ADD = "math.arithmetic?size=20&seed=1"
+OTHER = "math.arithmetic?size=20&seed=2"
+
+
+@reward()
+def same(answer: str, row: Row) -> float:
+    return float(answer == row.gold)
+
+
+HERE = Task("here", lambda config: [Row(id="a", gold="b")], lambda row: "a:", lambda text: text, (same,), row=Row)
+
+
+def test_examples_of_a_mixture_are_in_proportion_for_any_number_of_workers() -> None:
+    mixture = f"{ADD},math.arithmetic:3?size=20&seed=2"
+    alone = examples_of(mixture, 16)
+    assert alone == examples_of(mixture, 16, workers=2)
+    golds = [texts_of(example) for example in examples_of(OTHER, 20)]
+    assert len(alone) == 16 and sum(texts_of(example) in golds for example in alone) >= 12
+
+
+def test_a_task_object_is_made_in_this_process_beside_workers() -> None:
+    named = name_tasks([ADD, HERE, OTHER])
+    examples = examples_of(named.spec, 6, workers=3)
+    assert [texts_of(example) == ["a:", "b"] for example in examples].count(True) == 2
+
+
+def test_progress_counts_the_tasks_that_are_ready() -> None:
+    heard: list[tuple[int, int]] = []
+    examples_of(f"{ADD},{OTHER}", 4, workers=2, progress=lambda what, done, total: heard.append((done, total)))
+    assert heard == [(1, 2), (2, 2)]
+
+
+def test_a_fault_in_a_worker_is_the_same_line(tmp_path: Path) -> None:
+    missing = f"math.arithmetic?size=4,chess.policy?path={tmp_path}/none.jsonl"
+    with pytest.raises(UserError) as alone:
+        examples_of(missing, 4)
+    with pytest.raises(UserError) as beside:
+        examples_of(missing, 4, workers=2)
+    assert str(beside.value) == str(alone.value)
