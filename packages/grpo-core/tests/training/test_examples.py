@@ -1,11 +1,14 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
+from datasets import Dataset
 
 from grpo_core import Row, Task, reward
 from grpo_core.errors import UserError
 from grpo_core.plugins.task_objects import name_tasks
-from grpo_core.training.examples import examples_of, texts_of
+from grpo_core.policy.fresh import byte_tokenizer, fresh_model, learned_tokenizer
+from grpo_core.training.examples import dataset_of, examples_of, texts_of
 
 ADD = "math.arithmetic?size=20&seed=1"
 OTHER = "math.arithmetic?size=20&seed=2"
@@ -46,3 +49,29 @@ def test_a_fault_in_a_worker_is_the_same_line(tmp_path: Path) -> None:
     with pytest.raises(UserError) as beside:
         examples_of(missing, 4, workers=2)
     assert str(beside.value) == str(alone.value)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
+@pytest.mark.parametrize("tokenizer", [byte_tokenizer(), learned_tokenizer(["a: b", "1 + 2 = 3", "3 + 45 ="], 280)])
+def test_tokens_and_labels_are_those_that_trl_makes(tokenizer: Any, tmp_path: Path) -> None:
+    from trl import SFTConfig, SFTTrainer
+
+    examples = [
+        *examples_of(ADD, 12),
+        {"prompt": "1 +", "completion": " 2 = 3<|end|>"},
+        {"prompt": "", "completion": "b"},
+    ]
+    ours = dataset_of(examples, tokenizer, lambda *progress: None)
+    model, _ = fresh_model("tiny", 0, tokenizer)
+    settings = SFTConfig(output_dir=str(tmp_path), max_length=None, use_cpu=True, report_to="none")
+    theirs = SFTTrainer(
+        model, processing_class=tokenizer, train_dataset=Dataset.from_list(examples), args=settings
+    ).train_dataset
+    for mine, other in zip(ours, theirs, strict=True):
+        assert list(mine["input_ids"]) == list(other["input_ids"])
+        assert list(mine["labels"]) == list(other["labels"])
+
+
+def test_chat_messages_are_left_to_trl() -> None:
+    example = {"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b"}]}
+    assert dataset_of([example], byte_tokenizer(), lambda *progress: None).column_names == ["prompt", "completion"]

@@ -32,7 +32,7 @@ _BEFORE = "|".join(["/" + _SQUARE * length for length in range(8)])
 _AFTER = "".join([f"(?:{_SQUARE}"] * 7) + ")?" * 7 + "/"
 """Contexts in which a digit counts empty squares: a slash ends or begins its rank, unlike in moves and numbers."""
 
-_MORE_RANKS, _SIDE = "(?:/[^/ ]+)", " [wb] "
+_MORE_RANKS, _SIDE = "(?>(?:/[^/ ]+)*)", " [wb] "
 """Patterns after a rank of a board: other ranks, then the side to move."""
 
 RUNS = (2, 4, 8, 16)
@@ -51,10 +51,10 @@ def chess_tokenizer() -> Any:
     names = [PAD_TOKEN, EOS_TOKEN, *sorted(pre_tokenizers.ByteLevel.alphabet()), *map("".join, merges)]
     tokenizer = Tokenizer(models.BPE(vocab={name: index for index, name in enumerate(names)}, merges=merges))
     spread = [(f"(?<={_BEFORE}){count}|{count}(?={_AFTER})", EMPTY * count) for count in range(1, 9)]
-    files = [(f"(?=[{_PIECES}]{{{8 - file}}}{_MORE_RANKS}*{_SIDE})", mark) for file, mark in enumerate(FILE_MARKS)]
-    ranks = [
-        (f"(?=[{FILE_MARKS}][^/ ]*{_MORE_RANKS}{{{7 - rank}}}{_SIDE})", mark) for rank, mark in enumerate(RANK_MARKS)
-    ]
+    files = [(f"(?=[{_PIECES}]{{{8 - file}}}{_MORE_RANKS}{_SIDE})", mark) for file, mark in enumerate(FILE_MARKS)]
+    # From the last rank on, each is known by the mark of the next: to count ranks takes three times as long.
+    after = [*(f"/{mark}" for mark in RANK_MARKS[1:]), _SIDE]
+    ranks = [(f"(?=[{FILE_MARKS}](?>[^/ ]*){end})", mark) for mark, end in zip(RANK_MARKS, after, strict=True)][::-1]
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.Replace(Regex(pattern), content) for pattern, content in [*spread, *files, *ranks]]
     )

@@ -72,7 +72,12 @@ Examples:
     type=click.Choice(["float32", "float16", "bfloat16"]),
     help="Type of the written weights; they are trained in float32.",
 )
-@click.option("--workers", default=1, type=COUNT, help="Processes that make the examples of as many tasks at once.")
+@click.option(
+    "--workers",
+    default=1,
+    type=COUNT,
+    help="Processes that make the examples of as many tasks at once, and then batches.",
+)
 @click.option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, alone on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress.")

@@ -1,17 +1,29 @@
-"""Examples of supervised fine-tuning: the demos of a mixture's tasks, in TRL's form."""
+"""Examples of supervised fine-tuning: the demos of a mixture's tasks, in TRL's form, and their tokens."""
 
 from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
 
 from grpo_core.plugins.task_objects import is_object
 from grpo_core.plugins.tasks import bind
 from grpo_core.prompts.quotas import Quotas
 from grpo_core.task.row import Prompt
 from grpo_core.task.spec import TaskSpec, parse_task_specs
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+IGNORED = -100
+"""Label of a token that teaches nothing, torch's own."""
+
+ENCODED_AT_ONCE = 10_000
+"""Texts that the tokenizer gets at once, and spreads over the cores."""
 
 Demos = list[tuple[Prompt, str]]
 """Prompts and their gold completions."""
@@ -50,6 +62,47 @@ def texts_of(example: Mapping[str, Any]) -> list[str]:
     for part in (example["prompt"], example["completion"]):
         texts += [part] if isinstance(part, str) else [message["content"] for message in part]
     return texts
+
+
+def dataset_of(
+    examples: Sequence[Mapping[str, Any]], tokenizer: Any, progress: Callable[[str, int, int], None]
+) -> Dataset:
+    """The dataset that TRL trains on: of texts their tokens and labels, of messages the examples as they are.
+
+    The tokens are those that TRL makes, one example at a time, of texts: of prompt, completion and end together, with
+    labels from where they differ from the prompt's own. Chat templates are left to TRL.
+
+    Args:
+        examples: Examples, all of texts or all of messages.
+        tokenizer: Tokenizer with an end token.
+        progress: Receives what is done, how many examples are ready, and how many there are.
+    """
+    from datasets import Dataset
+
+    if not all(isinstance(example["prompt"], str) for example in examples):
+        return Dataset.from_list(list(examples))
+    tables = []
+    for start in range(0, len(examples), ENCODED_AT_ONCE):
+        tables.append(_encoded(examples[start : start + ENCODED_AT_ONCE], tokenizer))
+        progress("tokenizing examples", min(len(tables) * ENCODED_AT_ONCE, len(examples)), len(examples))
+    return Dataset(pa.concat_tables(tables)).with_format("numpy")
+
+
+def _encoded(examples: Sequence[Mapping[str, Any]], tokenizer: Any) -> pa.Table:
+    """Columns `input_ids` and `labels` of examples that are texts."""
+    end = tokenizer.eos_token
+    prompts = [example["prompt"] for example in examples]
+    endings = [example["completion"].removesuffix(end) + end for example in examples]
+    wholes = [prompt + ending for prompt, ending in zip(prompts, endings, strict=True)]
+    rows = [np.asarray(ids, dtype=np.int32) for ids in tokenizer(wholes)["input_ids"]]
+    labels = [row.copy() for row in rows]
+    for row, label, ids in zip(rows, labels, tokenizer(prompts)["input_ids"], strict=True):
+        shared = min(len(ids), len(row))
+        differs = np.flatnonzero(row[:shared] != np.asarray(ids[:shared], dtype=np.int32))
+        label[: differs[0] if len(differs) else shared] = IGNORED
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int32)
+    columns = {"input_ids": rows, "labels": labels}
+    return pa.table({name: pa.ListArray.from_arrays(offsets, np.concatenate(each)) for name, each in columns.items()})
 
 
 def _demos(specs: Sequence[TaskSpec], workers: int) -> Iterator[Demos]:

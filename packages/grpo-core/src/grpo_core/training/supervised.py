@@ -10,14 +10,12 @@ from torch import Tensor
 from trl import SFTTrainer
 
 from grpo_core.policy.threads import computing_with, update_threads
+from grpo_core.training.examples import IGNORED
 from grpo_core.training.pass_budget import HalvedPasses
 from grpo_core.training.pass_limits import PassLimits, PassSize
 
 ROWS_ON_CPU = 32
 """Examples of a pass on the CPU; half as many are slower, and more of unlike lengths hold more padding."""
-
-IGNORED = -100
-"""Label of a token that teaches nothing, torch's own."""
 
 
 class ExamplePasses(HalvedPasses):

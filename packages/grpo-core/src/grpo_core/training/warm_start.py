@@ -28,7 +28,7 @@ from grpo_core.policy.quantization import quiet_bitsandbytes
 from grpo_core.policy.threads import choose_threads
 from grpo_core.profiles.recommended import RECORD, after_warm_start
 from grpo_core.training.checks import check_warm_start
-from grpo_core.training.examples import examples_of, texts_of
+from grpo_core.training.examples import dataset_of, examples_of, texts_of
 from grpo_core.training.muon import MuonAndAdamW
 from grpo_core.training.provenance import versions
 from grpo_core.training.solved_target import SolvedTarget
@@ -40,9 +40,6 @@ Optimizer = Literal["adamw", "muon"]
 
 LOGGING_STEPS = 10
 """Steps that one logged loss is the mean of."""
-
-COLLATORS = 2
-"""Processes that pad batches ahead of the training where examples have worker processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +73,7 @@ class FineTuning:
             "data_seed": self.seed,
             "bf16": self.precision == "bfloat16",
             "logging_steps": min(LOGGING_STEPS, self.max_steps),
-            **({"dataset_num_proc": self.workers, "dataloader_num_workers": COLLATORS} if self.workers > 1 else {}),
+            **({"dataset_num_proc": self.workers, "dataloader_num_workers": self.workers} if self.workers > 1 else {}),
         }
 
     def as_json(self) -> dict[str, Any]:
@@ -149,7 +146,7 @@ def warm_start(
         optimizer: `adamw`, or `muon` for the matrices of the layers, see `MuonAndAdamW`.
         compile: Compile the layers with torch.compile first, which takes a minute or two.
         save_dtype: Type of the weights that are written and evaluated.
-        workers: Processes that make and tokenize the examples; more than the mixture has tasks only tokenize.
+        workers: Processes that make the examples of as many tasks at once, and then put batches together.
         device: `auto`, `cpu`, `cuda`, …
         command: The command line, recorded beside the model.
         callbacks: Notified of progress and of the evaluation.
@@ -227,7 +224,6 @@ def _fine_tuned(
     target: SolvedTarget | None,
     callbacks: Callbacks,
 ) -> FineTuned:
-    import datasets
     from transformers import PrinterCallback, TrainerCallback
     from trl import SFTConfig
 
@@ -255,7 +251,7 @@ def _fine_tuned(
             passes=ExamplePasses(settings.batch_size, policy.device, callbacks.on_warning),
             model=policy.model,
             processing_class=policy.tokenizer,
-            train_dataset=datasets.Dataset.from_list(list(examples)),
+            train_dataset=dataset_of(examples, policy.tokenizer, callbacks.on_progress),
             callbacks=[Progress()],
             optimizers=(settings.optimizer_of(policy.model), None),
             args=SFTConfig(
