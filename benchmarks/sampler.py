@@ -186,6 +186,8 @@ class Workbench:
             for side, run in enumerate(sides):
                 cpu_start, wall_start = time.process_time(), time.perf_counter()
                 run()
+                if self.ids.is_cuda:
+                    torch.cuda.synchronize()
                 cpu[side] = min(cpu[side], time.process_time() - cpu_start)
                 wall[side] = min(wall[side], time.perf_counter() - wall_start)
         return Timing(self.name, workload, int(limits.sum()), cpu[0], cpu[1], wall[0], wall[1])

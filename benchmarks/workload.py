@@ -126,9 +126,11 @@ def run_trl(folder: Path, work: Workload, steps: int, scratch: Path) -> list[dic
 
     class Clock(TrainerCallback):
         def on_step_begin(self, *args: object, **kwargs: object) -> None:
+            finish(work)
             stamps.append(-time.perf_counter())
 
         def on_step_end(self, *args: object, **kwargs: object) -> None:
+            finish(work)
             stamps[-1] += time.perf_counter()
 
     trainer = GRPOTrainer(
@@ -146,6 +148,14 @@ def run_trl(folder: Path, work: Workload, steps: int, scratch: Path) -> list[dic
     )  # fmt: skip
     trainer.train()
     return [{"step_s": seconds} for seconds in stamps]
+
+
+def finish(work: Workload) -> None:
+    """Wait for what a GPU was given to do; our own steps end where the next one's tokens wait for it."""
+    if work.device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
 
 
 @dataclass(frozen=True)
@@ -225,7 +235,9 @@ def child(side: str, folder: Path, steps: int, work: Workload) -> None:
     if work.device == "cuda":
         import torch
 
-        peak_mib = torch.cuda.max_memory_allocated() / 2**20
+        from grpo_core.policy.memory import peak_memory_mib
+
+        peak_mib = peak_memory_mib(torch.device("cuda"))  # of the whole process: our trainer resets torch's own
     print("\n" + json.dumps({"steps": metrics[1:], "peak_mib": peak_mib}))
 
 

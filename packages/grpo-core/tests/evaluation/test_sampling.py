@@ -159,6 +159,8 @@ def test_what_was_finished_before_is_not_sampled_again() -> None:
 
 def test_the_cpus_allocator_counts_too() -> None:
     assert is_out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"))
+    assert is_out_of_memory(RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported"))
+    assert is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"))
     assert not is_out_of_memory(RuntimeError("size mismatch"))
     assert not is_out_of_memory(ValueError("can't allocate memory"))
 

@@ -3,9 +3,11 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from small_policies import ADVANTAGES, batch, model, policy_of, update
 
 from grpo_core.config import TrainerConfig
@@ -13,6 +15,7 @@ from grpo_core.errors import NonFiniteError
 from grpo_core.policy.policy import Policy
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.optimizer import MAX_SKIPPED_IN_A_ROW
+from grpo_core.training.state import OPTIMIZER_FILE, load_optimizer, optimizer_tensors
 from grpo_core.training.update import Updater
 
 
@@ -27,6 +30,21 @@ def test_a_non_finite_gradient_is_skipped_and_counted_and_at_last_an_error() -> 
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
     with pytest.raises(NonFiniteError, match="learning_rate"):
         update(updater, broken)
+
+
+def test_stored_step_counts_go_where_a_fused_kernel_reads_them(tmp_path: Path) -> None:
+    parameter = torch.nn.Parameter(torch.ones(2))
+    saved = torch.optim.AdamW([parameter])
+    parameter.grad = torch.ones(2)
+    saved.step()
+    save_file(optimizer_tensors(saved), tmp_path / OPTIMIZER_FILE)
+    for fused, place in ((True, "meta"), (None, "cpu")):
+        away = torch.nn.Parameter(torch.ones(2, device="meta"))
+        loaded = torch.optim.AdamW([away], fused=fused)
+        load_optimizer(loaded, tmp_path / OPTIMIZER_FILE)
+        assert {name: each.device.type for name, each in loaded.state[away].items()} == {
+            "step": place, "exp_avg": "meta", "exp_avg_sq": "meta",
+        }  # fmt: skip
 
 
 # --- float16

@@ -279,6 +279,20 @@ def test_compiled_layers_learn_the_same(tasks: Path, tmp_path: Path) -> None:
     )
 
 
+def test_muon_follows_the_schedule_after_its_state_was_loaded_as_accelerate_does() -> None:
+    model, _ = fresh_model("tiny", 0)
+    optimizer = MuonAndAdamW(model, 1e-3)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 10)
+    optimizer.load_state_dict(optimizer.state_dict())
+    before = [each.detach().clone() for each in model.parameters()]
+    for _ in range(2):
+        model(input_ids=(tokens := torch.arange(64)[None]), labels=tokens).loss.backward()
+        optimizer.step()
+        schedule.step()
+    assert all((each != old).any() for each, old in zip(model.parameters(), before, strict=True))
+    assert {group["lr"] for part in optimizer._parts for group in part.param_groups} == {1e-4}
+
+
 def test_muon_trains_the_matrices_of_layers_and_adamw_the_rest() -> None:
     model, _ = fresh_model("tiny", 0)
     twin, _ = fresh_model("tiny", 0)

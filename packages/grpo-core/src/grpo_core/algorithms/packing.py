@@ -177,25 +177,30 @@ def _split(rows: Sequence[int], size: int) -> list[Pack]:
 def _layout(
     input_ids: Tensor, prompts: Sequence[int], completions: Sequence[int], packs: Sequence[Pack]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Tokens, positions, segments [R, S] (−1 is padding), and the flat index of what predicts each token [B, T]."""
+    """Tokens, positions, segments [R, S] (−1 is padding), and the flat index of what predicts each token [B, T].
+
+    Made on the CPU and copied at once: on an accelerator every part of a row would be a kernel of its own.
+    """
     width = max(prompts[pack[0]] + sum(completions[row] - 1 for row in pack) for pack in packs)
-    ids = input_ids.new_zeros(len(packs), width)
-    positions, segments = torch.zeros_like(ids), torch.full_like(ids, -1)
-    predictors = input_ids.new_zeros(len(prompts), max(completions))
+    length = input_ids.shape[1]
+    source, positions, segments = torch.zeros(3, len(packs), width, dtype=torch.int64)  # source: flat index of a token
+    segments.fill_(-1)
+    predictors = torch.zeros(len(prompts), max(completions), dtype=torch.int64)
     for index, pack in enumerate(packs):
         prompt, at = prompts[pack[0]], prompts[pack[0]]
-        ids[index, :prompt] = input_ids[pack[0], :prompt]
-        positions[index, :prompt] = torch.arange(prompt, device=ids.device)
+        positions[index, :prompt] = torch.arange(prompt)
+        source[index, :prompt] = positions[index, :prompt] + pack[0] * length
         segments[index, :prompt] = 0
         for segment, row in enumerate(pack, start=1):
             inner = completions[row] - 1
-            ids[index, at : at + inner] = input_ids[row, prompt : prompt + inner]
-            positions[index, at : at + inner] = torch.arange(prompt, prompt + inner, device=ids.device)
+            positions[index, at : at + inner] = torch.arange(prompt, prompt + inner)
+            source[index, at : at + inner] = positions[index, at : at + inner] + row * length
             segments[index, at : at + inner] = segment
             predictors[row, 0] = index * width + prompt - 1
-            predictors[row, 1 : inner + 1] = torch.arange(at, at + inner, device=ids.device) + index * width
+            predictors[row, 1 : inner + 1] = torch.arange(at, at + inner) + index * width
             at += inner
-    return ids, positions, segments, predictors
+    source, positions, segments = torch.stack((source, positions, segments)).to(input_ids.device)
+    return input_ids.flatten()[source], positions, segments, predictors.to(input_ids.device)
 
 
 def _attention_mask(segments: Tensor, parts: CausalLM) -> Tensor:

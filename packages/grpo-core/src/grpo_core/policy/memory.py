@@ -26,7 +26,8 @@ MEMORY_SHARE = 0.7
 MAX_TOKENS_AT_ONCE = 2**21
 """No more tokens are held than this, however large the memory: decoding has long stopped to get faster."""
 
-_NO_MEMORY_ON_CPU = "can't allocate memory"
+_NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""In errors of the CPU's allocator; and of CUDA's driver and cuBLAS, where another process has taken the memory."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's mallopt, from malloc.h: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD."""
@@ -83,7 +84,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception says that memory ran out, on an accelerator or on the CPU."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return not isinstance(error, OutOfMemoryError)
-    return isinstance(error, RuntimeError) and _NO_MEMORY_ON_CPU in str(error)
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_MEMORY)
 
 
 def keep_freed_memory(device: torch.device) -> None:

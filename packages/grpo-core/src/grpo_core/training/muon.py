@@ -36,6 +36,9 @@ class MuonAndAdamW(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a step of both; return what the closure does."""
         loss = None if closure is None else closure()
+        given = iter(self.param_groups)
         for part in self._parts:
+            for group in part.param_groups:  # the same, until load_state_dict replaces ours, as accelerate has it do
+                group["lr"] = next(given)["lr"]
             part.step()
         return loss

@@ -70,7 +70,7 @@ class SamplingAhead:
             _copy_weights(self._trained, self.setup.policy)
         self.setup.engine.sync(version)
         if self._stream is not None:
-            self._stream.wait_stream(torch.cuda.current_stream())
+            self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
         self._started = time.perf_counter()
         self._batch = self._thread.submit(self._run, collect)
         return self._batch

@@ -108,7 +108,7 @@ class RunState:
         self.evaluations.load_state(state)
         if (folder / AHEAD_FILE).exists():
             self.batches.ahead = batch_from_json(orjson.loads((folder / AHEAD_FILE).read_bytes()), self.setup)
-        _load_optimizer(self.updater.optimizer.adam, folder / OPTIMIZER_FILE)
+        load_optimizer(self.updater.optimizer.adam, folder / OPTIMIZER_FILE)
         self.updater.load_state(state["updater"])
         restore_rank(
             self.ranks.rank, load_file(folder / RNG_FILE), state["random"], seed=self.config.seed, step=state["step"]
@@ -254,14 +254,18 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return tensors
 
 
-def _load_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
+def load_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
+    """Put back AdamW's moments that `optimizer_tensors` gave, from a file."""
     parameters = _parameters(optimizer)
+    fused = [bool(group.get("fused")) for group in optimizer.param_groups for _ in group["params"]]
     with safe_open(path, "pt") as file:
         for name in file.keys():  # noqa: SIM118 - no mapping: it has no iterator
             index, _, key = name.partition(".")
             parameter, tensor = parameters[int(index)], file.get_tensor(name)
-            # AdamW keeps its step count on the CPU, whatever the parameter's device.
-            placed = tensor if key == "step" else cut_like(tensor, parameter)
+            if key != "step":
+                placed = cut_like(tensor, parameter)
+            else:  # which AdamW keeps on the CPU, unless it is fused: its kernel reads it on the device
+                placed = tensor.to(parameter.device) if fused[int(index)] else tensor
             optimizer.state[parameter][key] = placed.clone()
 
 
