@@ -60,7 +60,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def config(folder: Path, out: Path, variant: str = "plain", **trainer: Any) -> RunConfig:
-    return resumed_runs.config(folder, out, variant, **trainer).model_copy(update={"device": DEVICE})
+    made: RunConfig = resumed_runs.config(folder, out, variant, **trainer)
+    return made.model_copy(update={"device": DEVICE})
 
 
 def steps_of(run: RunResult) -> list[dict[str, Any]]:
@@ -73,7 +74,7 @@ def steps_of(run: RunResult) -> list[dict[str, Any]]:
 def test_a_run_chooses_mixed_precision_and_fused_adamw_and_learns(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fused = set()
+    fused: set[Any] = set()
     step = PolicyOptimizer.step
 
     def watched(optimizer: PolicyOptimizer, **options: Any) -> tuple[float, bool]:
@@ -121,7 +122,7 @@ def test_a_run_that_was_stopped_ends_as_it_would_have(folder: Path, tmp_path: Pa
 @pytest.mark.filterwarnings("ignore")  # TRL's and accelerate's own
 def test_trl_trains_and_goes_on(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("trl")
-    options = {"backend": "trl", "max_steps": 3, "warmup_steps": 0}
+    options: dict[str, Any] = {"backend": "trl", "max_steps": 3, "warmup_steps": 0}
     run = train(config(folder, tmp_path / "trl", stop_after=2, **options))
     resume(run.run_dir)
     ours = train(config(folder, tmp_path / "ours", **{**options, "backend": "native"}))
