@@ -29,8 +29,8 @@ from grpo_core.task.score import Score
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch, collate
 from grpo_core.training.optimizer import PolicyOptimizer
+from grpo_core.training.result import RunResult
 from grpo_core.training.resume import resume
-from grpo_core.training.trainer import RunResult
 from grpo_core.training.update import Updater
 from grpo_core.training.warm_start import warm_start
 
