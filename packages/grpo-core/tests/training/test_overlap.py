@@ -1,6 +1,7 @@
 """Sampling of the next batch while one is trained on. That a resume is exact is tested in test_resume."""
 
 import threading
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from resumed_runs import GAMES, config, log, model_and_tasks
 
 from grpo_core import train
 from grpo_core.config import RunConfig
+from grpo_core.config.models import EngineConfig
+from grpo_core.engines.native import NativeEngine
 from grpo_core.errors import NonFiniteError, UserError
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.collect import Collected, Collector
@@ -44,6 +47,23 @@ def test_a_batch_is_sampled_by_the_weights_of_one_step_before(
     in_turn = log(train(config(folder, tmp_path, "plain")).run_dir)
     assert {name: steps[0][name] for name in in_turn[0]} == pytest.approx(in_turn[0], rel=1e-5)  # the mismatch
     assert steps[4]["grad_norm"] != pytest.approx(in_turn[4]["grad_norm"], rel=1e-3)
+
+
+def test_the_engine_that_samples_ahead_has_the_options_of_the_run(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: list[tuple[int, str]] = []
+    make = NativeEngine.__init__
+
+    @wraps(make)  # the names of engine.args are read from it
+    def making(engine: NativeEngine, *args: Any, **given: Any) -> None:
+        options.append((given["max_batch_tokens"], given["cuda_graphs"]))
+        make(engine, *args, **given)
+
+    monkeypatch.setattr(NativeEngine, "__init__", making)
+    engine = EngineConfig(max_batch_tokens=4096, args={"cuda_graphs": "off"})
+    train(ahead(folder, tmp_path, max_steps=1).model_copy(update={"engine": engine}))
+    assert set(options) == {(4096, "off")} and len(options) == 2
 
 
 def test_sampling_and_training_run_at_the_same_time(

@@ -175,6 +175,17 @@ class Described(Protocol):
 
 
 @runtime_checkable
+class Chooses(Protocol):
+    """An engine that chose something for the user, which the header of a run says.
+
+    Attributes:
+        choices: (option, value, reason) of each.
+    """
+
+    choices: tuple[tuple[str, str, str], ...]
+
+
+@runtime_checkable
 class Closes(Protocol):
     """An engine that holds something which must be ended with the run, as a process."""
 

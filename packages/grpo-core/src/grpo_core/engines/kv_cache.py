@@ -245,6 +245,15 @@ class SharedPrefixCache(Cache):
             layer.move(rows, prompts)
         return rows
 
+    def prompts(self) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values [P, KV, L, D] of the alive prompts, as views, for each layer."""
+        return [layer.prompts() for layer in self._shared]
+
+    def clear(self) -> None:
+        """Give the memory of keys and values back; nothing can be decoded after it."""
+        self._shared.clear()
+        self.current = None
+
     def check_complete(self, model_name: str) -> None:
         """Refuse a model of which some layer went another way, after a forward.
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -21,12 +22,15 @@ from grpo_core.algorithms.cpu_matmul import PackedLinears, multiplies_bfloat16
 from grpo_core.engines.base import Request, Sampling
 from grpo_core.engines.batching import RequestGroup, plan, prefill_chunks
 from grpo_core.engines.compatibility import check_model, check_requests
-from grpo_core.engines.completion import Completion, FinishReason
+from grpo_core.engines.completion import Completion
+from grpo_core.engines.cuda_graphs import Graphs
 from grpo_core.engines.decoding import StopMatcher, StopStrings, TextDecoder, eos_ids
 from grpo_core.engines.fused_body import TOLERANCE, FusedBody
 from grpo_core.engines.kv_cache import SharedPrefixCache, fill
-from grpo_core.engines.sampling import UniformStream, sample
+from grpo_core.engines.sampled_row import SampledRow
+from grpo_core.engines.sampling import SAMPLE_ELEMENTS, UniformStream, sample
 from grpo_core.engines.shared_attention import attention_through
+from grpo_core.engines.static_decode import LEAST_TOKENS, StaticDecoder, unsupported
 from grpo_core.errors import UserError
 
 FLOAT32_MARGIN = 1e-3
@@ -36,50 +40,8 @@ other shapes round otherwise, and the differences (1e-5 at logits of 10) stay fa
 MAX_BATCH_TOKENS = 65_536
 """Tokens of keys and values held at once: 3 GB for SmolLM2-135M in float32 (46 KB a token); 128 × 512 tokens."""
 
-SAMPLE_ELEMENTS = 2**25
-"""Logits made at once, 128 MiB in float32, so that many rows with a large vocabulary do not dominate memory."""
-
-UNIFORM_BLOCK = 64
-"""Uniforms drawn ahead per row: amortises the call, and a short completion wastes few."""
-
 COPY_FROM = 16
 """Tokens of a completion from which copied weights are worth their making, which takes as long as about four tokens."""
-
-
-@dataclass(slots=True)
-class _Row:
-    """One completion being sampled."""
-
-    request: int
-    prompt_len: int
-    limit: int
-    uniforms: UniformStream | None
-    matcher: StopMatcher | None
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    text: str | None = None
-    finished: FinishReason | None = None
-    _block: list[float] = field(default_factory=list)
-
-    def uniform(self) -> float:
-        assert self.uniforms is not None, "greedy rows draw nothing"
-        at = len(self.token_ids) % UNIFORM_BLOCK
-        if at == 0:
-            self._block = self.uniforms.take(UNIFORM_BLOCK).tolist()
-        return self._block[at]
-
-    def push(self, token_id: int, logprob: float, eos_ids: frozenset[int]) -> None:
-        self.token_ids.append(token_id)
-        self.logprobs.append(logprob)
-        if token_id in eos_ids:
-            self.finished = "stop"
-            return
-        if self.matcher is not None:
-            self.text = self.matcher.push(token_id)
-        if self.text is not None:
-            self.finished = "stop"
-        elif len(self.token_ids) == self.limit:
-            self.finished = "length"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +63,7 @@ class NativeEngine:
     Attributes:
         eos_ids: Tokens that end a completion: those of the generation config and the tokenizer's.
         version: Version of the weights, stamped on completions.
+        choices: What was chosen for the user, as (option, value, reason); on CUDA only.
     """
 
     def __init__(
@@ -111,6 +74,7 @@ class NativeEngine:
         max_batch_tokens: int = MAX_BATCH_TOKENS,
         compact: bool = True,
         dtype: Literal["auto", "bfloat16"] = "auto",
+        cuda_graphs: Literal["auto", "off"] = "auto",
         version: int = 0,
     ) -> None:
         """Check that the model can be sampled from.
@@ -121,6 +85,8 @@ class NativeEngine:
             max_batch_tokens: Tokens of keys and values held at once; more requests than fit are sampled in turns.
             compact: Whether finished rows leave the batch. False is for measuring what that saves.
             dtype: Type of the matrix products: that of training, or bfloat16, whose log-probs differ from training's.
+            cuda_graphs: Whether decoding steps are captured as CUDA graphs, where the device and the model allow it
+                (`static_decode`); their keys and values stay in memory between calls. Log-probs differ by rounding.
             version: Version of the weights until `sync`.
 
         Raises:
@@ -129,6 +95,14 @@ class NativeEngine:
         """
         if max_batch_tokens < 1:
             raise UserError(f"max_batch_tokens={max_batch_tokens} must be at least 1.")
+        self._of = partial(
+            NativeEngine,
+            tokenizer=tokenizer,
+            max_batch_tokens=max_batch_tokens,
+            compact=compact,
+            dtype=dtype,
+            cuda_graphs=cuda_graphs,
+        )
         self._parts: CausalLM = causal_lm(model)
         self._device = self._parts.device
         if dtype == "bfloat16" and self._device.type == "cpu" and not multiplies_bfloat16():
@@ -143,8 +117,20 @@ class NativeEngine:
         self._max_batch_tokens = max_batch_tokens
         self._compact = compact
         self._fuses: bool | None = None  # not known before the first requests
+        self._static: StaticDecoder | None = None
+        self.choices: tuple[tuple[str, str, str], ...] = ()
+        if self._device.type == "cuda" and cuda_graphs == "auto":
+            why = unsupported(self._parts)
+            if why is None:
+                self._static = StaticDecoder(self._parts, Graphs(self._device))
+            value, reason = ("off", why) if why else ("on", "decoding steps are captured once and replayed")
+            self.choices = (("engine.args.cuda_graphs", value, reason),)
         self.eos_ids = eos_ids(self._parts.model, tokenizer)
         self.version = version
+
+    def of(self, model: nn.Module) -> NativeEngine:
+        """An engine for another model of the same tokenizer, with the options of this one."""
+        return self._of(model)
 
     def sync(self, version: int) -> None:
         """Stamp what follows with `version`; the weights are the trainer's own, so nothing is copied."""
@@ -166,10 +152,11 @@ class NativeEngine:
     def _generate(self, requests: list[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
         version = self.version
         copies = self._copies_of_weights(requests, sampling)
+        static = self._static_for(requests, sampling)
         stops = {request.stop: StopStrings(self._decode, request.stop) for request in requests}
         for groups in plan(requests, sampling, self._max_batch_tokens):
             rows = [
-                _Row(
+                SampledRow(
                     request=index,
                     prompt_len=len(group.prompt_ids),
                     limit=requests[index].limit(sampling),
@@ -179,17 +166,18 @@ class NativeEngine:
                 for group in groups
                 for index in group.requests
             ]
-            batch = _Batch(self._parts, copies.body, groups, rows, sampling, self.eos_ids, self._compact)
-            while batch.rows:
-                if self.version != version:
-                    raise RuntimeError(
-                        f"sync({self.version}) came while completions of version {version} were being sampled: "
-                        "take all completions from generate() before the weights change."
-                    )
-                with self._sampling(batch.cache, copies):
-                    finished = batch.until_some_finish()
-                for row in finished:
-                    yield row.request, self._completion(row, version)
+            batch = _Batch(self._parts, copies.body, groups, rows, sampling, self.eos_ids, self._compact, static)
+            with batch.in_memory():
+                while batch.rows:
+                    if self.version != version:
+                        raise RuntimeError(
+                            f"sync({self.version}) came while completions of version {version} were being sampled: "
+                            "take all completions from generate() before the weights change."
+                        )
+                    with self._sampling(batch.cache, copies):
+                        finished = batch.until_some_finish()
+                    for row in finished:
+                        yield row.request, self._completion(row, version)
 
     @contextmanager
     def _sampling(self, cache: SharedPrefixCache, copies: _Copies) -> Iterator[None]:
@@ -207,9 +195,22 @@ class NativeEngine:
     def _precision(self) -> AbstractContextManager[object]:
         return nullcontext() if self._autocast is None else torch.autocast(self._device.type, dtype=self._autocast)
 
+    def _static_for(self, requests: Sequence[Request], sampling: Sampling) -> StaticDecoder | None:
+        """The decoder of these requests; None where they are decoded as on a CPU."""
+        static = self._static
+        longest = max((request.limit(sampling) for request in requests), default=0)
+        if static is None or static.busy or longest < LEAST_TOKENS or unsupported(self._parts) is not None:
+            return None
+        if static.graphs is not None and static.graphs.failed is not None:
+            static.release()
+            return None
+        with self._precision():
+            static.refresh()
+        return static
+
     def _copies_of_weights(self, requests: Sequence[Request], sampling: Sampling) -> _Copies:
         longest = max((request.limit(sampling) for request in requests), default=0)
-        if self._device.type != "cpu" or longest < COPY_FROM:
+        if self._device.type != "cpu" or longest < COPY_FROM or self._static is not None:
             return _Copies()
         with self._precision():
             body = FusedBody.of(self._parts.body, len(requests)) if self._fuses is not False else None
@@ -241,7 +242,7 @@ class NativeEngine:
         )
         return False
 
-    def _completion(self, row: _Row, version: int) -> Completion:
+    def _completion(self, row: SampledRow, version: int) -> Completion:
         assert row.finished is not None, "only finished rows become completions"
         text = row.text
         if text is None:
@@ -265,10 +266,11 @@ class _Batch:
         parts: CausalLM,
         body: FusedBody | None,
         groups: Sequence[RequestGroup],
-        rows: list[_Row],
+        rows: list[SampledRow],
         sampling: Sampling,
         eos_ids: frozenset[int],
         compact: bool,
+        static: StaticDecoder | None = None,
     ) -> None:
         self.rows = rows
         self._parts, self._body, self._groups, self._sampling = parts, body, groups, sampling
@@ -278,17 +280,62 @@ class _Batch:
         self.cache = SharedPrefixCache(prompt_lens, max(row.limit for row in rows), self._device)
         self._rows_at_once = max(1, SAMPLE_ELEMENTS // parts.model.config.get_text_config(decoder=True).vocab_size)
         self._started = False
+        self._static, self._is_static = static, False
+        self._limit = max(row.limit for row in rows)
 
-    def until_some_finish(self) -> list[_Row]:
+    @contextmanager
+    def in_memory(self) -> Iterator[None]:
+        """Give the static decoder back after the block, and its memory where memory runs out."""
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            if self._static is not None and (self._is_static or not self._static.busy):
+                self._static.release()
+            raise
+        finally:
+            if self._static is not None and self._is_static:
+                self._static.end()
+
+    def until_some_finish(self) -> list[SampledRow]:
         """Decode until at least one row is finished; return those that are, and forget them."""
         while True:
-            hidden = self._decode_one() if self._started else self._prefill()
-            self._choose(hidden)
+            if not self._started:
+                self._choose(self._prefill())
+            elif self._decodes_statically():
+                self._step()
+            else:
+                self._choose(self._decode_one())
             finished = [index for index, row in enumerate(self.rows) if row.finished is not None]
             if finished and (self._compact or len(finished) == len(self.rows)):
                 done = [self.rows[index] for index in finished]
-                fill(self.rows, self.cache.drop(finished), len(finished))
+                self._drop(finished)
                 return done
+
+    def _drop(self, finished: Sequence[int]) -> None:
+        if self._is_static:
+            assert self._static is not None, "it decodes the batch"
+            self._static.drop(finished)
+            self.rows = [row for row in self.rows if row.finished is None]
+        else:
+            fill(self.rows, self.cache.drop(finished), len(finished))
+
+    def _decodes_statically(self) -> bool:
+        """Whether the static decoder has the batch; it is offered it once, after the first token."""
+        if self._static is not None and not self._is_static:
+            try:
+                tokens = [row.token_ids[-1] for row in self.rows]
+                self._is_static = self._static.begin(self.cache, tokens, self._limit, self._sampling)
+            except torch.OutOfMemoryError:  # the prompts are still where the prefill put them
+                self._static.release()
+            if not self._is_static:
+                self._static = None
+        return self._is_static
+
+    def _step(self) -> None:
+        """Decode one token of every row with the static decoder."""
+        assert self._static is not None, "it decodes the batch"
+        blocks = [row.block() for row in self.rows] if self._static.wants_uniforms else None
+        self._push(self._static.step(blocks))
 
     def _prefill(self) -> Tensor:
         """Read every prompt once; return the last hidden state of each row's prompt, [A, D]."""
@@ -335,6 +382,9 @@ class _Batch:
             at = slice(start, start + self._rows_at_once)
             token, logprob = sample(self._parts.logits(hidden[at]), None if u is None else u[at], self._sampling)
             drawn += zip(token.tolist(), logprob.tolist(), strict=True)
+        self._push(drawn)
+
+    def _push(self, drawn: Sequence[tuple[int, float]]) -> None:
         for row, (token_id, logprob_value) in zip(self.rows, drawn, strict=True):
             if row.finished is None:
                 row.push(token_id, logprob_value, self._eos_ids)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -22,6 +23,12 @@ STREAM_VERSION = 1
 
 BLOCK = 256
 """Tokens per block of the two-level CDF: near the square root of common vocabularies (49,152 = 192 blocks of 256)."""
+
+SAMPLE_ELEMENTS = 2**25
+"""Logits made at once, 128 MiB in float32, so that many rows with a large vocabulary do not dominate memory."""
+
+UNIFORM_BLOCK = 64
+"""Uniforms drawn ahead per row: amortises the call, and a short completion wastes few."""
 
 
 def hashed_key(key: SampleKey, n_bytes: int) -> int:
@@ -72,13 +79,14 @@ def inverse_cdf(logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     return token, _log_at(probabilities, token)
 
 
-def sample(logits: Tensor, u: Tensor | None, sampling: Sampling) -> tuple[Tensor, Tensor]:
+def sample(logits: Tensor, u: Tensor | None, sampling: Sampling, *, checks: bool = True) -> tuple[Tensor, Tensor]:
     """Choose one token a row as `sampling` says.
 
     Args:
         logits: [N, V], any floating dtype; half precisions are widened to float32.
         u: [N] float64 in [0, 1); may be None when greedy.
         sampling: Temperature and filters.
+        checks: Whether to raise, which waits for the device. Without, the log-prob of a row that is not finite is NaN.
 
     Returns:
         token [N] int64 and log-prob [N] float64 under softmax(logits / temperature), before any filter.
@@ -89,12 +97,13 @@ def sample(logits: Tensor, u: Tensor | None, sampling: Sampling) -> tuple[Tensor
     if sampling.greedy:
         probabilities = _softmax(logits, 1.0)
         token = logits.argmax(-1)
-        _require_finite(probabilities.gather(1, token[:, None]))
+        if checks:
+            _require_finite(probabilities.gather(1, token[:, None]))
         return token, _log_at(probabilities, token)
     assert u is not None, "only greedy sampling needs no uniforms"
     probabilities = _softmax(logits, sampling.temperature)
     kept = filter_probabilities(probabilities, sampling) if sampling.filtered else probabilities
-    token = _draw(kept, u)
+    token = _draw(kept, u, checks)
     return token, _log_at(probabilities, token)
 
 
@@ -137,7 +146,7 @@ def _log_at(probabilities: Tensor, token: Tensor) -> Tensor:
     return probabilities.gather(1, token[:, None])[:, 0].double().log()
 
 
-def _draw(weights: Tensor, u: Tensor) -> Tensor:
+def _draw(weights: Tensor, u: Tensor, checks: bool = True) -> Tensor:
     """Invert the CDF of non-negative weights [N, V] at u [N]: first the block, then the token inside it.
 
     Only block sums [N, V / BLOCK] and the chosen block [N, BLOCK] are accumulated, in float64, so the cost is one
@@ -146,44 +155,51 @@ def _draw(weights: Tensor, u: Tensor) -> Tensor:
     vocabulary = weights.shape[1]
     whole = vocabulary // BLOCK
     if whole <= 1:
-        return _first_above(weights.cumsum(-1, dtype=torch.float64), u)[0][:, 0]
+        return _first_above(weights.cumsum(-1, dtype=torch.float64), u, checks)[0][:, 0]
     sums = weights[:, : whole * BLOCK].view(len(weights), whole, BLOCK).sum(-1)  # [N, whole]
     if vocabulary % BLOCK:
         sums = torch.cat((sums, weights[:, whole * BLOCK :].sum(-1, keepdim=True)), -1)
-    block, share = _invert(sums.double(), u)
+    block, share = _invert(sums.double(), u, checks)
     index = block[:, None] * BLOCK + torch.arange(BLOCK, device=weights.device)  # [N, BLOCK]
     inside = weights.gather(1, index.clamp(max=vocabulary - 1)).double().where(index < vocabulary, 0.0)
-    return block * BLOCK + _invert(inside, share)[0]
+    return block * BLOCK + _invert(inside, share, checks)[0]
 
 
-def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+def _invert(weights: Tensor, u: Tensor, checks: bool) -> tuple[Tensor, Tensor]:
     """Return the least index [N] with CDF(index) > u, and how far into that index's mass u points, from 0 to 1.
 
     The share is what makes two levels one CDF although the float32 sum of a block and its float64 sum differ.
     """
     cumulative = weights.cumsum(-1)  # [N, n]
-    index, target = _first_above(cumulative, u)
+    index, target = _first_above(cumulative, u, checks)
     mass = weights.gather(1, index)
     share = (target - (cumulative.gather(1, index) - mass)) / mass
     return index[:, 0], share[:, 0]
 
 
-def _first_above(cumulative: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+def _first_above(cumulative: Tensor, u: Tensor, checks: bool) -> tuple[Tensor, Tensor]:
     """The least index [N, 1] whose cumulative weight [N, n] is above u [N] of the total, and that bound [N, 1]."""
     total = cumulative[:, -1:].contiguous()
-    _require_finite(total)
+    if checks:
+        _require_finite(total)
     target = u[:, None] * total
     # Where rounding leaves nothing above the target, the last index that has mass: never one that is impossible.
     above, last = torch.searchsorted(cumulative, target, right=True), torch.searchsorted(cumulative, total)
-    return torch.minimum(above, last), target
+    index = torch.minimum(above, last)
+    # What is not finite may be searched past the end, where an index on a GPU would end the process.
+    return index if checks else index.clamp(max=cumulative.shape[1] - 1), target
 
 
 def _require_finite(mass: Tensor) -> None:
     finite = torch.isfinite(mass)[:, 0]
     if not bool(finite.all()):
-        bad = (~finite).nonzero()[:, 0].tolist()
-        raise NonFiniteError(
-            f"the model's logits are NaN, infinite or all −inf in {len(bad)} of {len(finite)} rows (first: row "
-            f"{bad[0]}), so no token can be drawn. The weights have diverged or the precision is too low: lower the "
-            "learning rate, clip gradients, or sample in bfloat16 or float32 instead of float16."
-        )
+        raise non_finite((~finite).nonzero()[:, 0].tolist(), len(finite))
+
+
+def non_finite(bad: Sequence[int], rows: int) -> NonFiniteError:
+    """The error of a batch of some rows, of which those in `bad` have logits that no token can be drawn from."""
+    return NonFiniteError(
+        f"the model's logits are NaN, infinite or all −inf in {len(bad)} of {rows} rows (first: row "
+        f"{bad[0]}), so no token can be drawn. The weights have diverged or the precision is too low: lower the "
+        "learning rate, clip gradients, or sample in bfloat16 or float32 instead of float16."
+    )

@@ -9,7 +9,7 @@ from typing import Any
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config.models import EngineConfig, RunConfig
 from grpo_core.config.trainer import TrainerConfig
-from grpo_core.engines.base import ONE_PROCESS, Closes, Described, Engine, Processes, Sampling
+from grpo_core.engines.base import ONE_PROCESS, Chooses, Closes, Described, Engine, Processes, Sampling
 from grpo_core.errors import EngineError, UserError
 from grpo_core.plugins import variants as registry
 from grpo_core.policy.parts import gathered_state
@@ -79,7 +79,10 @@ def open_engine(
         fallback = EngineConfig(name=config.fallback, max_batch_tokens=config.max_batch_tokens)
         engine = _open(fallback, policy, resources, offered)
         return engine, [ResolvedDefault("engine", config.fallback, f"engine.fallback, since {error}")]
-    return engine, [ResolvedDefault("engine", config.name, engine.description)] if isinstance(engine, Described) else []
+    said = [ResolvedDefault("engine", config.name, engine.description)] if isinstance(engine, Described) else []
+    if isinstance(engine, Chooses):
+        said += [ResolvedDefault(*choice) for choice in engine.choices]
+    return engine, said
 
 
 def bind_engine(config: EngineConfig) -> registry.BoundVariant:

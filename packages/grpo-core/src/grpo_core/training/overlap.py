@@ -106,15 +106,14 @@ class SamplingAhead:
 
 def _with_own_model(setup: Setup) -> Setup:
     """A setup whose policy is a copy; parameters that are not trained are shared, unless they are in shards."""
-    policy, tokens = setup.policy, setup.config.engine.max_batch_tokens
+    policy, engine = setup.policy, setup.engine
+    assert isinstance(engine, NativeEngine)
     if policy.sampled is not None:
-        engine = NativeEngine(policy.sampled.model, policy.tokenizer, max_batch_tokens=tokens)
-        return replace(setup, policy=policy.sampled, engine=engine)
+        return replace(setup, policy=policy.sampled, engine=engine.of(policy.sampled.model))
     shared = {id(part): part for part in policy.model.parameters() if not part.requires_grad}
     model = copy.deepcopy(policy.model, shared).eval().requires_grad_(False)
     sampled = Policy(model, policy.tokenizer, policy.source, policy.device, policy.autocast)
-    engine = NativeEngine(model, policy.tokenizer, max_batch_tokens=tokens)
-    return replace(setup, policy=sampled, engine=engine)
+    return replace(setup, policy=sampled, engine=engine.of(model))
 
 
 def _without_shards(setup: Setup) -> Setup:
