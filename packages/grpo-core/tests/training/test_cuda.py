@@ -198,11 +198,11 @@ def test_the_sampler_and_packed_and_padded_passes_agree(folder: Path, precision:
         policy.model.zero_grad()
         (logp.sum() + entropy.sum()).backward()
         gradients = [parameter.grad for parameter in policy.parameters() if parameter.grad is not None]
-        results.append((logp.detach().double(), torch.nn.utils.get_total_norm(gradients)))
+        results.append((logp.detach().double(), float(torch.nn.utils.get_total_norm(gradients))))
     (padded, norm), (packed, packed_norm) = results
     assert torch.allclose(packed, padded, atol=tolerance, rtol=0)
     assert torch.allclose(batch.sampler_logprobs.double(), padded, atol=max(tolerance, 1e-6), rtol=0)  # kept in float32
-    assert packed_norm == pytest.approx(float(norm), rel=max(tolerance, 1e-5))
+    assert packed_norm == pytest.approx(norm, rel=max(tolerance, 1e-5))
 
 
 # --- Memory

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +77,12 @@ def test_tokens_and_labels_are_those_that_trl_makes(tokenizer: Any, tmp_path: Pa
 def test_chat_messages_are_left_to_trl() -> None:
     example = {"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b"}]}
     assert dataset_of([example], byte_tokenizer(), lambda *progress: None).column_names == ["prompt", "completion"]
+
+
+def test_a_script_that_starts_itself_again_is_told_how_not_to(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"from grpo_core.training.examples import examples_of\nexamples_of({f'{ADD},{OTHER}'!r}, 4, workers=2)"
+    )
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 1 and ended.stderr.count("UserError: workers=2: a process that made examples ended") == 1

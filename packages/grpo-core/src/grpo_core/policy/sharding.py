@@ -102,6 +102,16 @@ class Shards:
         layout: ShardLayout = ALL_RANKS,
         group: dist.ProcessGroup | None = None,
     ) -> None:
+        """Make the mesh of ranks.
+
+        Raises:
+            UserError: this torch cannot sum what a rank did not use, as the expert that none of its tokens reach.
+        """
+        if not hasattr(FSDPModule, "set_reduce_scatter_unused_params"):
+            raise UserError(
+                f"trainer.sharding: torch {torch.__version__} has no FSDPModule.set_reduce_scatter_unused_params, as "
+                "2.13 does. Use trainer.sharding=none, or a newer torch."
+            )
         self._device, self._group = device, group
         self.layout = layout
         self.size = layout.size or dist.get_world_size()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from grpo_core.errors import UserError
 from grpo_core.plugins.task_objects import is_object
 from grpo_core.plugins.tasks import bind
 from grpo_core.prompts.quotas import Quotas
@@ -112,10 +114,17 @@ def _demos(specs: Sequence[TaskSpec], workers: int) -> Iterator[Demos]:
         yield from map(demos_of, specs)
         return
     context = multiprocessing.get_context("spawn")  # a fork would copy torch's threads
-    with ProcessPoolExecutor(min(workers, len(apart)), mp_context=context) as pool:
-        made = pool.map(demos_of, apart)
-        for spec in specs:
-            yield demos_of(spec) if is_object(spec) else next(made)
+    try:
+        with ProcessPoolExecutor(min(workers, len(apart)), mp_context=context) as pool:
+            made = pool.map(demos_of, apart)
+            for spec in specs:
+                yield demos_of(spec) if is_object(spec) else next(made)
+    except BrokenProcessPool:
+        raise UserError(
+            f"workers={workers}: a process that made examples ended at once, or was killed, as for its memory. Each "
+            "imports the program that started it: a script has to call warm_start() under "
+            "'if __name__ == \"__main__\":'. With workers=1 there is none."
+        ) from None
 
 
 def demos_of(spec: TaskSpec) -> Demos:
