@@ -62,6 +62,14 @@ def test_any_other_text_comes_back(text: str) -> None:
     assert TOKENIZER.decode(TOKENIZER(text)["input_ids"]) == text
 
 
+@pytest.mark.parametrize(
+    "text", ["8/8/4k3/8/8/3K4/8/8 w - - 0 1", "r/8/8/8/8/8/8/8 b - - 0 1", "1/8 w - - ", "k7/8 w "]
+)
+def test_a_text_that_begins_with_a_board_comes_back(text: str) -> None:
+    assert TOKENIZER.decode(TOKENIZER(text)["input_ids"]) == text
+    assert TOKENIZER.decode(TOKENIZER(f"{text}\n{text}")["input_ids"]) == f"{text}\n{text}"
+
+
 def test_the_command_writes_it_once(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 

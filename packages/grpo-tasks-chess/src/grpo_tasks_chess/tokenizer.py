@@ -56,7 +56,8 @@ def chess_tokenizer() -> Any:
     after = [*(f"/{mark}" for mark in RANK_MARKS[1:]), _SIDE]
     ranks = [(f"(?=[{FILE_MARKS}](?>[^/ ]*){end})", mark) for mark, end in zip(RANK_MARKS, after, strict=True)][::-1]
     tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.Replace(Regex(pattern), content) for pattern, content in [*spread, *files, *ranks]]
+        # Not at the start of a text, where tokenizers 0.23 panics after it; none of our prompts begins with a board.
+        [normalizers.Replace(Regex(f"(?!\\A)(?:{each})"), content) for each, content in [*spread, *files, *ranks]]
     )
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.Sequence(
