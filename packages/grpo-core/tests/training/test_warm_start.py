@@ -113,6 +113,12 @@ def test_an_interrupted_one_is_written_after_its_step(
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
+def test_the_record_of_an_embedded_model_goes_on(tasks: Path, tmp_path: Path) -> None:
+    record = warm_start(f"{tasks}:letters", tmp_path / "out", model="tiny", max_steps=1, eval_size=1, device="cpu")
+    assert record["start"]["command"].startswith("grpo warm-start ")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
 def test_weights_are_written_as_small_as_asked_for(tasks: Path, tmp_path: Path) -> None:
     options: Any = {"preset": "tiny", "max_steps": 1, "batch_size": 2, "eval_size": 2, "device": "cpu"}
     record = warm_start(f"{tasks}:letters", tmp_path / "half", save_dtype="float16", **options)

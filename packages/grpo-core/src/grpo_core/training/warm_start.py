@@ -17,7 +17,7 @@ from grpo_core.evaluation.evaluate import evaluate
 from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.evaluation.setup import prepare_tasks
 from grpo_core.killable.importing import refuse_in_worker
-from grpo_core.plugins.models import ModelSource
+from grpo_core.plugins.models import ModelSource, model_source
 from grpo_core.plugins.task_objects import Tasks, name_tasks
 from grpo_core.policy.device import choose_device
 from grpo_core.policy.fresh import fresh_model, learned_tokenizer, tokenizer_of
@@ -294,7 +294,7 @@ def _evaluated(
 
 def _start_record(model: str) -> Any:
     """The record of the starting model's own warm start, if it had one; else its name."""
-    record = Path(model).expanduser() / RECORD
+    record = Path(model_source(model).location).expanduser() / RECORD
     return orjson.loads(record.read_bytes()) if record.is_file() else model
 
 
