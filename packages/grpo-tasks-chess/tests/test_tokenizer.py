@@ -62,6 +62,11 @@ def test_any_other_text_comes_back(text: str) -> None:
     assert TOKENIZER.decode(TOKENIZER(text)["input_ids"]) == text
 
 
+@given(st.text("rkPN1238/ wb-", max_size=60).map(lambda text: text + "k/8/8/8 w "))
+def test_text_that_is_nearly_a_board_comes_back(text: str) -> None:
+    assert TOKENIZER.decode(TOKENIZER(text)["input_ids"]) == text
+
+
 @pytest.mark.parametrize(
     "text", ["8/8/4k3/8/8/3K4/8/8 w - - 0 1", "r/8/8/8/8/8/8/8 b - - 0 1", "1/8 w - - ", "k7/8 w "]
 )

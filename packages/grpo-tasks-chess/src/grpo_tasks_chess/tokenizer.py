@@ -50,7 +50,11 @@ def chess_tokenizer() -> Any:
     merges = list(_merges(_byte_signs()))
     names = [PAD_TOKEN, EOS_TOKEN, *sorted(pre_tokenizers.ByteLevel.alphabet()), *map("".join, merges)]
     tokenizer = Tokenizer(models.BPE(vocab={name: index for index, name in enumerate(names)}, merges=merges))
-    spread = [(f"(?<={_BEFORE}){count}|{count}(?={_AFTER})", EMPTY * count) for count in range(1, 9)]
+    alone = (f"(?<![1-8{EMPTY}])", f"(?![1-8{EMPTY}])")  # the squares of two digits in a row would come back as one
+    spread = [
+        (f"(?<={_BEFORE}){alone[0]}{count}{alone[1]}|{alone[0]}{count}(?={_AFTER}){alone[1]}", EMPTY * count)
+        for count in range(1, 9)
+    ]
     files = [(f"(?=[{_PIECES}]{{{8 - file}}}{_MORE_RANKS}{_SIDE})", mark) for file, mark in enumerate(FILE_MARKS)]
     # From the last rank on, each is known by the mark of the next: to count ranks takes three times as long.
     after = [*(f"/{mark}" for mark in RANK_MARKS[1:]), _SIDE]
