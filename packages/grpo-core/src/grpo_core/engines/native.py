@@ -7,11 +7,11 @@ for the tokens being drawn. The model's own code runs, through `transformers`' c
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -95,14 +95,13 @@ class NativeEngine:
         """
         if max_batch_tokens < 1:
             raise UserError(f"max_batch_tokens={max_batch_tokens} must be at least 1.")
-        self._of = partial(
-            NativeEngine,
-            tokenizer=tokenizer,
-            max_batch_tokens=max_batch_tokens,
-            compact=compact,
-            dtype=dtype,
-            cuda_graphs=cuda_graphs,
-        )
+        options: dict[str, Any] = {
+            "max_batch_tokens": max_batch_tokens,
+            "compact": compact,
+            "dtype": dtype,
+            "cuda_graphs": cuda_graphs,
+        }
+        self._of: Callable[[nn.Module], NativeEngine] = partial(NativeEngine, tokenizer=tokenizer, **options)
         self._parts: CausalLM = causal_lm(model)
         self._device = self._parts.device
         if dtype == "bfloat16" and self._device.type == "cpu" and not multiplies_bfloat16():
@@ -123,8 +122,8 @@ class NativeEngine:
             why = unsupported(self._parts)
             if why is None:
                 self._static = StaticDecoder(self._parts, Graphs(self._device))
-            value, reason = ("off", why) if why else ("on", "decoding steps are captured once and replayed")
-            self.choices = (("engine.args.cuda_graphs", value, reason),)
+            reason = why or "decoding steps are captured once and replayed"
+            self.choices = (("engine.args.cuda_graphs", "off" if why else "on", reason),)
         self.eos_ids = eos_ids(self._parts.model, tokenizer)
         self.version = version
 

@@ -99,6 +99,8 @@ def _weights(layer: nn.Linear) -> tuple[Tensor, ...]:
 class StaticDecoder:
     """Decodes batches, one at a time, from their second token on.
 
+    One class because graphs hold the addresses of all that it keeps: what moves one has to drop them.
+
     Attributes:
         graphs: The captured steps; None to run every step as it is, which a test on a CPU does.
         busy: Whether a batch is being decoded.
