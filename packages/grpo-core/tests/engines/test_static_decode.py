@@ -29,7 +29,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from grpo_core.engines import static_decode
+from grpo_core.engines import native, static_decode
 from grpo_core.engines.base import Request, SampleKey, Sampling
 from grpo_core.engines.completion import Completion
 from grpo_core.engines.native import NativeEngine
@@ -102,6 +102,7 @@ def engine_of(model: Any, *, static: bool, **options: Any) -> NativeEngine:
     engine = NativeEngine(model, byte_tokenizer(), **options)
     if static:
         engine._static = StaticDecoder(engine._parts, None)
+        engine._copies_of_weights = lambda *_: native._Copies()  # type: ignore[method-assign] # as on CUDA
     return engine
 
 

@@ -113,6 +113,13 @@ def test_an_interrupted_one_is_written_after_its_step(
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
+def test_batches_of_worker_processes_are_the_same(tasks: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"preset": "tiny", "max_steps": 3, "batch_size": 3, "eval_size": 1, "device": "cpu"}
+    alone, beside = (warm_start(f"{tasks}:letters", tmp_path / str(n), workers=n, **options) for n in (1, 2))
+    assert alone["loss"] == beside["loss"] and alone["loss"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
 def test_the_record_of_an_embedded_model_goes_on(tasks: Path, tmp_path: Path) -> None:
     record = warm_start(f"{tasks}:letters", tmp_path / "out", model="tiny", max_steps=1, eval_size=1, device="cpu")
     assert record["start"]["command"].startswith("grpo warm-start ")

@@ -50,9 +50,9 @@ def chess_tokenizer() -> Any:
     merges = list(_merges(_byte_signs()))
     names = [PAD_TOKEN, EOS_TOKEN, *sorted(pre_tokenizers.ByteLevel.alphabet()), *map("".join, merges)]
     tokenizer = Tokenizer(models.BPE(vocab={name: index for index, name in enumerate(names)}, merges=merges))
-    alone = (f"(?<![1-8{EMPTY}])", f"(?![1-8{EMPTY}])")  # the squares of two digits in a row would come back as one
+    digit = f"[1-8{EMPTY}]"  # not beside another one: the squares of both would come back as one digit
     spread = [
-        (f"(?<={_BEFORE}){alone[0]}{count}{alone[1]}|{alone[0]}{count}(?={_AFTER}){alone[1]}", EMPTY * count)
+        (f"(?<!{digit})(?:(?<={_BEFORE}){count}|{count}(?={_AFTER}))(?!{digit})", EMPTY * count)
         for count in range(1, 9)
     ]
     files = [(f"(?=[{_PIECES}]{{{8 - file}}}{_MORE_RANKS}{_SIDE})", mark) for file, mark in enumerate(FILE_MARKS)]

@@ -7,10 +7,9 @@ for the tokens being drawn. The model's own code runs, through `transformers`' c
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -95,13 +94,8 @@ class NativeEngine:
         """
         if max_batch_tokens < 1:
             raise UserError(f"max_batch_tokens={max_batch_tokens} must be at least 1.")
-        options: dict[str, Any] = {
-            "max_batch_tokens": max_batch_tokens,
-            "compact": compact,
-            "dtype": dtype,
-            "cuda_graphs": cuda_graphs,
-        }
-        self._of: Callable[[nn.Module], NativeEngine] = partial(NativeEngine, tokenizer=tokenizer, **options)
+        self._options: dict[str, Any] = {"dtype": dtype, "cuda_graphs": cuda_graphs}
+        self._tokenizer = tokenizer
         self._parts: CausalLM = causal_lm(model)
         self._device = self._parts.device
         if dtype == "bfloat16" and self._device.type == "cpu" and not multiplies_bfloat16():
@@ -127,9 +121,10 @@ class NativeEngine:
         self.eos_ids = eos_ids(self._parts.model, tokenizer)
         self.version = version
 
-    def of(self, model: nn.Module) -> NativeEngine:
+    def for_model(self, model: nn.Module) -> NativeEngine:
         """An engine for another model of the same tokenizer, with the options of this one."""
-        return self._of(model)
+        sizes: dict[str, Any] = {"max_batch_tokens": self._max_batch_tokens, "compact": self._compact}
+        return NativeEngine(model, self._tokenizer, **sizes, **self._options)
 
     def sync(self, version: int) -> None:
         """Stamp what follows with `version`; the weights are the trainer's own, so nothing is copied."""
@@ -209,7 +204,7 @@ class NativeEngine:
 
     def _copies_of_weights(self, requests: Sequence[Request], sampling: Sampling) -> _Copies:
         longest = max((request.limit(sampling) for request in requests), default=0)
-        if self._device.type != "cpu" or longest < COPY_FROM or self._static is not None:
+        if self._device.type != "cpu" or longest < COPY_FROM:
             return _Copies()
         with self._precision():
             body = FusedBody.of(self._parts.body, len(requests)) if self._fuses is not False else None

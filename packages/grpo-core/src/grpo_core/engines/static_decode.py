@@ -126,9 +126,7 @@ class StaticDecoder:
     def refresh(self) -> None:
         """Follow the model before the first batch of some requests: its weights, and where they are; under autocast."""
         state = _state_of(self._parts.model)
-        if (
-            state != self._state
-        ):  # trainers change weights in place, but a model may be moved, or its adapters turned off
+        if state != self._state:  # weights change in place, but a model may be moved, or its adapters turned off
             self.release()
             self._state = state
         kind = self._device.type

@@ -78,8 +78,9 @@ def open_engine(
             raise
         fallback = EngineConfig(name=config.fallback, max_batch_tokens=config.max_batch_tokens)
         engine = _open(fallback, policy, resources, offered)
-        return engine, [ResolvedDefault("engine", config.fallback, f"engine.fallback, since {error}")]
-    said = [ResolvedDefault("engine", config.name, engine.description)] if isinstance(engine, Described) else []
+        said = [ResolvedDefault("engine", config.fallback, f"engine.fallback, since {error}")]
+    else:
+        said = [ResolvedDefault("engine", config.name, engine.description)] if isinstance(engine, Described) else []
     if isinstance(engine, Chooses):
         said += [ResolvedDefault(*choice) for choice in engine.choices]
     return engine, said

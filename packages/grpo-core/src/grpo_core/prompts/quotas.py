@@ -28,26 +28,23 @@ class Quotas:
         exact = [Fraction(str(weight)) for weight in weights]
         self.shares = tuple(weight / sum(exact) for weight in exact)
         self.counts = [0] * len(exact)
-        denominator = math.lcm(*(share.denominator for share in self.shares))
-        self._parts = [int(share * denominator) for share in self.shares]
-        kinds = sum(part > 0 for part in self._parts)
-        self._whole, self._slacks = denominator, max(1, 2 * kinds - 2)  # the slack is one turn / slacks
+        # The shares and the slack 1 / (2k − 2) in whole numbers: fractions take thirty times as long.
+        self._whole = math.lcm(*(share.denominator for share in self.shares))
+        self._parts = [int(share * self._whole) for share in self.shares]
+        self._slacks = max(1, 2 * sum(part > 0 for part in self._parts) - 2)
 
     def take(self, turns: int) -> list[int]:
         """Deal the next turns: the index of the kind that each belongs to, in order."""
         return [self._next() for _ in range(turns)]
 
     def _next(self) -> int:
-        """Deal one turn, in whole numbers: fractions take twenty times as long."""
         total = sum(self.counts) + 1
         chosen, earliest = -1, 0
         for index, part in enumerate(self._parts):
             owed = self._slacks * (total * part - self.counts[index] * self._whole)
             if part == 0 or owed < self._whole:  # a turn given earlier than this would be off by more than the bound
                 continue
-            left = (
-                self._slacks - 1
-            ) * self._whole - owed  # left / part: turns until going without one breaks the bound
+            left = (self._slacks - 1) * self._whole - owed  # left / part turns until going without breaks the bound
             if chosen < 0 or left * self._parts[chosen] < earliest * part:
                 chosen, earliest = index, left
         assert chosen >= 0, "Tijdeman: somebody is always owed the slack"

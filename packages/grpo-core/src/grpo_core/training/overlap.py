@@ -109,11 +109,11 @@ def _with_own_model(setup: Setup) -> Setup:
     policy, engine = setup.policy, setup.engine
     assert isinstance(engine, NativeEngine)
     if policy.sampled is not None:
-        return replace(setup, policy=policy.sampled, engine=engine.of(policy.sampled.model))
+        return replace(setup, policy=policy.sampled, engine=engine.for_model(policy.sampled.model))
     shared = {id(part): part for part in policy.model.parameters() if not part.requires_grad}
     model = copy.deepcopy(policy.model, shared).eval().requires_grad_(False)
     sampled = Policy(model, policy.tokenizer, policy.source, policy.device, policy.autocast)
-    return replace(setup, policy=sampled, engine=engine.of(model))
+    return replace(setup, policy=sampled, engine=engine.for_model(model))
 
 
 def _without_shards(setup: Setup) -> Setup:
