@@ -30,7 +30,7 @@ from transformers import (
 )
 
 from grpo_core.engines import native, static_decode
-from grpo_core.engines.base import Request, SampleKey, Sampling
+from grpo_core.engines.base import Request, SampleKey, Sampling, free_memory
 from grpo_core.engines.completion import Completion
 from grpo_core.engines.native import NativeEngine
 from grpo_core.engines.static_cache import Shape, bucket
@@ -228,6 +228,17 @@ def test_a_generate_within_another_leaves_it_alone() -> None:
             assert_same(sampled(engine, requests, SAMPLINGS["plain"]), expected)
     assert_same([found[index] for index in range(len(requests))], expected)
     assert engine._static is not None and not engine._static.busy
+
+
+def test_memory_is_given_back_between_batches_alone() -> None:
+    model, requests, sampling = build(), requests_of(3), SAMPLINGS["plain"]
+    engine = engine_of(model, static=True)
+    assert not free_memory(engine)
+    static = engine._static
+    assert static is not None
+    assert any(static.busy and not free_memory(engine) for _ in engine.generate(requests, sampling))
+    assert free_memory(engine) and not free_memory(engine)
+    assert_same(sampled(engine, requests, sampling), sampled(engine_of(model, static=False), requests, sampling))
 
 
 def test_weights_that_diverge_are_reported_and_do_not_outlive_the_batch() -> None:

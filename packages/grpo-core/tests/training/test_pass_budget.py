@@ -64,7 +64,13 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 def updated(
-    warnings: list[str], *, dropout: float = 0.0, steps: int = 2, limits: PassLimits | None = None, **options: Any
+    warnings: list[str],
+    *,
+    dropout: float = 0.0,
+    steps: int = 2,
+    limits: PassLimits | None = None,
+    make_room: Callable[[], bool] = lambda: False,
+    **options: Any,
 ) -> tuple[Updater, list[Any]]:
     """Take steps; from the first update on with `limits`, where they are given."""
     network = model(0)
@@ -73,6 +79,7 @@ def updated(
     policy = policy_of(network)
     config = settings(**{"learning_rate": 1e-2, "num_iterations": 2, **options})
     updater = Updater(policy, Algorithm.of(config), total_steps=4, warn=warnings.append)
+    updater.forward.budget.make_room = make_room
     if config.beta:
         policy.freeze_reference()
         with torch.no_grad():  # else the KL is 0
@@ -127,6 +134,22 @@ def test_the_step_is_that_of_half_the_limit(
     (warning,) = warnings
     assert "out of memory" in warning and f"trainer.{name}={value}" in warning
     assert updater.optimizer.updates == 4 and updater.optimizer.skipped == 0
+
+
+def test_room_is_made_before_passes_are_halved(limit: Callable[..., None]) -> None:
+    expected = updated([], micro_batch_size=4, dropout=0.3)[1]
+    limit(7)
+    asked: list[None] = []
+
+    def make_room() -> bool:
+        asked.append(None)
+        limit()
+        return True
+
+    warnings: list[str] = []
+    updater, found = updated(warnings, micro_batch_size=4, dropout=0.3, make_room=make_room)
+    assert_equal(found, expected)
+    assert len(asked) == 1 and updater.forward.budget.limits.rows == 4 and not warnings
 
 
 def test_it_is_halved_again_and_said_once(limit: Callable[..., None]) -> None:

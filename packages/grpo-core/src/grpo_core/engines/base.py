@@ -168,6 +168,15 @@ class Rests(Protocol):
 
 
 @runtime_checkable
+class KeepsMemory(Protocol):
+    """An engine that keeps memory between two phases of sampling, only to be faster."""
+
+    def free_memory(self) -> bool:
+        """Give it back; False if there is none."""
+        ...
+
+
+@runtime_checkable
 class Described(Protocol):
     """An engine that the header of a run says something of."""
 
@@ -198,6 +207,11 @@ def rest(engine: Engine) -> None:
     """Let an engine give back memory, if it is one that can."""
     if isinstance(engine, Rests):
         engine.rest()
+
+
+def free_memory(engine: Engine) -> bool:
+    """Let an engine give back what it keeps to be faster; False if it keeps nothing."""
+    return isinstance(engine, KeepsMemory) and engine.free_memory()
 
 
 def _at_least_one(name: str, value: int) -> None:

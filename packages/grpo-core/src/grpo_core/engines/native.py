@@ -130,6 +130,10 @@ class NativeEngine:
         """Stamp what follows with `version`; the weights are the trainer's own, so nothing is copied."""
         self.version = version
 
+    def free_memory(self) -> bool:
+        """Give back the keys, values and graphs of decoding on CUDA, which the next batch makes anew."""
+        return self._static is not None and self._static.free_memory()
+
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[tuple[int, Completion]]:
         """Yield (index of the request, completion) as each finishes.
 

@@ -139,6 +139,13 @@ class StaticDecoder:
         else:
             self._half.refresh()
 
+    def free_memory(self) -> bool:
+        """Give all memory back, unless a batch is being decoded; False if nothing was held."""
+        held = not self.busy and (self._rows > 0 or self._half is not None)
+        if held:
+            self.release()
+        return held
+
     def release(self) -> None:
         """Give all memory back."""
         self._forget_graphs()

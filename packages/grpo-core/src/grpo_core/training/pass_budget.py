@@ -31,6 +31,7 @@ class HalvedPasses:
     Attributes:
         limits: The limits.
         running: Size of the pass that runs, or was the last to run.
+        make_room: Frees memory that others keep only to be faster; False if there is none.
     """
 
     advice = "Use a smaller model."
@@ -39,10 +40,11 @@ class HalvedPasses:
     def __init__(self, limits: PassLimits, device: torch.device, warn: Callable[[str], None], what: str) -> None:
         self.limits = self._initial = limits
         self.running: PassSize | None = None
+        self.make_room: Callable[[], bool] = lambda: False
         self._device, self._warn, self._what = device, warn, what
 
     def until_it_fits(self, work: Callable[[], _Result], undo: Callable[[], None] = lambda: None) -> _Result:
-        """Do some passes; if memory runs out, undo them, halve the limits and do all of them again.
+        """Do some passes; if memory runs out, undo them, make room or halve the limits, and do all of them again.
 
         Dropout draws the same numbers each time. Nothing may be exchanged with other ranks inside: they do not repeat.
 
@@ -61,7 +63,8 @@ class HalvedPasses:
             except Exception as error:
                 if self.running is None or not is_out_of_memory(error):
                     raise
-                self._halve(self.running, error)
+                if not self.make_room():
+                    self._halve(self.running, error)
             undo()
             release()  # here, where the exception is gone, whose frames held the tensors of the failed pass
             self._restore_random_state(randomness)

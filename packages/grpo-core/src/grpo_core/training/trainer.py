@@ -10,7 +10,7 @@ from pathlib import Path
 
 from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.config import ResolvedConfig, RunConfig, resolve
-from grpo_core.engines.base import StopRequested
+from grpo_core.engines.base import StopRequested, free_memory
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.paths import check_makeable
 from grpo_core.policy.ranks import Ranks, in_contact, joined
@@ -109,6 +109,7 @@ class Trainer:
             self.policy, setup.algorithm, setup.schedule_steps, folder.path, ranks, max_turns=setup.max_turns,
             warn=callbacks.on_warning,
         )  # fmt: skip
+        self.updater.forward.budget.make_room = partial(free_memory, setup.engine)
         self.estimator = AdvantageEstimator(setup.algorithm, setup.mixture.tasks)
         self.batches = Batches(
             setup, ranks, resources, greedy=self.estimator.needs_greedy, should_stop=lambda: self.stop.requested,
