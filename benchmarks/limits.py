@@ -12,6 +12,7 @@ logits again. The limit of the optimizer is the time of reading and writing its 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -161,6 +162,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON alone")
     options = parser.parse_args()
     work = workload_of(parser, options)
+    if (work.device, work.precision) != ("cpu", "float32"):
+        parser.error("the limits are products in float32 on a CPU: leave --device and --precision out")
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)  # a small model would take one thread
     torch.set_num_threads(options.threads)
     seconds = phases(work, options.steps)
     torch.set_num_threads(options.threads)

@@ -83,9 +83,13 @@ def make_model(folder: Path, work: Workload) -> None:
         num_hidden_layers=work.layers, num_attention_heads=work.heads, num_key_value_heads=work.kv_heads,
         tie_word_embeddings=True, bos_token_id=None, eos_token_id=None, pad_token_id=0, max_position_embeddings=4096,
     )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer = byte_tokenizer()
-    tokenizer.eos_token = tokenizer.pad_token  # rarely sampled: completions have their full length on both sides
+    model, tokenizer = LlamaForCausalLM(config), byte_tokenizer()
+    with torch.no_grad():
+        # The first coordinate of every hidden state is positive, and only the end token's embedding is negative there:
+        # it is never sampled, and completions have their full length on both sides.
+        embeddings = model.get_input_embeddings().weight
+        embeddings[:, 0], embeddings[tokenizer.eos_token_id, 0] = 0.5, -2.0
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
@@ -99,6 +103,7 @@ def run_ours(folder: Path, work: Workload, steps: int, scratch: Path) -> list[di
 
     class Clock(Callback):
         def on_step(self, record: StepRecord) -> None:
+            check_full(record.metrics["completions/mean_length"], work)
             metrics.append({name: record.metrics[name] for name in ("step_s", "generate_s", "update_s")})
 
     train(
@@ -143,11 +148,21 @@ def run_trl(folder: Path, work: Workload, steps: int, scratch: Path) -> list[dic
             num_generations=work.group, max_completion_length=work.tokens, learning_rate=1e-6, beta=0.0,
             loss_type="dr_grpo", scale_rewards="none", temperature=1.0, use_cpu=work.device == "cpu",
             bf16=work.precision == "bfloat16", gradient_checkpointing=False, report_to="none", save_strategy="no",
-            disable_tqdm=True, dataloader_pin_memory=False,
+            disable_tqdm=True, dataloader_pin_memory=False, logging_steps=1,
         ),
     )  # fmt: skip
     trainer.train()
+    for log in trainer.state.log_history:
+        check_full(log.get("completions/mean_length", work.tokens), work)
     return [{"step_s": seconds} for seconds in stamps]
+
+
+def check_full(length: float, work: Workload) -> None:
+    """Check that completions have their full length, all but one in a thousand tokens; both sides then do as much."""
+    if length < 0.999 * work.tokens:
+        raise SystemExit(
+            f"completions have {length:g} tokens on average, not {work.tokens}: the sides do unequal work."
+        )
 
 
 def finish(work: Workload) -> None:

@@ -71,14 +71,18 @@ CONFIG_INTRODUCTION = """\
 
 <!-- Written by docs/generate.py from grpo_core/config/models.py and trainer.py: change it there. -->
 
-A setting is a dotted key. It can be given in six places, and the first one wins:
+A setting is a dotted key. It can come from these places, and the first one wins:
 
 1. the command line: `grpo run trainer.learning_rate=5e-6`, or an option such as `--max-steps 100`;
 2. the environment: `GRPO_TRAINER__LEARNING_RATE=5e-6` (the key in capitals, `__` for the dot; `GRPO_SEED=1`);
 3. a file `.env` in the working folder, with the same names;
 4. a YAML file: `grpo run --config run.yaml`;
-5. a [recipe](../how-to/recipes.md): `--recipe dapo`, or the key `recipe`; what defines a recipe cannot be changed;
-6. the values recommended for an embedded model.
+5. a preset: `--preset baseline`;
+6. a [recipe](../how-to/recipes.md): `--recipe dapo`, or the key `recipe`; what defines a recipe cannot be changed;
+7. the values recommended for the model: of an embedded model, or from the `warm_start.json` in its folder, else a
+   learning rate by its size;
+8. the [profile](../how-to/hardware.md) of the GPU;
+9. the default below.
 
 `grpo run --show-config` prints every setting with its source, `--json` the same as JSON. A run writes its resolved
 settings to `config.yaml` in its folder, and `grpo run --config …/config.yaml` repeats it. Unknown names and invalid
@@ -108,7 +112,8 @@ CLI_INTRODUCTION = """\
 
 <!-- Written by docs/generate.py from the commands' own help: change it there. -->
 
-Every command and option, as `--help` shows them. `grpo-run` is short for `grpo run`.
+Every command and option of grpo-core, as `--help` shows them; plugins add `grpo chess` and `grpo games`. `grpo-run` is
+short for `grpo run`.
 
 Results go to stdout and progress to stderr. With `--json`, stdout has only JSON. In a pipe, progress is one plain line
 per logged step, without control codes, and tables have 120 columns, or `COLUMNS`. `NO_COLOR=1` turns colours off, and

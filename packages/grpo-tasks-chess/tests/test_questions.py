@@ -11,7 +11,7 @@ import pytest
 
 from grpo_core import UserError, load_task
 from grpo_core.data import split_of
-from grpo_tasks_chess.data.positions import mates_in_one, positions
+from grpo_tasks_chess.data.positions import mates_in_one, mirror_key, positions
 from grpo_tasks_chess.mate_in_one import MateRow, row_of
 from grpo_tasks_chess.policy.rows import make_row
 from grpo_tasks_chess.records import position_key
@@ -30,7 +30,37 @@ def test_positions_belong_to_their_split_and_depend_on_the_seed(split: str) -> N
     assert {split_of(position_key(fen)) for fen in first} == {split}
     assert not any(chess.Board(fen).is_game_over() for fen in first)
     mates = [board.copy() for board in islice(mates_in_one(0, split, label="a"), 10)]
-    assert {split_of(position_key(board.fen())) for board in mates} == {split}
+    assert {split_of(mirror_key(board.piece_map(), board.turn)) for board in mates} == {split}
+
+
+def mirror_images(board: chess.Board) -> list[chess.Board]:
+    images = [board, board.mirror()]
+    return images + [image.transform(chess.flip_horizontal) for image in images]
+
+
+@pytest.mark.parametrize("options", ["", "themes=knight,discovered&"])
+def test_no_mate_is_the_mirror_image_of_one_in_another_split(options: str) -> None:
+    boards = {
+        split: [chess.Board(row.fen) for row in load_task(f"chess.mate_in_one?{options}size=40&split={split}").rows()]
+        for split in ("train", "test")
+    }
+    trained = {position_key(image.fen()) for board in boards["train"] for image in mirror_images(board)}
+    assert trained.isdisjoint(position_key(board.fen()) for board in boards["test"])
+    for board in boards["test"]:
+        assert len({mirror_key(image.piece_map(), image.turn) for image in mirror_images(board)}) == 1
+
+
+@pytest.mark.parametrize("name", ["legal_moves", "environment"])
+def test_the_splits_play_different_games(name: str) -> None:
+    """Positions a move apart have nearly the same answers."""
+
+    def pieces(split: str) -> list[frozenset[tuple[int, chess.Piece]]]:
+        rows = load_task(f"chess.{name}?size=150&split={split}").rows()
+        return [frozenset(chess.Board(row.fen).piece_map().items()) for row in rows]  # type: ignore[attr-defined]
+
+    trained = pieces("train")
+    near = sum(any(len(each ^ other) <= 4 for other in trained) for each in pieces("test") if len(each) > 6)
+    assert near < 15, "openings alone may meet"
 
 
 def test_every_mate_is_one_and_none_is_left_out() -> None:

@@ -325,6 +325,25 @@ def test_a_model_s_size_decides_the_learning_rate_where_nobody_does(host: Plugin
     assert rate(model=str(tmp_path)) == (1e-6, "default")  # of unknown size
 
 
+def test_an_adapter_does_not_take_the_rate_of_a_warm_start_which_is_for_all_weights(
+    host: PluginHost, tmp_path: Path
+) -> None:
+    shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = {"model_type": "qwen2", "intermediate_size": 128, "vocab_size": 258, **shape}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "warm_start.json").write_text(json.dumps({"recommended": {"trainer.learning_rate": 1.2e-4}}))
+    own = resolve(RunConfig(task="toy.small", model=str(tmp_path), lora=LoraConfig(enabled=True)), host=host)
+    assert own.config.trainer.learning_rate == 1.5e-3
+    assert not [choice for choice in own.choices if "1.2e-04" in choice.value]
+    given = RunConfig(
+        task="toy.small",
+        model=str(tmp_path),
+        lora=LoraConfig(enabled=True),
+        trainer=TrainerConfig(learning_rate=3e-4),
+    )
+    assert resolve(given, host=host).config.trainer.learning_rate == 3e-4
+
+
 def test_a_warm_start_brings_the_settings_that_it_recorded(host: PluginHost, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     record = tmp_path / "warm_start.json"

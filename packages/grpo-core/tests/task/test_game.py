@@ -159,6 +159,12 @@ def test_a_game_that_cannot_be_meant_is_refused(change: dict[str, object], messa
         Game(**{**_contributions(), **change})
 
 
+@pytest.mark.parametrize("name", ["illegal_reward", "illegal_other"])
+def test_a_price_above_the_largest_return_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=f"{name}=2 is above the largest return, 1"):
+        heap(**{name: "2"}).rows()
+
+
 def test_an_unknown_seat_is_refused() -> None:
     with pytest.raises(UserError, match="seat='third' must be first, second or both"):
         heap(seat="third").rows()

@@ -10,7 +10,7 @@ from grpo_core import Row, Task, reward
 from grpo_core.errors import UserError
 from grpo_core.plugins.task_objects import name_tasks
 from grpo_core.policy.fresh import byte_tokenizer, fresh_model, learned_tokenizer
-from grpo_core.training.examples import dataset_of, examples_of, texts_of
+from grpo_core.training.examples import dataset_of, examples_of, texts_of, within
 
 ADD = "math.arithmetic?size=20&seed=1"
 OTHER = "math.arithmetic?size=20&seed=2"
@@ -30,6 +30,27 @@ def test_examples_of_a_mixture_are_in_proportion_for_any_number_of_workers() -> 
     assert alone == examples_of(mixture, 16, workers=2)
     golds = [texts_of(example) for example in examples_of(OTHER, 20)]
     assert len(alone) == 16 and sum(texts_of(example) in golds for example in alone) >= 12
+
+
+def test_every_demo_of_a_mixture_is_used_and_the_seed_says_in_which_order() -> None:
+    def texts(wanted: int, seed: int = 0, task: str = f"{ADD},math.arithmetic?size=4&seed=2") -> list[list[str]]:
+        return [texts_of(example) for example in examples_of(task, wanted, seed=seed)]
+
+    demos = {tuple(text) for text in texts(20, task=ADD)}
+    assert len(demos) == 20 and demos < {tuple(text) for text in texts(40)}, "the shorter one is repeated"
+    assert texts(40) == texts(40) != texts(40, seed=1)
+    assert texts(20, seed=1, task=ADD) != texts(20, task=ADD), "the head of a file may be its easy end"
+    assert len(texts(100, task=ADD)) == 20
+
+
+def test_examples_beyond_the_context_are_left_out() -> None:
+    dataset = dataset_of(examples_of(ADD, 20), byte_tokenizer(), lambda *_: None)
+    lengths = sorted(len(ids) for ids in dataset["input_ids"])
+    assert within(dataset, None) is dataset is within(dataset, lengths[-1])
+    kept = within(dataset, lengths[10])
+    assert sorted(len(ids) for ids in kept["input_ids"]) == [each for each in lengths if each <= lengths[10]]
+    with pytest.raises(UserError, match=f"the shortest example has {lengths[0]} tokens"):
+        within(dataset, lengths[0] - 1)
 
 
 def test_a_task_object_is_made_in_this_process_beside_workers() -> None:

@@ -118,6 +118,14 @@ def test_roles_have_baselines_of_their_own() -> None:
     assert estimator.metrics == {}, "of a batch that nobody could score there is nothing to compare"
 
 
+def test_the_mean_of_a_task_without_roles_moves_once_a_step() -> None:
+    rollouts = [rollout(turn((1,), (2,)), role="first", value=1.0), rollout(turn((1,), (4,)), value=1.0, group=1)]
+    estimator = AdvantageEstimator(Algorithm.of(settings(scale_rewards="none", baseline="role")), {})
+    rewards = torch.ones(2, dtype=torch.float64)
+    estimator(collated(*rollouts), rollouts, rewards, ["game", "sums"], beta=0.0)
+    assert estimator.state["sums"] == pytest.approx(0.05)
+
+
 def test_a_task_without_roles_has_no_such_comparison() -> None:
     one = rollout(turn((1,), (2,)))
     estimator = AdvantageEstimator(Algorithm.of(settings(scale_rewards="none", baseline="role")), {})

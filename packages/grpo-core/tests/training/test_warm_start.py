@@ -186,6 +186,26 @@ def test_rows_without_gold_are_refused(tasks: Path, tmp_path: Path) -> None:
         warm_start(f"{tasks}:nogold", tmp_path / "out", preset="tiny")
 
 
+def test_what_trl_would_train_otherwise_is_refused(tasks: Path, tmp_path: Path) -> None:
+    tasks.write_text(
+        TASK
+        + """
+def chat(row):
+    return [{"role": "user", "content": prompt(row)}]
+
+def prefilled(row):
+    return [*chat(row), {"role": "assistant", "content": "<think>"}]
+
+chats = Task("chats", load, chat, validate, (same,), max_completion_length=4)
+thinks = Task("thinks", load, prefilled, validate, (same,), max_completion_length=4)
+"""
+    )
+    with pytest.raises(UserError, match="end in a prefilled message"):
+        warm_start(f"{tasks}:thinks", tmp_path / "out", preset="tiny")
+    with pytest.raises(UserError, match=r"letters are text and those of .*chats are messages"):
+        warm_start(f"{tasks}:letters,{tasks}:chats", tmp_path / "out", preset="tiny")
+
+
 def test_rows_that_cannot_be_held_out_are_told_before_the_training(tmp_path: Path) -> None:
     rows = "from grpo_core import Task, Row, reward\n\n\n@reward()\ndef one(answer):\n    return 1.0\n\n\n"
     only_train = "def load(config):\n    return [Row(id='a', gold='a')] if config.split == 'train' else []\n\n\n"

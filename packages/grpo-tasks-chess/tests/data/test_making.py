@@ -76,6 +76,19 @@ def test_any_number_of_processes_and_any_interruption_give_the_same_bytes(made: 
     assert names(path.parent) == ["rows.jsonl", "rows.jsonl.meta.json"]
 
 
+def test_fewer_rows_than_an_interrupted_order_has_made_are_so_many(tmp_path: Path) -> None:
+    def interrupt(done: int, total: int) -> None:
+        if done >= 10:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "rows.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        make(order(path), interrupt)
+    make(order(path, count=5))
+    meta = orjson.loads(output.meta_path(path).read_bytes())
+    assert len(path.read_text().splitlines()) == meta["rows"] == meta["settings"]["count"] == 5
+
+
 def test_killed_while_it_is_finished_it_is_finished_again(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

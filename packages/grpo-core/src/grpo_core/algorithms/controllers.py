@@ -174,7 +174,8 @@ def adaptive_entropy(
 ) -> float:
     """Add or take away a fixed amount, so that the entropy does not fall below a floor.
 
-    The coefficient that is kept and the one that applies differ: see `applied`. Defaults are those of Skywork-OR1-7B.
+    The coefficient is adjusted in every step, but applies only while the entropy is below the target; else the bonus is
+    0. Defaults are those of Skywork-OR1-7B.
 
     Args:
         coefficient: The kept one.

@@ -14,7 +14,10 @@ def constant(step: int, total_steps: int, *, warmup_steps: int = 0) -> float:
 
 
 def cosine(step: int, total_steps: int, *, warmup_steps: int = 0) -> float:
-    """Linear warm-up, then half a cosine from 1 to `FINAL_COSINE_FACTOR` at `total_steps`, constant after."""
+    """Linear warm-up, then half a cosine from 1 to 0.1 at `total_steps`, constant after.
+
+    `grpo warm-start --lr-scheduler cosine` ends at 0.
+    """
     if step < warmup_steps:
         return linear_warmup(step, warmup_steps)
     progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))

@@ -88,7 +88,6 @@ _PLAIN: Mapping[str, Any] = {
     "epsilon": 0.2,
     "epsilon_high": None,
     "num_iterations": 1,
-    "rollout_correction": "none",
     "top_entropy_quantile": 1.0,
     "baseline": "group_mean",
     "scale_rewards": "group",

@@ -45,6 +45,9 @@ FALLBACK_MODEL = "tiny"
 MAX_RUNS = 20
 """Runs, each from a checkpoint of the one before, through which the first model is looked for."""
 
+WARM_START = "warm start"
+"""Name of the profile that a model's record gives."""
+
 EXAMPLE_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 """Model named in advice: small, instruction-tuned, ungated."""
 
@@ -108,7 +111,7 @@ def resolve(
         return build([*with_recipe([user, chosen]), *(profile.layer() for profile in profiles)])
 
     if trains:
-        profiles = (*profiles, *_learning_rate(merged(), model, host))
+        profiles = (*_learning_rate(merged(), model, host), *profiles)
     loaded = merged()
     hardware = hardware_of(loaded.config, host)
     if hardware is not None and hardware.accelerator.backend != "cpu":
@@ -207,7 +210,7 @@ def profiles_of(model: str, task: Tasks, host: PluginHost | None = None) -> tupl
     host = host or default_host()
     source = model_source(model, host)
     if source.kind == "folder" and (values := recorded(Path(source.location))):
-        return (Profile("warm start", values, f"recommended by {RECORD} in the model's folder"),)
+        return (Profile(WARM_START, values, f"recommended by {RECORD} in the model's folder"),)
     embedded = host.model(model) if source.kind == "embedded" else None
     if embedded is None:
         return ()
@@ -220,11 +223,15 @@ def profiles_of(model: str, task: Tasks, host: PluginHost | None = None) -> tupl
 
 
 def _learning_rate(loaded: LoadedConfig, model: str, host: PluginHost | None) -> tuple[Profile, ...]:
-    """Return the learning rate for the size of a model, where nothing else says one and the size is known."""
-    if loaded.sources["trainer.learning_rate"] != DEFAULT or (shape := model_shape(model, host)) is None:
-        return ()
-    config = loaded.config
+    """Return the learning rate for the size of a model, where nothing else says one and the size is known.
+
+    What the record of a warm start says is for training all weights.
+    """
+    config, source = loaded.config, loaded.sources["trainer.learning_rate"]
     is_adapter = config.lora.enabled or config.adapter is not None or model_source(model, host).kind == "adapter"
+    is_open = source == DEFAULT or (is_adapter and source.kind == "profile" and source.where.startswith(WARM_START))
+    if not is_open or (shape := model_shape(model, host)) is None:
+        return ()
     trained = "an adapter trained" if is_adapter else "all trained"
     why = f"for {shape.parameters / 1e6:,.4g} M parameters, {trained}; set trainer.learning_rate for another"
     values = {"trainer.learning_rate": learning_rate(shape.parameters, is_adapter=is_adapter)}
@@ -246,10 +253,11 @@ def _profile_choices(loaded: LoadedConfig, profiles: Iterable[Profile], user: La
     """Return what each profile sets."""
     choices = []
     for profile in profiles:
+        layer = profile.layer()
         in_effect = [
             f"{name}={format_value(value)}"
-            for name, value in profile.layer().values.items()
-            if name not in user.values and loaded.sources[name].kind == "profile"
+            for name, value in layer.values.items()
+            if name not in user.values and loaded.sources[name] == layer.sources[name]
         ]
         if in_effect:
             choices.append(ResolvedDefault("settings", ", ".join(in_effect), profile.why))

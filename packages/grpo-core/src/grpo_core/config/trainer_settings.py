@@ -80,7 +80,12 @@ class LossSettings(Section):
     count_empty_rows: bool = Field(
         True, description="A completion without a token in the loss counts in the number of completions."
     )
-    epsilon: float = Field(0.2, gt=0, le=1000, description="Clip of the probability ratio: not below 1 - epsilon.")
+    epsilon: float = Field(
+        0.2,
+        gt=0,
+        le=1000,
+        description="Clip of the probability ratio: not below 1 - epsilon; unless set, the loss's own.",
+    )
     epsilon_high: float | None = Field(
         None,
         gt=0,
@@ -102,7 +107,8 @@ class LossSettings(Section):
     )
     rollout_correction: Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = Field(
         "none",
-        description="Weight for the mismatch of sampler and trainer: truncated, or masked out of bounds.",
+        description="Weight for the mismatch of sampler and trainer: truncated, or masked out of bounds. Unless set, "
+        "it is token_truncate with a server, off_policy_steps=1 or engine.args.dtype=bfloat16.",
     )
     rollout_correction_max: float | None = Field(
         2.0, gt=0, le=1e6, description="Upper bound of that weight; null is unbounded."
@@ -153,7 +159,7 @@ class AdvantageSettings(Section):
     )
     use_gae: bool = Field(
         False,
-        description="Advantages by GAE over the tokens of a rollout, through all of its turns; needs value_head.",
+        description="Use gae_lambda with baseline=value; false means 1: the return minus the value. Needs value_head.",
     )
     gae_bootstrap: bool = Field(
         False,
@@ -210,7 +216,9 @@ class PenaltySettings(Section):
 class OptimizerSettings(Section):
     """AdamW, its schedule, the length of the run, and the forward passes of a step."""
 
-    learning_rate: float = Field(1e-6, ge=0, le=10, description="Peak learning rate of AdamW.")
+    learning_rate: float = Field(
+        1e-6, ge=0, le=10, description="Peak learning rate of AdamW; unless set, it follows from the model's size."
+    )
     lr_scheduler_type: str = Field(
         "constant", description="Learning rate after warm-up.", json_schema_extra=variant("schedule")
     )

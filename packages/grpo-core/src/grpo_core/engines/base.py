@@ -177,6 +177,18 @@ class KeepsMemory(Protocol):
 
 
 @runtime_checkable
+class Bounded(Protocol):
+    """An engine that may read less than the model.
+
+    Attributes:
+        max_context: Tokens of a prompt and its completion together; None is no bound.
+    """
+
+    @property
+    def max_context(self) -> int | None: ...  # noqa: D102 - see the class
+
+
+@runtime_checkable
 class Described(Protocol):
     """An engine that the header of a run says something of."""
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from transformers import PretrainedConfig, PreTrainedModel
 
-from grpo_core.engines.base import Request, Sampling
+from grpo_core.engines.base import Bounded, Engine, Request, Sampling
 from grpo_core.errors import UserError
 
 INSTEAD = "Choose another model, or train this one through TRL (grpo_core.interop.trl)."
@@ -88,6 +88,12 @@ def max_context(model: PreTrainedModel) -> int | None:
     """Tokens that a prompt and its completion may have together, if the model bounds them."""
     limits = length_limits(model.config.get_text_config(decoder=True))
     return limits[0].tokens if limits else None
+
+
+def context_of(engine: Engine, model: PreTrainedModel) -> int | None:
+    """Tokens that a prompt and its completion may have together, if the model or the engine bounds them."""
+    bounds = [max_context(model), engine.max_context if isinstance(engine, Bounded) else None]
+    return min((bound for bound in bounds if bound is not None), default=None)
 
 
 def _limits(config: PretrainedConfig) -> Iterator[LengthLimit]:

@@ -116,15 +116,15 @@ class NativeEngine:
             why = unsupported(self._parts)
             if why is None:
                 self._static = StaticDecoder(self._parts, Graphs(self._device))
-            reason = why or "decoding steps are captured once and replayed"
+            reason = why or f"for completions of {LEAST_TOKENS} tokens or more, steps are captured and replayed"
             self.choices = (("engine.args.cuda_graphs", "off" if why else "on", reason),)
         self.eos_ids = eos_ids(self._parts.model, tokenizer)
         self.version = version
 
-    def for_model(self, model: nn.Module) -> NativeEngine:
-        """An engine for another model of the same tokenizer, with the options of this one."""
+    def for_model(self, model: nn.Module, **options: Any) -> NativeEngine:
+        """An engine for another model of the same tokenizer, with the options of this one but those given."""
         sizes: dict[str, Any] = {"max_batch_tokens": self._max_batch_tokens, "compact": self._compact}
-        return NativeEngine(model, self._tokenizer, **sizes, **self._options)
+        return NativeEngine(model, self._tokenizer, **{**sizes, **self._options, **options})
 
     def sync(self, version: int) -> None:
         """Stamp what follows with `version`; the weights are the trainer's own, so nothing is copied."""

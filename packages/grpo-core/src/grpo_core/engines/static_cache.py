@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -216,9 +217,20 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     """Batched product with a result in float32 at least, as scores in bfloat16 would carry errors of 2^-8."""
     if a.dtype in (torch.float32, torch.float64):
         return torch.bmm(a, b)
-    if a.device.type == "cuda":  # without widening the keys and values of all tokens first
+    if widens_products(a.device, a.dtype):  # without widening the keys and values of all tokens first
         return torch.bmm(a, b, out_dtype=torch.float32)
     return torch.bmm(a.float(), b.float())
+
+
+@cache
+def widens_products(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether a batched product of a narrow type may have a result in float32: CUDA from torch 2.8 on, not ROCm."""
+    one = torch.ones(1, 1, 1, device=device, dtype=dtype)
+    try:
+        torch.bmm(one, one, out_dtype=torch.float32)
+    except (TypeError, RuntimeError):
+        return False
+    return True
 
 
 def static_attention(

@@ -7,6 +7,7 @@ values of the prompts are copied here. A step waits for the device once, for its
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -119,6 +120,7 @@ class StaticDecoder:
         self._lens: list[int] = []
         self._sampling = Sampling()
         self._decoded, self._stale = 0, True
+        self._has_said_too_large = False
         self.busy = False
 
     # --- before a batch
@@ -174,6 +176,13 @@ class StaticDecoder:
         if self._device.type == "cuda":
             memory = torch.cuda.get_device_properties(self._device).total_memory
             if shape.held * per_token > MEMORY_SHARE * memory:
+                if not self._has_said_too_large:
+                    self._has_said_too_large = True
+                    warnings.warn(
+                        f"a batch of {shape.held:,} tokens is sampled without CUDA graphs: its keys and values need "
+                        f"more than {MEMORY_SHARE:.0%} of the GPU's memory. Lower engine.max_batch_tokens to avoid it.",
+                        stacklevel=2,
+                    )
                 return False
         if self._cache.load(shape, prompts, layout.prompt_lens):
             self._forget_graphs()

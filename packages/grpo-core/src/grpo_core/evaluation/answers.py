@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from grpo_core.engines.base import Engine, SampleKey, Sampling, StopRequested
-from grpo_core.engines.compatibility import max_context
+from grpo_core.engines.compatibility import context_of
 from grpo_core.errors import InfrastructureError
 from grpo_core.evaluation.conversations import converse
 from grpo_core.evaluation.hooks import EvaluationHooks
@@ -73,7 +73,7 @@ def in_process(
         policy.tokenizer,
         tokens_at_once=tokens_at_once,
         prompts_at_once=prompts_at_once,
-        max_context=max_context(policy.model),
+        max_context=context_of(engine, policy.model),
         warn=warn,
     )
     return EvaluatedModel(sampler, policy, ranks or Ranks())

@@ -83,7 +83,8 @@ class AdvantageEstimator:
         advantages: Tensor = self._baseline.function(rewards, groups, **provided, **self._arguments)
         scored, self.metrics = ~rewards.isnan(), {}
         if "roles" in self._baseline.provided and any(rollout.role for rollout in rollouts) and scored.any():
-            pooled = self._baseline.function(rewards, groups, **{**provided, "roles": labels}, **self._arguments)
+            tasks = [f"all roles of {label}" for label in labels]  # running means of their own
+            pooled = self._baseline.function(rewards, groups, **{**provided, "roles": tasks}, **self._arguments)
             self.metrics = {
                 "baseline/roles_mse": float(advantages[scored].square().mean()),
                 "baseline/pooled_mse": float(pooled[scored].square().mean()),

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from grpo_core.policy.ranks import Ranks
-from grpo_core.prompts.mixture import Mixture
 from grpo_core.training.collect import Collected, Collector
 from grpo_core.training.overlap import SamplingAhead
 from grpo_core.training.setup import Setup
@@ -52,6 +52,8 @@ class Batches:
                 setup.config, setup, ranks, greedy=greedy, should_stop=should_stop, on_wait=on_wait
             )
         self.ahead: Collected | None = None
+        self._before_ahead: Mapping[str, Any] | None = None
+        self._failure: BaseException | None = None
 
     def next(self, step: int, version: int) -> Collected:
         """The batch of a step.
@@ -62,12 +64,20 @@ class Batches:
 
         Raises:
             StopRequested: the user asked to stop.
+            BaseException: what sampling ahead has failed with, since a batch of now would have another lag.
         """
+        if self._failure is not None:
+            raise self._failure
         if self.ahead is not None:
             collected, self.ahead = replace(self.ahead, started=time.perf_counter()), None
             return collected
         if self._sampler is not None:
-            return self._sampler.start(version, partial(self._collector.collect, step)).result()
+            sampled = self._sampler.start(version, partial(self._collector.collect, step))
+            try:
+                return sampled.result()
+            except BaseException:
+                self._abandon()
+                raise
         self._setup.policy.model.eval()
         self._setup.engine.sync(version)
         return self._collector.collect(step)
@@ -85,31 +95,40 @@ class Batches:
         """
         if self._sampler is None or step >= self._setup.total_steps:
             return update()
-        mixture = self._setup.mixture
-        before = mixture.state()
+        self._before_ahead = self._setup.mixture.state()
         sampled = self._sampler.start(version, partial(self._collector.collect, step + 1))
         try:
             metrics = update()
         except BaseException:
-            self._sampler.abandoned = True
+            self._abandon()
             raise
-        finally:
-            idle = self._sampler.join()
-            if sampled.exception() is None:
-                self.ahead = sampled.result()
-            else:  # `next` samples these prompts again, and raises
-                mixture.load_state(before)
+        idle = self._sampler.join()
+        self._failure = sampled.exception()
+        if self._failure is None:
+            self.ahead = sampled.result()
+        else:
+            self._setup.mixture.load_state(self._before_ahead)
         if self._sampler.failed_alone:  # the other ranks wait for it
             sampled.result()
         return {**metrics, **idle}
 
+    def _abandon(self) -> None:
+        """End the batch that is sampled, at its next completion."""
+        assert self._sampler is not None, "it samples"
+        self._sampler.abandoned = True
+        self._sampler.join()
 
-@contextmanager
-def drawn_again_after_failure(mixture: Mixture) -> Iterator[None]:
-    """Put prompts back that were drawn within the context, if it fails: they were not trained on."""
-    before = mixture.state()
-    try:
-        yield
-    except BaseException:
-        mixture.load_state(before)
-        raise
+    @contextmanager
+    def drawn_again_after_failure(self, mixture: Mapping[str, Any]) -> Iterator[None]:
+        """Put the prompts of the next batch back, if the block fails: they were not trained on.
+
+        Args:
+            mixture: The mixture's state before the block.
+        """
+        if self.ahead is not None and self._before_ahead is not None:  # a resumed run does not know it
+            mixture = self._before_ahead
+        try:
+            yield
+        except BaseException:
+            self._setup.mixture.load_state(mixture)
+            raise

@@ -171,6 +171,24 @@ def check_warm_start(
     if tokenizer is not None:
         tokenizer_location(tokenizer)
     check_evaluation(task, {}, EvaluationSettings(size=eval_size))
+    _check_demos(task)
+
+
+def _check_demos(task: str) -> None:
+    """Check that TRL trains what GRPO samples: prompts of one kind, none of which goes on within a message."""
+    kinds: dict[str, str] = {}
     for spec in parse_task_specs(task):
         bound = bind(spec)
-        next(bound.with_options(size=min(bound.config.size or CHECKED_ROWS, CHECKED_ROWS)).demos(), None)
+        demos = bound.with_options(size=min(bound.config.size or CHECKED_ROWS, CHECKED_ROWS)).demos()
+        prompt, _ = next(demos, ("", ""))
+        kinds["text" if isinstance(prompt, str) else "messages"] = bound.name
+        if not isinstance(prompt, str) and prompt[-1]["role"] == "assistant":
+            raise UserError(
+                f"task {bound.name!r}: its prompts end in a prefilled message by the assistant, which TRL would close "
+                "and not continue. Use a template without a prefill."
+            )
+    if len(kinds) > 1:
+        raise UserError(
+            f"prompts of {kinds['text']} are text and those of {kinds['messages']} are messages; fine-tune on one kind "
+            "at a time."
+        )

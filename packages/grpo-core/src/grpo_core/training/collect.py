@@ -13,7 +13,7 @@ from torch import Tensor
 from grpo_core.algorithms.advantages.groups import group_std
 from grpo_core.config import RunConfig, TrainerConfig
 from grpo_core.engines.base import Sampling, rest
-from grpo_core.engines.compatibility import max_context
+from grpo_core.engines.compatibility import context_of
 from grpo_core.errors import EngineError, UserError
 from grpo_core.policy.ranks import Ranks
 from grpo_core.policy.sampler import sampling_of
@@ -26,6 +26,7 @@ from grpo_core.rollouts.prompt_group import PromptGroup
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.rollouts.sample import sample_rollouts
 from grpo_core.rollouts.transfer import packed, unpacked
+from grpo_core.task.task import Task
 from grpo_core.training.setup import Setup
 
 
@@ -65,7 +66,7 @@ def rollout_context(
         scoring=setup.scoring,
         seed=setup.config.seed,
         tokenizer=setup.policy.tokenizer,
-        max_context=max_context(setup.policy.model),
+        max_context=context_of(setup.engine, setup.policy.model),
         should_stop=should_stop,
         on_wait=on_wait,
     )
@@ -77,18 +78,18 @@ def groups_of(setup: Setup, draw: Draw) -> list[PromptGroup]:
     return [PromptGroup(draw, prompt_ids, role) for role in learning_roles(draw.task, draw.row)]
 
 
-def length_penalty(trainer: TrainerConfig, rollout: Rollout) -> float:
-    """The soft overlong penalty of a rollout; 0 where none is configured."""
+def length_penalty(trainer: TrainerConfig, task: Task, rollout: Rollout) -> float:
+    """The soft overlong penalty of a rollout; 0 where none is configured.
+
+    Where the task's own limit is below the run's, completions end there, and the penalty begins so much earlier.
+    """
     if trainer.soft_overlong_buffer is None:
         return 0.0
-    return sum(
-        soft_overlong(
-            len(turn.completion.token_ids),
-            max_length=trainer.max_completion_length,
-            buffer=trainer.soft_overlong_buffer,
-        )
-        for turn in rollout.turns
-    )
+    longest = trainer.max_completion_length
+    limit = min(longest, task.max_completion_length or longest)
+    buffer = max(1, trainer.soft_overlong_buffer * limit // longest)
+    lengths = [len(turn.completion.token_ids) for turn in rollout.turns]
+    return sum(soft_overlong(length, max_length=limit, buffer=buffer) for length in lengths)
 
 
 class Collector:
@@ -142,27 +143,28 @@ class Collector:
         greedy = None
         if self._greedy:
             completed = self._complete(groups, step, replace(self._sampling, temperature=0.0), 1)
-            greedy = self.rewards(completed).repeat_interleave(trainer.num_generations)
+            greedy = self.rewards(completed, groups).repeat_interleave(trainer.num_generations)
         labels = [groups[rollout.group].draw.label for rollout in rollouts]
-        rewards = self.rewards(rollouts)
+        rewards = self.rewards(rollouts, groups)
         rest(self.setup.engine)
         generate_s = time.perf_counter() - started
         return Collected(groups, rollouts, labels, rewards, greedy, metrics, started, generate_s)
 
-    def rewards(self, rollouts: Sequence[Rollout]) -> Tensor:
+    def rewards(self, rollouts: Sequence[Rollout], groups: Sequence[PromptGroup]) -> Tensor:
         """Rewards [N] float64, NaN where the score abstained; the soft overlong penalty is added where configured."""
         values = []
         for rollout in rollouts:
             assert rollout.score is not None
             value = math.nan if rollout.score.value is None else rollout.score.value
-            values.append(value + length_penalty(self.config.trainer, rollout))
+            task = groups[rollout.group].draw.task.task
+            values.append(value + length_penalty(self.config.trainer, task, rollout))
         return torch.tensor(values, dtype=torch.float64)
 
     def _resample(self, groups: list[PromptGroup], rollouts: list[Rollout], step: int) -> dict[str, float]:
         """Replace, in place, the groups whose rewards hardly differ; what is left after the last attempt stays."""
         trainer, size = self.config.trainer, self.config.trainer.num_generations
         rejected = attempts = 0
-        useless = self._useless_groups(rollouts)
+        useless = self._useless_groups(rollouts, groups)
         while useless and attempts < trainer.dynamic_sampling_attempts:
             attempts += 1
             rejected += len(useless)
@@ -174,17 +176,17 @@ class Collector:
                 rollouts[number * size : (number + 1) * size] = [
                     replace(rollout, group=number) for rollout in new_rollouts[index * size : (index + 1) * size]
                 ]
-            useless = self._useless_groups(rollouts)
+            useless = self._useless_groups(rollouts, groups)
         return {
             "dynamic_sampling/attempts": float(attempts),
             "dynamic_sampling/rejected": float(rejected),
             "dynamic_sampling/unfilled": float(len(useless)),
         }
 
-    def _useless_groups(self, rollouts: Sequence[Rollout]) -> list[int]:
+    def _useless_groups(self, rollouts: Sequence[Rollout], groups: Sequence[PromptGroup]) -> list[int]:
         trainer = self.config.trainer
-        groups = torch.tensor([rollout.group for rollout in rollouts])
-        spread = group_std(self.rewards(rollouts), groups, ddof=0).view(-1, trainer.num_generations)[:, 0]
+        numbers = torch.tensor([rollout.group for rollout in rollouts])
+        spread = group_std(self.rewards(rollouts, groups), numbers, ddof=0).view(-1, trainer.num_generations)[:, 0]
         return [int(group) for group in (spread <= trainer.dynamic_sampling_min_std).nonzero()]
 
     def _complete_and_update(self, groups: Sequence[PromptGroup], step: int) -> list[Rollout]:

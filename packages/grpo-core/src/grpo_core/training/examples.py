@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -32,15 +33,21 @@ Demos = list[tuple[Prompt, str]]
 
 
 def examples_of(
-    task: str, wanted: int, workers: int = 1, progress: Callable[[str, int, int], None] | None = None
+    task: str,
+    wanted: int,
+    workers: int = 1,
+    progress: Callable[[str, int, int], None] | None = None,
+    *,
+    seed: int = 0,
 ) -> list[Mapping[str, Any]]:
     """Prompt-completion examples, the tasks in exact proportion, repeating rows of the shorter ones as needed.
 
     Args:
         task: Spec of a task or a mixture.
-        wanted: Examples at most; there are never more than the tasks have demos.
+        wanted: Examples at most: what a training needs. Of a single task there are never more than it has demos.
         workers: Processes that make the demos of as many tasks at once. The examples are the same for any number.
         progress: Receives what is done, how many tasks are ready, and how many there are.
+        seed: Seed of the order of each task's demos: rows in a file may be sorted.
     """
     specs = parse_task_specs(task)
     demos: list[Demos] = []
@@ -48,10 +55,12 @@ def examples_of(
         demos.append(ready)
         if progress is not None and len(specs) > 1:
             progress("making examples", len(demos), len(specs))
+    for index, each in enumerate(demos):
+        random.Random(f"examples/{seed}/{index}").shuffle(each)
     quotas = Quotas([spec.weight for spec in specs])
     seen = [0] * len(specs)
     examples: list[Mapping[str, Any]] = []
-    for index in quotas.take(min(wanted, sum(map(len, demos)))):
+    for index in quotas.take(wanted if len(specs) > 1 else min(wanted, len(demos[0]))):
         prompt, completion = demos[index][seen[index] % len(demos[index])]
         seen[index] += 1
         examples.append(_example(prompt, completion))
@@ -88,6 +97,23 @@ def dataset_of(
         tables.append(_encoded(examples[start : start + ENCODED_AT_ONCE], tokenizer))
         progress("tokenizing examples", min(len(tables) * ENCODED_AT_ONCE, len(examples)), len(examples))
     return Dataset(pa.concat_tables(tables)).with_format("numpy")
+
+
+def within(dataset: Dataset, context: int | None) -> Dataset:
+    """The examples that fit a model's context.
+
+    Raises:
+        UserError: none does.
+    """
+    if context is None:
+        return dataset
+    lengths = np.array([len(ids) for ids in dataset["input_ids"]])
+    if lengths.min() > context:
+        raise UserError(
+            f"the shortest example has {lengths.min()} tokens, and the model's context is {context}. Use a model with "
+            "a longer context, or options of the task that make its examples shorter."
+        )
+    return dataset if lengths.max() <= context else dataset.select(np.flatnonzero(lengths <= context))
 
 
 def _encoded(examples: Sequence[Mapping[str, Any]], tokenizer: Any) -> pa.Table:

@@ -32,6 +32,7 @@ from grpo_core.rollouts.rollout import Rollout
 from grpo_core.rollouts.sample import sample_rollouts
 from grpo_core.task.score import Score
 from grpo_core.task.spec import parse_task_specs
+from grpo_core.task.task import Task
 from grpo_core.training.collect import groups_of, length_penalty, rollout_context
 from grpo_core.training.setup import Setup, prepare
 
@@ -88,13 +89,13 @@ def _forecast_task(label: str, setup: Setup, prompts: int, samples: int, callbac
     sampled = _sample(label, setup, prompts, samples, callbacks)
     generations = setup.config.trainer.num_generations
     started = time.perf_counter()
-    groups = _compared(label, setup, sampled, generations)
+    groups, task = _compared(label, setup, sampled, generations), setup.scoring.scorers[label].task.task
     # Groups of every size are compared here, and of one in a run.
     seconds = sampled.seconds + (0.0 if groups is None else (time.perf_counter() - started) / len(groups))
     callbacks.on_progress(f"measuring an update of {label}", 0, 0)
     update, measured = _update_seconds(setup, sampled.rollouts, callbacks)
     times = Times(seconds / len(sampled.rollouts), update, measured)
-    return forecast(_evaluation(setup, sampled), generations, times, seed=setup.config.seed, groups=groups)
+    return forecast(_evaluation(setup, task, sampled), generations, times, seed=setup.config.seed, groups=groups)
 
 
 def _sample(label: str, setup: Setup, prompts: int, samples: int, callbacks: Callbacks) -> _Samples:
@@ -130,7 +131,8 @@ def _draws(label: str, setup: Setup, prompts: int) -> Iterator[Draw]:
 def _compared(label: str, setup: Setup, sampled: _Samples, generations: int) -> Groups | None:
     """Rewards within groups of each size, for a task with group rewards: its samples are split into disjoint groups."""
     scorer, trainer = setup.scoring.scorers[label], setup.config.trainer
-    if not scorer.task.task.group_specs():
+    task = scorer.task.task
+    if not task.group_specs():
         return None
     rewards: dict[int, list[list[list[float]]]] = {}
     for size in group_sizes(len(sampled.groups[0]), generations):
@@ -138,7 +140,11 @@ def _compared(label: str, setup: Setup, sampled: _Samples, generations: int) -> 
         scores = iter(compared_scores([group for split in splits for group in split], scorer))
         rewards[size] = [
             [
-                [score.value + length_penalty(trainer, rollout) for score, rollout in scored if score.value is not None]
+                [
+                    score.value + length_penalty(trainer, task, rollout)
+                    for score, rollout in scored
+                    if score.value is not None
+                ]
                 for scored in (zip(next(scores), group, strict=True) for group in split)
             ]
             for split in splits
@@ -146,15 +152,16 @@ def _compared(label: str, setup: Setup, sampled: _Samples, generations: int) -> 
     return rewards
 
 
-def _evaluation(setup: Setup, sampled: _Samples) -> Evaluation:
+def _evaluation(setup: Setup, task: Task, sampled: _Samples) -> Evaluation:
     """The rollouts as the completions of an evaluation, whose values are the run's rewards."""
     trainer, rollouts = setup.config.trainer, sampled.rollouts
+    penalties = [length_penalty(trainer, task, rollout) for rollout in rollouts]
     return Evaluation(
         rows=[group[0].row for group in sampled.groups],
         texts=[rollout.text for rollout in rollouts],
         lengths=[rollout.n_tokens for rollout in rollouts],
         truncated=[rollout.is_truncated for rollout in rollouts],
-        scores=[_penalised(rollout, length_penalty(trainer, rollout)) for rollout in rollouts],
+        scores=[_penalised(rollout, penalty) for rollout, penalty in zip(rollouts, penalties, strict=True)],
         temperature=trainer.temperature,
         split="train",
         n=len(sampled.groups[0]),

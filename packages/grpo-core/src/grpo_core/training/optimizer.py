@@ -36,6 +36,7 @@ class PolicyOptimizer:
             that overflows, which is skipped.
         time_share: Share of the run's time limit that has passed, for a learning rate that follows it.
         updates: Optimizer steps so far, skipped ones included.
+        begun: Optimizer steps of this process that changed weights, or had begun to when they failed.
         schedule: The learning rate's schedule.
         skipped: Optimizer steps skipped because loss or gradient was not finite.
     """
@@ -56,6 +57,8 @@ class PolicyOptimizer:
             # In one pass over the weights. With weights on a CPU it rounds otherwise than torch's default there.
             fused=True if policy.device.type == "cuda" else None,
         )
+        self.begun = 0
+        self.adam.register_step_pre_hook(self._begin)
         self.schedule = LearningRateSchedule.of(algorithm, total_updates)
         self.time_share = 0.0
         self.scaler = torch.amp.GradScaler(policy.device.type, enabled=policy.autocast is torch.float16)
@@ -69,6 +72,9 @@ class PolicyOptimizer:
     @property
     def _factor(self) -> float:
         return self.schedule.factor(self.updates, self.time_share)
+
+    def _begin(self, *_: object) -> None:
+        self.begun += 1
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add a loss's gradient to the parameters', scaled where the loss is."""

@@ -12,12 +12,14 @@ from __future__ import annotations
 import copy
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.torch_version import TorchVersion
 
 from grpo_core.engines.native import NativeEngine
 from grpo_core.errors import GrpoError
@@ -29,6 +31,9 @@ from grpo_core.rollouts.prompt_group import PromptGroup
 from grpo_core.rollouts.transfer import packed, unpacked
 from grpo_core.training.collect import Collected, groups_of
 from grpo_core.training.setup import Setup
+
+CAPTURES_BESIDE_DROPOUT = TorchVersion(torch.__version__) >= "2.13"
+"""Earlier versions mark the process's random generator while a thread captures a graph: others may not use it."""
 
 
 class SamplingAhead:
@@ -108,12 +113,26 @@ def _with_own_model(setup: Setup) -> Setup:
     """A setup whose policy is a copy; parameters that are not trained are shared, unless they are in shards."""
     policy, engine = setup.policy, setup.engine
     assert isinstance(engine, NativeEngine)
+    options: dict[str, Any] = {}
+    if policy.device.type == "cuda" and _drops_out(policy.model) and not CAPTURES_BESIDE_DROPOUT:
+        options = {"cuda_graphs": "off"}
+        warnings.warn(
+            f"sampling ahead goes without CUDA graphs: torch {torch.__version__} cannot capture one beside "
+            "dropout; torch 2.13 can.",
+            stacklevel=2,
+        )
     if policy.sampled is not None:
-        return replace(setup, policy=policy.sampled, engine=engine.for_model(policy.sampled.model))
+        return replace(setup, policy=policy.sampled, engine=engine.for_model(policy.sampled.model, **options))
     shared = {id(part): part for part in policy.model.parameters() if not part.requires_grad}
     model = copy.deepcopy(policy.model, shared).eval().requires_grad_(False)
     sampled = Policy(model, policy.tokenizer, policy.source, policy.device, policy.autocast)
-    return replace(setup, policy=sampled, engine=engine.for_model(model))
+    return replace(setup, policy=sampled, engine=engine.for_model(model, **options))
+
+
+def _drops_out(model: torch.nn.Module) -> bool:
+    config = getattr(model, "config", None)
+    inside = [module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)]
+    return any(share > 0 for share in (*inside, getattr(config, "attention_dropout", 0.0) or 0.0))
 
 
 def _without_shards(setup: Setup) -> Setup:

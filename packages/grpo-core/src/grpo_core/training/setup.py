@@ -13,7 +13,7 @@ from grpo_core.callbacks import ResolvedDefault
 from grpo_core.config import RunConfig, TrainerConfig, to_yaml
 from grpo_core.config.hardware import machine_choice
 from grpo_core.engines.base import Engine
-from grpo_core.engines.compatibility import max_context
+from grpo_core.engines.compatibility import context_of, max_context
 from grpo_core.engines.encode import encode_prompt
 from grpo_core.errors import DataError, UserError
 from grpo_core.evaluation.held_out import HeldOutTask, held_out_tasks
@@ -117,17 +117,19 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
     involved = {**tasks, **{label: evaluated.task for label, evaluated in held.items() if label not in tasks}}
     choices = [*accumulation(trainer, ranks), *_conditions(config, involved, held), *held_choices]
     policy = starting_policy(config, checkpoint, ranks, layout)
-    _check_context(config, policy)
+    _check_context(config, context := max_context(policy.model))
     config, sized = with_micro_batch(config, policy, ranks)
     choices += [*share_machine(config, policy, resources), *sized, *_room_choices(held, policy)]
-    encoded = {label: _encode_rows(config, policy, task, all_rows[label]) for label, task in tasks.items()}
+    encoded = _encode(config, policy, tasks, all_rows, context)  # what is wrong is said before a server is started
+    engine, opened = engine_of_run(config, policy, resources, ranks)
+    if (served := context_of(engine, policy.model)) != context:
+        encoded = _encode(config, policy, tasks, all_rows, served)
+    weighted = [(task, spec.weight) for task, spec in zip(bound, specs, strict=True)]
     rows = {label: encoding.rows for label, encoding in encoded.items()}
     orders, order_choices = _orders(config, tasks, rows, held)
     choices += [*(choice for encoding in encoded.values() for choice in encoding.choices), *order_choices]
     choices += memory_choices(config, [encoding.prompt_ids for encoding in encoded.values()])
-    scoring = resources.enter_context(Scoring(tasks, config.scoring, policy))
     total_steps, schedule_steps, step_choices = _steps(config, sum(map(len, rows.values())))
-    engine, engine_choices = engine_of_run(config, policy, resources, ranks)
     return Setup(
         config=config,
         config_yaml=to_yaml(config, leave_out=open_settings(config, involved)),
@@ -135,28 +137,26 @@ def prepare(config: RunConfig, resources: ExitStack, ranks: Ranks, *, checkpoint
         metrics=metrics,
         policy=policy,
         engine=engine,
-        mixture=Mixture(
-            [(task, spec.weight) for task, spec in zip(bound, specs, strict=True)], rows, config.seed, orders
-        ),
+        mixture=Mixture(weighted, rows, config.seed, orders),
         rows=rows,
         prompt_ids={label: encoding.prompt_ids for label, encoding in encoded.items()},
         held_out=held,
         metric_names=metric_names,
-        scoring=scoring,
+        scoring=resources.enter_context(Scoring(tasks, config.scoring, policy)),
         identities={task.spec: task.identity for task in bound},
         total_steps=total_steps,
         max_turns=max(task.max_turns if task.has_turns else 1 for task in bound),
         schedule_steps=schedule_steps,
-        choices=[*policy.choices, machine_choice(config), *engine_choices, *choices, *step_choices],
+        choices=[*policy.choices, machine_choice(config), *opened, *choices, *step_choices],
     )
 
 
 def _conditions(
     config: RunConfig, tasks: Mapping[str, BoundTask], held: Mapping[str, HeldOutTask]
 ) -> list[ResolvedDefault]:
-    """Check the nodes that score, if any do; what the scores depend on, and the settings of probes."""
+    """Check the nodes that score, if any do; what scores depend on, and settings of probes and bounds."""
     nodes = prepare_nodes(config.scoring, [*tasks.values(), *(evaluated.task for evaluated in held.values())])
-    return [*nodes, *condition_choices(tasks), *_probe_choices(config.trainer)]
+    return [*nodes, *condition_choices(tasks), *_probe_choices(config.trainer), *_without_effect(config.trainer)]
 
 
 def _metrics_of(config: RunConfig) -> dict[str, Callable[..., Any]]:
@@ -225,12 +225,23 @@ def _probe_choices(trainer: TrainerConfig) -> list[ResolvedDefault]:
     return [ResolvedDefault("trainer.gradient_noise_scale", "unavailable", why)]
 
 
-def _check_context(config: RunConfig, policy: Policy) -> None:
-    trainer, limit = config.trainer, max_context(policy.model)
+def _without_effect(trainer: TrainerConfig) -> list[ResolvedDefault]:
+    """Bounds of the ratio that were set and that the loss does not have."""
+    own = registry.arguments("loss", trainer.loss_type)
+    why = f"the loss {trainer.loss_type} takes {', '.join(sorted(own)) or 'none'}"
+    return [
+        ResolvedDefault(f"trainer.{name}", "without effect", why)
+        for name in ("epsilon", "epsilon_high")
+        if name not in own and getattr(trainer, name) != TrainerConfig.model_fields[name].default
+    ]
+
+
+def _check_context(config: RunConfig, limit: int | None) -> None:
+    trainer = config.trainer
     if limit is not None and trainer.max_completion_length >= limit:
         raise UserError(
             f"trainer.max_completion_length={trainer.max_completion_length} leaves no room for a prompt: "
-            f"the model's context is {limit} tokens, {limit} - {trainer.max_completion_length} = "
+            f"the context is {limit} tokens, {limit} - {trainer.max_completion_length} = "
             f"{limit - trainer.max_completion_length}. Lower it, as to {limit // 2}."
         )
 
@@ -264,16 +275,28 @@ class _EncodedRows:
     choices: Sequence[ResolvedDefault]
 
 
-def _encode_rows(config: RunConfig, policy: Policy, task: BoundTask, rows: Sequence[Row]) -> _EncodedRows:
+def _encode(
+    config: RunConfig,
+    policy: Policy,
+    tasks: Mapping[str, BoundTask],
+    rows: Mapping[str, Sequence[Row]],
+    context: int | None,
+) -> dict[str, _EncodedRows]:
+    _check_context(config, context)
+    return {label: _encode_rows(config, policy, task, rows[label], context) for label, task in tasks.items()}
+
+
+def _encode_rows(
+    config: RunConfig, policy: Policy, task: BoundTask, rows: Sequence[Row], context: int | None
+) -> _EncodedRows:
     trainer = config.trainer
     ids = {row.id: encode_prompt(policy.tokenizer, task.prompt(row)) for row in rows}
     longest = trainer.max_prompt_length
     why = f"max_prompt_length={trainer.max_prompt_length}"
     completion = min(trainer.max_completion_length, task.task.max_completion_length or trainer.max_completion_length)
-    context = max_context(policy.model)
     if context is not None and context - completion < longest:
         longest = context - completion
-        why = f"the model's context {context} less {completion} for the completion"
+        why = f"the context {context} less {completion} for the completion"
     try:
         report = filter_rows(
             rows,

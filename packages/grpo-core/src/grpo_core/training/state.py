@@ -27,10 +27,11 @@ from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.batches import Batches
 from grpo_core.training.clock import RunClock
+from grpo_core.training.collect import Collected
 from grpo_core.training.evaluations import Evaluations
 from grpo_core.training.overlap import batch_from_json, batch_to_json
 from grpo_core.training.provenance import conditions_of, config_hash, data_hash, tasks_of, versions
-from grpo_core.training.random_state import gathered_random_state, restore_rank
+from grpo_core.training.random_state import gathered_random_state, random_state, restore_random_state, restore_rank
 from grpo_core.training.report import Report
 from grpo_core.training.run_folder import RUN_FORMAT_VERSION
 from grpo_core.training.setup import Setup
@@ -41,6 +42,27 @@ OPTIMIZER_FILE, RNG_FILE, BUFFER_FILE = "optimizer.safetensors", "rng.safetensor
 
 AHEAD_FILE = "sampled_ahead.json"
 """File of a checkpoint that holds a batch that is still to be trained on."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepStart:
+    """What a step changes beside weights, moments and the reference, as it was before the step.
+
+    Attributes:
+        mixture: State of the prompts.
+        baseline: The baseline's running values.
+        ahead: The step's batch, where it was sampled already.
+        updater: State of the updater.
+        random: State of the global generators.
+        begun: Optimizer steps that had been begun.
+    """
+
+    mixture: Mapping[str, Any]
+    baseline: Mapping[str, float]
+    ahead: Collected | None
+    updater: Mapping[str, Any]
+    random: tuple[dict[str, Tensor], dict[str, Any]]
+    begun: int
 
 
 @dataclass(slots=True)
@@ -59,6 +81,7 @@ class RunState:
         ranks: The processes of the run.
         step: Steps done.
         tokens: Completion tokens trained on.
+        unfinished: Start of the step whose batch is being trained on.
     """
 
     config: RunConfig
@@ -72,6 +95,39 @@ class RunState:
     ranks: Ranks
     step: int = 0
     tokens: int = 0
+    unfinished: StepStart | None = None
+
+    def step_start(self) -> StepStart:
+        """The state of now, at the start of a step."""
+        return StepStart(
+            self.setup.mixture.state(),
+            dict(self.estimator.state),
+            self.batches.ahead,
+            self.updater.state(),
+            random_state(),
+            self.updater.optimizer.begun,
+        )
+
+    def undo_step(self) -> bool:
+        """Go back to the start of an unfinished step; False if it has changed the weights already."""
+        start = self.unfinished
+        if start is None:
+            return True
+        if self.updater.optimizer.begun != start.begun:
+            return False
+        self.unfinished = None
+        self.setup.mixture.load_state(start.mixture)
+        self.estimator.state = dict(start.baseline)
+        self.batches.ahead = start.ahead
+        self.updater.load_state(start.updater)
+        restore_random_state(*start.random)
+        return True
+
+    def finish_step(self, n_tokens: int) -> None:
+        """Count a step whose updates are done."""
+        self.step += 1
+        self.tokens += n_tokens
+        self.unfinished = None
 
     def as_json(self) -> dict[str, Any]:
         """The part that is no tensor."""

@@ -19,7 +19,7 @@ from grpo_core.tracking.observe import Observers, observe
 from grpo_core.tracking.presence import working_in
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.batch import TrainBatch, collate
-from grpo_core.training.batches import Batches, drawn_again_after_failure
+from grpo_core.training.batches import Batches
 from grpo_core.training.clock import RunClock
 from grpo_core.training.collect import Collected
 from grpo_core.training.evaluations import Evaluations, held_out_evaluator
@@ -155,7 +155,7 @@ class Trainer:
             except StopRequested:
                 self.stop.request()
             except BaseException:
-                if self.ranks.size == 1:  # what was learned is not lost; of several ranks, one can't wait for the rest
+                if self.ranks.size == 1 and self.state.undo_step():  # of several ranks, one can't wait for the rest
                     self.checkpoints.save(self.step)
                 raise
             self.checkpoints.end() if is_done else self.checkpoints.save(self.step)
@@ -196,8 +196,7 @@ class Trainer:
     def _finish(self, collected: Collected, batch: TrainBatch, metrics: Mapping[str, float]) -> None:
         """Report a step, and do what follows it."""
         metrics = {**self._metrics(collected, batch), **metrics}
-        self.state.step += 1
-        self.state.tokens += batch.n_tokens
+        self.state.finish_step(batch.n_tokens)
         self.updater.move_reference(self.step)
         self.report.step(self.step, collected, metrics, batch.n_tokens)
         self.evaluations.after(self.step)  # ladder, interval, best
@@ -205,9 +204,11 @@ class Trainer:
 
     def collect(self, step: int) -> Collected:
         """Sample and score the completions of a step, and log them."""
-        with drawn_again_after_failure(self.setup.mixture):
+        start = self.state.step_start()
+        with self.batches.drawn_again_after_failure(start.mixture):
             collected = self.batches.next(step, self.updater.optimizer.updates)
             self.report.rollouts(step, collected)
+        self.state.unfinished = start
         return replace(collected, metrics={**collected.metrics, **self.judges.step_metrics()})
 
     def advantages(self, collected: Collected) -> TrainBatch:
@@ -243,8 +244,7 @@ class Trainer:
         rest = unfinished_batch(checkpoint, read_state(checkpoint))
         if rest is not None:
             metrics = self.updater.update(rest.batch, time_share=self.clock.time_share(), taken=rest.taken)
-            self.state.step += 1
-            self.state.tokens += rest.batch.n_tokens
+            self.state.finish_step(rest.batch.n_tokens)
             self.folder.log_step(self.step, {**rest.metrics, **metrics})
         self.evaluations.after(self.step)
         self.checkpoints.after(self.step)

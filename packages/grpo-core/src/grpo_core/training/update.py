@@ -150,6 +150,7 @@ class Updater:
             "entropy_coef": self.entropy_coef.state(),
             "probes": self.probes.state(),
             "limits": self.forward.budget.limits.state(),
+            "configured_limits": PassLimits.of(self.config).state(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -158,7 +159,9 @@ class Updater:
         self.beta.load_state(state["beta"])
         self.entropy_coef.load_state(state["entropy_coef"])
         self.probes.load_state(state["probes"])
-        if "limits" in state:  # older checkpoints have none
+        configured = PassLimits.of(self.config).state()
+        # Older checkpoints do not have both. Limits that were set anew for a resume hold.
+        if "limits" in state and state.get("configured_limits", configured) == configured:
             self.forward.budget.limits = PassLimits.from_state(state["limits"])
 
 

@@ -12,6 +12,7 @@ import orjson
 import torch
 
 from grpo_core.callbacks import Callback, Callbacks
+from grpo_core.engines.compatibility import max_context
 from grpo_core.errors import UserError
 from grpo_core.evaluation.evaluate import evaluate
 from grpo_core.evaluation.settings import EvaluationSettings
@@ -28,7 +29,7 @@ from grpo_core.policy.quantization import quiet_bitsandbytes
 from grpo_core.policy.threads import choose_threads
 from grpo_core.profiles.recommended import RECORD, after_warm_start
 from grpo_core.training.checks import check_warm_start
-from grpo_core.training.examples import dataset_of, examples_of, texts_of
+from grpo_core.training.examples import dataset_of, examples_of, texts_of, within
 from grpo_core.training.muon import MuonAndAdamW
 from grpo_core.training.provenance import versions
 from grpo_core.training.solved_target import SolvedTarget
@@ -168,7 +169,7 @@ def warm_start(
     # A task that cannot be evaluated is refused before it is trained on for an hour.
     prepare_tasks(named.spec, {}, EvaluationSettings(size=eval_size, seed=seed))
     callback = Callbacks(callbacks)
-    examples = examples_of(named.spec, max_steps * batch_size, workers, callback.on_progress)
+    examples = examples_of(named.spec, max_steps * batch_size, workers, callback.on_progress, seed=seed)
     if preset is not None:
         policy = _new_policy(preset, seed, device, _new_tokenizer(examples, vocab_size, tokenizer))
     else:
@@ -266,6 +267,12 @@ def _fine_tuned(
                 max_length=None,
             ),
         )
+        made, context = trainer.train_dataset, max_context(policy.model)
+        trainer.train_dataset = within(made, context)
+        if left_out := len(made) - len(trainer.train_dataset):
+            callbacks.on_warning(
+                f"{left_out} of {len(made)} examples are longer than the model's context ({context} tokens): left out"
+            )
         trainer.remove_callback(PrinterCallback)  # our callbacks show the progress
         try:
             with stop_on_signal(lambda: requests.append(True), callbacks.on_stop, what="the model"):

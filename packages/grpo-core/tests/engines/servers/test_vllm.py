@@ -6,6 +6,7 @@ import pickle
 import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from transformers import AutoModelForCausalLM
 from vllm_server import EOS, SEVEN, FakeVLLM, choice, native_answers, serving
 
 from grpo_core.engines.base import Engine, Sampling
+from grpo_core.engines.compatibility import context_of, max_context
 from grpo_core.engines.completion import Completion
 from grpo_core.engines.native import NativeEngine
 from grpo_core.engines.servers.client import ServerClient
@@ -247,6 +249,27 @@ def test_a_folder_that_the_server_does_not_see_is_named(fake: FakeVLLM, tmp_path
         engine.sync(1)
     with pytest.raises(UserError, match="shared_dir=/nowhere: No such file"), serving(FakeVLLM()) as other:
         opened(other, shared_dir="/nowhere")
+
+
+def test_a_key_that_a_server_repeats_is_not_shown(fake: FakeVLLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = opened(fake)
+    monkeypatch.setenv("VLLM_API_KEY", "sk-secret")
+    answer, padding = fake.answer, "x" * 1195  # the key lies across the place where the excerpt is cut
+    for said in ("you sent Authorization: Bearer sk-secret", f"{padding}sk-secret"):
+        fake.answer = lambda path, body, said=said: (  # type: ignore[method-assign]
+            (500, {"error": said}) if path == "/collective_rpc" else answer(path, body)
+        )
+        with pytest.raises(EngineError) as error:
+            engine.sync(1)
+        assert "sk-s" not in str(error.value)
+
+
+def test_the_shorter_context_of_a_server_holds(fake: FakeVLLM) -> None:
+    engine, own = opened(fake), max_context(MODEL)
+    assert own is not None and context_of(NativeEngine(MODEL, TOKENIZER), MODEL) == own
+    for served in (own - 100, own + 100):
+        engine._api.facts = replace(engine._api.facts, max_model_len=served)  # type: ignore[misc]
+        assert context_of(engine, MODEL) == min(served, own)
 
 
 def test_a_server_that_is_gone_is_one_line() -> None:

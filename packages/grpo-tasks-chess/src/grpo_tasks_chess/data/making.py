@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib import metadata
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -176,9 +176,10 @@ def _publish(journal: Journal, order: Order, settings: Mapping[str, Any], form: 
     meta = {
         "settings": {**settings, "count": order.count, "format": form},
         "made_by": f"grpo-tasks-chess {metadata.version('grpo-tasks-chess')}",
-        **summarise(journal.records()),
+        **summarise(islice(journal.records(), order.count)),
     }
-    complete = output.write(order.out, journal.records(), form, order.kind, meta)
+    # What an order for more rows has left behind may hold more.
+    complete = output.write(order.out, islice(journal.records(), order.count), form, order.kind, meta)
     journal.remove()
     return complete
 

@@ -59,21 +59,27 @@ _SEVENTH = {chess.WHITE: [*chess.SquareSet(chess.BB_RANK_7)], chess.BLACK: [*che
 def positions(seed: int, split: str, *, label: str) -> Iterator[chess.Board]:
     """Yield positions of a split without end, in which the game is not over; the i-th depends on the arguments and i.
 
-    The split of a position depends on its hash, so splits are disjoint for every pair of seeds.
+    The split of a position depends on its hash, so splits are disjoint for every pair of seeds. Each split has games of
+    its own: neighbours in a game have nearly the same moves.
 
     Args:
         seed: Random seed.
         split: train, validation or test.
         label: Name of the task: tasks with the same seed have different positions.
     """
+    return (board for board in _visited(seed, split, label) if split_of(position_key_of(board)) == split)
+
+
+def _visited(seed: int, split: str, label: str) -> Iterator[chess.Board]:
+    """Positions of games that are played for a split; its share of them is much smaller."""
     for number in count():
-        random = Random(f"{label}/{seed}/{number}")
+        random = Random(f"{label}/{seed}/{split}/{number}")
         board = endgame(random) if random.random() < ENDGAME_SHARE else chess.Board()
         player = (
             careful_player(random, random.choice(NOISES)) if random.random() < CAREFUL_SHARE else light_player(random)
         )
         for each in played(board, player):
-            if random.random() < EXAMINED[split] and split_of(position_key_of(each)) == split:
+            if random.random() < EXAMINED[split]:
                 yield each
 
 
@@ -109,26 +115,33 @@ def _promise(board: chess.Board, move: chess.Move) -> int:
     return promise
 
 
-def composed(random: Random, attackers: Mapping[chess.PieceType, float] = ATTACKERS) -> chess.Board:
+def composed(
+    random: Random, attackers: Mapping[chess.PieceType, float] = ATTACKERS, split: str | None = None
+) -> chess.Board:
     """Return a random position with few pieces, the other king at the edge, in which the game is not over.
 
     Args:
         random: Random generator.
         attackers: Kinds of pieces beside the king of the side to move, and how often they are taken.
+        split: Its split, by `mirror_key`; None takes any.
     """
     while True:
-        board = chess.Board(None)
-        board.turn = side = random.random() < 0.5
-        board.fullmove_number = random.randint(30, 60)
+        side = random.random() < 0.5
+        moves = random.randint(30, 60)
         kinds = random.choices(list(attackers), list(attackers.values()), k=random.randint(*ATTACKING))
         others = random.choices(list(DEFENDERS), list(DEFENDERS.values()), k=random.randint(*DEFENDING))
         king = random.choice(_EDGE) if random.random() < EDGE_SHARE else random.choice(chess.SQUARES)
-        board.set_piece_at(king, chess.Piece(chess.KING, not side))
+        placed = {king: chess.Piece(chess.KING, not side)}
         pieces = [(chess.KING, side), *((kind, side) for kind in kinds), *((kind, not side) for kind in others)]
         for kind, color in pieces:
             is_about_to_promote = kind == chess.PAWN and color == side and random.random() < PROMOTION_SHARE
             squares = _SEVENTH[side] if is_about_to_promote else chess.SQUARES
-            board.set_piece_at(random.choice(squares), chess.Piece(kind, color))  # may replace another
+            placed[random.choice(squares)] = chess.Piece(kind, color)  # may replace another
+        if split is not None and split_of(mirror_key(placed, side)) != split:
+            continue
+        board = chess.Board(None)
+        board.set_piece_map(placed)
+        board.turn, board.fullmove_number = side, moves
         if board.is_valid() and any(board.generate_legal_moves()):
             return board
 
@@ -138,27 +151,38 @@ def mates_in_one(
 ) -> Iterator[chess.Board]:
     """Yield positions of a split in which at least one move mates, without end.
 
+    The split depends on the hash of a position and its mirror images together: their mates are the same.
+
     Args:
         seed: Random seed.
         split: train, validation or test.
         label: Name of the task.
         attackers: Only composed positions with these pieces, see `composed`; None also takes positions of games.
     """
-    from_games = positions(seed, split, label=f"{label}/games")
-    random = Random(f"{label}/{seed}/composed")
-    from_composed = _composed_of(random, split, attackers or ATTACKERS)
+    from_games = (
+        board
+        for board in _visited(seed, split, f"{label}/games")
+        if mating_moves(board) and split_of(mirror_key(board.piece_map(), board.turn)) == split
+    )
+    random = Random(f"{label}/{seed}/{split}/composed")
+    boards = (composed(random, attackers or ATTACKERS, split) for _ in count())
+    from_composed = filter(mating_moves, boards)
     while True:
         is_composed = attackers is not None or random.random() < COMPOSED_SHARE
-        yield next(board for board in (from_composed if is_composed else from_games) if mating_moves(board))
+        yield next(from_composed if is_composed else from_games)
 
 
-def _composed_of(random: Random, split: str, attackers: Mapping[chess.PieceType, float]) -> Iterator[chess.Board]:
-    """Yield composed positions of a split: as composed, or its mirror images."""
-    while True:
-        board = composed(random, attackers)
-        images = [board, board.mirror()]
-        images += [image.transform(chess.flip_horizontal) for image in images]
-        yield from [image for image in images if split_of(position_key_of(image)) == split][:1]
+def mirror_key(pieces: Mapping[chess.Square, chess.Piece], turn: chess.Color) -> str:
+    """The key that a position has in common with its mirror images: of the board's sides, and of the colors.
+
+    Args:
+        pieces: The pieces by square.
+        turn: The side to move.
+    """
+    rank_flip = 0 if turn else 56  # as seen by the side to move
+    own = [(square ^ rank_flip, piece.piece_type, piece.color == turn) for square, piece in pieces.items()]
+    images = (sorted((square ^ flip, kind, is_own) for square, kind, is_own in own) for flip in (0, 7))
+    return " ".join(f"{square}{'+' if is_own else '-'}{kind}" for square, kind, is_own in min(images))
 
 
 def mating_moves(board: chess.Board) -> list[chess.Move]:

@@ -42,10 +42,11 @@ promotions, 33 mates, 27 draws, 23 castling, 10 en passant and the others ordina
 def generated_rows(seed: int, split: str) -> Iterator[EnvironmentRow]:
     """Yield rows without end; the i-th one is a pure function of seed, split and i.
 
-    The split of a row depends on the hash of its position, so splits are disjoint for every pair of seeds.
+    The split of a row depends on the hash of its position, so splits are disjoint for every pair of seeds. Each split
+    has games of its own.
     """
     for number in count():
-        yield from _rows_of_game(Random(f"chess.environment/{seed}/{number}"), split)
+        yield from _rows_of_game(Random(f"chess.environment/{seed}/{split}/{number}"), split)
 
 
 def _rows_of_game(random: Random, split: str) -> list[EnvironmentRow]:

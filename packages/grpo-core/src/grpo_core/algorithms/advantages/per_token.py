@@ -155,7 +155,7 @@ def value(
         mask: [N, T] bool.
         token_penalties: [N, T] taken off each token's reward.
         gamma: Discount per token.
-        lam: λ.
+        lam: λ; 1 without `trainer.use_gae`: the advantage is then the return less the value.
         whiten: Standardise over all tokens of the batch (TRL's PPO).
     """
     scored = ~rewards.isnan()

@@ -180,7 +180,9 @@ class ServerClient:
                     if len(data) > MAX_REPLY_BYTES:
                         raise self._error(f"sent a reply of more than {MAX_REPLY_BYTES} bytes")
         except httpx2.TransportError as error:
-            raise self._gone(f"{type(error).__name__}: {_excerpt(str(error).encode()) or 'no more is known'}") from None
+            raise self._gone(
+                f"{type(error).__name__}: {self._excerpt(str(error).encode()) or 'no more is known'}"
+            ) from None
         except TimeoutError:
             raise self._gone(f"no whole reply to {path.partition('?')[0]} within {timeout_s:g} s") from None
         return response.status_code, bytes(data)
@@ -188,7 +190,7 @@ class ServerClient:
     def _read(self, path: str, status: int, data: bytes, reply: type[Reply]) -> Reply:
         if status != httpx2.codes.OK:
             raise self._error(
-                f"refuses {path.partition('?')[0]}: HTTP {status}: {_excerpt(data) or 'no more is said'}", status
+                f"refuses {path.partition('?')[0]}: HTTP {status}: {self._excerpt(data) or 'no more is said'}", status
             )
         if reply is Empty:
             return reply()
@@ -199,11 +201,22 @@ class ServerClient:
             raise self._error(f"replied to {path.partition('?')[0]} with something else: {first['msg']}") from None
 
     def _headers(self) -> dict[str, str]:
-        variable = self.product.key_variable
-        key = os.environ.get(variable, "").strip() if self.key is None else self.key
+        key = self._key_in_use
         if not (key.isascii() and key.isprintable()):
-            raise UserError(f"the key in {variable} has characters that no HTTP header can carry.")
+            raise UserError(f"the key in {self.product.key_variable} has characters that no HTTP header can carry.")
         return {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
+
+    @property
+    def _key_in_use(self) -> str:
+        return os.environ.get(self.product.key_variable, "").strip() if self.key is None else self.key
+
+    def _excerpt(self, data: bytes) -> str:
+        """The beginning of what a server said, on one line, without control characters and without the key."""
+        text = data.decode("utf-8", "replace")
+        if key := self._key_in_use:
+            text = text.replace(key, "(the key)")
+        line = "".join(char if char.isprintable() else " " for char in text[: 4 * _MAX_EXCERPT_CHARS])
+        return " ".join(line.split())[:_MAX_EXCERPT_CHARS]
 
     def _gone(self, why: str) -> EngineError:
         return self._error(f"is gone or does not answer ({self._cause() or why})")
@@ -212,9 +225,3 @@ class ServerClient:
         failure = EngineError(f"{self.name} {what}")
         failure.status = status
         return failure
-
-
-def _excerpt(data: bytes) -> str:
-    """The beginning of what a server said, on one line and without control characters."""
-    text = data[: 4 * _MAX_EXCERPT_CHARS].decode("utf-8", "replace")
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:_MAX_EXCERPT_CHARS]

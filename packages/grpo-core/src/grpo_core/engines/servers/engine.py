@@ -107,6 +107,11 @@ class ServerEngine:
         """Makes requests to the server."""
         return self._api.client
 
+    @property
+    def max_context(self) -> int | None:
+        """Tokens that the server reads and writes together."""
+        return self._api.facts.max_model_len
+
     def keep(self, resources: ExitStack) -> None:
         """Take over what ends the server, if it is the run's own, and removes files."""
         self._resources = resources

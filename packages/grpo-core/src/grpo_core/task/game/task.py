@@ -184,6 +184,12 @@ def _episodes(game: Game, config: GameConfig) -> Iterator[Episode]:
         raise UserError(f"game {game.name!r}: seat={config.seat!r} must be {', '.join(game.roles)} or {BOTH}.")
     if config.opponent == PERFECT and game.best is None:
         raise UserError(f"game {game.name!r} has no perfect player; opponent= may be {', '.join(game.scripted)}.")
+    for name in ("illegal_reward", "illegal_other"):
+        if getattr(config, name) > game.maximum:
+            raise UserError(
+                f"game {game.name!r}: {name}={getattr(config, name):g} is above the largest return, {game.maximum:g}: "
+                "it would not be scored."
+            )
     seats = [""] if config.opponent == SELF else list(game.roles) if config.seat == BOTH else [config.seat]
     for index in range(config.size or DEFAULT_EPISODES):
         # A start is drawn once for all seats, so that they are compared on the same starts.

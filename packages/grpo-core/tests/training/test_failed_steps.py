@@ -1,0 +1,95 @@
+"""A run that fails inside a step: nothing half done is saved, and a resume ends as the run would have."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from resumed_runs import assert_same, config, log, model_and_tasks, rollouts
+
+from grpo_core import train
+from grpo_core.training.collect import Collected
+from grpo_core.training.optimizer import PolicyOptimizer
+from grpo_core.training.report import Report
+from grpo_core.training.resume import resume
+from grpo_core.training.update import Updater
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return model_and_tasks(tmp_path_factory.mktemp("failed"))
+
+
+def only_run(path: Path) -> Path:
+    (run,) = path.glob("run_*")
+    return run
+
+
+def saved_steps(run: Path) -> set[str]:
+    return {path.name for path in (run / "training_state").glob("step_[0-9]*")}
+
+
+@pytest.mark.parametrize(
+    "variant", ["plain", "LoRA with dropout", "curriculum", "ema, adaptive KL and entropy", "sampled ahead"]
+)
+def test_a_step_that_fails_before_the_weights_change_is_undone(folder: Path, tmp_path: Path, variant: str) -> None:
+    step = Updater._step
+
+    def failing(updater: Updater, part: Any) -> dict[str, float]:
+        if updater.optimizer.updates == 2 * updater._steps_per_batch:
+            torch.rand(3)  # as dropout draws before memory runs out
+            raise RuntimeError("no more power")
+        return step(updater, part)
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(RuntimeError, match="no more power"):
+        patched.setattr(Updater, "_step", failing)
+        train(config(folder, tmp_path / "failed", variant))
+    run = only_run(tmp_path / "failed")
+    assert saved_steps(run) == {"step_2"}
+    straight = train(config(folder, tmp_path / "straight", variant))
+    assert_same(straight.run_dir, resume(run).run_dir)
+
+
+@pytest.mark.parametrize(("variant", "begun"), [("plain", 3), ("two iterations, two steps a batch", 11)])
+def test_a_step_that_has_changed_the_weights_is_not_saved(
+    folder: Path, tmp_path: Path, variant: str, begun: int
+) -> None:
+    begin = PolicyOptimizer._begin
+
+    def failing(optimizer: PolicyOptimizer, *rest: Any) -> None:
+        begin(optimizer, *rest)
+        if optimizer.begun == begun:  # in the third batch
+            optimizer.parameters[0].data += 1
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(PolicyOptimizer, "_begin", failing)
+        train(config(folder, tmp_path / "failed", variant, save_every=1))
+    run = only_run(tmp_path / "failed")
+    assert "step_2" in saved_steps(run) and "step_3" not in saved_steps(run)
+    straight = train(config(folder, tmp_path / "straight", variant, save_every=1))
+    assert_same(straight.run_dir, resume(run).run_dir)
+
+
+@pytest.mark.parametrize("variant", ["plain", "sampled ahead"])
+def test_the_prompts_of_a_batch_that_is_refused_are_drawn_again(folder: Path, tmp_path: Path, variant: str) -> None:
+    own = Report.rollouts
+
+    def refusing(report: Report, step: int, collected: Collected) -> None:
+        if step == 3:
+            raise RuntimeError("the judge is down")
+        own(report, step, collected)
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(RuntimeError, match="the judge is down"):
+        patched.setattr(Report, "rollouts", refusing)
+        train(config(folder, tmp_path / "failed", variant))
+    run = resume(only_run(tmp_path / "failed")).run_dir
+    straight = train(config(folder, tmp_path / "straight", variant)).run_dir
+    assert [each["step"] for each in log(run)] == [1, 2, 3, 4, 5]
+
+    def prompts(path: Path) -> list[tuple[int, str]]:
+        return [(each["step"], each["row"]["id"]) for each in rollouts(path)]
+
+    assert prompts(run) == prompts(straight)
+    if variant == "plain":
+        assert_same(straight, run)
