@@ -67,13 +67,6 @@ def test_a_new_model_learns_the_golds_and_is_written_with_its_record(tasks: Path
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
 def test_it_ends_when_enough_is_solved_and_says_when_it_is_not(tasks: Path, tmp_path: Path) -> None:
-    class Warnings(Callback):
-        def __init__(self) -> None:
-            self.messages: list[str] = []
-
-        def on_warning(self, message: str) -> None:
-            self.messages.append(message)
-
     options: Any = {"preset": "tiny", "batch_size": 8, "learning_rate": 3e-3, "eval_size": 8, "device": "cpu"}
     warnings = Warnings()
     record = warm_start(f"{tasks}:letters", tmp_path / "a", max_steps=150, until=0.5, callbacks=[warnings], **options)
@@ -184,6 +177,16 @@ def test_a_folder_with_something_in_it_is_left_alone(tasks: Path, tmp_path: Path
 def test_rows_without_gold_are_refused(tasks: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no gold"):
         warm_start(f"{tasks}:nogold", tmp_path / "out", preset="tiny")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
+def test_examples_beyond_the_context_are_left_out_and_counted(tasks: Path, tmp_path: Path) -> None:
+    tasks.write_text(TASK.replace('return f"say', 'return ("x" * 600 if row.letter == "a" else "") + f"say'))
+    watch = Warnings()
+    warm_start(
+        f"{tasks}:letters", tmp_path / "out", preset="tiny", max_steps=2, batch_size=4, eval_size=8, callbacks=[watch]
+    )
+    assert [said for said in watch.messages if "longer than the model's context (512 tokens)" in said]
 
 
 def test_what_trl_would_train_otherwise_is_refused(tasks: Path, tmp_path: Path) -> None:

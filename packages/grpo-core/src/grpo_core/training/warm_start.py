@@ -267,12 +267,7 @@ def _fine_tuned(
                 max_length=None,
             ),
         )
-        made, context = trainer.train_dataset, max_context(policy.model)
-        trainer.train_dataset = within(made, context)
-        if left_out := len(made) - len(trainer.train_dataset):
-            callbacks.on_warning(
-                f"{left_out} of {len(made)} examples are longer than the model's context ({context} tokens): left out"
-            )
+        trainer.train_dataset = _fitting(trainer.train_dataset, policy, callbacks)
         trainer.remove_callback(PrinterCallback)  # our callbacks show the progress
         try:
             with stop_on_signal(lambda: requests.append(True), callbacks.on_stop, what="the model"):
@@ -281,6 +276,17 @@ def _fine_tuned(
             raise UserError(f"--compile: torch.compile failed: {first_line(error)}. Leave it out.") from None
     steps = trainer.state.global_step
     return FineTuned(trainer.model, losses, steps, bool(requests) and steps < settings.max_steps)
+
+
+def _fitting(examples: Any, policy: Policy, callbacks: Callbacks) -> Any:
+    """The examples that fit the model's context; how many do not is said."""
+    context = max_context(policy.model)
+    kept = within(examples, context)
+    if left_out := len(examples) - len(kept):
+        callbacks.on_warning(
+            f"{left_out} of {len(examples)} examples are longer than the model's context ({context} tokens): left out"
+        )
+    return kept
 
 
 def _speed_up(policy: Policy, settings: FineTuning) -> None:
