@@ -59,8 +59,11 @@ def value_of(task: BoundTask, text: str, row: PolicyRow) -> float:
 
 def made_up_rows(count: int) -> list[PolicyRow]:
     """Positions of random games with labels that no engine has seen."""
-    rows = []
+    rows, seen = [], set[str]()
     for example in generated_rows(0, "train"):
+        if example.fen in seen:  # with another kind of move
+            continue
+        seen.add(example.fen)
         random = Random(example.fen)
         legal = sorted(legal_moves(position(example.fen)))
         moves = random.sample(legal, min(5, len(legal)))
