@@ -6,13 +6,15 @@ import pytest
 import torch
 from small_policies import model, policy_of, settings
 
-from grpo_core import Row, Score
+from grpo_core import Row, Score, Task, reward
 from grpo_core.algorithms.aggregation import token_weights
 from grpo_core.engines.completion import Completion, FinishReason
 from grpo_core.rollouts.rollout import Rollout, Turn
 from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch, collate
+from grpo_core.training.collect import length_penalty
+from grpo_core.training.setup import _without_effect
 from grpo_core.training.statistics import UpdateStatistics
 from grpo_core.training.update import Updater
 
@@ -178,3 +180,26 @@ def test_steps_of_a_batch_hold_whole_groups() -> None:
     updater._step = lambda part: seen.append(part.groups.tolist()) or {}  # type: ignore[method-assign,func-returns-value]
     updater.update(batch)
     assert seen == [[0] * 5, [1] * 2]
+
+
+@reward()
+def one_point(answer: str) -> float:
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("limit", "length", "expected"), [(None, 230, 0.0), (None, 256, -1.0), (12, 10, 0.0), (12, 12, -1.0)]
+)
+def test_the_overlong_penalty_is_within_the_limit_of_the_task(limit: int | None, length: int, expected: float) -> None:
+    task = Task(
+        "t", lambda config: [], lambda row: "", lambda text: text, (one_point,), max_completion_length=limit, row=Row
+    )
+    one = rollout(turn((1,), tuple(range(length))))
+    trainer = settings(max_completion_length=256, soft_overlong_buffer=26)
+    assert length_penalty(trainer, task, one) == expected
+
+
+def test_bounds_that_a_loss_does_not_have_are_said() -> None:
+    assert not _without_effect(settings(loss_type="cispo")) and not _without_effect(settings(epsilon=0.05))
+    (choice,) = _without_effect(settings(loss_type="cispo", epsilon=0.05))
+    assert (choice.what, choice.value) == ("trainer.epsilon", "without effect") and "epsilon_low" in choice.why
