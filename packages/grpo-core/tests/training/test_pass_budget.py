@@ -152,6 +152,17 @@ def test_room_is_made_before_passes_are_halved(limit: Callable[..., None]) -> No
     assert len(asked) == 1 and updater.forward.budget.limits.rows == 4 and not warnings
 
 
+@pytest.mark.parametrize(("size", "rows"), [(4, 2), (1, 1)])
+def test_a_resume_goes_on_with_the_halved_limit_unless_another_is_set(
+    limit: Callable[..., None], size: int, rows: int
+) -> None:
+    limit(14)
+    state = updated([], micro_batch_size=4)[0].state()
+    resumed = updated([], micro_batch_size=size, steps=0)[0]
+    resumed.load_state(state)
+    assert resumed.forward.budget.limits.rows == rows
+
+
 def test_it_is_halved_again_and_said_once(limit: Callable[..., None]) -> None:
     expected = updated([], micro_batch_size=1)[1]
     limit(7)
