@@ -42,6 +42,36 @@ def test_what_is_tried_on_the_model_stays_auto(capsys: pytest.CaptureFixture[str
     assert lines["passes"].endswith(f"{setting} tries before the first step how many completions fit 0.8 of the memory")
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (("engine.name=vllm", "engine.args.sleep=maybe"), "engine.args.sleep: Input should be a valid boolean"),
+        (("eval.n=4", "eval.temperature=0"), "eval.n=4 at temperature 0"),
+        (("eval.task=math.ech",), "no task 'math.ech'. Did you mean 'math.echo'?"),
+        (("tracking.trackers=nothing",), "no tracker 'nothing'"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would(
+    capsys: pytest.CaptureFixture[str], settings: tuple[str, ...], said: str
+) -> None:
+    code, _, err = run(capsys, "run", "--dry-run", *settings)
+    assert code == 2 and said in err
+
+
+def test_a_server_that_stays_in_memory_is_added_to_training(capsys: pytest.CaptureFixture[str]) -> None:
+    def memory(*settings: str) -> dict[str, int]:
+        _, out, _ = run(capsys, "run", "--dry-run", "--json", "--model", QWEN, "profile=a100", *settings)
+        found: dict[str, int] = json.loads(out)["memory"]
+        return found
+
+    small = "engine.max_batch_tokens=1024"
+    elsewhere = memory("engine.name=vllm", "engine.url=http://localhost:8000", small)
+    stays = memory("engine.name=vllm", "engine.args.sleep=false", small)
+    assert "sampling" not in elsewhere
+    assert stays["sampling"] > 2 * 1_543_700_000  # its weights, in bfloat16
+    assert memory("engine.name=vllm", small)["total"] < stays["total"]
+
+
 def test_a_dry_run_as_json_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "run", "--dry-run", "--json", "--model", QWEN, "profile=a100", "trainer.beta=0.04")
     data = json.loads(out)

@@ -14,8 +14,8 @@ from grpo_core.config import RunConfig, TrainerConfig
 from grpo_core.config.hardware import memory_plan, needs
 from grpo_core.engines import native
 from grpo_core.profiles import estimate as estimates
-from grpo_core.profiles.accelerator import GIB, Accelerator
-from grpo_core.profiles.estimate import MemoryPlan, estimate, tokens_in_pass, tokens_that_fit
+from grpo_core.profiles.accelerator import GIB, Accelerator, Backend
+from grpo_core.profiles.estimate import MemoryPlan, SamplingServer, estimate, tokens_in_pass, tokens_that_fit
 from grpo_core.profiles.model_shape import KNOWN, ModelShape, shape_of
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -51,6 +51,34 @@ def test_weights_gradients_and_moments_are_exact() -> None:
         times * QWEN.parameters for times in (4, 4, 8, 4)
     )
     assert need.total == pytest.approx(sum(need.parts.values()))
+
+
+def test_a_server_of_the_runs_own_holds_the_model_again() -> None:
+    cached = 65536 * QWEN.kv_values_per_token * 4
+    alone = estimate(plan(server=SamplingServer(share=1.0, stays=False)))
+    assert alone.sampling == 4 * QWEN.parameters + cached and not alone.overlaps
+    half = estimate(plan(server=SamplingServer(share=0.5, stays=True)))
+    assert half.sampling == alone.sampling / 2 and half.weights == alone.weights
+    assert half.total == pytest.approx(half.fixed + half.gradients + half.activations + half.sampling)
+    assert estimate(plan(server=SamplingServer(share=0.0, stays=False))).sampling == 0
+
+
+@pytest.mark.parametrize(
+    ("engine", "backend", "expected"),
+    [
+        ({"name": "native"}, "cuda", None),
+        ({"name": "vllm"}, "cuda", SamplingServer(share=1.0, stays=False)),
+        ({"name": "sglang", "args": {"tensor_parallel_size": 2}}, "cuda", SamplingServer(share=0.5, stays=False)),
+        ({"name": "vllm", "args": {"sleep": False}}, "cuda", SamplingServer(share=1.0, stays=True)),
+        ({"name": "vllm"}, "cpu", SamplingServer(share=1.0, stays=True)),
+        ({"name": "vllm", "url": "http://localhost:8000"}, "cuda", SamplingServer(share=0.0, stays=False)),
+    ],
+)
+def test_where_the_samples_are_drawn_follows_from_the_engine(
+    engine: dict[str, object], backend: Backend, expected: SamplingServer | None
+) -> None:
+    config = RunConfig.model_validate({"engine": engine})
+    assert memory_plan(config, QWEN, Accelerator(backend, "a card", 80 * GIB), 100).server == expected
 
 
 def test_overlap_needs_a_copy_of_what_is_trained_and_both_phases_at_once() -> None:

@@ -34,3 +34,10 @@ def printable(answer: str) -> float:
 
 
 letters = Task("letters", load, prompt, validate, (printable,), max_completion_length=4)
+
+
+def repeated(row: Letter) -> str:
+    return row.letter * (1 + ord(row.letter) % 8)
+
+
+repeats = Task("repeats", load, repeated, validate, (printable,), max_completion_length=4)

@@ -17,7 +17,7 @@ from vllm_server import FakeVLLM, native_answers, serving
 from grpo_core import evaluate, train
 from grpo_core.callbacks import Callback, ResolvedDefault, RunInfo
 from grpo_core.config import EngineConfig, EvalConfig, LoraConfig, RunConfig, TrainerConfig, resolve
-from grpo_core.errors import EngineError, UserError
+from grpo_core.errors import DataError, EngineError, UserError
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.training.resume import resume
 
@@ -110,6 +110,29 @@ def test_a_run_with_sglang_is_the_run_with_vllm(straight: Straight, folder: Path
     assert choices.seen["trainer.rollout_correction"].value == "token_truncate"
     assert choices.seen["engine"].why.startswith(f"the SGLang server at {fake.url}; weights are sent by file")
     assert "seeds of requests have no effect" in choices.seen["engine"].why
+
+
+def test_rows_beyond_the_servers_context_are_left_out(folder: Path, tmp_path: Path) -> None:
+    """The model's own context is longer, so they are known only when the server has answered."""
+    choices, fake = Choices(), native_answers(fresh_model("tiny", 0)[1])
+    fake.max_model_len = 9
+    task = TASK.replace(":letters", ":repeats")
+    with serving(fake):
+        train(config(folder, tmp_path, at(fake)).model_copy(update={"task": task}), (choices,))
+    assert (
+        choices.seen["rows"].value
+        == "letter_tasks.repeats: 5 of 8 rows; 3 dropped for a long prompt (longest: 8 tokens)"
+    )
+    assert choices.seen["rows"].why == "longer than 5 tokens: the context 9 less 4 for the completion"
+    assert max(len(body["prompt"]) for body in fake.completions()) == 5
+
+
+def test_a_servers_context_that_no_row_fits_ends_the_run(folder: Path, tmp_path: Path) -> None:
+    fake = native_answers(fresh_model("tiny", 0)[1])
+    fake.max_model_len = 5
+    with serving(fake), pytest.raises(DataError, match=r"The limit is 1 tokens: the context 5 less 4") as raised:
+        train(config(folder, tmp_path, at(fake)))
+    assert "trainer.max_completion_length=3 or less" in str(raised.value) and not fake.completions()
 
 
 def test_a_run_that_was_stopped_goes_on(straight: Straight, folder: Path, tmp_path: Path) -> None:

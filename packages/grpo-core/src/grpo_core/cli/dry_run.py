@@ -17,11 +17,11 @@ from grpo_core.profiles import accelerator as accelerators
 from grpo_core.profiles.estimate import MemoryEstimate, estimate, tokens_in_pass
 from grpo_core.profiles.model_shape import ModelShape, model_shape
 from grpo_core.task.spec import parse_task_specs
-from grpo_core.training.checks import check_tasks, train_rows
+from grpo_core.training.checks import check_choices, check_tasks, train_rows
 from grpo_core.training.rank_shares import check_shares, check_sharing
 
 if TYPE_CHECKING:
-    from grpo_core.config import ResolvedConfig
+    from grpo_core.config import ResolvedConfig, RunConfig
     from grpo_core.profiles.accelerator import Accelerator
 
 MAX_PROMPTS = 1000
@@ -71,11 +71,19 @@ def dry_run(resolved: ResolvedConfig) -> DryRun:
     processes = accelerators.process_count()
     check_shares(config.trainer, processes, accelerators.node_process_count())
     check_sharing(config, accelerator.backend, config.precision)
+    _check_engine(config)
     prompt = _prompt_tokens(resolved)
     if shape is None:
         return DryRun(None, accelerator, processes, prompt, None, 0)
     plan = memory_plan(config, shape, accelerator, prompt[0])
     return DryRun(shape, accelerator, processes, prompt, estimate(plan), tokens_in_pass(plan))
+
+
+def _check_engine(config: RunConfig) -> None:
+    if config.engine.args or config.engine.url is not None:
+        from grpo_core.policy.sampler import bind_engine  # imports torch
+
+        bind_engine(config.engine)
 
 
 def report(resolved: ResolvedConfig, dry: DryRun) -> list[tuple[str, str]]:
@@ -148,6 +156,7 @@ def _prompt_tokens(resolved: ResolvedConfig) -> tuple[int, str]:
         texts = [text for task in tasks for text in _texts(task)]
     except GrpoError as error:  # a data set that is not in the cache: the rest can be told all the same
         return longest, f"the limit: {str(error).splitlines()[0]}"
+    check_choices(resolved.config, tasks)
     for task in tasks:
         train_rows(resolved.config.trainer, task)
     check_tasks(resolved.config, tasks)

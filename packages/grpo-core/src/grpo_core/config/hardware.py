@@ -23,6 +23,7 @@ from grpo_core.profiles.estimate import (
     SINGLE,
     MemoryEstimate,
     MemoryPlan,
+    SamplingServer,
     estimate,
     gib,
     tokens_that_fit,
@@ -36,6 +37,10 @@ HALF_PRECISIONS = ("bfloat16", "float16")
 
 MIXES = ("cuda", "rocm")
 """Backends on which precision=auto is a mixed one."""
+
+
+SERVERS = ("vllm", "sglang")
+"""Engines that sample in a server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,7 @@ def _recommended(loaded: LoadedConfig, hardware: Hardware, shape: ModelShape | N
         fitting = tokens_that_fit(plan, memory, profile.max_micro_batch_tokens)
         tokens, checkpointing = fitting or (plan.prompt_tokens + plan.completion_tokens, True)
         values |= {"trainer.gradient_checkpointing": checkpointing, "trainer.micro_batch_tokens": tokens}
-    room = memory - estimate(plan).fixed
+    room = memory - estimate(plan).fixed - plan.server_weights
     per_token = shape.kv_values_per_token * plan.compute_bytes
     cached = _power_of_two(min(MAX_CACHED_TOKENS, max(0.0, room) / 2 / per_token))
     row = plan.prompt_tokens + plan.completion_tokens
@@ -166,6 +171,7 @@ def memory_plan(
         overlaps=bool(trainer.off_policy_steps),
         shards=_shards(trainer),
         is_offloaded=trainer.cpu_offload,
+        server=_server(config, accelerator),
     )
     if trainer.micro_batch_size != "auto":
         return plan
@@ -209,6 +215,19 @@ def check_fits(loaded: LoadedConfig, hardware: Hardware, shape: ModelShape) -> N
         f"tokens in a forward pass, which needs about {gib(need.total)} GiB of {accelerator.memory_gib:.1f} on "
         f"{accelerator.name}: {need}. {advice}, or another preset."
     )
+
+
+def _server(config: RunConfig, accelerator: Accelerator) -> SamplingServer | None:
+    """The server that samples, where one does; by default its memory is freed in training on an accelerator alone."""
+    engine = config.engine
+    if engine.name not in SERVERS:
+        return None
+    if engine.url is not None:
+        return SamplingServer(share=0.0, stays=False)
+    sleep = engine.args.get("sleep")
+    stays = not sleep if isinstance(sleep, bool) else accelerator.backend == "cpu"
+    devices = engine.args.get("tensor_parallel_size", 1)
+    return SamplingServer(share=1 / devices if isinstance(devices, int) and devices > 0 else 1.0, stays=stays)
 
 
 def _shards(trainer: TrainerConfig) -> int:

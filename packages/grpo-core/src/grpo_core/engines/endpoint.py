@@ -21,6 +21,7 @@ from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHan
 
 from grpo_core.engines.base import Sampling
 from grpo_core.engines.completion import FinishReason
+from grpo_core.engines.excerpts import excerpt
 from grpo_core.errors import UserError
 from grpo_core.task.row import Prompt
 
@@ -39,7 +40,6 @@ BACKOFF_S = 0.5
 CONNECT_RETRIES = 1
 """Repetitions while nothing has ever accepted a connection; a server that is only restarted has answered before."""
 
-_MAX_EXCERPT_CHARS = 200
 _LENGTH_FIELDS = {"api.openai.com": "max_completion_tokens"}  # which has retired what everybody else understands
 _REPEATED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _WRONG_ADDRESS = frozenset({401, 402, 403, 404})
@@ -183,7 +183,7 @@ class EndpointClient:
             except TimeoutError:
                 why, asked_s = f"no answer within {self._timeout_s:g} s", 0.0
             except (httpx2.TransportError, httpx2.DecodingError) as error:
-                why, asked_s = f"{type(error).__name__}: {_excerpt(str(error), key)}", 0.0
+                why, asked_s = f"{type(error).__name__}: {excerpt(str(error), key)}", 0.0
                 if isinstance(error, httpx2.ConnectError) and not self.has_answered:
                     retries = min(retries, CONNECT_RETRIES)
             except _TryAgain as error:
@@ -201,14 +201,14 @@ class EndpointClient:
             status, coding = response.status_code, response.headers.get("Content-Encoding", "").strip()
             # 64 KiB may unpack to gigabytes before its size could be checked.
             if coding.lower() not in ("", "identity"):
-                return failed_answer(f"{self.base_url}: a reply in {_excerpt(coding, key)}, which was not asked for")
+                return failed_answer(f"{self.base_url}: a reply in {excerpt(coding, key)}, which was not asked for")
             async for chunk in response.aiter_raw():
                 data += chunk
                 if len(data) > MAX_REPLY_BYTES:
                     return failed_answer(f"{self.base_url}: a reply of more than {MAX_REPLY_BYTES} bytes")
         if status == httpx2.codes.OK:
             return _parse(bytes(data))
-        why = f"HTTP {status}: {_excerpt(data.decode('utf-8', 'replace'), key)}"
+        why = f"HTTP {status}: {excerpt(data.decode('utf-8', 'replace'), key)}"
         if status in _REPEATED:
             raise _TryAgain(why, _retry_after_s(response.headers.get("Retry-After", "")))
         if status in _WRONG_ADDRESS:
@@ -262,7 +262,7 @@ def _parse(data: bytes) -> Answer:
     (choice,) = reply.choices
     text = choice.message.content if choice.message is not None else choice.text
     if choice.finish_reason not in (None, "stop", "length"):
-        return failed_answer(f"the endpoint ended the completion for {_excerpt(repr(choice.finish_reason), '')}")
+        return failed_answer(f"the endpoint ended the completion for {excerpt(repr(choice.finish_reason), '')}")
     finish: FinishReason = "length" if choice.finish_reason == "length" else "stop"
     if text is None:  # an empty text is a completion; none at all says nothing about the model
         hint = "; a model that reasons first may need a larger max_completion_length" if finish == "length" else ""
@@ -274,13 +274,6 @@ def _parse(data: bytes) -> Answer:
 def failed_answer(error: str) -> Answer:
     """An answer that holds only the reason why there is none."""
     return Answer("", "stop", error=error)
-
-
-def _excerpt(text: str, key: str) -> str:
-    """The beginning of what a server said, on one line, without control characters and without the key."""
-    text = text.replace(key, "(the key)") if key else text
-    line = " ".join("".join(char if char.isprintable() else " " for char in text[: 4 * _MAX_EXCERPT_CHARS]).split())
-    return line[:_MAX_EXCERPT_CHARS] or "(nothing)"
 
 
 def _retry_after_s(header: str) -> float:

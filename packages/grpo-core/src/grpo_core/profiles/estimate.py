@@ -27,6 +27,19 @@ LOGITS_COPIES = 3
 
 
 @dataclass(frozen=True, slots=True)
+class SamplingServer:
+    """A server that samples in place of the run's process.
+
+    Attributes:
+        share: Its part of the model and of its keys and values on the device; 0 where it is elsewhere.
+        stays: Whether it keeps its memory while the model trains.
+    """
+
+    share: float
+    stays: bool
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """Sizes of a run that its memory depends on, for one process.
 
@@ -47,6 +60,7 @@ class MemoryPlan:
         overlaps: Whether a batch is sampled, from a copy of what is trained, while another is trained on.
         shards: Processes that share weights, gradients and moments.
         is_offloaded: Whether these wait in host memory, and the device has only what runs.
+        server: The server of the run's own that samples on the device, or none that is elsewhere.
     """
 
     shape: ModelShape
@@ -65,6 +79,17 @@ class MemoryPlan:
     overlaps: bool = False
     shards: int = 1
     is_offloaded: bool = False
+    server: SamplingServer | None = None
+
+    @property
+    def needs_both(self) -> bool:
+        """Whether sampling and training need memory at the same time."""
+        return self.overlaps or (self.server is not None and self.server.stays)
+
+    @property
+    def server_weights(self) -> float:
+        """Bytes of the model in the server of the run's own."""
+        return 0.0 if self.server is None else self.server.share * self.shape.parameters * self.compute_bytes
 
     def of_pass(self, tokens: int, *, checkpointing: bool) -> MemoryPlan:
         """The plan with other forward passes."""
@@ -81,7 +106,8 @@ class MemoryEstimate:
         optimizer: AdamW's two moments.
         gradients: Gradients, held while a batch is trained on.
         activations: What a forward pass keeps for the backward pass, with its logits.
-        sampling: Keys, values and logits while completions are sampled.
+        sampling: Keys, values and logits while completions are sampled; where a server of the run's own samples, its
+            weights, keys and values.
         overlaps: Whether sampling and training need theirs at the same time.
     """
 
@@ -136,7 +162,7 @@ def estimate(plan: MemoryPlan) -> MemoryEstimate:
         gradients=trained,
         activations=_activations(plan),
         sampling=_sampling(plan),
-        overlaps=plan.overlaps,
+        overlaps=plan.needs_both,
     )
 
 
@@ -154,7 +180,7 @@ def _estimate_of_offloaded(plan: MemoryPlan) -> MemoryEstimate:
         gradients=running * SINGLE if is_whole else plan.trained / shape.layers * SINGLE,
         activations=_activations(plan),
         sampling=_sampling(plan),
-        overlaps=plan.overlaps,
+        overlaps=plan.needs_both,
     )
 
 
@@ -224,6 +250,9 @@ def _layer_bytes(plan: MemoryPlan) -> float:
 
 def _sampling(plan: MemoryPlan) -> float:
     shape = plan.shape
+    if plan.server is not None:
+        cached = plan.cached_tokens * shape.kv_values_per_token * plan.compute_bytes
+        return plan.server_weights + plan.server.share * cached
     rows = plan.prompts * plan.generations
     tokens = min(plan.cached_tokens, plan.prompts * plan.prompt_tokens + rows * plan.completion_tokens)
     logits = min(SAMPLED_ELEMENTS, rows * shape.vocabulary) * LOGITS_COPIES * SINGLE

@@ -36,16 +36,26 @@ def check_training(config: RunConfig) -> None:
     assert config.model is not None, "the configuration is resolved"
     check_model(config.model, config.adapter)
     check_device(config.device)
-    check_trackers(config.tracking.trackers)
-    for variant in config.trainer.variants:
-        registry.check_argument_names(variant.kind, variant.name, variant.arguments, variant.section)
     tasks = [bind(spec) for spec in parse_task_specs(config.task)]
-    held_out = tasks if config.eval.task is None else [bind(spec) for spec in parse_task_specs(config.eval.task)]
-    for task in held_out:
-        plan_of(config, task)
+    check_choices(config, tasks)
     for task in tasks:
         train_rows(config.trainer, task)
     check_tasks(config, tasks)
+
+
+def check_choices(config: RunConfig, tasks: Sequence[BoundTask]) -> None:
+    """Check what a configuration names beside the model and the tasks.
+
+    Raises:
+        UserError: a tracker that is not there, arguments that a variant does not take, or settings of the evaluation
+            that do not fit.
+    """
+    check_trackers(config.tracking.trackers)
+    for variant in config.trainer.variants:
+        registry.check_argument_names(variant.kind, variant.name, variant.arguments, variant.section)
+    held_out = tasks if config.eval.task is None else [bind(spec) for spec in parse_task_specs(config.eval.task)]
+    for task in held_out:
+        plan_of(config, task)
 
 
 def check_tasks(config: RunConfig, tasks: Sequence[BoundTask]) -> None:

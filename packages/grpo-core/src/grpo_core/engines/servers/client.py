@@ -13,6 +13,7 @@ import httpx2
 from pydantic import BaseModel, ValidationError
 
 from grpo_core.engines.background import stream_from_thread
+from grpo_core.engines.excerpts import excerpt
 from grpo_core.errors import EngineError, UserError
 
 MAX_REPLY_BYTES = 64 * 2**20
@@ -27,7 +28,6 @@ CONNECT_S = 10.0
 MAX_CONNECTIONS = 512
 """Completions asked for at once; servers queue what they cannot batch."""
 
-_MAX_EXCERPT_CHARS = 300
 
 Reply = TypeVar("Reply", bound=BaseModel)
 
@@ -180,18 +180,15 @@ class ServerClient:
                     if len(data) > MAX_REPLY_BYTES:
                         raise self._error(f"sent a reply of more than {MAX_REPLY_BYTES} bytes")
         except httpx2.TransportError as error:
-            raise self._gone(
-                f"{type(error).__name__}: {self._excerpt(str(error).encode()) or 'no more is known'}"
-            ) from None
+            raise self._gone(f"{type(error).__name__}: {excerpt(str(error), self._key_in_use)}") from None
         except TimeoutError:
             raise self._gone(f"no whole reply to {path.partition('?')[0]} within {timeout_s:g} s") from None
         return response.status_code, bytes(data)
 
     def _read(self, path: str, status: int, data: bytes, reply: type[Reply]) -> Reply:
         if status != httpx2.codes.OK:
-            raise self._error(
-                f"refuses {path.partition('?')[0]}: HTTP {status}: {self._excerpt(data) or 'no more is said'}", status
-            )
+            said = excerpt(data.decode("utf-8", "replace"), self._key_in_use, limit=300)
+            raise self._error(f"refuses {path.partition('?')[0]}: HTTP {status}: {said}", status)
         if reply is Empty:
             return reply()
         try:
@@ -209,14 +206,6 @@ class ServerClient:
     @property
     def _key_in_use(self) -> str:
         return os.environ.get(self.product.key_variable, "").strip() if self.key is None else self.key
-
-    def _excerpt(self, data: bytes) -> str:
-        """The beginning of what a server said, on one line, without control characters and without the key."""
-        text = data.decode("utf-8", "replace")
-        if key := self._key_in_use:
-            text = text.replace(key, "(the key)")
-        line = "".join(char if char.isprintable() else " " for char in text[: 4 * _MAX_EXCERPT_CHARS])
-        return " ".join(line.split())[:_MAX_EXCERPT_CHARS]
 
     def _gone(self, why: str) -> EngineError:
         return self._error(f"is gone or does not answer ({self._cause() or why})")
