@@ -1,6 +1,8 @@
 """Sampling of the next batch while one is trained on. That a resume is exact is tested in test_resume."""
 
+import signal
 import threading
+import time
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from resumed_runs import GAMES, config, log, model_and_tasks
 from grpo_core import train
 from grpo_core.config import RunConfig
 from grpo_core.config.models import EngineConfig
+from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
 from grpo_core.errors import NonFiniteError, UserError
 from grpo_core.training.batch import TrainBatch
@@ -105,6 +108,28 @@ def test_what_fails_while_sampling_ends_the_run_after_the_step_that_was_trained(
     (run,) = tmp_path.glob("run_*")
     assert [line["step"] for line in log(run)] == [1, 2]
     assert resume(run).summary["steps"] == 5
+
+
+def test_a_second_ctrl_c_ends_the_first_batch_at_its_next_completion(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collect, ended = Collector.collect, list[type[BaseException]]()
+
+    def collecting(collector: Collector, step: int) -> Collected:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)  # handled in the main thread, which waits for this batch
+            time.sleep(0.2)
+        try:
+            return collect(collector, step)
+        except BaseException as error:
+            ended.append(type(error))
+            raise
+
+    monkeypatch.setattr(Collector, "collect", collecting)
+    with pytest.raises(KeyboardInterrupt):
+        train(ahead(folder, tmp_path))
+    assert ended == [StopRequested]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sampling")]
 
 
 def test_an_update_that_fails_ends_the_run_at_once(

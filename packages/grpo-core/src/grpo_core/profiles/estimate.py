@@ -154,7 +154,7 @@ def estimate(plan: MemoryPlan) -> MemoryEstimate:
     if plan.compute_bytes < plan.weight_bytes:  # autocast keeps a copy of each matrix for the length of a pass
         weights += shape.parameters * plan.compute_bytes / plan.shards
     trained = plan.trained * SINGLE / plan.shards
-    weights += trained if plan.overlaps else 0.0
+    weights += trained if plan.overlaps and plan.server is None else 0.0  # a server has its own already
     return MemoryEstimate(
         weights=weights,
         reference=_weights(plan) / plan.shards if plan.has_reference else 0.0,
