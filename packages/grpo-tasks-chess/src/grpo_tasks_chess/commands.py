@@ -40,7 +40,7 @@ def _making(command: Callable[..., None]) -> Callable[..., None]:
     shared = (
         click.argument("out", type=click.Path(path_type=Path, dir_okay=False)),
         click.option("--count", required=True, type=click.IntRange(min=1), help="Number of rows."),
-        click.option("--seed", default=0, type=SEED, help="Seed; row i depends on it and on i alone."),
+        click.option("--seed", default=0, type=SEED, help="Seed; row i depends on it, --split and i alone."),
         click.option("--split", type=click.Choice(["train", "validation", "test"]), help="Only rows of this split."),
         click.option("--workers", type=click.IntRange(min=1), help="Worker processes; by default one per core."),
         click.option(

@@ -14,7 +14,7 @@ from grpo_core import InfrastructureError, UserError
 from grpo_core.data import read_records, split_of
 from grpo_tasks_chess.data import output
 from grpo_tasks_chess.data.journal import Journal
-from grpo_tasks_chess.data.making import Order, make
+from grpo_tasks_chess.data.making import RECIPE, Order, make
 from grpo_tasks_chess.engine import EngineMissingError, finding
 from grpo_tasks_chess.formats import read_environment_line
 from grpo_tasks_chess.records import position_key
@@ -134,7 +134,7 @@ def test_a_part_of_another_file_is_not_gone_on_with(tmp_path: Path) -> None:
     partial.unlink()
     with Journal(partial, {}), pytest.raises(UserError, match="another process is making it"):
         make(order(out))
-    settings = {"kind": "environment", "seed": 0, "split": None, "recipe": 1}
+    settings = {"kind": "environment", "seed": 0, "split": None, "recipe": RECIPE}
     header = orjson.dumps(settings, option=orjson.OPT_SORT_KEYS).decode()
     partial.write_text(f"{header}\nnonsense\n")
     with pytest.raises(UserError, match=r"partial:2 is damaged"):

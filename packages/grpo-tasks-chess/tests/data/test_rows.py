@@ -119,8 +119,26 @@ def test_a_split_is_the_part_of_the_rows_whose_positions_hash_to_it(hundred: lis
     assert 0 < sum(in_train) < 20
     part = list(environment_records(7, 100, 120, split="train"))
     assert part == [row for row, is_in in zip(hundred, in_train, strict=False) if is_in]
-    policy = list(policy_records(3, 0, 24, analyse=by_captures, depth=1, split="test"))
-    assert policy and all(split_of(position_key(row["fen"])) == "test" for row in policy)
+
+
+def test_each_split_of_a_seed_has_games_of_its_own() -> None:
+    def boards(split: str) -> set[str]:
+        rows = list(policy_records(3, 0, 400, analyse=by_captures, depth=1, split=split, per_game=40))
+        assert rows and all(split_of(position_key(row["fen"])) == split for row in rows)
+        return {" ".join(row["fen"].split()[:2]) for row in rows}
+
+    def neighbours(fens: set[str]) -> set[str]:
+        found = set()
+        for fen in fens:
+            board = chess.Board(f"{fen} - - 0 1")
+            for move in board.pseudo_legal_moves:
+                board.push(move)
+                found.add(" ".join(board.fen().split()[:2]))
+                board.pop()
+        return found
+
+    train, test = boards("train"), boards("test")
+    assert not neighbours(test) & train and not neighbours(train) & test
 
 
 def test_more_positions_of_each_game_are_as_many_numbers_and_a_short_game_leaves_some_out() -> None:

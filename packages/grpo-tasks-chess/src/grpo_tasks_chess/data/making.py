@@ -28,8 +28,9 @@ from grpo_tasks_chess.search import MAX_DEPTH, SEARCH, SEARCH_DEPTH, VERSION
 
 Split = Literal["train", "validation", "test"]
 
-RECIPE = 1
-"""Version of the rows that a seed gives, so that a file is never continued by another version."""
+RECIPE = 2
+"""Version of the rows that a seed gives, so that a file is never continued by another version. In the first one the
+splits of a seed had positions of the same games."""
 
 ROWS_PER_CHUNK = 8
 """Rows of moves per task of a worker; for positions, a task is one game."""
@@ -43,7 +44,7 @@ class Order:
         kind: Positions with an engine's labels, or moves with their outcomes.
         out: File to make.
         count: Number of rows.
-        seed: Random seed; row i depends on it and on i alone.
+        seed: Random seed; row i depends on it, the split and i alone.
         split: Make only rows of this split; None makes all three, which are distinguished by the hash of the position.
         depth: Search depth of the labels, in plies; None is 10 for an engine and 2 for the search, which has at most 3.
         positions_per_game: Labelled positions per game; more are faster to make and more alike.

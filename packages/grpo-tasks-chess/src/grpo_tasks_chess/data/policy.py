@@ -1,4 +1,4 @@
-"""Generating positions with engine labels for `chess.policy`; row i depends on the seed, i and the engine alone."""
+"""Generating positions with engine labels for `chess.policy`; row i depends on seed, split, i and the engine alone."""
 
 from __future__ import annotations
 
@@ -49,12 +49,14 @@ def policy_records(
         stop: Number after the last row.
         analyse: Engine that labels positions and plays games.
         depth: Search depth of the labels, in plies.
-        split: Yield only rows of this split; None yields all.
+        split: Yield only rows of this split, from games of its own: neighbours in a game have nearly the same moves.
+            None yields rows of all.
         per_game: Row numbers per game; a game with fewer positions leaves its last numbers out.
     """
+    games = f"{seed}" if split is None else f"{seed}/{split}"
     for index in range(start, stop):
         game, number = divmod(index, per_game)
-        fens = _positions(seed, game, per_game, analyse)
+        fens = _positions(games, game, per_game, analyse)
         if number >= len(fens):
             continue
         fen = fens[number]
@@ -73,11 +75,11 @@ def policy_records(
 
 
 @lru_cache(maxsize=2)  # the rows of a game are made one after the other
-def _positions(seed: int, game: int, wanted: int, analyse: Analyse) -> tuple[str, ...]:
-    """Return up to `wanted` positions of a game in random order."""
+def _positions(key: str, game: int, wanted: int, analyse: Analyse) -> tuple[str, ...]:
+    """Return up to `wanted` positions of a game in random order; the games of a key are its own."""
     attempt = 0
     while True:
-        random = Random(f"policy/{seed}/{game}/{attempt}")
+        random = Random(f"policy/{key}/{game}/{attempt}")
         board = endgame(random) if random.random() < ENDGAME_SHARE else chess.Board()
         is_light = random.random() < LIGHT_SHARE
         player = light_player(random) if is_light else guided_player(random, analyse, random.choice(NOISES))
