@@ -234,6 +234,14 @@ def test_a_server_that_takes_no_weights_is_refused_with_the_command_that_starts_
         opened(fake)
 
 
+def test_a_server_that_cannot_list_its_packages_is_refused_with_what_to_do(fake: FakeVLLM) -> None:
+    answer = fake.answer
+    reply = (500, {"error": {"message": "'NoneType' object has no attribute 'splitlines'"}})
+    fake.answer = lambda path, body: reply if path.startswith("/server_info") else answer(path, body)  # type: ignore[method-assign]
+    with pytest.raises(UserError, match=r"splitlines.* install pip beside vLLM, or put uv on the server's PATH"):
+        opened(fake)
+
+
 def test_a_server_that_does_not_number_its_weights_is_refused(fake: FakeVLLM) -> None:
     answer = fake.answer
     fake.answer = lambda path, body: (404, {}) if path == "/weight_info" else answer(path, body)  # type: ignore[method-assign]

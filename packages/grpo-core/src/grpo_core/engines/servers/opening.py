@@ -32,7 +32,7 @@ START_TIMEOUT_S = 900.0
 UNKNOWN_LENGTH = 2**31
 """Limit of prompt and completion of a server that does not say one."""
 
-NOT_FOUND = 404
+NOT_FOUND, INTERNAL_ERROR = 404, 500
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]

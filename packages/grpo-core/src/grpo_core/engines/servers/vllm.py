@@ -258,18 +258,27 @@ class _ServerInfo(BaseModel):
     vllm_config: _Config
 
 
-def _running(client: ServerClient, trained: TrainedModel, transfer: Transfer, sleep: bool | None) -> Server:
-    """A server that runs already, by what it says of itself."""
-    opening.check_up(client)
-    served = client.get("/v1/models", Models).data[0]
+def _config_of(client: ServerClient) -> _Config:
     try:
-        config = client.get("/server_info?config_format=json", _ServerInfo).vllm_config
+        return client.get("/server_info?config_format=json", _ServerInfo).vllm_config
     except EngineError as error:
+        if error.status == opening.INTERNAL_ERROR:  # seen in an environment without pip, where uv was not found
+            raise UserError(
+                f"{error} To answer, vLLM (0.32) lists its packages with pip, or with uv in an environment of uv's: "
+                "install pip beside vLLM, or put uv on the server's PATH, and start it again."
+            ) from None
         if error.status != opening.NOT_FOUND:
             raise
         raise UserError(
             f"{client.name} takes no weights, since its development endpoints are off. Start it so: {START_SERVER}"
         ) from None
+
+
+def _running(client: ServerClient, trained: TrainedModel, transfer: Transfer, sleep: bool | None) -> Server:
+    """A server that runs already, by what it says of itself."""
+    opening.check_up(client)
+    served = client.get("/v1/models", Models).data[0]
+    config = _config_of(client)
     if trained.is_adapter and config.lora_config is None:
         rank = adapter_rank(trained)
         raise UserError(f"{client.name} takes no adapters; start it with --enable-lora --max-lora-rank {rank}.")
