@@ -9,16 +9,20 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
-import signal
+import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import psutil
 import pytest
 from wheels import build_wheels, call
+
+from grpo_core.errors import ExitCode
 
 SCRIPTS = Path(__file__).with_name("vllm")
 PACKAGES = ("grpo-core", "grpo-tasks-math", "gguf")
@@ -80,6 +84,20 @@ def steps(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
+@contextmanager
+def begun(arguments: Sequence[str], folder: Path, done: int = 1) -> Iterator[subprocess.Popen[str]]:
+    """A run that has done its first steps, and saved all but the last of them."""
+    with subprocess.Popen(arguments, cwd=folder, stderr=subprocess.PIPE, text=True) as run:
+        while not (list((folder / "runs").glob("run_*")) and len(steps(folder)) >= done):
+            assert run.poll() is None, run.communicate()[1]
+            time.sleep(0.05)
+        yield run
+
+
+def servers(run: subprocess.Popen[str]) -> list[psutil.Process]:
+    return [each for each in psutil.Process(run.pid).children(recursive=True) if "--uds" in each.cmdline()]
+
+
 @pytest.mark.parametrize("options", [(), ("lora.enabled=true",)], ids=["full", "lora"])
 def test_a_run_trains_for_five_steps(python: Path, model: Path, tmp_path: Path, options: Sequence[str]) -> None:
     call(*command(python, model, tmp_path, "trainer.max_steps=5", *options), cwd=tmp_path)
@@ -92,15 +110,8 @@ def test_a_run_trains_for_five_steps(python: Path, model: Path, tmp_path: Path, 
 def test_a_server_that_is_killed_ends_the_run_in_one_line_and_it_resumes(
     python: Path, model: Path, tmp_path: Path
 ) -> None:
-    arguments = command(python, model, tmp_path, "trainer.max_steps=4", "--quiet")
-    with subprocess.Popen(arguments, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as run:
-        while not (list((tmp_path / "runs").glob("run_*")) and steps(tmp_path)):
-            assert run.poll() is None
-            time.sleep(0.05)
-        (server,) = [each for each in psutil.Process(run.pid).children(recursive=True) if "--uds" in each.cmdline()][
-            -1:
-        ]
-        os.kill(server.pid, signal.SIGKILL)
+    with begun(command(python, model, tmp_path, "trainer.max_steps=4", "--quiet"), tmp_path) as run:
+        servers(run)[-1].kill()
         _, errors = run.communicate(timeout=600)
     print(errors)
     assert run.returncode == 1
@@ -111,3 +122,56 @@ def test_a_server_that_is_killed_ends_the_run_in_one_line_and_it_resumes(
     call(str(python.with_name("grpo")), "resume", str(folder), "--quiet", cwd=tmp_path)
     assert 1 <= done < 4
     assert [line["step"] for line in steps(tmp_path)] == [1, 2, 3, 4]
+
+
+def test_a_run_that_is_killed_leaves_no_server_and_resumes(python: Path, model: Path, tmp_path: Path) -> None:
+    before = set(Path("/dev/shm").iterdir())
+    with begun(command(python, model, tmp_path, "trainer.max_steps=4", "--quiet"), tmp_path, done=2) as run:
+        left = psutil.Process(run.pid).children(recursive=True)
+        assert servers(run)
+        run.kill()
+    assert not psutil.wait_procs(left, timeout=30)[1]
+    assert set(Path("/dev/shm").iterdir()) <= before
+    (folder,) = (tmp_path / "runs").glob("run_*")
+    call(str(python.with_name("grpo")), "resume", str(folder), "--quiet", cwd=tmp_path)
+    assert [line["step"] for line in steps(tmp_path)] == [1, 2, 3, 4]
+
+
+def test_of_two_runs_at_one_address_the_first_ends_and_resumes_later(python: Path, model: Path, tmp_path: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    first, second = tmp_path / "first", tmp_path / "second"
+    serve = [
+        str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--port", str(port),
+        "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm", "--enforce-eager", "--dtype", "float32",
+        "--max-model-len", "512", "--hf-overrides", '{"tie_word_embeddings": false}',
+    ]  # fmt: skip
+    address = f"engine.url=http://127.0.0.1:{port}"
+    for folder in (first, second):
+        folder.mkdir()
+    environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1"}
+    with subprocess.Popen(serve, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            while not is_up(port):
+                assert server.poll() is None
+                time.sleep(0.5)
+            with begun(command(python, model, first, "trainer.max_steps=40", "--quiet", address), first, done=2) as run:
+                call(*command(python, model, second, "trainer.max_steps=2", "--quiet", address), cwd=second)
+                _, errors = run.communicate(timeout=600)
+            assert run.returncode == 1 and "it was restarted, or another run uses it" in errors
+            assert [line["step"] for line in steps(second)] == [1, 2]
+            done = len(steps(first))
+            (folder,) = (first / "runs").glob("run_*")
+            words = ("resume", str(folder), "--stop-after", "1", "--quiet")
+            resumed = call(str(python.with_name("grpo")), *words, cwd=first, check=False)
+            assert resumed.returncode == ExitCode.INTERRUPTED
+            assert [line["step"] for line in steps(first)] == list(range(1, done + 2))
+        finally:
+            server.terminate()
+
+
+def is_up(port: int) -> bool:
+    try:
+        return httpx2.get(f"http://127.0.0.1:{port}/health").status_code == httpx2.codes.OK
+    except httpx2.TransportError:
+        return False

@@ -60,7 +60,7 @@ class MemoryPlan:
         overlaps: Whether a batch is sampled, from a copy of what is trained, while another is trained on.
         shards: Processes that share weights, gradients and moments.
         is_offloaded: Whether these wait in host memory, and the device has only what runs.
-        server: The server of the run's own that samples on the device, or none that is elsewhere.
+        server: The server that samples, if one does.
     """
 
     shape: ModelShape
