@@ -31,7 +31,7 @@ BUILT_FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")
 
 SIZES = (
     "trainer.prompts_per_step=2", "trainer.num_generations=4", "trainer.max_completion_length=12", "eval.size=4",
-    "engine.max_batch_tokens=2048",
+    "engine.max_batch_tokens=2048", "trainer.keep_last=2",
 )  # fmt: skip
 
 pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(3600)]

@@ -181,6 +181,19 @@ def test_a_full_disk_at_each_single_call_changes_nothing_and_is_explained(
     assert contents.count("old") == 7 + (1 if swap else 2)
 
 
+def test_the_size_of_a_first_checkpoint_is_not_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    checkpoint_writers.before_call(1, full, monkeypatch.setattr, True, checkpoint_writers.NEED_SPACE)
+    with (
+        pytest.raises(CheckpointError, match=r"left on device\. 0 bytes could be written") as raised,
+        CheckpointStore(tmp_path).writing(1) as folder,
+    ):
+        checkpoint_writers.fill(folder, "new")
+    assert "It needs" not in str(raised.value)
+
+
 @pytest.mark.parametrize("writer", ["plain", "safetensors"])
 def test_a_file_over_the_systems_limit_is_explained(tmp_path: Path, writer: str) -> None:
     two_steps(tmp_path)

@@ -140,12 +140,13 @@ class CheckpointStore(CheckpointReader):
     def _refuse_full(self, name: str, reason: str, written: int, error: BaseException) -> NoReturn:
         sizes = [checksums.size for _, checksums in self._complete().values()]
         largest = max(sizes, default=0)
-        needed = f"about {human_size(largest)}" if largest >= written else f"at least {human_size(written)}"
+        least = f" It needs at least {human_size(written)}." if written else ""  # nothing is known of a first one
+        needed = f" It needs about {human_size(largest)}." if largest > written else least
         disk = next(path for path in (self.folder, *self.folder.absolute().parents) if path.exists())
         next_step = f" Make room, then: grpo resume {self.run_dir}" if sizes else ""
         raise CheckpointWriteError(
-            f"cannot save {name} to {self.folder}: {reason}. It needs {needed}, and {human_size(written)} could be "
-            f"written, which are removed again; {human_size(shutil.disk_usage(disk).free)} are free. "
+            f"cannot save {name} to {self.folder}: {reason}.{needed} {human_size(written)} could be written, which are "
+            f"removed again; {human_size(shutil.disk_usage(disk).free)} are free. "
             f"What the run saved before is untouched: {self._existing()}.{next_step}"
         ) from error
 
