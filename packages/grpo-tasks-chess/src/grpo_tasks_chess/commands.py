@@ -42,7 +42,9 @@ def _making(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--count", required=True, type=click.IntRange(min=1), help="Number of rows."),
         click.option("--seed", default=0, type=SEED, help="Seed; row i depends on it, --split and i alone."),
         click.option("--split", type=click.Choice(["train", "validation", "test"]), help="Only rows of this split."),
-        click.option("--workers", type=click.IntRange(min=1), help="Worker processes; by default one per core."),
+        click.option(
+            "--workers", type=click.IntRange(min=1), help="Worker processes; by default one per core, up to 16."
+        ),
         click.option(
             "--format",
             "form",

@@ -36,7 +36,7 @@ MAX_PROBLEMS = 20
 @click.command(epilog=EXAMPLES, context_settings=HELP)
 @click.argument("task", metavar="TASK")
 @click.option("--file", "source", metavar="FILE", required=True, help="JSONL of completions, or - for stdin.")
-@click.option("--workers", metavar="N", type=COUNT, help="Processes that score.  [default: one per CPU]")
+@click.option("--workers", metavar="N", type=COUNT, help="Processes that score.  [default: one per CPU, up to 16]")
 @click.option("--timeout-s", metavar="S", type=SECONDS, help="Seconds for one completion.  [default: the task's]")
 @click.option(
     "--max-abstain-share", default=0.5, show_default=True, type=SHARE, help="Above it, the exit code is 3, as in a run."

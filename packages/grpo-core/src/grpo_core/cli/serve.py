@@ -34,7 +34,9 @@ Examples:
 @click.argument("task", metavar="TASK|all")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8710, show_default=True, help="0 takes a free one.")
-@click.option("--workers", metavar="N", type=COUNT, help="Processes that score, for each task.  [default: one per CPU]")
+@click.option(
+    "--workers", metavar="N", type=COUNT, help="Processes that score, for each task.  [default: one per CPU, up to 16]"
+)
 @click.option("--timeout-s", metavar="S", type=SECONDS, help="Seconds for one completion.  [default: the task's]")
 @click.option("--token-file", metavar="FILE", type=Path, help=f"File of the token, in place of {TOKEN_VARIABLE}.")
 @click.option("--ssl-certfile", metavar="FILE", type=Path, help="Serve https with this certificate (PEM).")

@@ -50,7 +50,7 @@ class Order:
         positions_per_game: Labelled positions per game; more are faster to make and more alike.
         engine: Program of the engine, or `search`, the built-in search; None is the engine that is found, else the
             search.
-        workers: Worker processes; None is one per core.
+        workers: Worker processes; None is one per core, up to 16.
         form: jsonl, parquet or text; None depends on the file's suffix.
         overwrite: Start again if the file or a part of it exists.
     """

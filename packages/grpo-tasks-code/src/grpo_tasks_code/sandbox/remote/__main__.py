@@ -24,7 +24,7 @@ def main() -> None:
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="(%(default)s)")
-    parser.add_argument("--workers", type=int, help="programs at once (one per core)")
+    parser.add_argument("--workers", type=int, help="programs at once (one per core, up to 16)")
     parser.add_argument("--token-file", type=Path, help=f"file of the token, in place of {TOKEN_VARIABLE}")
     parser.add_argument("--ssl-certfile", type=Path, help="serve https with this certificate (PEM)")
     parser.add_argument("--ssl-keyfile", type=Path, help="its private key, unless that is in the same file")
