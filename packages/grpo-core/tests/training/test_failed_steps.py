@@ -71,8 +71,11 @@ def test_a_step_that_has_changed_the_weights_is_not_saved(
     assert_same(straight.run_dir, resume(run).run_dir)
 
 
+@pytest.mark.parametrize("resumed", [False, True], ids=["", "resumed"])
 @pytest.mark.parametrize("variant", ["plain", "sampled ahead"])
-def test_the_prompts_of_a_batch_that_is_refused_are_drawn_again(folder: Path, tmp_path: Path, variant: str) -> None:
+def test_the_prompts_of_a_batch_that_is_refused_are_drawn_again(
+    folder: Path, tmp_path: Path, variant: str, *, resumed: bool
+) -> None:
     own = Report.rollouts
 
     def refusing(report: Report, step: int, collected: Collected) -> None:
@@ -80,9 +83,11 @@ def test_the_prompts_of_a_batch_that_is_refused_are_drawn_again(folder: Path, tm
             raise RuntimeError("the judge is down")
         own(report, step, collected)
 
+    if resumed:  # the checkpoint holds the batch that will be refused
+        train(config(folder, tmp_path / "failed", variant, stop_after=2))
     with pytest.MonkeyPatch.context() as patched, pytest.raises(RuntimeError, match="the judge is down"):
         patched.setattr(Report, "rollouts", refusing)
-        train(config(folder, tmp_path / "failed", variant))
+        resume(only_run(tmp_path / "failed")) if resumed else train(config(folder, tmp_path / "failed", variant))
     run = resume(only_run(tmp_path / "failed")).run_dir
     straight = train(config(folder, tmp_path / "straight", variant)).run_dir
     assert [each["step"] for each in log(run)] == [1, 2, 3, 4, 5]

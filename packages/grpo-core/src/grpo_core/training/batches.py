@@ -11,7 +11,7 @@ from typing import Any
 
 from grpo_core.policy.ranks import Ranks
 from grpo_core.training.collect import Collected, Collector
-from grpo_core.training.overlap import SamplingAhead
+from grpo_core.training.overlap import AheadBatch, SamplingAhead
 from grpo_core.training.setup import Setup
 
 
@@ -51,8 +51,7 @@ class Batches:
             self._collector = Collector(
                 setup.config, setup, ranks, greedy=greedy, should_stop=should_stop, on_wait=on_wait
             )
-        self.ahead: Collected | None = None
-        self._before_ahead: Mapping[str, Any] | None = None
+        self.ahead: AheadBatch | None = None
         self._failure: BaseException | None = None
 
     def next(self, step: int, version: int) -> Collected:
@@ -69,7 +68,7 @@ class Batches:
         if self._failure is not None:
             raise self._failure
         if self.ahead is not None:
-            collected, self.ahead = replace(self.ahead, started=time.perf_counter()), None
+            collected, self.ahead = replace(self.ahead.collected, started=time.perf_counter()), None
             return collected
         if self._sampler is not None:
             sampled = self._sampler.start(version, partial(self._collector.collect, step))
@@ -95,7 +94,7 @@ class Batches:
         """
         if self._sampler is None or step >= self._setup.total_steps:
             return update()
-        self._before_ahead = self._setup.mixture.state()
+        prompts = self._setup.mixture.state()
         sampled = self._sampler.start(version, partial(self._collector.collect, step + 1))
         try:
             metrics = update()
@@ -105,9 +104,9 @@ class Batches:
         idle = self._sampler.join()
         self._failure = sampled.exception()
         if self._failure is None:
-            self.ahead = sampled.result()
+            self.ahead = AheadBatch(sampled.result(), prompts)
         else:
-            self._setup.mixture.load_state(self._before_ahead)
+            self._setup.mixture.load_state(prompts)
         if self._sampler.failed_alone:  # the other ranks wait for it
             sampled.result()
         return {**metrics, **idle}
@@ -125,8 +124,8 @@ class Batches:
         Args:
             mixture: The mixture's state before the block.
         """
-        if self.ahead is not None and self._before_ahead is not None:  # a resumed run does not know it
-            mixture = self._before_ahead
+        if self.ahead is not None and self.ahead.prompts is not None:
+            mixture = self.ahead.prompts
         try:
             yield
         except BaseException:

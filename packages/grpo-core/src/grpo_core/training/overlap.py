@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -34,6 +34,19 @@ from grpo_core.training.setup import Setup
 
 CAPTURES_BESIDE_DROPOUT = TorchVersion(torch.__version__) >= "2.13"
 """Earlier versions mark the process's random generator while a thread captures a graph: others may not use it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AheadBatch:
+    """A batch that was sampled before its step.
+
+    Attributes:
+        collected: The batch.
+        prompts: State of the mixture before its prompts were drawn; None where a checkpoint does not have it.
+    """
+
+    collected: Collected
+    prompts: Mapping[str, Any] | None
 
 
 class SamplingAhead:
@@ -149,10 +162,11 @@ def _copy_weights(trained: Policy, sampled: Policy) -> None:
         target.copy_(source)
 
 
-def batch_to_json(collected: Collected) -> dict[str, Any]:
+def batch_to_json(ahead: AheadBatch) -> dict[str, Any]:
     """A batch that was not trained on yet, for a checkpoint."""
-    greedy = collected.greedy_rewards
+    collected, greedy = ahead.collected, ahead.collected.greedy_rewards
     return {
+        "prompts": ahead.prompts,
         "groups": [
             [group.draw.label, group.draw.row.id, group.draw.position, group.draw.repeat, group.role]
             for group in collected.groups
@@ -165,7 +179,7 @@ def batch_to_json(collected: Collected) -> dict[str, Any]:
     }
 
 
-def batch_from_json(stored: Mapping[str, Any], setup: Setup) -> Collected:
+def batch_from_json(stored: Mapping[str, Any], setup: Setup) -> AheadBatch:
     """The batch that `batch_to_json` wrote."""
     rows = {label: {row.id: row for row in rows} for label, rows in setup.rows.items()}
     groups: list[PromptGroup] = []
@@ -174,7 +188,7 @@ def batch_from_json(stored: Mapping[str, Any], setup: Setup) -> Collected:
         groups.append(next(group for group in groups_of(setup, draw) if group.role == role))
     rollouts = unpacked(stored["rollouts"].encode("ascii"), groups)
     greedy = stored["greedy_rewards"]
-    return Collected(
+    collected = Collected(
         groups=groups,
         rollouts=rollouts,
         labels=[groups[rollout.group].draw.label for rollout in rollouts],
@@ -184,6 +198,7 @@ def batch_from_json(stored: Mapping[str, Any], setup: Setup) -> Collected:
         started=time.perf_counter(),
         generate_s=stored["generate_s"],
     )
+    return AheadBatch(collected, stored.get("prompts"))
 
 
 def _numbers(values: torch.Tensor) -> list[float | None]:

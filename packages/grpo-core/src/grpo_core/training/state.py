@@ -27,9 +27,8 @@ from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.batches import Batches
 from grpo_core.training.clock import RunClock
-from grpo_core.training.collect import Collected
 from grpo_core.training.evaluations import Evaluations
-from grpo_core.training.overlap import batch_from_json, batch_to_json
+from grpo_core.training.overlap import AheadBatch, batch_from_json, batch_to_json
 from grpo_core.training.provenance import conditions_of, config_hash, data_hash, tasks_of, versions
 from grpo_core.training.random_state import gathered_random_state, random_state, restore_random_state, restore_rank
 from grpo_core.training.report import Report
@@ -59,7 +58,7 @@ class StepStart:
 
     mixture: Mapping[str, Any]
     baseline: Mapping[str, float]
-    ahead: Collected | None
+    ahead: AheadBatch | None
     updater: Mapping[str, Any]
     random: tuple[dict[str, Tensor], dict[str, Any]]
     begun: int
