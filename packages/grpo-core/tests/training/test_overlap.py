@@ -2,7 +2,6 @@
 
 import signal
 import threading
-import time
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from resumed_runs import GAMES, config, log, model_and_tasks
 
 from grpo_core import train
+from grpo_core.callbacks import Callback
 from grpo_core.config import RunConfig
 from grpo_core.config.models import EngineConfig
 from grpo_core.engines.base import StopRequested
@@ -18,6 +18,7 @@ from grpo_core.engines.native import NativeEngine
 from grpo_core.errors import NonFiniteError, UserError
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.collect import Collected, Collector
+from grpo_core.training.overlap import SamplingAhead
 from grpo_core.training.resume import resume
 from grpo_core.training.trainer import Trainer
 from grpo_core.training.update import Updater
@@ -110,24 +111,42 @@ def test_what_fails_while_sampling_ends_the_run_after_the_step_that_was_trained(
     assert resume(run).summary["steps"] == 5
 
 
+class Stopped(Callback):
+    def __init__(self) -> None:
+        self.event = threading.Event()
+
+    def on_stop(self, message: str) -> None:
+        self.event.set()
+
+
 def test_a_second_ctrl_c_ends_the_first_batch_at_its_next_completion(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    collect, ended = Collector.collect, list[type[BaseException]]()
+    collect, join, ended = Collector.collect, SamplingAhead.join, list[type[BaseException]]()
+    first, second = Stopped(), threading.Event()
+
+    def interrupt() -> None:  # the main thread waits for this batch
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def collecting(collector: Collector, step: int) -> Collected:
-        for _ in range(2):
-            signal.raise_signal(signal.SIGINT)  # handled in the main thread, which waits for this batch
-            time.sleep(0.2)
+        interrupt()
+        assert first.event.wait(60)
+        interrupt()
+        assert second.wait(60)
         try:
             return collect(collector, step)
         except BaseException as error:
             ended.append(type(error))
             raise
 
+    def joining(sampler: SamplingAhead) -> dict[str, float]:
+        second.set()
+        return join(sampler)
+
     monkeypatch.setattr(Collector, "collect", collecting)
+    monkeypatch.setattr(SamplingAhead, "join", joining)
     with pytest.raises(KeyboardInterrupt):
-        train(ahead(folder, tmp_path))
+        train(ahead(folder, tmp_path), (first,))
     assert ended == [StopRequested]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("sampling")]
 
