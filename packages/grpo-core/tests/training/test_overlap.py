@@ -1,6 +1,5 @@
 """Sampling of the next batch while one is trained on. That a resume is exact is tested in test_resume."""
 
-import signal
 import threading
 from functools import wraps
 from pathlib import Path
@@ -10,15 +9,12 @@ import pytest
 from resumed_runs import GAMES, config, log, model_and_tasks
 
 from grpo_core import train
-from grpo_core.callbacks import Callback
 from grpo_core.config import RunConfig
 from grpo_core.config.models import EngineConfig
-from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
 from grpo_core.errors import NonFiniteError, UserError
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.collect import Collected, Collector
-from grpo_core.training.overlap import SamplingAhead
 from grpo_core.training.resume import resume
 from grpo_core.training.trainer import Trainer
 from grpo_core.training.update import Updater
@@ -109,46 +105,6 @@ def test_what_fails_while_sampling_ends_the_run_after_the_step_that_was_trained(
     (run,) = tmp_path.glob("run_*")
     assert [line["step"] for line in log(run)] == [1, 2]
     assert resume(run).summary["steps"] == 5
-
-
-class Stopped(Callback):
-    def __init__(self) -> None:
-        self.event = threading.Event()
-
-    def on_stop(self, message: str) -> None:
-        self.event.set()
-
-
-def test_a_second_ctrl_c_ends_the_first_batch_at_its_next_completion(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    collect, join, ended = Collector.collect, SamplingAhead.join, list[type[BaseException]]()
-    first, second = Stopped(), threading.Event()
-
-    def interrupt() -> None:  # the main thread waits for this batch
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    def collecting(collector: Collector, step: int) -> Collected:
-        interrupt()
-        assert first.event.wait(60)
-        interrupt()
-        assert second.wait(60)
-        try:
-            return collect(collector, step)
-        except BaseException as error:
-            ended.append(type(error))
-            raise
-
-    def joining(sampler: SamplingAhead) -> dict[str, float]:
-        second.set()
-        return join(sampler)
-
-    monkeypatch.setattr(Collector, "collect", collecting)
-    monkeypatch.setattr(SamplingAhead, "join", joining)
-    with pytest.raises(KeyboardInterrupt):
-        train(ahead(folder, tmp_path), (first,))
-    assert ended == [StopRequested]
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sampling")]
 
 
 def test_an_update_that_fails_ends_the_run_at_once(
