@@ -1,6 +1,10 @@
 """Sampling of the next batch while one is trained on. That a resume is exact is tested in test_resume."""
 
+import signal
 import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -9,12 +13,15 @@ import pytest
 from resumed_runs import GAMES, config, log, model_and_tasks
 
 from grpo_core import train
+from grpo_core.callbacks import Callback
 from grpo_core.config import RunConfig
 from grpo_core.config.models import EngineConfig
+from grpo_core.engines.base import StopRequested
 from grpo_core.engines.native import NativeEngine
 from grpo_core.errors import NonFiniteError, UserError
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.collect import Collected, Collector
+from grpo_core.training.overlap import SamplingAhead
 from grpo_core.training.resume import resume
 from grpo_core.training.trainer import Trainer
 from grpo_core.training.update import Updater
@@ -116,6 +123,54 @@ def test_an_update_that_fails_ends_the_run_at_once(
     monkeypatch.setattr(Updater, "update", failing)
     with pytest.raises(NonFiniteError, match="all is NaN"):
         train(ahead(folder, tmp_path))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sampling")]
+
+
+class Stopped(Callback):
+    is_stopped = False
+
+    def on_stop(self, message: str) -> None:
+        self.is_stopped = True
+
+
+@pytest.mark.parametrize("is_started", [False, True], ids=["which starts", "which is awaited"])
+def test_a_second_ctrl_c_ends_the_first_batch_at_its_next_completion(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_started: bool
+) -> None:
+    collect, start, ended = Collector.collect, SamplingAhead.start, list[type[BaseException]]()
+    stopped, samplers, awaited = Stopped(), list[SamplingAhead](), threading.Event()
+
+    def until(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
+    def starting(sampler: SamplingAhead, version: int, collecting: Callable[[], Collected]) -> Future[Collected]:
+        samplers.append(sampler)
+        batch = start(sampler, version, collecting)
+        if not is_started:
+            until(lambda: False)
+        awaited.set()
+        return batch
+
+    def collecting(collector: Collector, step: int) -> Collected:
+        if is_started:
+            assert awaited.wait(60)
+        for condition in (lambda: stopped.is_stopped, lambda: samplers[0].abandoned):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            until(condition)
+        try:
+            return collect(collector, step)
+        except BaseException as error:
+            ended.append(type(error))
+            raise
+
+    monkeypatch.setattr(SamplingAhead, "start", starting)
+    monkeypatch.setattr(Collector, "collect", collecting)
+    with pytest.raises(KeyboardInterrupt):
+        train(ahead(folder, tmp_path), (stopped,))
+    assert ended == [StopRequested]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("sampling")]
 
 

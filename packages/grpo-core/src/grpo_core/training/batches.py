@@ -71,11 +71,10 @@ class Batches:
             collected, self.ahead = replace(self.ahead.collected, started=time.perf_counter()), None
             return collected
         if self._sampler is not None:
-            sampled = self._sampler.start(version, partial(self._collector.collect, step))
-            try:
-                return sampled.result()
+            try:  # also around the start: a second Ctrl-C may come while it returns
+                return self._sampler.start(version, partial(self._collector.collect, step)).result()
             except BaseException:
-                self._abandon()
+                self._sampler.abandon()
                 raise
         self._setup.policy.model.eval()
         self._setup.engine.sync(version)
@@ -95,11 +94,11 @@ class Batches:
         if self._sampler is None or step >= self._setup.total_steps:
             return update()
         prompts = self._setup.mixture.state()
-        sampled = self._sampler.start(version, partial(self._collector.collect, step + 1))
         try:
+            sampled = self._sampler.start(version, partial(self._collector.collect, step + 1))
             metrics = update()
         except BaseException:
-            self._abandon()
+            self._sampler.abandon()
             raise
         idle = self._sampler.join()
         self._failure = sampled.exception()
@@ -110,12 +109,6 @@ class Batches:
         if self._sampler.failed_alone:  # the other ranks wait for it
             sampled.result()
         return {**metrics, **idle}
-
-    def _abandon(self) -> None:
-        """End the batch that is sampled, at its next completion."""
-        assert self._sampler is not None, "it samples"
-        self._sampler.abandoned = True
-        self._sampler.join()
 
     @contextmanager
     def drawn_again_after_failure(self, mixture: Mapping[str, Any]) -> Iterator[None]:

@@ -77,6 +77,11 @@ class SamplingAhead:
         """End the thread, after the batch that it is at."""
         self._thread.shutdown()
 
+    def abandon(self) -> None:
+        """End the thread at the next completion of its batch, which nobody trains on; none is begun after it."""
+        self.abandoned = True
+        self.close()
+
     def start(self, version: int, collect: Callable[[], Collected]) -> Future[Collected]:
         """Begin a batch; the weights may change at once.
 
