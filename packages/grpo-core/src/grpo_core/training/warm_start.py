@@ -12,6 +12,7 @@ import orjson
 import torch
 
 from grpo_core.callbacks import Callback, Callbacks
+from grpo_core.checkpoints.reservation import reserved_space
 from grpo_core.engines.compatibility import max_context
 from grpo_core.errors import UserError
 from grpo_core.evaluation.evaluate import evaluate
@@ -41,6 +42,9 @@ Optimizer = Literal["adamw", "muon"]
 
 LOGGING_STEPS = 10
 """Steps that one logged loss is the mean of."""
+
+TOKENIZER_BYTES = 256
+"""Room for the files of a tokenizer, for each of its tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +161,7 @@ def warm_start(
 
     Raises:
         UserError: TRL is missing, no model or two are named, a tokenizer is asked for a model that has one, the folder
-            is taken, or rows have no gold.
+            is taken, the disk has no room for the model, or rows have no gold.
     """
     refuse_in_worker("warm_start()")
     quiet_bitsandbytes()
@@ -187,7 +191,9 @@ def warm_start(
         compile=compile,
         workers=workers,
     )
-    made = _fine_tuned(policy, examples, settings, target, callback)
+    weights = policy.model.num_parameters() * getattr(torch, save_dtype).itemsize
+    with reserved_space(folder, weights + TOKENIZER_BYTES * len(policy.tokenizer), "the model"):
+        made = _fine_tuned(policy, examples, settings, target, callback)
     if target is not None and made.steps == max_steps and not target.is_met:
         callback.on_warning(target.missed(max_steps))
     made.model.to(getattr(torch, save_dtype)).save_pretrained(folder)
