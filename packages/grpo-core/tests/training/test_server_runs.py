@@ -145,6 +145,20 @@ def test_a_run_that_was_stopped_goes_on(straight: Straight, folder: Path, tmp_pa
     assert numbers(stopped.run_dir, *named) == numbers(straight.run, *named)
 
 
+def test_a_run_goes_on_with_another_server(straight: Straight, folder: Path, tmp_path: Path) -> None:
+    with serving(native_answers(fresh_model("tiny", 0)[1])) as gone:
+        run = train(config(folder, tmp_path, at(gone), trainer={"stop_after": 1})).run_dir
+    with pytest.raises(EngineError, match=f"vLLM server at {gone.url}"):
+        resume(run)
+    with serving(native_answers(fresh_model("tiny", 0)[1])) as other:
+        settings = run / "config.yaml"
+        settings.write_text(settings.read_text().replace(gone.url, other.url))
+        resume(run)
+        assert sent_versions(other) == [1, 2]
+    named = ("step", "reward", "grad_norm", "sampler_mismatch")
+    assert numbers(run, *named) == numbers(straight.run, *named)
+
+
 def test_a_server_that_dies_ends_the_run_in_one_line_and_the_checkpoint_stands(folder: Path, tmp_path: Path) -> None:
     fake = native_answers(fresh_model("tiny", 0)[1])
     answer = fake.answer
