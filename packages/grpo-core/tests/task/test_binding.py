@@ -229,6 +229,7 @@ async def later(answer: str) -> float:
         (lose_the_worker, "infrastructure", "reward lose_the_worker(): no worker"),
         (lambda answer: math.nan, "reward", "returned nan; a reward is a finite number"),
         (lambda answer: math.inf, "reward", "returned inf"),
+        (lambda answer: -1e308, "reward", "returned -1e+308; a reward is between -1e+30 and 1e+30"),
         (lambda answer: None, "reward", "the task's reward <lambda>() returned None; a reward is a number"),
         (lambda answer: "1", "reward", "the task's reward <lambda>() returned the text '1'; a reward is a number"),
         (lambda answer: b"1", "reward", "returned the text b'1'; a reward is a number"),

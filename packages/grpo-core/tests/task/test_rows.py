@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -26,14 +27,25 @@ def rows_of(load: Callable[..., Any], config: TaskConfig | None = None, *, row: 
     return RowLoader(task, "demo.add", config or TaskConfig()).load("demo.add")
 
 
-def test_size_takes_the_first_rows_and_asks_for_no_more() -> None:
-    def endless(config) -> Iterable[Sum]:
-        number = 0
-        while True:
-            yield Sum(id=str(number), a=number, b=0)
-            number += 1
+def endless(config) -> Iterable[Sum]:
+    return (Sum(id=str(number), a=number, b=0) for number in itertools.count())
 
+
+def test_size_takes_the_first_rows_and_asks_for_no_more() -> None:
     assert [row.a for row in rows_of(endless, TaskConfig(size=2))] == [0, 1]
+
+
+def test_rows_without_end_end_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("REPORT_S", 0.0), ("MANY_ROWS", 2), ("MOST_ROWS", 3)):
+        monkeypatch.setattr(f"grpo_core.task.rows.{name}", value)
+    reports: list[str] = []
+    with (
+        watching_rows(lambda what, *counts: reports.append(what)),
+        pytest.raises(DataError, match=r"load\(\) gave more than 3 rows\. If it does not end, give the size .*\?size="),
+    ):
+        rows_of(endless)
+    assert reports[1:] == ["rows of demo.add, 1 so far", "rows of demo.add, 2 so far; size=N takes the first N"]
+    assert len(rows_of(endless, TaskConfig(size=3))) == 3
 
 
 def test_rows_that_take_long_are_reported_while_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:

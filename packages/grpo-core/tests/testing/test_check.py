@@ -98,6 +98,41 @@ def test_a_score_that_depends_on_earlier_ones_is_found(sums: Path) -> None:
     assert result.status == "failed" and "after other completions were scored" in result.text
 
 
+@pytest.mark.timeout(60)
+def test_a_process_that_a_reward_leaves_behind_is_not_waited_for(sums: Path) -> None:
+    leaving = "import subprocess\nleft = []\n\n\n@reward()\ndef exact(answer, row):\n"
+    leaving += "    left or left.append(subprocess.Popen(['sleep', '300']))\n"
+    sums.write_text(SUMS.replace("@reward()\ndef exact(answer, row):\n", leaving))
+    (result,) = check_task(load_task(f"{sums}:add"), rows=1, checks=["determinism"]).results
+    assert result.status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("ending", "example"),
+    [
+        ("os._exit(0)", "it ended with status 0 before it answered"),
+        ("os.closerange(1, 3); os._exit(3)", "it ended with status 3 before it answered"),
+        ("sys.stderr.write('x' * 10**6 + '\\nno more'); os._exit(3)", "no more"),
+    ],
+)
+def test_a_process_that_a_reward_ends_is_told_from_one_that_does_not_load(
+    sums: Path, ending: str, example: str
+) -> None:
+    ending = (
+        f"import os, sys\n\n\n@reward()\ndef exact(answer, row):\n    if 'PYTHONHASHSEED' in os.environ: {ending}\n"
+    )
+    sums.write_text(SUMS.replace("@reward()\ndef exact(answer, row):\n", ending))
+    (result,) = check_task(load_task(f"{sums}:add"), rows=1, checks=["imports"]).results
+    assert (result.status, result.example) == ("failed", example)
+
+
+def test_a_reward_that_raises_anything_is_told_otherwise_than_one_that_reads_too_much(sums: Path) -> None:
+    for error, advice in (("ValueError", "any other exception is the task's"), ("RecursionError", "no recursion")):
+        sums.write_text(SUMS.replace("    return int(text)", f"    raise {error}").replace("len(text) > 20", "False"))
+        (result,) = check_task(load_task(f"{sums}:add"), rows=1, checks=["hostile"]).results
+        assert result.status == "failed" and advice in result.advice
+
+
 def test_a_group_reward_that_hangs_is_asked_once(sums: Path) -> None:
     hanging = "@group_reward(0.1)\ndef hang(answers):\n    while True:\n        pass\n\n\nREASON"
     text = SUMS.replace("import Invalid,", "import Invalid, group_reward,").replace("REASON", hanging, 1)

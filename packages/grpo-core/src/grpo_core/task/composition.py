@@ -41,7 +41,7 @@ class RewardSpec:
 
     @property
     def is_fact(self) -> bool:
-        """Whether this part is only recorded: of weight 0, any finite value, and no say in value or `solved`."""
+        """Whether this part is only recorded: of weight 0, any value, and no say in value or `solved`."""
         return self.weight == 0
 
     @property
@@ -66,7 +66,7 @@ def reward(
 
     Args:
         weight: Factor of the raw value; negative for a penalty that returns positive amounts. 0 is for a fact that
-            `Task.metrics` or a reader of the logs wants in `Score.parts`: any finite number.
+            `Task.metrics` or a reader of the logs wants in `Score.parts`: any number of at most 1e30.
         needs: Name of an earlier reward: this one is 0 until that one reaches its maximum.
         maximum: Largest raw value the function returns; 0 for a penalty that returns 0 or less.
 

@@ -22,6 +22,9 @@ from grpo_core.task.score import Invalid, Score, one_line
 from grpo_core.task.task import Task
 from grpo_core.task.turns import TurnState, read_turns, turn_state
 
+LARGEST_REWARD = 1e30
+"""Sums and squares of rewards below it are finite, so means and standard deviations are too."""
+
 
 class Grader:
     """Applies a task's functions to completions. What the functions raise is caught and attributed.
@@ -147,9 +150,7 @@ class Grader:
                 return fault_of(f"reward {spec.name}()", error)
             seconds[spec.name] = time.perf_counter() - started
         try:
-            value = number(self._task.compose(self._reward_specs, parts, valid), "a composed reward is a number")
-            if not math.isfinite(value):
-                raise Returned(f"{value}; a composed reward is a finite number")
+            value = reward_of(self._task.compose(self._reward_specs, parts, valid), "a composed reward")
             solved = valid and self._is_solved({**given, "answer": answer, "parts": parts}, parts)
         except (Exception, SystemExit) as error:  # as above
             return fault_of("compose/solved", error)
@@ -177,12 +178,7 @@ class Grader:
             return 0.0
         if not valid and ("answer" in spec.arguments or "predictions" in spec.arguments):
             return 0.0
-        raw = number(
-            spec.function(**{name: answer if name == "answer" else given[name] for name in spec.arguments}),
-            "a reward is a number",
-        )
-        if not math.isfinite(raw):
-            raise Returned(f"{raw}; a reward is a finite number")
+        raw = reward_of(spec.function(**{name: answer if name == "answer" else given[name] for name in spec.arguments}))
         if not spec.is_fact and raw > spec.maximum + 1e-6 * max(1.0, abs(spec.maximum)):
             raise Returned(f"{raw}, above its maximum {spec.maximum}; state it: @reward(…, maximum={raw:g})")
         return raw
@@ -260,22 +256,31 @@ class Returned(Exception):
     """A function of the task returned what it must not; the message goes on after `returned`."""
 
 
-def number(value: Any, rule: str) -> float:
+def reward_of(value: Any, what: str = "a reward") -> float:
     """Convert a function's result, which may also be a number of numpy or torch; text is never a number.
 
+    Args:
+        value: The result.
+        what: What it is, for the message.
+
     Raises:
-        Returned: it is none; the message ends in the rule.
+        Returned: it is none, not finite, or beyond `LARGEST_REWARD`.
     """
     _refuse_coroutine(value)
     if isinstance(value, str | bytes | bytearray):
-        raise Returned(f"the text {value[:40]!r}; {rule}")
+        raise Returned(f"the text {value[:40]!r}; {what} is a number")
     try:
-        return float(value)
+        converted = float(value)
     except OverflowError:  # an int above 1.8e308
-        raise Returned(f"a number beyond the range of a float; {rule.removesuffix('number')}finite number") from None
+        raise Returned(f"a number beyond the range of a float; {what} is a finite number") from None
     except (TypeError, ValueError):  # ValueError: an array of several
         kind = "None" if value is None else f"a {type(value).__name__}"
-        raise Returned(f"{kind}; {rule}") from None
+        raise Returned(f"{kind}; {what} is a number") from None
+    if not math.isfinite(converted):
+        raise Returned(f"{converted}; {what} is a finite number")
+    if abs(converted) > LARGEST_REWARD:
+        raise Returned(f"{converted:g}; {what} is between -{LARGEST_REWARD:g} and {LARGEST_REWARD:g}")
+    return converted
 
 
 def _refuse_coroutine(value: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from grpo_core.task.bound import BoundTask
-from grpo_core.task.grading import Grader, Returned, fault_of, number
+from grpo_core.task.grading import Grader, Returned, fault_of, reward_of
 from grpo_core.task.group_rewards import GroupRewardSpec
 from grpo_core.task.judging import JudgedReward, JudgeQuestion, arguments_of, question_of
 from grpo_core.task.row import Row
@@ -72,10 +72,8 @@ def _checked(spec: GroupRewardSpec, raw: Sequence[float | None], count: int) -> 
     if not isinstance(raw, Sequence) or isinstance(raw, str | bytes) or len(raw) != count:
         size = f" of {len(raw)}" if isinstance(raw, Sequence) else ""
         raise Returned(f"a {type(raw).__name__}{size}; a group reward is a list of {count} numbers, one per answer")
-    values = [None if value is None else number(value, "a reward is a number") for value in raw]
+    values = [None if value is None else reward_of(value) for value in raw]
     for value in values:
-        if value is not None and not math.isfinite(value):
-            raise Returned(f"{value}; a reward is a finite number")
         if value is not None and spec.weight and value > spec.maximum + 1e-6 * max(1.0, abs(spec.maximum)):
             raise Returned(f"{value}, above its maximum {spec.maximum}; state it: @group_reward(…, maximum={value:g})")
     return values

@@ -27,6 +27,12 @@ WatchRows = Callable[[str, int, int], None]
 REPORT_S = 0.1
 """Shortest time between reports of rows that are loaded."""
 
+MOST_ROWS = 10_000_000
+"""Rows of a split, at most: a generator that does not end would fill the memory."""
+
+MANY_ROWS = 1_000_000
+"""Rows from which on the option that limits them is named."""
+
 _watching: list[WatchRows] = []
 
 
@@ -60,8 +66,8 @@ class RowLoader:
             spec: Spec of the task, for messages.
 
         Raises:
-            DataError: no row, a row of the wrong class, a repeated id, a row that does not survive JSON, or another
-                exception of `load`.
+            DataError: no row, more than `MOST_ROWS`, a row of the wrong class, a repeated id, a row that does not
+                survive JSON, or another exception of `load`.
         """
         try:
             with errors_named(f"task {self._name!r}: load()", but=ValidationError):
@@ -110,9 +116,15 @@ class RowLoader:
         """Yield the rows, and report how many there are."""
         reported, size = -math.inf, self._config.size
         for number, row in enumerate(rows):
+            if number == MOST_ROWS:
+                raise DataError(
+                    f"task {self._name!r}: load() gave more than {MOST_ROWS:,} rows. If it does not end, give the size "
+                    "that is wanted: ?size=10000."
+                )
             if _watching and time.monotonic() - reported >= REPORT_S:
                 reported = time.monotonic()
-                what = f"rows of {self._name}" + ("" if size else f", {number} so far")
+                hint = "; size=N takes the first N" if number >= MANY_ROWS else ""
+                what = f"rows of {self._name}" + ("" if size else f", {number} so far{hint}")
                 _watching[-1](what, number if size else 0, size or 0)
             yield row
 

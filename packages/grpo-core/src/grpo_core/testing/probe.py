@@ -1,4 +1,4 @@
-"""A process that loads a task, its rows and prompts, scores completions, and says what it got: `python -m …`."""
+"""A process that loads a task, its rows and prompts, scores completions, and says what it got."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ def _hash(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Answer the request on stdin, as JSON on stdout."""
     with prints_to_stderr():
         answer = json.dumps(probe(**json.loads(sys.stdin.read())))
     sys.stdout.write(answer)

@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,9 @@ from grpo_core.task.game import GameConfig, Rules
 from grpo_core.task.game.rules import Episode
 from grpo_core.task.score import Invalid
 from grpo_core.task.spec import TaskSpec
+
+LAST_WORDS = 4096
+"""Bytes of what a process printed in which its error is looked for."""
 
 
 def make_handler(*sent: str) -> Callable[[bytes], bytes]:
@@ -216,17 +220,24 @@ def _is_legal(rules: Rules, text: str, state: Any) -> bool:
 
 def run_probe(task: BoundTask, sent: Sequence[str], hash_seed: str, request: str) -> Any:
     """Run `grpo_core.testing.probe` in a process of its own with a hash seed; this worker's limit ends that, too."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "grpo_core.testing.probe"],
-        input=json.dumps({"sent": list(sent), **json.loads(request)}),
-        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if ran.returncode:
-        return {"error": (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[-1]}
-    return json.loads(ran.stdout)
+    # Files and no pipes: a process that the task left behind would hold the end of a pipe open.
+    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as printed:
+        ran = subprocess.run(
+            [sys.executable, "-c", "from grpo_core.testing.probe import main; main()"],
+            input=json.dumps({"sent": list(sent), **json.loads(request)}).encode(),
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdout=answer,
+            stderr=printed,
+            check=False,
+        )
+        answer.seek(0)
+        content = answer.read()
+        if ran.returncode == 0 and content:
+            return json.loads(content)
+        printed.seek(max(0, printed.seek(0, os.SEEK_END) - LAST_WORDS))
+        words = printed.read().decode(errors="replace").strip().splitlines()
+    status = f"it ended with status {ran.returncode} before it answered"
+    return {"error": words[-1] if ran.returncode and words else status}
 
 
 OPERATIONS: Mapping[str, Callable[..., Any]] = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 
+from grpo_core.task.score import Score
+from grpo_core.testing.checks.scores import RAISE_INVALID
 from grpo_core.testing.results import Result, failed, passed, shown
 from grpo_core.testing.subject import FEW, Subject, is_out_of_time
 
@@ -12,6 +14,8 @@ SPARE_S = 20.0
 """Time that measuring may take beyond that of the completions: a busy machine."""
 
 FASTER = "Make it faster, or raise timeout_s: a busier machine would not score this."
+
+LIGHTER = "Bound the length of what is parsed, and raise Invalid; no pattern that backtracks, no recursion."
 
 LONGEST_TURN = 1 << 17
 """Longest text of a turn: written as JSON, each character takes up to 6, and a request at most `MAX_TEXT_CHARS`."""
@@ -27,7 +31,7 @@ def hostile(subject: Subject) -> Result:
             return failed(
                 f"{each.kind} is not scored ({each.score.fault})",
                 f"row {each.row.id!r}: {shown(each.text)}: {each.score.why}",
-                "Bound the length of what is parsed, and raise Invalid; no pattern that backtracks, no recursion.",
+                RAISE_INVALID if _is_mistake(each.score) else LIGHTER,
             )
         if is_out_of_time(each.score):
             return failed(
@@ -38,6 +42,11 @@ def hostile(subject: Subject) -> Result:
     if (problem := _turns_problem(subject)) is not None:
         return problem
     return passed(f"{len(subject.hostile)} texts are scored in time")
+
+
+def _is_mistake(score: Score) -> bool:
+    """Whether the task's code failed, not because there was too much text."""
+    return score.fault == "reward" and not any(name in score.why for name in ("RecursionError", "MemoryError"))
 
 
 def _turns_problem(subject: Subject) -> Result | None:

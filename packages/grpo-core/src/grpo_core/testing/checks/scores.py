@@ -16,6 +16,8 @@ from grpo_core.testing.subject import Scored, Subject
 
 NO_GOLD = "no row has a gold"
 
+RAISE_INVALID = "Raise Invalid for what is the completion's fault; any other exception is the task's."
+
 GROUP = 16
 """Completions of a prompt that group rewards compare."""
 
@@ -187,9 +189,7 @@ def _unscored(each: Scored) -> Result:
     return failed(
         f"{each.kind} is not scored",
         f"row {each.row.id!r}: {shown(each.text)}: {each.score.fault}: {each.score.why}",
-        "Make scoring faster, or raise timeout_s."
-        if is_late
-        else "Raise Invalid for what is the completion's fault; any other exception is the task's.",
+        "Make scoring faster, or raise timeout_s." if is_late else RAISE_INVALID,
     )
 
 
