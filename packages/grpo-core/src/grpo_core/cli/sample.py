@@ -37,7 +37,9 @@ def sample(task: str, count: int, as_json: bool) -> None:
     tasks = [bind(spec) for spec in parse_task_specs(task)]
     with Waiting(err()) as progress:
         labelled = dict(zip(task_labels(tasks), tasks, strict=True))
-        progress.on_choices(condition_choices(labelled))
+        with progress.ticking("asking what scores depend on"):  # an engine may take long to answer
+            choices = condition_choices(labelled)
+        progress.on_choices(choices)
     with Waiting(err()) as progress, progress.ticking("scoring golds"):
         samples = [entry for bound in tasks for entry in _samples(bound, count)]
     if as_json:
