@@ -112,7 +112,8 @@ def test_words_that_need_another_setting() -> None:
 )
 def test_a_wrong_value_is_refused(cli: dict[str, str], message: str) -> None:
     with pytest.raises(UserError) as caught:
-        load(cli)
+        loaded = load(cli)
+        resolve(loaded.config, loaded.sources)
     assert message in str(caught.value)
 
 

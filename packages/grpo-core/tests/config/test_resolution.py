@@ -14,6 +14,7 @@ from grpo_core import Row, Task, reward
 from grpo_core.config import LoraConfig, RunConfig, TrainerConfig, choose_model, load_config, resolve, to_yaml
 from grpo_core.config.recipes import recipe
 from grpo_core.config.resolution import profiles_of, task_for_model
+from grpo_core.config.sources import with_settings
 from grpo_core.errors import UnknownNameError, UserError
 from grpo_core.plugins import variants as registry
 from grpo_core.plugins.facts import EmbeddedModel
@@ -364,3 +365,18 @@ def test_a_warm_start_brings_the_settings_that_it_recorded(host: PluginHost, tmp
             resolve(RunConfig(task="toy.small", model=str(tmp_path)), host=host)
     record.write_text('{"task": "of a record without recommendations"}')
     assert profiles_of(str(tmp_path), "toy.small", host) == ()
+
+
+def test_a_setting_may_need_what_is_recommended_for_the_model() -> None:
+    def resolved(**settings: str) -> RunConfig:
+        values = {"task": "games.kuhn_poker", "trainer.ref_model_sync_steps": "30", **settings}
+        loaded = load_config(values, environ={}, dotenv_path=None)
+        return resolve(loaded.config, loaded.sources).config
+
+    trainer = resolved().trainer
+    assert (trainer.ref_model_sync_steps, trainer.beta) == (30, 0.3)
+    of_python = with_settings(RunConfig(task="games.kuhn_poker"), {"ref_model_sync_steps": 30})
+    assert resolve(of_python).config.trainer == trainer
+    for contradiction in ({"trainer.beta": "0"}, {"task": "math.arithmetic"}):
+        with pytest.raises(UserError, match=r"ref_model_sync_steps=30 has no reference to move at trainer\.beta=0"):
+            resolved(**contradiction)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from grpo_core.config.keys import Key, choices, find, keys
 from grpo_core.config.models import RunConfig
 from grpo_core.config.recipes import recipe
-from grpo_core.config.trainer import EXCLUSIVE, needless
+from grpo_core.config.trainer import EXCLUSIVE, IS_COMPLETE, needless
 from grpo_core.config.yaml_text import parse_value
 from grpo_core.errors import GrpoError, UserError, near_match
 from grpo_core.profiles.presets import preset
@@ -101,15 +101,20 @@ class LoadedConfig:
     sources: Mapping[str, Source]
 
 
-def build(layers: Sequence[Layer]) -> LoadedConfig:
+def build(layers: Sequence[Layer], *, is_complete: bool = True) -> LoadedConfig:
     """Merge layers, where the first one takes precedence, and validate the result.
+
+    Args:
+        layers: Where values come from.
+        is_complete: Whether no more come. Else settings of the trainer are not compared with one another yet, as those
+            that are missing may be recommended for the model.
 
     Raises:
         UserError: a value has the wrong type or is out of its limits, or values contradict one another.
     """
     merged = _merge(layers)
     try:
-        config = RunConfig.model_validate(_nested(merged.values))
+        config = RunConfig.model_validate(_nested(merged.values), context={IS_COMPLETE: is_complete})
     except ValidationError as error:
         raise _explain(error, merged) from None
     return LoadedConfig(config, {**dict.fromkeys(keys(), DEFAULT), **merged.sources})

@@ -71,7 +71,7 @@ def load_config(
     dotenv_path: Path | str | None = Path(".env"),
     profiles: Sequence[Profile] = (),
 ) -> LoadedConfig:
-    """Read all sources and validate the result.
+    """Read all sources and validate the values; `resolve` compares them with one another, once it knows the model's.
 
     Args:
         cli: Dotted key -> value; text is parsed as YAML unless the setting itself is text.
@@ -92,7 +92,7 @@ def load_config(
     if config_file is not None:
         layers.append(_file_layer(Path(config_file)))
     below = [*(profile.layer() for profile in profiles), _log_layer(os.environ if environ is None else environ)]
-    loaded = build([*with_recipe(layers), *below])
+    loaded = build([*with_recipe(layers), *below], is_complete=False)
     _check_aliases(loaded)
     return loaded
 
@@ -124,7 +124,7 @@ def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
             _put(layer, _key_of(name), _plain(value), Source("python"))
     for name, value in explicit_values(config).items():
         below.put(name, value, Source("python"))
-    loaded = build([layer, below])
+    loaded = build([layer, below], is_complete=False)
     _check_aliases(loaded)
     return loaded.config
 

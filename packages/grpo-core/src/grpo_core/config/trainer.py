@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pydantic import model_validator
+from pydantic import ValidationInfo, model_validator
 
 from grpo_core.config.section import VariantArguments, either
 from grpo_core.config.trainer_settings import (
@@ -30,6 +30,9 @@ EXCLUSIVE = (
 
 LIMITS = ("trainer.max_steps", "trainer.num_train_epochs", "trainer.max_minutes")
 """Settings that end a run; a recommended one is dropped if the user sets another."""
+
+IS_COMPLETE = "is_complete"
+"""Key of pydantic's context: whether all values are known, so that they can be compared with one another."""
 
 _SETTING_OF_ARGUMENT = {
     ("loss", "epsilon"): "trainer.epsilon",
@@ -123,19 +126,25 @@ class TrainerConfig(
         )
 
     @model_validator(mode="after")
-    def _consistent(self) -> TrainerConfig:
-        _check(self)
+    def _consistent(self, info: ValidationInfo) -> TrainerConfig:
+        _check_names(self)
+        if (info.context or {}).get(IS_COMPLETE, True):
+            _check(self)
         return self
 
 
 def _check(trainer: TrainerConfig) -> None:
-    _check_variants(trainer)
     for first, second, what in EXCLUSIVE:
         if getattr(trainer, first) and getattr(trainer, second) is not None:
             raise UserError(
                 f"trainer.{first}={getattr(trainer, first)} and trainer.{second}={getattr(trainer, second):g} are both "
                 f"given and both say {what}. Give one."
             )
+    if trainer.scale_rewards in ("group", "batch") and registry.get("advantage", trainer.baseline).scales_itself:
+        raise UserError(
+            f"trainer.scale_rewards={trainer.scale_rewards}: the baseline {trainer.baseline} has a normalisation of "
+            "its own, and would be divided twice. Use scale_rewards=none."
+        )
     _check_group(trainer)
     _check_batch(trainer)
     _check_value_head(trainer)
@@ -180,18 +189,13 @@ def _check_sharding(trainer: TrainerConfig) -> None:
         )
 
 
-def _check_variants(trainer: TrainerConfig) -> None:
+def _check_names(trainer: TrainerConfig) -> None:
     for chosen in trainer.variants:
         registry.check(chosen.kind, chosen.name)
         for argument in chosen.arguments:
             owners = ((chosen.kind, argument), (chosen.name, argument))
             if setting := next((_SETTING_OF_ARGUMENT[owner] for owner in owners if owner in _SETTING_OF_ARGUMENT), ""):
                 raise UserError(f"{chosen.section}.{argument} is the setting {setting}: write {setting}=… .")
-    if trainer.scale_rewards in ("group", "batch") and registry.get("advantage", trainer.baseline).scales_itself:
-        raise UserError(
-            f"trainer.scale_rewards={trainer.scale_rewards}: the baseline {trainer.baseline} has a normalisation of "
-            "its own, and would be divided twice. Use scale_rewards=none."
-        )
 
 
 def _check_group(trainer: TrainerConfig) -> None:
