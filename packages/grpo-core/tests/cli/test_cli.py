@@ -244,6 +244,12 @@ def test_a_bug_keeps_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert err.splitlines()[-1].startswith("error: this is a bug in grpo-core or in a plugin, not yours: ZeroDivision")
 
 
+@pytest.mark.parametrize("words", [["eval", "--task", "math.arithmetic", "--model"], ["runs"]])
+def test_a_name_that_no_system_takes_is_one_line(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert entry.main([*words, "a" * 300]) == 2
+    assert capsys.readouterr().err.endswith(f"error: File name too long: {'a' * 300}\n")
+
+
 def test_debug_shows_the_traceback_of_a_mistake(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -168,7 +168,7 @@ def test_what_to_start_from_must_be_said_once(tasks: Path, tmp_path: Path) -> No
 
 
 def test_a_file_where_the_folder_should_be_is_left_alone(tasks: Path) -> None:
-    with pytest.raises(UserError, match="it is no folder"):
+    with pytest.raises(UserError, match="it is a file"):
         warm_start(f"{tasks}:letters", tasks, preset="tiny")
 
 
@@ -204,7 +204,7 @@ def test_room_for_the_model_is_held_while_it_is_trained(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 def test_a_folder_that_cannot_be_written_is_told_before_the_training(tasks: Path) -> None:
-    with pytest.raises(UserError, match=r"/proc/model cannot be written: .*\. Choose another folder\."):
+    with pytest.raises(UserError, match=r"--out /proc/model: nothing can be made in /proc: .* Give another folder"):
         warm_start(f"{tasks}:letters", "/proc/model", preset="tiny", max_steps=2, eval_size=1, device="cpu")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from grpo_core.checkpoints.files import disk_full_reason, human_size, system_words
+from grpo_core.checkpoints.files import disk_full_reason, human_size
 from grpo_core.errors import UserError
 
 
@@ -18,7 +18,7 @@ def reserved_space(folder: Path, size: int, what: str) -> Iterator[None]:
     """Hold disk space during a block, which computes what is written after it.
 
     The space is that of a file without a name, so nothing is left however the process ends. Where the system cannot
-    reserve (macOS, some network file systems), it is only checked that files can be made there.
+    reserve (macOS, some network file systems), nothing is held.
 
     Args:
         folder: Folder that will be written to; need not exist.
@@ -26,14 +26,10 @@ def reserved_space(folder: Path, size: int, what: str) -> Iterator[None]:
         what: What will be written, for the message.
 
     Raises:
-        UserError: so much is not free, or nothing can be written there.
+        UserError: so much is not free.
     """
     disk = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    try:
-        file = tempfile.TemporaryFile(dir=disk)  # noqa: SIM115 # closed below; only its opening is explained
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {system_words(error)}. Choose another folder.") from error
-    with file:
+    with tempfile.TemporaryFile(dir=disk) as file:
         if hasattr(os, "posix_fallocate"):
             try:
                 os.posix_fallocate(file.fileno(), 0, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -208,6 +209,8 @@ def _unexpected(error: Exception) -> int:
             "RUN (grpo runs lists them).",
             ExitCode.FAILED,
         )
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return _fail(f"{error.strerror}: {error.filename}", ExitCode.USER_MISTAKE)
     traceback.print_exception(error)
     return _fail(
         f"this is a bug in grpo-core or in a plugin, not yours: {type(error).__name__}: {error}. "

@@ -11,6 +11,7 @@ from grpo_core.errors import UserError, unknown_name
 from grpo_core.evaluation.checks import check_evaluation
 from grpo_core.evaluation.plan import plan_of
 from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.paths import check_makeable, kind_of
 from grpo_core.plugins import variants as registry
 from grpo_core.plugins.models import check_model, model_source
 from grpo_core.plugins.tasks import bind
@@ -156,8 +157,8 @@ def check_warm_start(
         eval_size: Held-out rows per task.
 
     Raises:
-        UserError: no start or two, no such model, preset, tokenizer or task, a folder that is taken, rows without
-            gold, or TRL is missing.
+        UserError: no start or two, no such model, preset, tokenizer or task, a folder that is taken or cannot be
+            made, rows without gold, or TRL is missing.
     """
     if (model is None) == (preset is None):
         raise UserError("give what to start from: --model NAME, or --preset tiny for a new model; not both.")
@@ -172,10 +173,11 @@ def check_warm_start(
     if importlib.util.find_spec("trl") is None:
         raise UserError("grpo warm-start needs TRL: pip install 'grpo-core[trl]'.")
     folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"--out {out}: it is no folder; choose another name.")
-    if folder.exists() and any(folder.iterdir()):
+    if (kind := kind_of(folder)) not in ("", "a folder"):
+        raise UserError(f"--out {out}: it is {kind}; choose another name.")
+    if kind and any(folder.iterdir()):
         raise UserError(f"--out {out}: the folder is not empty; choose another.")
+    check_makeable(folder, f"--out {out}")
     if model is not None:
         check_model(model)
     if tokenizer is not None:
