@@ -112,8 +112,7 @@ def test_words_that_need_another_setting() -> None:
 )
 def test_a_wrong_value_is_refused(cli: dict[str, str], message: str) -> None:
     with pytest.raises(UserError) as caught:
-        loaded = load(cli)
-        resolve(loaded.config, loaded.sources)
+        load(cli)
     assert message in str(caught.value)
 
 

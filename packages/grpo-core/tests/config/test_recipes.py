@@ -153,7 +153,7 @@ def test_what_does_not_define_a_recipe_can_be_changed() -> None:
 
 def test_a_contradiction_with_a_recipes_value_names_the_recipe() -> None:
     with pytest.raises(UserError, match=r"\[trainer\.micro_batch_prompts: recipe rl_practice\]"):
-        run({"recipe": "rl_practice", "trainer.prompts_per_step": "5"})
+        load({"recipe": "rl_practice", "trainer.prompts_per_step": "5"})
 
 
 def test_the_overlong_penalty_goes_by_the_length() -> None:

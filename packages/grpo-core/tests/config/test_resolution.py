@@ -370,7 +370,7 @@ def test_a_warm_start_brings_the_settings_that_it_recorded(host: PluginHost, tmp
 def test_a_setting_may_need_what_is_recommended_for_the_model() -> None:
     def resolved(**settings: str) -> RunConfig:
         values = {"task": "games.kuhn_poker", "trainer.ref_model_sync_steps": "30", **settings}
-        loaded = load_config(values, environ={}, dotenv_path=None)
+        loaded = load_config(values, environ={}, dotenv_path=None, is_complete=False)
         return resolve(loaded.config, loaded.sources).config
 
     trainer = resolved().trainer

@@ -95,7 +95,7 @@ def settings_for(profile: str, model: str, **more: Any) -> dict[str, Any] | str:
     from grpo_core.errors import UserError
 
     given = {"model": model, "profile": profile, **more}
-    loaded = load_config(given, environ={}, dotenv_path=None)
+    loaded = load_config(given, environ={}, dotenv_path=None, is_complete=False)
     try:
         resolved = resolve(loaded.config, loaded.sources)
     except UserError as error:

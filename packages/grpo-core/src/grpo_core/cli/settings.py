@@ -34,7 +34,7 @@ def read_settings(options: Mapping[str, str | None], overrides: Iterable[str], c
         if key in settings:
             raise UserError(f"{key} is given twice on the command line: {settings[key]!r} and {value!r}.")
         settings[key] = value
-    return load_config(settings, config_file=None if config_file is None else Path(config_file))
+    return load_config(settings, config_file=None if config_file is None else Path(config_file), is_complete=False)
 
 
 @contextlib.contextmanager

@@ -70,8 +70,9 @@ def load_config(
     environ: Mapping[str, str] | None = None,
     dotenv_path: Path | str | None = Path(".env"),
     profiles: Sequence[Profile] = (),
+    is_complete: bool = True,
 ) -> LoadedConfig:
-    """Read all sources and validate the values; `resolve` compares them with one another, once it knows the model's.
+    """Read all sources and validate the result.
 
     Args:
         cli: Dotted key -> value; text is parsed as YAML unless the setting itself is text.
@@ -79,6 +80,8 @@ def load_config(
         environ: Environment with variables `GRPO_SECTION__KEY`; by default that of the process.
         dotenv_path: Path of a .env file, which need not exist; None reads none.
         profiles: Recommended values; the first profile takes precedence.
+        is_complete: False leaves it to `resolve` to compare the trainer's settings with one another, as some may be
+            recommended for the model.
 
     Raises:
         UnknownNameError: a key does not exist; names its source and the closest match.
@@ -92,7 +95,7 @@ def load_config(
     if config_file is not None:
         layers.append(_file_layer(Path(config_file)))
     below = [*(profile.layer() for profile in profiles), _log_layer(os.environ if environ is None else environ)]
-    loaded = build([*with_recipe(layers), *below], is_complete=False)
+    loaded = build([*with_recipe(layers), *below], is_complete=is_complete)
     _check_aliases(loaded)
     return loaded
 

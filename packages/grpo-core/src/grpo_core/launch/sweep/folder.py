@@ -261,7 +261,7 @@ def base_settings(definition: Definition, config: Path | None) -> dict[str, str]
     Raises:
         UserError: as for `load_config`.
     """
-    loaded = load_config(definition.fixed, config_file=config)
+    loaded = load_config(definition.fixed, config_file=config, is_complete=False)
     values = flatten(loaded.config)
     return {
         key: format_value(values[key])

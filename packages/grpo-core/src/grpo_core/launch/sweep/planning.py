@@ -108,7 +108,9 @@ def check(sweep: Sweep, size: int = 1, node_size: int = 1) -> None:
     for number, settings in enumerate(sweep.settings or [_example(sweep.definition)], 1):
         seeds = {"seed": str(sweep.definition.seeds[0])} if sweep.definition.seeds else {}
         try:
-            loaded = load_config({**sweep.definition.fixed, **settings, **seeds}, config_file=sweep.config)
+            loaded = load_config(
+                {**sweep.definition.fixed, **settings, **seeds}, config_file=sweep.config, is_complete=False
+            )
             if loaded.config.trainer.is_sharded and size == 1:
                 how = loaded.config.trainer.sharding
                 raise UserError(
