@@ -95,9 +95,9 @@ def outlier(text: str, row: Sum) -> float:
     return varied(text) * (1000.0 if row.a == 11 and row.b == 12 else 1.0)
 
 
-@reward(maximum=1e40)
+@reward(maximum=1e30)
 def overflow(text: str, row: Sum) -> float:
-    return varied(text) * (1e40 if row.a == 11 else 1.0)
+    return varied(text) * (1e30 if row.a == 11 else 1.0)
 
 
 @reward()
