@@ -45,6 +45,11 @@ def user_path_text(given: str, what: str) -> str:
     return str(path) if given.startswith("~") else given
 
 
+def existing_part(path: Path) -> Path:
+    """The path itself if it is there, else the nearest of its parents that is."""
+    return next(part for part in (path.absolute(), *path.absolute().parents) if part.exists())
+
+
 def check_makeable(folder: Path, what: str) -> None:
     """Refuse a folder that cannot be made, or nothing in it, before anything costs time; leaves nothing behind.
 

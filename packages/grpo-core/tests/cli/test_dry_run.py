@@ -33,6 +33,14 @@ def test_a_dry_run_says_what_is_needed_and_why(capsys: pytest.CaptureFixture[str
     assert "the mean of 1000" in lines["step"]
 
 
+@pytest.mark.parametrize("command", ["run --dry-run", "run --show-config", "sweep --dry-run seed=0,1"])
+def test_a_setting_may_need_what_is_recommended_for_the_model(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    words = [*command.split(), "task=games.kuhn_poker", "trainer.ref_model_sync_steps=30"]
+    assert run(capsys, *words)[0] == 0
+    code, _, err = run(capsys, *words, "trainer.beta=0")
+    assert code == 2 and "ref_model_sync_steps=30 has no reference to move at trainer.beta=0" in err
+
+
 def test_what_is_tried_on_the_model_stays_auto(capsys: pytest.CaptureFixture[str]) -> None:
     setting = "trainer.micro_batch_size=auto"
     _, out, _ = run(capsys, "run", "--show-config", "--model", "tiny", setting)

@@ -177,6 +177,7 @@ def test_a_folder_with_something_in_it_is_left_alone(tasks: Path, tmp_path: Path
         warm_start(f"{tasks}:letters", tmp_path, preset="tiny")
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="nothing is reserved here")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
 def test_room_for_the_model_is_held_while_it_is_trained(
     tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

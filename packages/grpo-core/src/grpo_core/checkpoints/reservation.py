@@ -11,6 +11,7 @@ from pathlib import Path
 
 from grpo_core.checkpoints.files import disk_full_reason, human_size
 from grpo_core.errors import UserError
+from grpo_core.paths import existing_part
 
 
 @contextmanager
@@ -28,7 +29,7 @@ def reserved_space(folder: Path, size: int, what: str) -> Iterator[None]:
     Raises:
         UserError: so much is not free.
     """
-    disk = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    disk = existing_part(folder)
     with tempfile.TemporaryFile(dir=disk) as file:
         if hasattr(os, "posix_fallocate"):
             try:

@@ -14,6 +14,7 @@ from grpo_core.checkpoints.latest import point_latest, read_latest
 from grpo_core.checkpoints.leftovers import marked_as_written, remove_leftovers
 from grpo_core.checkpoints.names import Step, checkpoint_name, hidden, parse_checkpoint
 from grpo_core.checkpoints.reader import CheckpointReader
+from grpo_core.paths import existing_part
 
 
 class CheckpointStore(CheckpointReader):
@@ -142,11 +143,10 @@ class CheckpointStore(CheckpointReader):
         largest = max(sizes, default=0)
         least = f" It needs at least {human_size(written)}." if written else ""  # nothing is known of a first one
         needed = f" It needs about {human_size(largest)}." if largest > written else least
-        disk = next(path for path in (self.folder, *self.folder.absolute().parents) if path.exists())
         next_step = f" Make room, then: grpo resume {self.run_dir}" if sizes else ""
         raise CheckpointWriteError(
             f"cannot save {name} to {self.folder}: {reason}.{needed} {human_size(written)} could be written, which are "
-            f"removed again; {human_size(shutil.disk_usage(disk).free)} are free. "
+            f"removed again; {human_size(shutil.disk_usage(existing_part(self.folder)).free)} are free. "
             f"What the run saved before is untouched: {self._existing()}.{next_step}"
         ) from error
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from grpo_core.killable.pool import usable_cores
+from grpo_core.paths import existing_part
 from grpo_core.plugins.facts import Diagnosis, Status
 
 DISTRIBUTION = "grpo-core"
@@ -72,7 +73,7 @@ def disk(folder: Path) -> Diagnosis:
     Args:
         folder: Folder of the runs; need not exist.
     """
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    existing = existing_part(folder)
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         return Diagnosis("disk", "fail", f"{folder}: {existing} cannot be written; give another --output-dir")
     free = shutil.disk_usage(existing).free
