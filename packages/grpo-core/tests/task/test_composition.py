@@ -163,7 +163,7 @@ def test_a_criterion_is_reached_only_at_its_maximum() -> None:
     ],
 )
 def test_levels_and_thresholds_must_rise(bad: Callable[[], Composer]) -> None:
-    with pytest.raises(UserError, match="must be finite numbers that rise from the first to the last"):
+    with pytest.raises(UserError, match=r"must be numbers between .* that rise from the first to the last"):
         bad()
 
 
@@ -176,7 +176,7 @@ def test_levels_and_thresholds_must_fit() -> None:
 def test_invalid_must_be_below_every_level(composer: Callable[..., Composer]) -> None:
     with pytest.raises(UserError, match=r"invalid=0\.2 must be below the first level 0\.2"):
         composer(invalid=0.2)
-    with pytest.raises(UserError, match="invalid=nan must be a finite number"):
+    with pytest.raises(UserError, match="invalid=nan must be a number between"):
         weighted_sum(invalid=math.nan)
 
 
@@ -239,10 +239,10 @@ def test_a_maximum_is_reached_up_to_rounding(maximum: float, raw: float, reached
     assert spec("a", maximum=maximum).reached_by(raw) is reached
 
 
-@pytest.mark.parametrize("marks", [{"weight": math.nan}, {"weight": math.inf}, {"maximum": math.nan}, {"weight": "1"}])
+@pytest.mark.parametrize("marks", [{"weight": math.nan}, {"weight": math.inf}, {"maximum": 1e31}, {"weight": "1"}])
 @pytest.mark.parametrize("mark", [reward, group_reward])
-def test_marks_are_finite(mark: Callable[..., Any], marks: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=rf"^{mark.__name__}\(.*both must be finite numbers"):
+def test_marks_are_numbers_in_bounds(mark: Callable[..., Any], marks: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=rf"^{mark.__name__}\(.*both must be numbers between -1e\+30 and 1e\+30\."):
         mark(**marks)
 
 

@@ -1,24 +1,29 @@
 """A run whose disk fills up ends with one line, keeps what it saved, and goes on from there as if nothing had been.
 
-The disk is a limit on the size of a file (RLIMIT_FSIZE), which the system enforces with the same error path and which
-can be set on a process that runs already.
+The disk is a small one of its own where the system lets us mount one; else a limit on the size of a file
+(RLIMIT_FSIZE), which the system enforces with the same error path and which can be set on a process that runs already.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import resource
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from resumed_runs import TASKS, assert_same
+from reservations import reserved_sizes
+from resumed_runs import TASKS, assert_same, model_and_tasks
 
 from grpo_core import train
 from grpo_core.cli.main import main
 from grpo_core.config import load_config
+from grpo_core.errors import UserError
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.training.resume import resume
 
@@ -29,6 +34,38 @@ pytestmark = [
 
 SETTINGS = """--max-steps 8 --save-every 1 --quiet trainer.prompts_per_step=2 trainer.num_generations=2 eval.size=2
 trainer.max_completion_length=4 trainer.learning_rate=1e-3 scoring.workers=1 device=cpu"""
+
+ON_A_SMALL_DISK = """
+import sys
+from pathlib import Path
+from resumed_runs import assert_same, config
+from grpo_core.callbacks import Callback
+from grpo_core.training.resume import resume
+from grpo_core.training.trainer import train
+
+folder, disk = Path(sys.argv[1]), Path(sys.argv[2])
+
+class Filler(Callback):
+    def on_step(self, record):
+        if record.step == 2:
+            try:
+                with open(disk / "filler", "wb", buffering=0) as file:
+                    while True:
+                        file.write(bytes(4096))
+            except OSError as error:
+                print(f"filled: {error.strerror}")
+
+try:
+    train(config(folder, disk, "plain", max_steps=60), [Filler()])
+except OSError as error:
+    print(f"ended: {error.strerror}")
+(disk / "filler").unlink()
+[run] = disk.glob("run_*")
+print([path.name for path in sorted((run / "training_state").glob("step_*"))])
+resume(run)
+assert_same(train(config(folder, folder, "plain", max_steps=60)).run_dir, run)
+print("the same")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +117,46 @@ def test_a_run_ends_with_one_line_and_goes_on_as_if_nothing_had_been(
     config = load_config(config_file=run / "config.yaml", environ={}, dotenv_path=None).config
     straight = train(config.model_copy(update={"output_dir": str(tmp_path / "straight")}))
     assert_same(straight.run_dir, run)
+
+
+def test_the_first_checkpoint_has_room_on_a_disk_that_fills_up_before_it(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=8m tmpfs "$0" && exec "$@"', str(disk)]
+    if shutil.which("unshare") is None or subprocess.run([*mounted, "true"], check=False).returncode:
+        pytest.skip("the system lets us mount no disk of our own")
+    command = [sys.executable, "-W", "ignore", "-c", ON_A_SMALL_DISK, str(model_and_tasks(tmp_path)), str(disk)]
+    path = os.pathsep.join(each for each in sys.path if each.endswith("support"))
+    done = subprocess.run(
+        [*mounted, *command], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    full = "No space left on device"
+    at = re.search(r"\['(step_\d+)', 'step_latest'\]", done.stdout)
+    assert at and 2 <= int(at[1].removeprefix("step_")) < 60, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [f"filled: {full}", f"ended: {full}", at[0], "the same"]
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_room_is_held_for_what_the_first_checkpoint_needs(
+    folder: Path, tmp_path: Path, moves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    sizes = reserved_sizes(monkeypatch)
+    reference: dict[str, object] = {"trainer.ref_model_sync_steps": 1, "trainer.beta": 0.1} if moves else {}
+    settings = {"trainer.max_steps": 1, "eval.size": 2, "device": "cpu", "output_dir": str(tmp_path), **reference}
+    short = {"trainer.prompts_per_step": 2, "trainer.num_generations": 2, "trainer.max_completion_length": 4}
+    config = load_config(cli={"task": "./tasks.py:letters", "model": "./model", **settings, **short}).config
+    run = train(config)
+    written = sum(file.stat().st_size for file in (run.run_dir / "training_state/step_final").rglob("*"))
+    assert written <= sizes[0] <= 1.2 * written
+
+    monkeypatch.setattr("grpo_core.checkpoints.reservation.allocate", lambda file, size: errno.ENOSPC)
+    with pytest.raises(
+        UserError, match=r"^the first checkpoint needs [\d.]+ MiB in .*training_state, and .* are free: No"
+    ):
+        train(config)
+    resumed = resume(run.run_dir, from_step="final", additional_steps=1)  # which has one already
+    assert resumed.summary["steps"] == 2
 
 
 def test_a_disk_that_is_full_elsewhere_is_one_line_too(

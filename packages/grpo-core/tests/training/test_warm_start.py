@@ -1,6 +1,5 @@
 import errno
 import json
-import os
 import signal
 import sys
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from reservations import reserved_sizes
 from safetensors.torch import load_file
 from transformers import LlamaModel
 
@@ -177,27 +177,17 @@ def test_a_folder_with_something_in_it_is_left_alone(tasks: Path, tmp_path: Path
         warm_start(f"{tasks}:letters", tmp_path, preset="tiny")
 
 
-@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="nothing is reserved here")
+@pytest.mark.skipif(sys.platform != "linux", reason="nothing is reserved here")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
 def test_room_for_the_model_is_held_while_it_is_trained(
     tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reserve, reserved = os.posix_fallocate, list[int]()
-
-    def reserving(file: int, start: int, size: int) -> None:
-        reserve(file, start, size)
-        assert os.fstat(file).st_blocks * 512 >= size and os.fstat(file).st_nlink == 0
-        reserved.append(size)
-
-    def refusing(file: int, start: int, size: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+    reserved = reserved_sizes(monkeypatch)
     options: dict[str, Any] = {"preset": "tiny", "max_steps": 2, "batch_size": 2, "eval_size": 1, "device": "cpu"}
-    monkeypatch.setattr(os, "posix_fallocate", reserving)
     warm_start(f"{tasks}:letters", tmp_path / "a", **options)
     written = sum(path.stat().st_size for path in (tmp_path / "a").iterdir() if path.name != RECORD)
     assert written <= reserved[0] <= 1.1 * written
-    monkeypatch.setattr(os, "posix_fallocate", refusing)
+    monkeypatch.setattr("grpo_core.checkpoints.reservation.allocate", lambda file, size: errno.ENOSPC)
     with pytest.raises(UserError, match=r"the model needs 7\.0 MiB in .*b, and .* are free: No space left on device\."):
         warm_start(f"{tasks}:letters", tmp_path / "b", **options)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "warm_tasks.py"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import os
 import sys
 import traceback
@@ -14,6 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.errors import DataError, GrpoError, UserError, near_match
+
+LARGEST_REWARD = 1e30
+"""Sums and squares of rewards below it are finite, so means and standard deviations are too."""
+
+BOUNDS = f"between -{LARGEST_REWARD:g} and {LARGEST_REWARD:g}"
+"""Words for messages."""
 
 _GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -62,17 +67,21 @@ def check_mark(decorator: str, weight: Any, maximum: Any) -> None:
     """Check the arguments of a decorator that marks a function as a reward.
 
     Raises:
-        UserError: it was written without parentheses, or one of its numbers is not finite.
+        UserError: it was written without parentheses, or one of its numbers is beyond `LARGEST_REWARD`.
     """
     if callable(weight):
         name = name_of(weight)
         raise UserError(f"@{decorator} without parentheses on {name}(); write @{decorator}() or @{decorator}(0.5).")
+    if not (in_bounds(weight) and in_bounds(maximum)):
+        raise UserError(f"{decorator}(weight={weight}, maximum={maximum}): both must be numbers {BOUNDS}.")
+
+
+def in_bounds(number: Any) -> bool:
+    """Return whether it is a number that a reward may be: not NaN, and not beyond `LARGEST_REWARD`."""
     try:
-        are_finite = math.isfinite(weight) and math.isfinite(maximum)
-    except TypeError:
-        are_finite = False
-    if not are_finite:
-        raise UserError(f"{decorator}(weight={weight}, maximum={maximum}): both must be finite numbers.")
+        return bool(-LARGEST_REWARD <= number <= LARGEST_REWARD)
+    except (TypeError, ValueError):  # ValueError: an array of several
+        return False
 
 
 @lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ from itertools import pairwise, takewhile
 from typing import Literal, Protocol, TypeVar, get_args
 
 from grpo_core.errors import UserError, near_match
-from grpo_core.task.calling import check_mark, known_arguments, name_of
+from grpo_core.task.calling import BOUNDS, check_mark, in_bounds, known_arguments, name_of
 
 RewardFunction = TypeVar("RewardFunction", bound=Callable[..., float])
 Shaping = Literal["graduated", "linear", "binary", "continuous"]
@@ -71,7 +71,7 @@ def reward(
         maximum: Largest raw value the function returns; 0 for a penalty that returns 0 or less.
 
     Raises:
-        UserError: a weight or maximum that is no finite number, or a function that has another mark already.
+        UserError: a weight or maximum that is no number within `LARGEST_REWARD`, or a function that is marked already.
     """
     check_mark("reward", weight, maximum)
 
@@ -367,8 +367,8 @@ def check_composer(task: str, compose: Composer, specs: Sequence[RewardSpec]) ->
 
 
 def _check_invalid(invalid: float) -> None:
-    if not math.isfinite(invalid):
-        raise UserError(f"invalid={invalid} must be a finite number.")
+    if not in_bounds(invalid):
+        raise UserError(f"invalid={invalid} must be a number {BOUNDS}.")
 
 
 def _check_levels(invalid: float, levels: Sequence[float]) -> None:
@@ -382,5 +382,5 @@ def _check_levels(invalid: float, levels: Sequence[float]) -> None:
 
 def _check_rising(name: str, values: Sequence[float]) -> None:
     # Written with `not <`, because NaN is in no order.
-    if not values or not all(map(math.isfinite, values)) or any(not a < b for a, b in pairwise(values)):
-        raise UserError(f"{name}={tuple(values)} must be finite numbers that rise from the first to the last.")
+    if not values or not all(map(in_bounds, values)) or any(not a < b for a, b in pairwise(values)):
+        raise UserError(f"{name}={tuple(values)} must be numbers {BOUNDS} that rise from the first to the last.")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from grpo_core.errors import InfrastructureError, UserError
-from grpo_core.task.calling import call_by_name, where_raised
+from grpo_core.task.calling import BOUNDS, call_by_name, in_bounds, where_raised
 from grpo_core.task.composition import RewardSpec
 from grpo_core.task.game import Move
 from grpo_core.task.judging import Graded, JudgedReward, JudgeQuestion, Pending, TooLong, arguments_of, question_of
@@ -21,9 +21,6 @@ from grpo_core.task.row import Prompt, Row, TaskConfig, as_prompt
 from grpo_core.task.score import Invalid, Score, one_line
 from grpo_core.task.task import Task
 from grpo_core.task.turns import TurnState, read_turns, turn_state
-
-LARGEST_REWARD = 1e30
-"""Sums and squares of rewards below it are finite, so means and standard deviations are too."""
 
 
 class Grader:
@@ -278,8 +275,8 @@ def reward_of(value: Any, what: str = "a reward") -> float:
         raise Returned(f"{kind}; {what} is a number") from None
     if not math.isfinite(converted):
         raise Returned(f"{converted}; {what} is a finite number")
-    if abs(converted) > LARGEST_REWARD:
-        raise Returned(f"{converted:g}; {what} is between -{LARGEST_REWARD:g} and {LARGEST_REWARD:g}")
+    if not in_bounds(converted):
+        raise Returned(f"{converted:g}; {what} is {BOUNDS}")
     return converted
 
 

@@ -54,7 +54,7 @@ def group_reward(weight: float = 1.0, *, maximum: float = 1.0) -> Callable[[Grou
         maximum: Largest raw value the function returns.
 
     Raises:
-        UserError: a weight or maximum that is no finite number.
+        UserError: a weight or maximum that is no number within `LARGEST_REWARD`.
     """
     check_mark("group_reward", weight, maximum)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from grpo_core.checkpoints import CheckpointStore, write_json
 from grpo_core.checkpoints.names import checkpoint_name
+from grpo_core.checkpoints.reservation import TOKENIZER_BYTES, reserved_space
 from grpo_core.config import RunConfig
 from grpo_core.policy.parts import cut_like, gathered
 from grpo_core.policy.policy import Policy
@@ -38,6 +40,9 @@ from grpo_core.training.stored_run import INFO_FILE, STATE_FILE
 from grpo_core.training.update import Updater
 
 OPTIMIZER_FILE, RNG_FILE, BUFFER_FILE = "optimizer.safetensors", "rng.safetensors", "buffer.safetensors"
+
+SMALL_FILES = 2**20
+"""Room for the files of a checkpoint that hold no weights."""
 
 AHEAD_FILE = "sampled_ahead.json"
 """File of a checkpoint that holds a batch that is still to be trained on."""
@@ -207,15 +212,34 @@ class Checkpoints:
     Args:
         store: The run's folder of checkpoints.
         state: The run; every rank takes part, the first one writes.
+        resources: Gives the room on the disk back that was never used.
     """
 
-    def __init__(self, store: CheckpointStore, state: RunState) -> None:
+    def __init__(self, store: CheckpointStore, state: RunState, resources: ExitStack) -> None:
         self._store, self._state = store, state
         self._saved: tuple[str, int] | None = None
+        self._room = resources.enter_context(ExitStack())
 
-    def resumed_from(self, checkpoint: Path) -> None:
-        """Remember a checkpoint that the run was resumed from, which need not be written again."""
-        self._saved = checkpoint.name, self._state.step
+    def start(self, resumed_from: Path | None) -> None:
+        """Hold room on the disk for the first checkpoint, until it is written.
+
+        Args:
+            resumed_from: A checkpoint that the run goes on from, which need not be written again.
+
+        Raises:
+            UserError: there is not so much room: what the run learns would be lost at its end.
+        """
+        if resumed_from is not None:
+            self._saved = resumed_from.name, self._state.step
+        elif self._state.ranks.is_main:
+            self._room.enter_context(reserved_space(self._store.folder, self._size(), "the first checkpoint"))
+
+    def _size(self) -> int:
+        """Bytes of a checkpoint, about: what is trained and its moments, a reference that moves, the tokenizer."""
+        run = self._state
+        trained = sum(each.numel() * each.element_size() for each in run.updater.optimizer.parameters)
+        copies = 3 if run.config.trainer.ref_model_sync_steps is None else 4
+        return copies * trained + TOKENIZER_BYTES * len(run.setup.policy.tokenizer) + SMALL_FILES
 
     def after(self, step: int) -> None:
         """Save after a step that is due, or that is the best so far."""
@@ -240,6 +264,7 @@ class Checkpoints:
         self._saved = checkpoint_name(which), run.step
         if not run.ranks.is_main:
             return
+        self._room.close()
         tensors, facts = randomness
         with self._store.writing(which) as folder:
             policy.save(folder / "model", weights)

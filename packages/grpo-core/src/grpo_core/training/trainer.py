@@ -125,7 +125,7 @@ class Trainer:
         self.state = RunState(
             config, setup, self.updater, self.estimator, self.batches, self.evaluations, self.report, self.clock, ranks
         )
-        self.checkpoints = Checkpoints(folder.checkpoints, self.state)
+        self.checkpoints = Checkpoints(folder.checkpoints, self.state, resources)
 
     @property
     def step(self) -> int:
@@ -140,10 +140,10 @@ class Trainer:
         """
         if checkpoint is not None:
             self.state.load(checkpoint, read_state(checkpoint))
-            self.checkpoints.resumed_from(checkpoint)
         self.stop.count_from(self.step)
         store_reference(self.policy, self.folder.path, self.ranks)
         self.report.start(self.choices, self.clock)
+        self.checkpoints.start(checkpoint)
         self.callbacks.on_choices(self.judges.measure_errors(self.callbacks.on_progress))
         is_done = False
         with self.stop.listen():

@@ -12,7 +12,7 @@ import orjson
 import torch
 
 from grpo_core.callbacks import Callback, Callbacks
-from grpo_core.checkpoints.reservation import reserved_space
+from grpo_core.checkpoints.reservation import TOKENIZER_BYTES, reserved_space
 from grpo_core.engines.compatibility import max_context
 from grpo_core.errors import UserError
 from grpo_core.evaluation.evaluate import evaluate
@@ -42,9 +42,6 @@ Optimizer = Literal["adamw", "muon"]
 
 LOGGING_STEPS = 10
 """Steps that one logged loss is the mean of."""
-
-TOKENIZER_BYTES = 256
-"""Room for the files of a tokenizer, for each of its tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
