@@ -33,6 +33,21 @@ def test_positions_belong_to_their_split_and_depend_on_the_seed(split: str) -> N
     assert {split_of(mirror_key(board.piece_map(), board.turn)) for board in mates} == {split}
 
 
+@pytest.mark.parametrize("name", ["policy", "best_move", "legal_moves"])
+def test_a_share_of_the_positions_is_in_check(name: str) -> None:
+    def share(options: str) -> float:
+        rows = list(load_task(f"chess.{name}?size=200&{options}").rows())
+        assert len({position_key(row.fen) for row in rows}) == 200  # type: ignore[attr-defined]
+        boards = [chess.Board(row.fen) for row in rows]  # type: ignore[attr-defined]
+        assert all(any(board.legal_moves) for board in boards)
+        assert {split_of(position_key(board.fen())) for board in boards} == {"train"}
+        return sum(board.is_check() for board in boards) / 200
+
+    assert share("in_check=1") == 1
+    assert 0.4 < share("in_check=0.5") < 0.65
+    assert 0 < share("in_check=0") < 0.15
+
+
 def mirror_images(board: chess.Board) -> list[chess.Board]:
     images = [board, board.mirror()]
     return images + [image.transform(chess.flip_horizontal) for image in images]

@@ -29,9 +29,11 @@ class LegalMovesConfig(QuestionConfig, DatasetConfig):
     Attributes:
         size: Number of rows; by default 1000 generated ones, or all of a file.
         max_moves: Take positions with at most so many legal moves, which bounds the answers.
+        in_check: Share of generated positions with a check that must be answered, see `data.positions.positions`.
     """
 
     max_moves: int = Field(default=40, ge=1, le=MOST_MOVES)
+    in_check: float = Field(default=0.0, ge=0, le=1)
 
 
 class LegalMovesRow(PositionRow):
@@ -66,7 +68,7 @@ def load(config: LegalMovesConfig) -> Iterator[LegalMovesRow]:
     if config.path is not None:
         rows = read_rows(config, make_row, needs=("fen",), content=lambda row: position_key(row.fen))
         return (row for row in distinct(rows) if (row.difficulty or 0) <= config.max_moves)
-    boards = positions(config.seed, config.split, label="chess.legal_moves")
+    boards = positions(config.seed, config.split, label="chess.legal_moves", in_check=config.in_check)
     generated = (row_of(board) for board in boards if board.legal_moves.count() <= config.max_moves)
     return islice(distinct(generated), config.size or GENERATED)
 

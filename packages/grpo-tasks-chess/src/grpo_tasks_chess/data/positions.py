@@ -56,7 +56,7 @@ _EDGE = [*chess.SquareSet(chess.BB_RANK_1 | chess.BB_RANK_8 | chess.BB_FILE_A | 
 _SEVENTH = {chess.WHITE: [*chess.SquareSet(chess.BB_RANK_7)], chess.BLACK: [*chess.SquareSet(chess.BB_RANK_2)]}
 
 
-def positions(seed: int, split: str, *, label: str) -> Iterator[chess.Board]:
+def positions(seed: int, split: str, *, label: str, in_check: float = 0.0) -> Iterator[chess.Board]:
     """Yield positions of a split without end, in which the game is not over; the i-th depends on the arguments and i.
 
     The split of a position depends on its hash, so splits are disjoint for every pair of seeds. Each split has games of
@@ -66,8 +66,36 @@ def positions(seed: int, split: str, *, label: str) -> Iterator[chess.Board]:
         seed: Random seed.
         split: train, validation or test.
         label: Name of the task: tasks with the same seed have different positions.
+        in_check: Share of positions after a checking move that the games did not have, in which one side must answer
+            it; of the others, one in twenty is in check, too.
     """
-    return (board for board in _visited(seed, split, label) if split_of(position_key_of(board)) == split)
+    boards = _visited(seed, split, label)
+    if in_check > 0:
+        boards = _checked(boards, in_check, Random(f"{label}/{seed}/{split}/checks"))
+    return (board for board in boards if split_of(position_key_of(board)) == split)
+
+
+def _checked(boards: Iterator[chess.Board], share: float, random: Random) -> Iterator[chess.Board]:
+    """Yield a share of positions after a checking move, and the others as they are."""
+    must_check = random.random() < share
+    for board in boards:
+        if must_check:
+            after = _after_check(board, random)
+            if after is None:
+                continue  # the next position has to do
+            board = after
+        yield board
+        must_check = random.random() < share
+
+
+def _after_check(board: chess.Board, random: Random) -> chess.Board | None:
+    """The position after a random move that gives check and does not end the game, or None."""
+    checks = [move for move in board.legal_moves if board.gives_check(move)]
+    if not checks:
+        return None
+    after = board.copy(stack=False)
+    after.push(random.choice(checks))
+    return None if after.is_game_over() else after
 
 
 def _visited(seed: int, split: str, label: str) -> Iterator[chess.Board]:

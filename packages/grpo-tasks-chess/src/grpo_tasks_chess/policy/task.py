@@ -45,9 +45,11 @@ class PositionsConfig(LabelsConfig):
         size: Number of rows; by default 2000 generated ones, or all of a file.
         rows: Source of the rows without a file: `generated` from the seed, without labels, or `packaged`, a few hundred
             with labels. Those of the split test are always the packaged ones.
+        in_check: Share of generated positions with a check that must be answered, see `data.positions.positions`.
     """
 
     rows: Literal["generated", "packaged"] = "generated"
+    in_check: float = Field(default=0.0, ge=0, le=1)
 
     @property
     def is_packaged(self) -> bool:
@@ -84,8 +86,8 @@ def load(config: PositionsConfig) -> Iterator[PolicyRow]:
         config = config.model_copy(update={"path": packaged(name)})
     if config.path is not None:
         return rows_of(config, "policy", make_row)
-    generated = map(generated_row, positions(config.seed, config.split, label="chess.policy"))
-    return islice(each_once(generated), config.size or GENERATED)
+    boards = positions(config.seed, config.split, label="chess.policy", in_check=config.in_check)
+    return islice(each_once(map(generated_row, boards)), config.size or GENERATED)
 
 
 def prompt(row: PolicyRow) -> str:
