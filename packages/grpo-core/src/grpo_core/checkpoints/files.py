@@ -11,6 +11,7 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,26 @@ def put_in_place(new: Path, target: Path, aside: Path) -> None:
             if not os.path.lexists(target) and os.path.lexists(aside):
                 os.rename(aside, target)
             raise
+
+
+@contextmanager
+def written_whole(target: Path) -> Iterator[Path]:
+    """Yield an empty folder that becomes `target` when the block ends without an exception; an older one is replaced.
+
+    After an exception or a kill, `target` is what it was.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    partial, aside = hidden(target, "partial"), hidden(target, "replaced")
+    try:
+        remove(partial)
+        partial.mkdir(parents=True)
+        yield partial
+        put_in_place(partial, target, aside)
+    finally:  # the replaced one, if any, stands at one of the two
+        remove(partial)
+        remove(aside)
 
 
 def exchange(one: Path, other: Path) -> bool:

@@ -73,6 +73,12 @@ Examples:
     help="Type of the written weights; they are trained in float32.",
 )
 @click.option(
+    "--save-every",
+    type=COUNT,
+    metavar="STEPS",
+    help="Write the model so far after so many steps, for a kill or an outage.  [default: every 10 minutes]",
+)
+@click.option(
     "--workers",
     default=1,
     type=COUNT,

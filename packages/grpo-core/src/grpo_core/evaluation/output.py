@@ -19,7 +19,6 @@ import gzip
 import io
 import json
 import math
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -30,7 +29,7 @@ import numpy as np
 
 from grpo_core.callbacks import EvalPhase
 from grpo_core.checkpoints import is_run, read_json, write_json
-from grpo_core.checkpoints.files import put_in_place, remove, replace_file
+from grpo_core.checkpoints.files import replace_file, written_whole
 from grpo_core.config import yaml_text
 from grpo_core.errors import UserError
 from grpo_core.evaluation.results import Evaluation, RowRates
@@ -109,23 +108,16 @@ def write_results(folder: Path, evaluation: Evaluation, meta: Meta) -> None:
     Raises:
         UserError: it cannot be written.
     """
-    partial = folder.with_name(f".{folder.name}.partial-{os.getpid()}")
-    aside = folder.with_name(f".{folder.name}.replaced-{os.getpid()}")
     try:
-        remove(partial)
-        partial.mkdir(parents=True)
-        with (partial / RECORDS).open("wb") as file, gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
-            for record in records(evaluation):
-                # Not orjson: an endpoint's text may hold lone surrogates, which this escapes.
-                packed.write(json.dumps(record, allow_nan=False).encode() + b"\n")
-        (partial / METRICS).write_text(_table(row_metrics(evaluation)), encoding="utf-8")
-        write_json(partial / META, asdict(meta))
-        put_in_place(partial, folder, aside)
+        with written_whole(folder) as partial:
+            with (partial / RECORDS).open("wb") as file, gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+                for record in records(evaluation):
+                    # Not orjson: an endpoint's text may hold lone surrogates, which this escapes.
+                    packed.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+            (partial / METRICS).write_text(_table(row_metrics(evaluation)), encoding="utf-8")
+            write_json(partial / META, asdict(meta))
     except OSError as error:
         raise UserError(f"cannot write the evaluation to {folder}: {error.strerror}.") from error
-    finally:
-        remove(partial)
-        remove(aside)
 
 
 def read_meta(folder: Path) -> Meta:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from grpo_core.checkpoints import Step
-from grpo_core.checkpoints.files import disk_full_reason, put_in_place, remove, tree
+from grpo_core.checkpoints.files import disk_full_reason, tree, written_whole
 from grpo_core.config import to_yaml
 from grpo_core.errors import UserError
 from grpo_core.paths import kind_of, user_path
@@ -163,26 +163,19 @@ def check_target(place: Target, run_dir: Path, *, force: bool) -> None:
 
 def _write(source: Source, folder: Path, form: Form, card: str) -> None:
     """Write everything to a temporary folder, then rename it, so that the target is complete or absent."""
-    partial = folder.with_name(f".{folder.name}.partial-{os.getpid()}")
-    aside = folder.with_name(f".{folder.name}.replaced-{os.getpid()}")
     try:
-        remove(partial)
-        partial.mkdir(parents=True)
-        write_model(source, partial, form)
-        (partial / CONFIG_FILE).write_text(_public_config(source), encoding="utf-8")
-        (partial / "README.md").write_text(card, encoding="utf-8")
-        for name in tree(partial)[0]:
-            (partial / name).chmod(FILE_MODE)
-        put_in_place(partial, folder, aside)
+        with written_whole(folder) as partial:
+            write_model(source, partial, form)
+            (partial / CONFIG_FILE).write_text(_public_config(source), encoding="utf-8")
+            (partial / "README.md").write_text(card, encoding="utf-8")
+            for name in tree(partial)[0]:
+                (partial / name).chmod(FILE_MODE)
     except Exception as error:  # safetensors, PEFT and the system each raise their own for a full disk
         if reason := disk_full_reason(error):
             raise PublishError(f"cannot write {folder}: {reason}. Nothing was left behind.") from error
         if isinstance(error, OSError):
             raise UserError(f"cannot write {folder}: {error.strerror or error}.") from error
         raise
-    finally:
-        remove(partial)
-        remove(aside)
 
 
 def _public_config(source: Source) -> str:

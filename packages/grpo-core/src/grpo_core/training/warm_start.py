@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -12,7 +13,6 @@ import orjson
 import torch
 
 from grpo_core.callbacks import Callback, Callbacks
-from grpo_core.checkpoints.reservation import TOKENIZER_BYTES, reserved_space
 from grpo_core.engines.compatibility import max_context
 from grpo_core.errors import UserError
 from grpo_core.evaluation.evaluate import evaluate
@@ -31,6 +31,7 @@ from grpo_core.policy.threads import choose_threads
 from grpo_core.profiles.recommended import RECORD, after_warm_start
 from grpo_core.training.checks import check_warm_start
 from grpo_core.training.examples import dataset_of, examples_of, texts_of, within
+from grpo_core.training.model_folder import ModelFolder, write_record
 from grpo_core.training.muon import MuonAndAdamW
 from grpo_core.training.provenance import versions
 from grpo_core.training.solved_target import SolvedTarget
@@ -85,16 +86,14 @@ class FineTuning:
 
 
 class FineTuned(NamedTuple):
-    """What the supervised fine-tuning made.
+    """What the supervised fine-tuning has done.
 
     Attributes:
-        model: The trained model.
         losses: Optimizer step -> logged loss.
         steps: Optimizer steps taken.
-        is_interrupted: Whether the user stopped it before its end.
+        is_interrupted: Whether it did not come to its end.
     """
 
-    model: Any
     losses: dict[str, float]
     steps: int
     is_interrupted: bool
@@ -120,6 +119,7 @@ def warm_start(
     optimizer: Optimizer = "adamw",
     compile: bool = False,
     save_dtype: SaveDtype = "float32",
+    save_every: int | None = None,
     workers: int = 1,
     device: str = "auto",
     command: str = "",
@@ -127,7 +127,8 @@ def warm_start(
 ) -> dict[str, Any]:
     """Fine-tune a model on the demos of one task or a mixture, evaluate it, and write it to a folder.
 
-    A first SIGINT, SIGTERM or SIGHUP ends the training after its step: the model is written, and not evaluated.
+    A first SIGINT, SIGTERM or SIGHUP ends the training after its step: the model is written, and not evaluated. After a
+    kill the folder holds the model of the last save.
 
     Args:
         task: A task spec, a `Task` object, or a list of these; the weights of a mixture are the shares of examples.
@@ -148,6 +149,7 @@ def warm_start(
         optimizer: `adamw`, or `muon` for the matrices of the layers, see `MuonAndAdamW`.
         compile: Compile the layers with torch.compile first, which takes a minute or two.
         save_dtype: Type of the weights that are written and evaluated.
+        save_every: Optimizer steps after which the model so far is written, in float32; None means every 10 minutes.
         workers: Processes that make the examples of as many tasks at once, and then put batches together.
         device: `auto`, `cpu`, `cuda`, …
         command: The command line, recorded beside the model.
@@ -188,28 +190,40 @@ def warm_start(
         compile=compile,
         workers=workers,
     )
-    weights = policy.model.num_parameters() * getattr(torch, save_dtype).itemsize
-    with reserved_space(folder, weights + TOKENIZER_BYTES * len(policy.tokenizer), "the model"):
-        made = _fine_tuned(policy, examples, settings, target, callback)
-    if target is not None and made.steps == max_steps and not target.is_met:
-        callback.on_warning(target.missed(max_steps))
-    made.model.to(getattr(torch, save_dtype)).save_pretrained(folder)
-    policy.tokenizer.save_pretrained(folder)
-    record = {
-        "command": command,
-        "task": named.spec,
-        "start": _start_record(model) if model is not None else f"new:{preset}",
-        **settings.as_json(),
-        "steps": made.steps,
-        "interrupted": made.is_interrupted,
-        **({} if target is None else {"until": until, "sampled_solved_rate": target.rates}),
-        "save_dtype": save_dtype,
-        "loss": made.losses,
-        "evaluation": {} if made.is_interrupted else _evaluated(named.spec, folder, eval_size, seed, device, callbacks),
-        "recommended": after_warm_start(made.model.num_parameters()),
-        "versions": versions(),
-    }
-    (folder / RECORD).write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    start = _start_record(model) if model is not None else f"new:{preset}"
+
+    def record_of(made: FineTuned, dtype: str) -> dict[str, Any]:
+        return {
+            "command": command,
+            "task": named.spec,
+            "start": start,
+            **settings.as_json(),
+            "steps": made.steps,
+            "interrupted": made.is_interrupted,
+            **({} if target is None else {"until": until, "sampled_solved_rate": target.rates}),
+            "save_dtype": dtype,
+            "loss": made.losses,
+            "evaluation": {},
+            "recommended": after_warm_start(policy.model.num_parameters()),
+            "versions": versions(),
+        }
+
+    size = policy.model.num_parameters() * getattr(torch, save_dtype).itemsize
+    with ExitStack() as resources:
+        saved = ModelFolder(folder, policy, size, save_every, resources, callback.on_warning)
+
+        def save_if_due(so_far: FineTuned) -> None:
+            saved.after_step(so_far.steps, lambda: record_of(so_far, "float32"))  # as it is trained
+
+        made = _fine_tuned(policy, examples, settings, target, callback, save_if_due)
+        if target is not None and made.steps == max_steps and not target.is_met:
+            callback.on_warning(target.missed(max_steps))
+        policy.model.to(getattr(torch, save_dtype))
+        record = record_of(made, save_dtype)
+        saved.write(record)
+    if not made.is_interrupted:
+        record["evaluation"] = _evaluated(named.spec, folder, eval_size, seed, device, callbacks)
+        write_record(folder, record)
     return record
 
 
@@ -227,6 +241,7 @@ def _fine_tuned(
     settings: FineTuning,
     target: SolvedTarget | None,
     callbacks: Callbacks,
+    after_step: Callable[[FineTuned], None],
 ) -> FineTuned:
     from transformers import PrinterCallback, TrainerCallback
     from trl import SFTConfig
@@ -246,6 +261,7 @@ def _fine_tuned(
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             loss = f", loss {next(reversed(losses.values())):.3f}" if losses else ""
             callbacks.on_progress(f"supervised fine-tuning{loss}", state.global_step, state.max_steps)
+            after_step(FineTuned(losses, state.global_step, is_interrupted=True))
             if requests or (target is not None and target.is_reached(state.global_step)):
                 control.should_training_stop = True
 
@@ -278,7 +294,7 @@ def _fine_tuned(
         except torch._dynamo.exc.BackendCompilerFailed as error:  # before the first step: there is no compiler
             raise UserError(f"--compile: torch.compile failed: {first_line(error)}. Leave it out.") from None
     steps = trainer.state.global_step
-    return FineTuned(trainer.model, losses, steps, bool(requests) and steps < settings.max_steps)
+    return FineTuned(losses, steps, bool(requests) and steps < settings.max_steps)
 
 
 def _fitting(examples: Any, policy: Policy, callbacks: Callbacks) -> Any:
