@@ -185,7 +185,7 @@ def test_a_model_of_nan_is_one_line_of_all_ranks(folder: Path, tmp_path: Path, s
     ("save_every", "log", "advice"),
     [
         (20, "", "No step was done before it."),
-        (20, "{}\n", "No checkpoint was saved before it (trainer.save_every=20 saves one every 20 steps)."),
+        (20, "{}\n", "No checkpoint was saved before it (trainer.save_every=20)."),
         (None, "{}\n", "No checkpoint was saved before it (trainer.save_every=N saves one every N steps)."),
     ],
 )

@@ -296,7 +296,14 @@ class CheckpointSettings(Section):
     """Checkpoints during a run, and reasons to stop it early."""
 
     save_every: int | None = Field(
-        None, ge=1, le=COUNT, description="Save a checkpoint every so many steps; null: only at the end."
+        None, ge=1, le=COUNT, description="Save a checkpoint every so many steps; null: see save_minutes."
+    )
+    save_minutes: float | None = Field(
+        10.0,
+        gt=0,
+        le=1e6,
+        description="Without save_every, save a checkpoint after so many minutes, in place of the one before, until "
+        "the end. Large ones come less often, so that they take 2% of the time. null: save only at the end.",
     )
     keep_last: int | None = Field(
         None,

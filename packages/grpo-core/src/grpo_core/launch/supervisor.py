@@ -140,8 +140,9 @@ def _advice(run: Path | None, latest: Path | None, command: Command, options: Se
     log = None if run is None else run / "logs" / "train_log.jsonl"
     if log is None or not log.exists() or not log.stat().st_size:
         return "No step was done before it."
-    each = "N" if command.save_every is None else str(command.save_every)
-    return f"No checkpoint was saved before it (trainer.save_every={each} saves one every {each} steps)."
+    each = command.save_every
+    when = "trainer.save_every=N saves one every N steps" if each is None else f"trainer.save_every={each}"
+    return f"No checkpoint was saved before it ({when})."
 
 
 def _latest(run: Path) -> Path | None:

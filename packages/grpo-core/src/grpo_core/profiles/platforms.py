@@ -55,7 +55,7 @@ def detect(environ: Mapping[str, str] | None = None, hostname: str | None = None
         return Platform(
             "Colab",
             f"{'COLAB_RELEASE_TAG' if environ.get('COLAB_RELEASE_TAG') else 'COLAB_GPU'} is set",
-            "The disk is lost with the session: put output_dir on a mounted Drive, and set trainer.save_every.",
+            "The disk is lost with the session: put output_dir on a mounted Drive.",
         )
     if "KAGGLE_KERNEL_RUN_TYPE" in environ:
         return Platform(

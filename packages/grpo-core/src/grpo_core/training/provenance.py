@@ -25,7 +25,7 @@ FREE = frozenset(
         "device", "engine.fallback", "engine.gather_weights", "engine.url", "output_dir",
         "trainer.cpu_offload", "trainer.ddp_timeout", "trainer.keep_last",
         "trainer.log_completions", "trainer.logging_steps", "trainer.max_minutes",
-        "trainer.save_every", "trainer.shard_size", "trainer.sharding", "trainer.stop_after",
+        "trainer.save_every", "trainer.save_minutes", "trainer.shard_size", "trainer.sharding", "trainer.stop_after",
     }
 )  # fmt: skip
 """Settings that may differ after a resume: what is trained does not depend on them."""

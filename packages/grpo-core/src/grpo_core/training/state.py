@@ -5,20 +5,16 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from grpo_core.checkpoints import CheckpointStore, write_json
-from grpo_core.checkpoints.names import checkpoint_name
-from grpo_core.checkpoints.reservation import TOKENIZER_BYTES, reserved_space
 from grpo_core.config import RunConfig
 from grpo_core.policy.parts import cut_like, gathered
 from grpo_core.policy.policy import Policy
@@ -30,19 +26,15 @@ from grpo_core.training.batch import TrainBatch
 from grpo_core.training.batches import Batches
 from grpo_core.training.clock import RunClock
 from grpo_core.training.evaluations import Evaluations
-from grpo_core.training.overlap import AheadBatch, batch_from_json, batch_to_json
+from grpo_core.training.overlap import AheadBatch, batch_from_json
 from grpo_core.training.provenance import conditions_of, config_hash, data_hash, tasks_of, versions
-from grpo_core.training.random_state import gathered_random_state, random_state, restore_random_state, restore_rank
+from grpo_core.training.random_state import random_state, restore_random_state, restore_rank
 from grpo_core.training.report import Report
 from grpo_core.training.run_folder import RUN_FORMAT_VERSION
 from grpo_core.training.setup import Setup
-from grpo_core.training.stored_run import INFO_FILE, STATE_FILE
 from grpo_core.training.update import Updater
 
 OPTIMIZER_FILE, RNG_FILE, BUFFER_FILE = "optimizer.safetensors", "rng.safetensors", "buffer.safetensors"
-
-SMALL_FILES = 2**20
-"""Room for the files of a checkpoint that hold no weights."""
 
 AHEAD_FILE = "sampled_ahead.json"
 """File of a checkpoint that holds a batch that is still to be trained on."""
@@ -204,80 +196,6 @@ class RunState:
             "versions": versions(tasks_of(setup).values()),
             "conditions": conditions_of(setup),
         }
-
-
-class Checkpoints:
-    """Writes the checkpoints of a run: everything that `grpo resume` needs, whole or not at all.
-
-    Args:
-        store: The run's folder of checkpoints.
-        state: The run; every rank takes part, the first one writes.
-        resources: Gives the room on the disk back that was never used.
-    """
-
-    def __init__(self, store: CheckpointStore, state: RunState, resources: ExitStack) -> None:
-        self._store, self._state = store, state
-        self._saved: tuple[str, int] | None = None
-        self._room = resources.enter_context(ExitStack())
-
-    def start(self, resumed_from: Path | None) -> None:
-        """Hold room on the disk for the first checkpoint, until it is written.
-
-        Args:
-            resumed_from: A checkpoint that the run goes on from, which need not be written again.
-
-        Raises:
-            UserError: there is not so much room: what the run learns would be lost at its end.
-        """
-        if resumed_from is not None:
-            self._saved = resumed_from.name, self._state.step
-        elif self._state.ranks.is_main:
-            self._room.enter_context(reserved_space(self._store.folder, self._size(), "the first checkpoint"))
-
-    def _size(self) -> int:
-        """Bytes of a checkpoint, about: what is trained and its moments, a reference that moves, the tokenizer."""
-        run = self._state
-        trained = sum(each.numel() * each.element_size() for each in run.updater.optimizer.parameters)
-        copies = 3 if run.config.trainer.ref_model_sync_steps is None else 4
-        return copies * trained + TOKENIZER_BYTES * len(run.setup.policy.tokenizer) + SMALL_FILES
-
-    def after(self, step: int) -> None:
-        """Save after a step that is due, or that is the best so far."""
-        config, best = self._state.config.trainer, self._state.evaluations.best
-        is_best = config.keep_best and best.step == step
-        is_due = config.save_every is not None and step % config.save_every == 0
-        if (is_best or is_due) and self._saved != (checkpoint_name(step), step):
-            self.save(step)
-
-    def end(self) -> None:
-        """Save the trained model, unless the run was resumed from it and trained no further."""
-        if self._saved != (checkpoint_name("final"), self._state.step):
-            self.save("final")
-
-    def save(self, which: int | Literal["final"]) -> None:
-        """Write a checkpoint of this moment."""
-        run = self._state
-        policy, moves = run.setup.policy, run.config.trainer.ref_model_sync_steps is not None
-        randomness, weights = gathered_random_state(run.ranks), policy.weights()
-        moments = optimizer_tensors(run.updater.optimizer.adam)
-        reference = policy.reference_weights() if moves else None
-        self._saved = checkpoint_name(which), run.step
-        if not run.ranks.is_main:
-            return
-        self._room.close()
-        tensors, facts = randomness
-        with self._store.writing(which) as folder:
-            policy.save(folder / "model", weights)
-            if moves:
-                policy.save_reference(folder / REFERENCE_DIR, reference)
-            save_file(dict(moments), folder / OPTIMIZER_FILE)
-            save_file(tensors, folder / RNG_FILE)
-            write_json(folder / STATE_FILE, {**run.as_json(), "random": facts})
-            write_json(folder / INFO_FILE, run.info())
-            if run.batches.ahead is not None:
-                write_json(folder / AHEAD_FILE, batch_to_json(run.batches.ahead))
-        best = run.evaluations.best.step
-        self._store.prune(keep_last=run.config.trainer.keep_last, keep=[] if best is None else [best])
 
 
 @dataclass(frozen=True, slots=True)

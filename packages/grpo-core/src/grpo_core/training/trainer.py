@@ -30,9 +30,10 @@ from grpo_core.training.random_state import seed_everything
 from grpo_core.training.rank_config import agreed
 from grpo_core.training.report import Report
 from grpo_core.training.result import RunResult
+from grpo_core.training.run_checkpoints import Checkpoints
 from grpo_core.training.run_folder import RunFolder, shared_folder
 from grpo_core.training.setup import Setup, prepare
-from grpo_core.training.state import Checkpoints, RunState, store_reference, unfinished_batch
+from grpo_core.training.state import RunState, store_reference, unfinished_batch
 from grpo_core.training.stop import StopSwitch
 from grpo_core.training.stored_run import read_state
 from grpo_core.training.trl_backend import TrlBackend, trl_choices
@@ -97,9 +98,9 @@ class Trainer:
     ) -> None:
         config = setup.config
         seed_everything(config.seed + ranks.rank)  # ranks drop out other units
-        self.config, self.setup, self.ranks, self.folder = config, setup, ranks, folder
-        self.callbacks = callbacks
-        self.policy, self.choices = setup.policy, [*choices, *setup.choices, *trl_choices(setup, ranks)]
+        self.config, self.setup, self.policy = config, setup, setup.policy
+        self.ranks, self.folder, self.callbacks = ranks, folder, callbacks
+        self.choices = [*choices, *setup.choices, *trl_choices(setup, ranks)]
         trainer = config.trainer
         self.report = Report(config, setup, folder, callbacks)
         self.judges = RunJudges(setup.scoring.scorers, ranks)
@@ -115,17 +116,15 @@ class Trainer:
             setup, ranks, resources, greedy=self.estimator.needs_greedy, should_stop=lambda: self.stop.requested,
             on_wait=partial(callbacks.on_progress, "waiting for scores"),
         )  # fmt: skip
-        evaluator = held_out_evaluator(
-            setup, folder, ranks, resources, callbacks, should_stop=lambda: self.stop.requested
-        )
+        held = held_out_evaluator(setup, folder, ranks, resources, callbacks, should_stop=lambda: self.stop.requested)
         self.evaluations = Evaluations(
-            config.curriculum, setup, evaluator, folder, self.stop, callbacks.on_warning,
+            config.curriculum, setup, held, folder, self.stop, callbacks.on_warning,
             updates=lambda: self.updater.optimizer.updates,
         )  # fmt: skip
         self.state = RunState(
             config, setup, self.updater, self.estimator, self.batches, self.evaluations, self.report, self.clock, ranks
         )
-        self.checkpoints = Checkpoints(folder.checkpoints, self.state, resources)
+        self.checkpoints = Checkpoints(folder.checkpoints, self.state, resources, callbacks.on_warning)
 
     @property
     def step(self) -> int:

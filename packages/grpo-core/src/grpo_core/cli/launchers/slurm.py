@@ -169,9 +169,9 @@ def _submit(runs: Sequence[RunWords], options: SlurmOptions, output_dir: Path, *
         f"next      squeue --jobs {job}   tail -F {shlex.quote(str(first.log))}   scancel {job}",
         f"          {command('runs', str(first.folder))}",
     )
-    if any(not each.config.trainer.save_every for each in runs):
+    if any(each.config.trainer.save_every is None and each.config.trainer.save_minutes is None for each in runs):
         print_out(
-            "note      trainer.save_every is not set: a run is saved at the time limit and at preemption; after the "
+            "note      trainer.save_minutes is null: a run is saved at the time limit and at preemption; after the "
             "failure of a node it begins again"
         )
 

@@ -1,0 +1,107 @@
+"""The checkpoint that a run writes now and then, where nobody asked for any."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from resumed_runs import STEPS, assert_same, config, model_and_tasks
+
+from grpo_core import train
+from grpo_core.callbacks import Callback, StepRecord
+from grpo_core.checkpoints import CheckpointStore
+from grpo_core.checkpoints.names import Step
+from grpo_core.training.resume import resume
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return model_and_tasks(tmp_path_factory.mktemp("checkpoints"))
+
+
+@pytest.fixture(autouse=True)
+def takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_core.training.run_checkpoints.LARGEST_SHARE", 1e9)
+
+
+AFTER_EACH_STEP = {"save_minutes": 1e-6}
+
+
+def checkpoints(run: Path) -> list[str]:
+    return sorted(path.name for path in run.glob("training_state/*"))
+
+
+class Watch(Callback):
+    """Notes the checkpoints that there are when a step is reported, and copies the run after step 3."""
+
+    def __init__(self, runs: Path, copy: Path | None = None) -> None:
+        self.runs, self.copy, self.seen, self.warnings = runs, copy, list[list[str]](), list[str]()
+
+    def on_step(self, record: StepRecord) -> None:
+        (run,) = self.runs.glob("run_*")
+        self.seen.append(checkpoints(run))
+        if record.step == 4 and self.copy is not None:
+            shutil.copytree(run, self.copy, symlinks=True)
+
+    def on_warning(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+def test_a_killed_run_goes_on_from_it_and_at_the_end_it_is_gone(folder: Path, tmp_path: Path) -> None:
+    killed = tmp_path / "killed"
+    watch = Watch(tmp_path / "runs", killed)
+    run = train(config(folder, tmp_path / "runs", "plain", **AFTER_EACH_STEP), [watch]).run_dir
+    assert watch.seen == [[], *([f"step_{step}", "step_latest"] for step in range(1, STEPS))]
+    assert checkpoints(run) == ["step_final", "step_latest"]
+
+    assert checkpoints(killed) == ["step_3", "step_latest"]
+    assert resume(killed, stop_after=1).interrupted, "at a step that has one of both kinds"
+    assert checkpoints(killed) == ["step_4", "step_latest"]
+    assert not resume(killed).interrupted
+    assert checkpoints(killed) == ["step_4", "step_final", "step_latest"]
+    assert_same(run, killed)
+
+
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        ({}, []),
+        ({"save_minutes": None}, []),
+        ({**AFTER_EACH_STEP, "save_every": 2}, ["step_2", "step_4"]),
+    ],
+    ids=str,
+)
+def test_there_is_none_before_its_time_or_beside_others(
+    folder: Path, tmp_path: Path, settings: dict[str, object], left: list[str]
+) -> None:
+    watch = Watch(tmp_path)
+    run = train(config(folder, tmp_path, "plain", **settings), [watch]).run_dir
+    assert {name for seen in watch.seen for name in seen} <= {*left, "step_latest"}
+    assert checkpoints(run) == [*left, "step_final", "step_latest"]
+
+
+def test_a_full_disk_ends_them_and_not_the_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writing, tried = CheckpointStore.writing, list[Step]()
+
+    @contextmanager
+    def full_at_2(store: CheckpointStore, step: Step) -> Iterator[Path]:
+        with writing(store, step) as path:
+            yield path
+            tried.append(step)
+            if step == 2:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(CheckpointStore, "writing", full_at_2)
+    watch = Watch(tmp_path)
+    run = train(config(folder, tmp_path, "plain", **AFTER_EACH_STEP), [watch]).run_dir
+    assert tried == [1, 2, "final"]
+    (said,) = [each for each in watch.warnings if "cannot save step_2" in each]
+    assert said.endswith("The run goes on, and tries no other before its end.")
+    assert watch.seen[-1] == ["step_1", "step_latest"] and checkpoints(run) == ["step_final", "step_latest"]
+    assert json.loads((run / "summary.json").read_text())["steps"] == STEPS
