@@ -381,6 +381,7 @@ def test_the_limit_names_task_count_share_and_reasons() -> None:
     assert str(caught.value) == (
         "task 'math.x': 5 of 8 completions could not be scored (62%; the limit is 25%). Reasons: "
         "3 × reward: reward right() raised ValueError (x.py:3); 2 × timeout: no answer within 5 s. "
+        "The first: reward right() raised ValueError (x.py:3): 0. "
         "Score one by hand, which shows where it failed: grpo explain math.x --completion TEXT."
     )
     assert caught.value.exit_code == 3

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+import random
 from pathlib import Path
 
 import pytest
@@ -136,6 +138,29 @@ def test_a_crash_of_the_game_is_attributed() -> None:
 def _contributions() -> dict[str, object]:
     game = small_games.HEAP
     return {name: getattr(game, name) for name in game.__dataclass_fields__}
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "message"),
+    [
+        ({"outcome": lambda state: {"first": 1}}, (0, "first"), r"outcome\(\) gave \{'first': 1\}; it gives a"),
+        ({"outcome": lambda state: 1}, (0, "first"), r"gave 1; it gives a number for each of first, second"),
+        (
+            {"outcome": lambda state: {"first": 5, "second": -5}}, (0, "first"),
+            r"outcome\(\) gave first 5, above the largest return, 1: Game\(…, maximum=5\)",
+        ),
+        ({"outcome": lambda state: {"first": 1, "second": math.nan}}, (0, "first"), r"outcome\(\) gave second nan"),
+        ({"best": lambda state: 9}, (4, "first"), r"player 'perfect' gave 9, which is none of the .* \[1, 2, 3\]"),
+        ({"legal": lambda state: []}, (4, "first"), r"no legal action, but outcome\(\) gives None"),
+    ],
+)  # fmt: skip
+def test_a_mistake_of_a_game_is_named(change: dict[str, object], state: object, message: str) -> None:
+    wrong = Rules(Game(**{**_contributions(), **change}), small_games.HeapConfig())
+    with pytest.raises(ValueError, match=message):
+        if "outcome" in change:
+            wrong.outcome(state)
+        else:
+            wrong.choose("perfect", state, random.Random(0))
 
 
 def test_demos_are_legal_moves() -> None:

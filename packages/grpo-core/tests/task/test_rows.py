@@ -9,7 +9,8 @@ import pytest
 
 from grpo_core import Row, Task, TaskConfig, reward
 from grpo_core.errors import DataError
-from grpo_core.task.rows import RowLoader, watching_rows
+from grpo_core.task.rows import RowLoader
+from grpo_core.task.watching import watching
 
 
 class Sum(Row):
@@ -40,7 +41,7 @@ def test_rows_without_end_end_in_an_error(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(f"grpo_core.task.rows.{name}", value)
     reports: list[str] = []
     with (
-        watching_rows(lambda what, *counts: reports.append(what)),
+        watching(lambda what, *counts: reports.append(what)),
         pytest.raises(DataError, match=r"load\(\) gave more than 3 rows\. If it does not end, give the size .*\?size="),
     ):
         rows_of(endless)
@@ -55,7 +56,7 @@ def test_rows_that_take_long_are_reported_while_they_are_made(monkeypatch: pytes
         return [Sum(id=str(number), a=number, b=0) for number in range(3)]
 
     reports: list[tuple[str, int, int]] = []
-    with watching_rows(lambda *report: reports.append(report)):
+    with watching(lambda *report: reports.append(report)):
         rows_of(load)
         rows_of(load, TaskConfig(size=2))
     rows_of(load)

@@ -14,7 +14,6 @@ from grpo_core.training.advantages import AdvantageEstimator
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch, collate
 from grpo_core.training.collect import length_penalty
-from grpo_core.training.setup import _without_effect
 from grpo_core.training.statistics import UpdateStatistics
 from grpo_core.training.update import Updater
 
@@ -197,9 +196,3 @@ def test_the_overlong_penalty_is_within_the_limit_of_the_task(limit: int | None,
     one = rollout(turn((1,), tuple(range(length))))
     trainer = settings(max_completion_length=256, soft_overlong_buffer=26)
     assert length_penalty(trainer, task, one) == expected
-
-
-def test_bounds_that_a_loss_does_not_have_are_said() -> None:
-    assert not _without_effect(settings(loss_type="cispo")) and not _without_effect(settings(epsilon=0.05))
-    (choice,) = _without_effect(settings(loss_type="cispo", epsilon=0.05))
-    assert (choice.what, choice.value) == ("trainer.epsilon", "without effect") and "epsilon_low" in choice.why

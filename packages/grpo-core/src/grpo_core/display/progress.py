@@ -22,8 +22,8 @@ from grpo_core.display.text import visible
 from grpo_core.errors import DataError
 from grpo_core.plugins.task_objects import is_object
 from grpo_core.profiles.accelerator import process_options
-from grpo_core.task.rows import watching_rows
 from grpo_core.task.spec import parse_task_specs
+from grpo_core.task.watching import watching
 from grpo_core.tracking.runs import ENDLESS
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Waiting(Callback):
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        self._open.enter_context(watching_rows(self.on_progress))
+        self._open.enter_context(watching(self.on_progress))
         return self
 
     def __exit__(

@@ -108,19 +108,24 @@ def check_abstentions(scores: Sequence[Score], task_name: str, limit: float, tas
     reasons: Counter[str] = Counter()
     count_reasons(abstained, reasons)
     commonest = "; ".join(f"{count} × {reason}" for reason, count in reasons.most_common(_REASONS_SHOWN))
+    first = abstained[0].why
+    if first and not first.endswith(reason_head(first)):
+        commonest += f". The first: {first}"
     raise AbstentionLimitError(
         f"task {task_name!r}: {len(abstained)} of {len(scores)} completions could not be scored "
-        f"({len(abstained) / len(scores):.0%}; the limit is {limit:.0%}). Reasons: {commonest}. "
+        f"({len(abstained) / len(scores):.0%}; the limit is {limit:.0%}). Reasons: {commonest}."
         f"{_advice(task_name, task, is_of_groups=all('group reward' in reason for reason in reasons))}"
     )
 
 
 def _advice(task_name: str, task: BoundTask | None, *, is_of_groups: bool) -> str:
-    """What shows why completions have no value."""
+    """What shows why completions have no value; nothing where one completion is a whole rollout."""
+    if task is not None and (task.task.game is not None or task.max_turns > 1):
+        return ""
     spec = shlex.quote(task_name if task is None else task.spec)
     if is_of_groups:
-        return f"Call them with golds, which shows where they fail: grpo check {spec} -k group."
+        return f" Call them with golds, which shows where they fail: grpo check {spec} -k group."
     by_hand = f"grpo explain {spec} --completion TEXT"
     if task is not None and task.is_object:
         by_hand = f"grpo_core.score({task.task.name}, completion, row).why"
-    return f"Score one by hand, which shows where it failed: {by_hand}."
+    return f" Score one by hand, which shows where it failed: {by_hand}."

@@ -24,6 +24,7 @@ from grpo_core.task.score import Score
 from grpo_core.task.spec import TaskSpec
 from grpo_core.task.task import Task
 from grpo_core.task.turns import TurnState, write_turns
+from grpo_core.task.watching import calling
 
 
 class BoundTask:
@@ -86,7 +87,7 @@ class BoundTask:
     def prompt(self, row: Row) -> Prompt:
         """The prompt of a row: text, or a tuple of messages; what `prompt` raises becomes a `DataError`."""
         where = f"task {self.name!r}: prompt()"
-        with errors_named(f"{where} of row {row.id!r}"):
+        with calling(f"prompt() of row {row.id!r} of {self.name}"), errors_named(f"{where} of row {row.id!r}"):
             prompt = call_by_name(self.task.prompt, {"row": row, "config": self.config}, positional=1)
         return as_prompt(prompt, where)
 

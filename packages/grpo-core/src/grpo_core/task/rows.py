@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, get_args
 
@@ -16,13 +15,10 @@ from grpo_core.errors import MAX_NAME_CHARS, DataError, UserError, near_match
 from grpo_core.task.calling import call_by_name, errors_named
 from grpo_core.task.row import Row, Split, TaskConfig, first_problem
 from grpo_core.task.task import Task
+from grpo_core.task.watching import calling, watcher
 
 SPLIT_IN_PATH = "{split}"
 """In a path, it stands for the name of the split."""
-
-
-WatchRows = Callable[[str, int, int], None]
-"""Told what is loaded, the rows so far, and how many there will be, 0 where that is unknown."""
 
 REPORT_S = 0.1
 """Shortest time between reports of rows that are loaded."""
@@ -33,17 +29,7 @@ MOST_ROWS = 10_000_000
 MANY_ROWS = 1_000_000
 """Rows from which on the option that limits them is named."""
 
-_watching: list[WatchRows] = []
-
-
-@contextmanager
-def watching_rows(watch: WatchRows) -> Iterator[None]:
-    """Report the rows that are loaded inside the block: generating them can take minutes."""
-    _watching.append(watch)
-    try:
-        yield
-    finally:
-        _watching.remove(watch)
+_END = object()
 
 
 class RowLoader:
@@ -71,7 +57,8 @@ class RowLoader:
         """
         try:
             with errors_named(f"task {self._name!r}: load()", but=ValidationError):
-                loaded = call_by_name(self._task.load, {"config": self._config}, positional=1)
+                with calling(f"load() of {self._name}"):
+                    loaded = call_by_name(self._task.load, {"config": self._config}, positional=1)
                 if not isinstance(loaded, Iterable):
                     raise DataError(f"task {self._name!r}: load() gave {type(loaded).__name__}; it must give rows.")
                 rows = tuple(self._checked(self._reported(islice(loaded, self._config.size))))
@@ -114,18 +101,28 @@ class RowLoader:
 
     def _reported(self, rows: Iterable[Any]) -> Iterator[Any]:
         """Yield the rows, and report how many there are."""
-        reported, size = -math.inf, self._config.size
-        for number, row in enumerate(rows):
+        reported, size, watch = -math.inf, self._config.size, watcher()
+        for number, row in enumerate(self._told(rows)):
             if number == MOST_ROWS:
                 raise DataError(
                     f"task {self._name!r}: load() gave more than {MOST_ROWS:,} rows. If it does not end, give the size "
                     "that is wanted: ?size=10000."
                 )
-            if _watching and time.monotonic() - reported >= REPORT_S:
+            if watch is not None and time.monotonic() - reported >= REPORT_S:
                 reported = time.monotonic()
                 hint = "; size=N takes the first N" if number >= MANY_ROWS else ""
                 what = f"rows of {self._name}" + ("" if size else f", {number} so far{hint}")
-                _watching[-1](what, number if size else 0, size or 0)
+                watch(what, number if size else 0, size or 0)
+            yield row
+
+    def _told(self, rows: Iterable[Any]) -> Iterator[Any]:
+        """Yield the rows; one that does not come is told."""
+        iterator = iter(rows)
+        while True:
+            with calling(f"load() of {self._name}"):
+                row = next(iterator, _END)
+            if row is _END:
+                return
             yield row
 
     def _checked(self, rows: Iterable[Any]) -> Iterator[Row]:

@@ -149,7 +149,7 @@ class _Search:
     def perfect(self, state: Any) -> Mapping[str, float]:
         """Returns of a game in which all play perfectly."""
         for _ in range(self.rules.game.max_turns):
-            returns: Mapping[str, float] | None = self.rules.call("outcome", state=state)
+            returns: Mapping[str, float] | None = self.rules.outcome(state)
             if returns is not None:
                 return returns
             state = self.rules.call("apply", state=state, action=self.rules.call("best", state=state))
@@ -169,7 +169,7 @@ class _Search:
                 continue
             visited.add(key)
             self.seen += 1
-            returns = self.rules.call("outcome", state=state)
+            returns = self.rules.outcome(state)
             if returns is None and len(moves) >= self.rules.game.max_turns:
                 returns = dict.fromkeys(self.rules.game.roles, 0.0)
             if returns is not None:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.callbacks import ResolvedDefault
-from grpo_core.config import RunConfig, TrainerConfig, to_yaml
+from grpo_core.config import CurriculumConfig, LoraConfig, RunConfig, TrainerConfig, to_yaml
 from grpo_core.config.hardware import machine_choice
+from grpo_core.config.section import Section
 from grpo_core.engines.base import Engine
 from grpo_core.engines.compatibility import context_of, max_context
 from grpo_core.engines.encode import encode_prompt
@@ -156,7 +157,7 @@ def _conditions(
 ) -> list[ResolvedDefault]:
     """Check the nodes that score, if any do; what scores depend on, and settings of probes and bounds."""
     nodes = prepare_nodes(config.scoring, [*tasks.values(), *(evaluated.task for evaluated in held.values())])
-    return [*nodes, *condition_choices(tasks), *_probe_choices(config.trainer), *_without_effect(config.trainer)]
+    return [*nodes, *condition_choices(tasks), *_probe_choices(config.trainer), *_without_effect(config, tasks)]
 
 
 def _metrics_of(config: RunConfig) -> dict[str, Callable[..., Any]]:
@@ -225,14 +226,27 @@ def _probe_choices(trainer: TrainerConfig) -> list[ResolvedDefault]:
     return [ResolvedDefault("trainer.gradient_noise_scale", "unavailable", why)]
 
 
-def _without_effect(trainer: TrainerConfig) -> list[ResolvedDefault]:
-    """Bounds of the ratio that were set and that the loss does not have."""
-    own = registry.arguments("loss", trainer.loss_type)
-    why = f"the loss {trainer.loss_type} takes {', '.join(sorted(own)) or 'none'}"
+def _without_effect(config: RunConfig, tasks: Mapping[str, BoundTask]) -> list[ResolvedDefault]:
+    """Settings that are not their default and that nothing in this run reads."""
+    unread: list[tuple[Section, str, Sequence[str], str]] = []
+    trainer, own = config.trainer, registry.arguments("loss", config.trainer.loss_type)
+    bounds = [name for name in ("epsilon", "epsilon_high") if name not in own]
+    unread.append(
+        (trainer, "trainer", bounds, f"the loss {trainer.loss_type} takes {', '.join(sorted(own)) or 'none'}")
+    )
+    if not config.lora.enabled:
+        unread.append((config.lora, "lora", [*LoraConfig.model_fields], "lora.enabled is false"))
+    if not config.curriculum.enabled:
+        by_rate = ("ema_alpha", "boundaries", "weights")
+        unread.append((config.curriculum, "curriculum", by_rate, "curriculum.enabled is false"))
+    if not any(task.task.order == "ladder" for task in tasks.values()):
+        of_ladders = [name for name in CurriculumConfig.model_fields if name.startswith("ladder_")]
+        unread.append((config.curriculum, "curriculum", of_ladders, "no task is a ladder"))
     return [
-        ResolvedDefault(f"trainer.{name}", "without effect", why)
-        for name in ("epsilon", "epsilon_high")
-        if name not in own and getattr(trainer, name) != TrainerConfig.model_fields[name].default
+        ResolvedDefault(f"{key}.{name}", "without effect", why)
+        for section, key, names, why in unread
+        for name in names
+        if getattr(section, name) != type(section).model_fields[name].default
     ]
 
 

@@ -66,9 +66,9 @@ def replay(
 
     while True:
         state = states[-1]
-        decided = rules.call("outcome", state=state)
-        if decided is not None:
-            return position(returns={role: float(decided[role]) for role in game.roles})
+        returns = rules.outcome(state)
+        if returns is not None:
+            return position(returns=returns)
         if len(made_moves) >= game.max_turns:
             return position(returns=dict.fromkeys(game.roles, 0.0), capped=True)
         role = rules.call("to_move", state=state)

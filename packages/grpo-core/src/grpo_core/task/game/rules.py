@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from grpo_core.errors import UserError
-from grpo_core.task.calling import binding_of, call_by_name
+from grpo_core.task.calling import BOUNDS, binding_of, call_by_name, in_bounds
 from grpo_core.task.row import Prompt, Row, TaskConfig
 
 SELF = "self"
@@ -186,16 +186,54 @@ class Rules:
             raise ValueError(f"game {self.game.name!r}: no legal action, but outcome() gives None")
         return actions
 
+    def outcome(self, state: Any) -> dict[str, float] | None:
+        """The return of each role once the game is decided, else None.
+
+        Raises:
+            ValueError: a role has no return, or one that cannot be or is above the maximum, which is a bug of the game.
+        """
+        decided = self.call("outcome", state=state)
+        if decided is None:
+            return None
+        game = self.game
+        try:
+            returns = {role: float(decided[role]) for role in game.roles}
+        except (KeyError, TypeError, ValueError):
+            roles = ", ".join(game.roles)
+            raise ValueError(
+                f"game {game.name!r}: outcome() gave {decided!r:.80}; it gives a number for each of {roles}"
+            ) from None
+        for role, value in returns.items():
+            if not in_bounds(value):
+                raise ValueError(f"game {game.name!r}: outcome() gave {role} {value}, which is no number {BOUNDS}")
+            if value > game.maximum + 1e-6 * game.maximum:
+                raise ValueError(
+                    f"game {game.name!r}: outcome() gave {role} {value:g}, above the largest return, "
+                    f"{game.maximum:g}: Game(…, maximum={value:g})"
+                )
+        return returns
+
     def written(self, place: int, state: Any) -> str:
         """The completion that makes the legal action at a place."""
         return str(self.call("write", action=self.legal(state)[place], state=state))
 
     def choose(self, player: str, state: Any, rng: random.Random) -> int:
-        """The place of a scripted player's action in `legal(state)`."""
+        """The place of a scripted player's action in `legal(state)`.
+
+        Raises:
+            ValueError: the action is not legal, which is a bug of the game.
+        """
         actions = self.legal(state)
         if player == RANDOM:
             return rng.randrange(len(actions))
         if player == PERFECT:
-            return actions.index(self.call("best", state=state))
-        function = self.game.players[player]
-        return actions.index(call_by_name(function, {"state": state, "rng": rng, "config": self.config}, positional=2))
+            action = self.call("best", state=state)
+        else:
+            given = {"state": state, "rng": rng, "config": self.config}
+            action = call_by_name(self.game.players[player], given, positional=2)
+        if action not in actions:
+            raise ValueError(
+                f"game {self.game.name!r}: its player {player!r} gave {action!r:.80}, which is none of the legal "
+                f"actions {actions!r:.80} in state {state!r:.80}"
+            )
+        return actions.index(action)

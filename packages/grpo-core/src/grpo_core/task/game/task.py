@@ -212,7 +212,7 @@ def _random_moves(rules: Rules) -> Iterator[tuple[Prompt, str]]:
     while True:
         state = rules.call("initial", seed=rng.getrandbits(32))
         for _ in range(rules.game.max_turns):
-            if rules.call("outcome", state=state) is not None:
+            if rules.outcome(state) is not None:
                 break
             role, action = rules.call("to_move", state=state), rng.choice(rules.legal(state))
             yield rules.call("observe", state=state, role=role), rules.call("write", action=action, state=state)
