@@ -346,6 +346,7 @@ def test_records_say_where_they_stand(tmp_path: Path) -> None:
         ("r.jsonl", b'{"question": null, "answer": "1"}\n', "r.jsonl:1: AttributeError: 'NoneType' object has no"),
         ("r.csv", b"question,answer\nQ,1\nQ\n", "r.csv:3: 2 columns are named, this line has another number"),
         ("r.csv", b"question,answer\nQ,1,2\n", "r.csv:2: 2 columns are named"),
+        ("r.csv", b"question,answer\n" + b"Q" * (MAX_LINE_BYTES + 1) + b",1\n", "r.csv:2: field larger than"),
         ("r.csv", b"question,answer\n\xff,1\n", "r.csv: not UTF-8 text; save the file as UTF-8"),
         ("r.csv", b"question;answer\nQ, R;1\n", "r.csv: the separator looks like ';'; save the file with commas"),
         ("r.csv", b"question\tanswer\nQ\t1\n", "r.csv: the separator looks like '\\t'; save"),

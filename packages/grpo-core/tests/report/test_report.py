@@ -105,6 +105,16 @@ def test_a_corrupt_line_ends_the_completions_and_is_named(capsys: Capture) -> No
     assert data_of(run / "report.html")["runs"][0]["rollouts"]["group"][-1] == 11
 
 
+def test_completions_that_a_finished_run_has_lost_are_named(capsys: Capture) -> None:
+    run = make_run(Path("run"), rollouts(3))
+    path = run / "logs" / "rollouts.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    last = json.loads(lines[-1])["step"]
+    path.write_bytes(b"".join(line for line in lines if json.loads(line)["step"] < last) + lines[-1][:20])
+    assert entry.main(["report", str(run)]) == 0
+    assert f"no completions of steps {last} to 10: logs/rollouts.jsonl ends before them" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("file", "tail", "message"),
     [
@@ -205,7 +215,7 @@ def test_shares_of_a_distribution_add_up() -> None:
 
 def test_of_many_completions_whole_steps_are_kept() -> None:
     run = make_run(Path("run"), rollouts(10))
-    curves, kept, _ = gather(run, lambda record: (), limit=40)
+    curves, kept, _, _ = gather(run, lambda record: (), limit=40)
     assert kept is not None and kept["total"] == 160
     assert sorted({group[0] for group in kept["groups"]}) == [1, 5, 9]
     assert len(kept["text"]) == 48
@@ -214,7 +224,7 @@ def test_of_many_completions_whole_steps_are_kept() -> None:
 
 def test_long_texts_lose_their_middle() -> None:
     run = make_run(Path("run"), [rollout(1, 0, 0, 1.0, text="a" * 10_000 + "b" * 1_000_000 + "end")])
-    _, kept, _ = gather(run, lambda record: ())
+    _, kept, _, _ = gather(run, lambda record: ())
     assert kept is not None
     (text,) = kept["text"]
     assert len(text) < 8_100 and text.startswith("aaa") and text.endswith("bend")
@@ -224,7 +234,7 @@ def test_long_texts_lose_their_middle() -> None:
 def test_drawings_are_kept_once_and_a_broken_plugin_is_named() -> None:
     run = make_run(Path("run"), rollouts(2))
     frame = Frame("a board", "<svg/>")
-    _, kept, _ = gather(run, lambda record: (frame, frame))
+    _, kept, _, _ = gather(run, lambda record: (frame, frame))
     assert kept is not None
     assert kept["tables"]["frames"] == [["a board", "<svg/>", ""]] and kept["frames"][0] == [0, 0]
     calls = []
@@ -233,14 +243,14 @@ def test_drawings_are_kept_once_and_a_broken_plugin_is_named() -> None:
         calls.append(given)
         raise PluginError("plugin 'math' is broken")
 
-    _, kept, _ = gather(run, drawer(fail))
+    _, kept, _, _ = gather(run, drawer(fail))
     assert kept is not None
     assert kept["problems"] == ["plugin 'math' is broken: 32 completions"] and len(calls) == 1
 
 
 def test_tokens_are_paired_with_their_log_probs() -> None:
     lines = [rollout(1, 0, 0, 1.0, token_texts=["an", "swer"], token_logprobs=[-0.1, -3.0]), rollout(1, 0, 1, 1.0)]
-    _, kept, _ = gather(make_run(Path("run"), lines), lambda record: ())
+    _, kept, _, _ = gather(make_run(Path("run"), lines), lambda record: ())
     assert kept is not None
     assert kept["tables"]["vocabulary"] == ["an", "swer"]
     assert kept["pieces"] == [[0, 1], None] and kept["logprobs"] == [[-0.1, -3.0], None]

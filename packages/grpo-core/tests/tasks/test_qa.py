@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -107,6 +109,22 @@ def test_a_reference_of_a_schema_is_never_fetched(write: Write, monkeypatch: pyt
     monkeypatch.setattr("urllib.request.urlopen", refuse)
     spec = write([{"question": "q", "answer": {"$ref": "http://127.0.0.1:1/schema.json"}}], "&verifier=json")
     assert scored(spec, "{}").value is None, "a schema that cannot be resolved says nothing about the completion"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (b"4", "answer holds bytes; save the column as text or numbers"),
+        (datetime(2026, 1, 1), "answer holds datetime; save the column as text or numbers"),
+        (math.nan, "answer is nan, which is no answer to anything"),
+        ([math.inf], "Out of range float values are not JSON compliant"),
+    ],
+)
+def test_a_value_that_is_no_json_is_named_with_its_row(tmp_path: Path, value: object, message: str) -> None:
+    path = tmp_path / "rows.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{"question": "q", "answer": value}]), path)
+    with pytest.raises(DataError, match=rf"rows\.parquet row 0: .*{message}"):
+        load_task(f"core.qa?path={path}").rows()
 
 
 @pytest.mark.parametrize(

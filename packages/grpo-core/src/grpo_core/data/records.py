@@ -136,6 +136,7 @@ def _refuse_repeated_columns(path: Path, names: Sequence[str]) -> None:
 
 
 def _csv_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))  # as much as a line of JSON; by default 128 KiB
     with path.open(encoding="utf-8-sig", newline="") as text:
         reader = csv.DictReader(text)
         try:
@@ -153,7 +154,7 @@ def _csv_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         except UnicodeDecodeError:
             raise DataError(f"{path}: {NOT_UTF_8}") from None  # it is decoded ahead of the line that is read
         except csv.Error as error:
-            raise DataError(f"{path}:{reader.line_num}: {error}") from None
+            raise DataError(f"{path}:{reader.reader.line_num}: {error}") from None
 
 
 def _parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -70,8 +70,11 @@ def _run(view: RunView, name: str, missing: list[str], limit: int) -> dict[str, 
     tasks: dict[str, Any] = {}
     kept = None
     if (view.path / "logs" / "rollouts.jsonl").is_file():
-        tasks, kept, problem = gather(view.path, drawer(host.default_host().draw), limit)
-        missing += [f"completions are read up to a corrupt line: {problem}"] if problem else []
+        tasks, kept, problem, last = gather(view.path, drawer(host.default_host().draw), limit)
+        if problem:
+            missing.append(f"completions are read up to a corrupt line: {problem}")
+        elif tasks and view.state != "running" and last < view.steps:
+            missing.append(f"no completions of steps {last + 1} to {view.steps}: logs/rollouts.jsonl ends before them")
         if not tasks:
             missing.append("no completions yet: no curves with intervals, no distributions, no browser")
         elif kept is None:

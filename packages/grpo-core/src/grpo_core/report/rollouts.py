@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -183,16 +183,29 @@ class Columns:
         self.problems[problem] = self.problems.get(problem, 0) + 1
 
 
-def gather(run: Path, draw: Draw, limit: int = MAX_ROLLOUTS) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
+class Gathered(NamedTuple):
+    """The completions of a run.
+
+    Attributes:
+        tasks: Task -> curves and distributions of all completions.
+        kept: The kept completions; None keeps none.
+        problem: Why the reading ended early; empty if it did not.
+        last_step: Step of the last completion; 0 if there is none.
+    """
+
+    tasks: dict[str, Any]
+    kept: dict[str, Any] | None
+    problem: str
+    last_step: int
+
+
+def gather(run: Path, draw: Draw, limit: int = MAX_ROLLOUTS) -> Gathered:
     """Read a run's completions once.
 
     Args:
         run: Folder of the run, which has completions.
         draw: Pictures of a completion.
         limit: Most completions that are kept; 0 keeps none.
-
-    Returns:
-        (task -> curves and distributions of all completions, the kept completions, why the reading ended early).
     """
     path = run / "logs" / "rollouts.jsonl"
     size, total = path.stat().st_size, _lines(path)
@@ -219,7 +232,8 @@ def gather(run: Path, draw: Draw, limit: int = MAX_ROLLOUTS) -> tuple[dict[str, 
     except DataError as error:
         problem = str(error)
     finish()
-    return curves.as_json(), columns.as_json(total) if limit else None, problem
+    last_step = group[0].step if group else 0
+    return Gathered(curves.as_json(), columns.as_json(total) if limit else None, problem, last_step)
 
 
 def _lines(path: Path) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Literal
@@ -144,9 +145,14 @@ def _text(value: Any, field: str) -> str:
         return value.strip()
     if value is None:
         raise ValueError(f"{field} is null")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{field} is {value}, which is no answer to anything")
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    return json.dumps(value, ensure_ascii=False)
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except TypeError:  # of a parquet file: bytes, dates
+        raise ValueError(f"{field} holds {type(value).__name__}; save the column as text or numbers") from None
 
 
 def _choices(value: Any) -> tuple[str, ...]:

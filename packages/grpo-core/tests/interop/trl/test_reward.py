@@ -195,6 +195,9 @@ def test_too_many_abstentions_stop_the_run_by_name(path: Path) -> None:
 
 def test_texts_of_completions() -> None:
     assert completion_text("a") == "a"
+    for wrong in (None, 5, b"5", ["5"]):
+        with pytest.raises(UserError, match="a completion is a text, or a list of one message; got "):
+            completion_text(wrong)  # type: ignore[arg-type]
     assert completion_text([{"role": "assistant", "content": None}]) == ""
     assert completion_text([{"role": "assistant", "content": [{"type": "text", "text": "a"}]}]) == "a"
     with pytest.raises(UserError, match="has: assistant, tool"):

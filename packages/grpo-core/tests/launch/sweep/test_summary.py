@@ -86,6 +86,8 @@ def test_directions_are_known(metric: str, goal: str) -> None:
     assert goal_of(metric, None) == goal
     with pytest.raises(UserError, match="Give --goal max or --goal min"):
         goal_of("my_metric", None)
+    with pytest.raises(UserError, match="Did you mean 'solved_rate'"):
+        goal_of("solvd_rate", None)
 
 
 def test_equal_seeds_say_nothing_of_the_spread() -> None:

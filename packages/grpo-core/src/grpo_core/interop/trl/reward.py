@@ -188,10 +188,12 @@ def completion_text(completion: Completion) -> str:
         completion: As TRL gives it to a reward function.
 
     Raises:
-        UserError: it has several messages, or parts of the text were split off into other fields.
+        UserError: it is neither, has several messages, or parts of the text were split off into other fields.
     """
     if isinstance(completion, str):
         return completion
+    if not isinstance(completion, list | tuple) or not all(isinstance(message, Mapping) for message in completion):
+        raise UserError(f"a completion is a text, or a list of one message; got {completion!r:.80}.")
     if len(completion) != 1 or completion[0].get("role") != "assistant":
         roles = ", ".join(str(message.get("role")) for message in completion) or "no message"
         raise UserError(f"a completion of a single-turn task is one message by the assistant; this one has: {roles}.")

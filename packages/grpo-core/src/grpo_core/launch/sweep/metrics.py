@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from grpo_core.checkpoints import read_json
-from grpo_core.errors import UserError
+from grpo_core.errors import UserError, near_match
 from grpo_core.evaluation.intervals import Interval
 from grpo_core.launch.sweep.definition import Goal
 from grpo_core.tracking.evaluations import evaluation_metrics
@@ -97,4 +97,5 @@ def goal_of(metric: str, given: Goal | None) -> Goal:
         return "max"
     if last in LESS:
         return "min"
-    raise UserError(f"is a high or a low {metric} best? Give --goal max or --goal min.")
+    near = near_match(last, sorted(MORE | LESS))
+    raise UserError(f"is a high or a low {metric} best? Give --goal max or --goal min.{near}")
