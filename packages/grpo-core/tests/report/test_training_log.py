@@ -54,3 +54,9 @@ def test_what_stands_before_a_corrupt_line_is_kept(tmp_path: Path) -> None:
     read, missing = log(tmp_path, ['{"step": 1, "reward": 0.5}', "!"])
     assert read.metrics() == {"reward": [0.5]}
     assert len(missing) == 1 and "line 2" in missing[0]
+
+
+def test_lines_without_a_step_are_counted(tmp_path: Path) -> None:
+    read, missing = log(tmp_path, ['{"step": 1, "reward": 0.5}', '{"step": "x", "reward": 1}'])
+    assert read.metrics() == {"reward": [0.5]}
+    assert missing == ["metrics of 1 line without a step"]

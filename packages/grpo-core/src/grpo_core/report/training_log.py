@@ -33,10 +33,15 @@ class TrainingLog:
         self._blocks: list[dict[str, tuple[float, int]]] = []  # metric -> sum and number of what is known
         self._length, self._lines = 1, 0
         problems: list[str] = []
+        without_step = 0
         for line in read_until_corrupt(run / TRAIN_LOG, problems):
             self._spend(line)
             if isinstance(line.get("step"), int):
                 self._add(line)
+            else:
+                without_step += 1
+        if without_step:
+            missing.append(f"metrics of {without_step} line{'s' * (without_step > 1)} without a step")
         missing += [f"metrics are read up to a corrupt line: {problem}" for problem in problems]
         if not self.steps:
             missing.append("no logged step yet: no metrics")
