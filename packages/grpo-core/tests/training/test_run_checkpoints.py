@@ -1,4 +1,4 @@
-"""The checkpoint that a run writes now and then, where nobody asked for any."""
+"""The temporary checkpoint that a run writes every so many minutes, where no steps are given for one."""
 
 from __future__ import annotations
 

@@ -25,20 +25,20 @@ SMALL_FILES = 2**20
 """Room for the files of a checkpoint that hold no weights."""
 
 LARGEST_SHARE = 0.02
-"""Share of the time that checkpoints which nobody asked for may take; large ones are written less often."""
+"""Share of the time that temporary checkpoints may take; large ones are written less often."""
 
 
 class Checkpoints:
     """Writes the checkpoints of a run: everything that `grpo resume` needs, whole or not at all.
 
-    Without `trainer.save_every` one is written every `trainer.save_minutes`, in place of the one before; the checkpoint
-    of the end replaces it.
+    Without `trainer.save_every` a temporary one is written every `trainer.save_minutes`, in place of the one before;
+    that of the run's end replaces it, too.
 
     Args:
         store: The run's folder of checkpoints.
         state: The run; every rank takes part, the first one writes.
         resources: Gives the room on the disk back that was never used.
-        warn: Receives a warning where a checkpoint that nobody asked for cannot be written.
+        warn: Receives a warning where a temporary checkpoint cannot be written.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Checkpoints:
         if is_best or is_due:
             self.save(step)
         elif has_waited:
-            self._save_meanwhile(step)
+            self._save_temporary(step)
 
     def end(self) -> None:
         """Save the trained model, unless the run was resumed from it and trained no further."""
@@ -93,8 +93,8 @@ class Checkpoints:
             self._store.prune(keep_last=self._state.config.trainer.keep_last, keep=[] if best is None else [best])
         self._replace_temporary(which)
 
-    def _save_meanwhile(self, step: int) -> None:
-        """Write a checkpoint that nobody asked for. Where it fails, the run goes on."""
+    def _save_temporary(self, step: int) -> None:
+        """Write a checkpoint in place of the last temporary one. Where the disk is full, the run goes on."""
         start = time.monotonic()
         try:
             self._write(step, is_temporary=True)
@@ -127,14 +127,14 @@ class Checkpoints:
                 write_json(folder / AHEAD_FILE, batch_to_json(run.batches.ahead))
 
     def _replace_temporary(self, which: Step) -> None:
-        """Delete the last checkpoint that nobody asked for, which another has made superfluous."""
+        """Delete the temporary checkpoint, of which another has taken the place."""
         old, self._temporary = self._temporary, None
         if old is None or old == which or not self._state.ranks.is_main:
             return
         self._store.prune(keep_last=0, keep=[step for step in self._store.steps() if step not in (old, "final")])
 
     def _has_waited(self) -> bool:
-        """Whether it is time for a checkpoint that nobody asked for; the first rank decides."""
+        """Whether it is time for a temporary checkpoint; the first rank decides."""
         trainer = self._state.config.trainer
         if trainer.save_every is not None or trainer.save_minutes is None:
             return False
