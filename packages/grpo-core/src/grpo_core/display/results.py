@@ -30,6 +30,7 @@ def evaluation_table(
     columns = [first, *(["task"] if tasks else []), "solved", "95% interval"]
     columns += [*(["over base", "95% interval"] if has_delta else []), *(f"pass@{k}" for k in ks if k > 1)]
     listing = table(*columns, "mean reward", "valid", "length", "truncated", "rows", "split")
+    listing.columns[0].no_wrap = False  # a spec with many options is folded, before the numbers are
     for index, (name, result) in enumerate(rows):
         cells = [visible(name), *([visible(tasks[index])] if tasks else [])]
         cells += [number(result.get("solved_rate")), interval(result.get("ci_low"), result.get("ci_high"))]
