@@ -44,7 +44,7 @@ def made() -> Task:
     def right(answer: str, row: Sum) -> float:
         return max(least, float(answer == row.gold))
 
-    return Task("add", load, lambda row: row.prompt, lambda text: text.strip(), [right])
+    return Task("closed", load, lambda row: row.prompt, lambda text: text.strip(), [right])
 
 
 SMALL: dict[str, Any] = {
@@ -64,16 +64,16 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
 
 def test_a_task_object_is_trained_on(result: RunResult) -> None:
     assert result.summary["steps"] == 2
-    assert result.summary["tasks"]["python.add"]["final"]["n"] == 4
-    assert "\ntask: python.add" in (result.run_dir / "config.yaml").read_text()
+    assert result.summary["tasks"]["python.closed"]["final"]["n"] == 4
+    assert "\ntask: python.closed" in (result.run_dir / "config.yaml").read_text()
 
 
 def test_the_result_is_a_short_table(result: RunResult) -> None:
     headline, columns, row = repr(result).splitlines()
     assert headline.startswith(f"{result.run_dir}: after 2 steps, ")
     assert columns.split()[:3] == ["task", "solved", "before"]
-    assert row.startswith("python.add   0.")
-    assert "<td>python.add</td>" in result._repr_html_()
+    assert row.startswith("python.closed   0.")
+    assert "<td>python.closed</td>" in result._repr_html_()
 
 
 def test_the_metrics_are_records_and_frames(result: RunResult) -> None:
@@ -84,15 +84,15 @@ def test_the_metrics_are_records_and_frames(result: RunResult) -> None:
 
 
 def test_the_completions_can_be_read(result: RunResult) -> None:
-    assert {rollout.task for rollout in result.rollouts(step=2)} == {"python.add"}
+    assert {rollout.task for rollout in result.rollouts(step=2)} == {"python.closed"}
 
 
 def test_the_trained_model_is_evaluated_on_the_same_task(result: RunResult) -> None:
     again = result.evaluate(size=4, progress=False)
-    final = result.summary["tasks"]["python.add"]["final"]
-    assert again["python.add"]["solved_rate"] == final["solved_rate"]
-    assert again["python.add"]["identity"] == grpo_core.load_task(made(), split="test", size=4).identity
-    assert repr(again).splitlines()[1].startswith("python.add   0.")
+    final = result.summary["tasks"]["python.closed"]["final"]
+    assert again["python.closed"]["solved_rate"] == final["solved_rate"]
+    assert again["python.closed"]["identity"] == grpo_core.load_task(made(), split="test", size=4).identity
+    assert repr(again).splitlines()[1].startswith("python.closed   0.")
 
 
 def test_metrics_are_plotted(result: RunResult, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_checkpoints_of_a_run_on_an_object_are_evaluated_in_their_own_process(
     (task,) = result.objects
     evaluation = evaluate_run(result.run_dir, task=task, steps="final", with_base=False, output_dir=tmp_path)
     assert evaluation.failures == {}
-    assert evaluation.results["python.add"]["step_final"]["n"] == 4
+    assert evaluation.results["python.closed"]["step_final"]["n"] == 4
 
 
 def test_a_run_on_an_object_is_resumed_with_the_object(result: RunResult) -> None:
@@ -125,7 +125,7 @@ def test_another_process_says_how_to_resume_it(result: RunResult) -> None:
     command = [sys.executable, "-m", "grpo_core", "resume", str(result.run_dir), "--additional-steps", "1"]
     printed = subprocess.run(command, capture_output=True, text=True, check=False)
     assert printed.returncode == 2
-    assert "grpo_core.resume(run, task=add)" in printed.stderr
+    assert "grpo_core.resume(run, task=closed)" in printed.stderr
     assert len(printed.stderr.splitlines()) == 1
 
 
@@ -177,9 +177,9 @@ def test_mistakes_are_one_line_before_anything_starts(call: dict[str, Any], mess
 
 def test_a_model_is_warmed_up_on_an_object(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     demos = [("1 + 1 =", " 2"), ("2 + 2 =", " 4")]
-    task = replace(made(), demos=lambda config: demos, max_completion_length=4)
+    task = replace(made(), name="warmed", demos=lambda config: demos, max_completion_length=4)
     record = grpo_core.warm_start(task, tmp_path / "warm", preset="tiny", max_steps=1, batch_size=2, eval_size=2)
-    assert record["evaluation"]["python.add"]["n"] == 2
+    assert record["evaluation"]["python.warmed"]["n"] == 2
     printed = capfd.readouterr().err
     assert {line.split(" ")[0] for line in printed.splitlines()} <= {"result", "working"}, printed
 
