@@ -85,6 +85,17 @@ def test_a_save_that_fails_is_told_and_the_training_goes_on(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "tasks.py"]
 
 
+def test_a_folder_that_was_there_stays_the_same_one(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path / "out")
+    before = (tmp_path / "out").stat().st_ino
+    options: dict[str, Any] = {"max_steps": 2, "batch_size": 2, "eval_size": 1, "device": "cpu", "save_every": 1}
+    record = warm_start(task, ".", preset="tiny", **options)
+    assert (tmp_path / "out").stat().st_ino == before
+    assert json.loads(Path(RECORD).read_text()) == record and load_policy(".", device="cpu")
+    assert not [path for path in Path().iterdir() if path.name.startswith(".")]
+
+
 def test_the_model_is_written_every_ten_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved_model(tmp_path / "model")
     now = 0.0

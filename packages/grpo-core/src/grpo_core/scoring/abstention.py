@@ -120,11 +120,11 @@ def check_abstentions(scores: Sequence[Score], task_name: str, limit: float, tas
 
 def _advice(task_name: str, task: BoundTask | None, *, is_of_groups: bool) -> str:
     """What shows why completions have no value; nothing where one completion is a whole rollout."""
-    if task is not None and (task.task.game is not None or task.max_turns > 1):
-        return ""
     spec = shlex.quote(task_name if task is None else task.spec)
     if is_of_groups:
         return f" Call them with golds, which shows where they fail: grpo check {spec} -k group."
+    if task is not None and task.has_turns:
+        return ""
     by_hand = f"grpo explain {spec} --completion TEXT"
     if task is not None and task.is_object:
         by_hand = f"grpo_core.score({task.task.name}, completion, row).why"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -24,7 +26,8 @@ class ModelFolder:
     """Receives a model and the record of its training; room for the next one is held on the disk.
 
     Args:
-        folder: The folder.
+        folder: The folder. A new one is replaced whole. In one that was there before, which may be a mounted disk or
+            the working folder, the files are replaced one by one, the record last.
         policy: The model that is trained, and its tokenizer.
         size: Bytes of the weights that are written at the end.
         save_every: Optimizer steps between two saves; None saves after `SAVE_AFTER_S`.
@@ -44,7 +47,7 @@ class ModelFolder:
         resources: ExitStack,
         warn: Callable[[str], None],
     ) -> None:
-        self.path = folder
+        self.path, self._is_new = folder, not folder.exists()
         self._policy, self._save_every, self._warn = policy, save_every, warn
         self._size = size + TOKENIZER_BYTES * len(policy.tokenizer)
         self._room = resources.enter_context(ExitStack())
@@ -79,11 +82,20 @@ class ModelFolder:
             OSError: they cannot be written.
         """
         self._room.close()
-        with written_whole(self.path) as partial:
-            self._policy.model.save_pretrained(partial)
-            self._policy.tokenizer.save_pretrained(partial)
-            write_record(partial, record)
+        if self._is_new:
+            with written_whole(self.path) as partial:
+                self._fill(partial, record)
+        else:
+            with tempfile.TemporaryDirectory(dir=self.path, prefix=".partial-") as scratch:
+                self._fill(Path(scratch), record)
+                for file in sorted(Path(scratch).iterdir(), key=lambda file: file.name == RECORD):
+                    os.replace(file, self.path / file.name)
         self._saved = time.monotonic()
+
+    def _fill(self, folder: Path, record: Mapping[str, Any]) -> None:
+        self._policy.model.save_pretrained(folder)
+        self._policy.tokenizer.save_pretrained(folder)
+        write_record(folder, record)
 
     def _hold_room(self) -> None:
         self._room.enter_context(reserved_space(self.path, self._size, "the model"))
