@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import scoring_tasks
+import small_games
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray_clusters import EXECUTORS, executing, local_only
@@ -394,6 +395,10 @@ def test_the_limit_names_what_a_judge_said_and_where_group_rewards_are_called_by
     compared = "group reward rank() raised TypeError (x.py:3): no order"
     with pytest.raises(AbstentionLimitError, match=r"grpo check math\.x -k group"):
         check_abstentions([score(None, compared, "reward")], "math.x", 0.5)
+    moved = "task games.heap: the next turn raised ValueError (rules.py:1): no move"
+    game = load_task(f"{small_games.__file__}:HEAP")  # no completion by itself shows it
+    with pytest.raises(AbstentionLimitError, match=r"\. The first: .* \(rules\.py:1\): no move\.$"):
+        check_abstentions([score(None, moved, "reward")], "games.heap", 0.5, game)
 
 
 def test_a_scorer_may_hold_its_batches_to_a_limit() -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.callbacks import ResolvedDefault
-from grpo_core.config import CurriculumConfig, LoraConfig, RunConfig, TrainerConfig, to_yaml
+from grpo_core.config import CurriculumConfig, LoraConfig, RunConfig, TrainerConfig, flatten, to_yaml
 from grpo_core.config.hardware import machine_choice
-from grpo_core.config.section import Section
 from grpo_core.engines.base import Engine
 from grpo_core.engines.compatibility import context_of, max_context
 from grpo_core.engines.encode import encode_prompt
@@ -228,26 +227,21 @@ def _probe_choices(trainer: TrainerConfig) -> list[ResolvedDefault]:
 
 def _without_effect(config: RunConfig, tasks: Mapping[str, BoundTask]) -> list[ResolvedDefault]:
     """Settings that are not their default and that nothing in this run reads."""
-    unread: list[tuple[Section, str, Sequence[str], str]] = []
-    trainer, own = config.trainer, registry.arguments("loss", config.trainer.loss_type)
-    bounds = [name for name in ("epsilon", "epsilon_high") if name not in own]
-    unread.append(
-        (trainer, "trainer", bounds, f"the loss {trainer.loss_type} takes {', '.join(sorted(own)) or 'none'}")
-    )
+    loss = config.trainer.loss_type
+    own = registry.arguments("loss", loss)
+    takes = f"the loss {loss} takes {', '.join(sorted(own)) or 'none'}"
+    unread = {f"trainer.{name}": takes for name in ("epsilon", "epsilon_high") if name not in own}
     if not config.lora.enabled:
-        unread.append((config.lora, "lora", [*LoraConfig.model_fields], "lora.enabled is false"))
+        unread |= {f"lora.{name}": "lora.enabled is false" for name in LoraConfig.model_fields}
     if not config.curriculum.enabled:
-        by_rate = ("ema_alpha", "boundaries", "weights")
-        unread.append((config.curriculum, "curriculum", by_rate, "curriculum.enabled is false"))
+        unread |= {
+            f"curriculum.{name}": "curriculum.enabled is false" for name in ("ema_alpha", "boundaries", "weights")
+        }
     if not any(task.task.order == "ladder" for task in tasks.values()):
-        of_ladders = [name for name in CurriculumConfig.model_fields if name.startswith("ladder_")]
-        unread.append((config.curriculum, "curriculum", of_ladders, "no task is a ladder"))
-    return [
-        ResolvedDefault(f"{key}.{name}", "without effect", why)
-        for section, key, names, why in unread
-        for name in names
-        if getattr(section, name) != type(section).model_fields[name].default
-    ]
+        of_ladders = (name for name in CurriculumConfig.model_fields if name.startswith("ladder_"))
+        unread |= {f"curriculum.{name}": "no task is a ladder" for name in of_ladders}
+    values, defaults = flatten(config), flatten(RunConfig())
+    return [ResolvedDefault(key, "without effect", why) for key, why in unread.items() if values[key] != defaults[key]]
 
 
 def _check_context(config: RunConfig, limit: int | None) -> None:
