@@ -235,6 +235,10 @@ def test_a_field_mapping_that_is_none_is_explained(fields: str) -> None:
             "question:problem,answer:solution,qestion:problem",
             "task reads no field 'qestion'. Did you mean 'question'",
         ),
+        (
+            "qestion:problem,answer:solution",
+            "Say where it is with ?fields=question:COLUMN in place of ?fields=qestion:problem.",
+        ),
         ("question:problem,answer:solutoin", "no field 'solutoin'. Did you mean 'solution'?"),
         (
             "question:problem,answer:solution,note:notes",

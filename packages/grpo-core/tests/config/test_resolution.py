@@ -135,6 +135,15 @@ def test_a_folder_that_is_named_like_a_hub_model_is_told_how_to_be_written(
         model_source("run/step_1/model")
 
 
+def test_a_run_in_place_of_a_model_is_told_where_its_model_is(tmp_path: Path) -> None:
+    model = tmp_path / "run/training_state/step_1/model"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    for folder in (tmp_path / "run", model.parent):
+        with pytest.raises(UserError, match=f"This one holds a model: {model}"):
+            model_source(str(folder))
+
+
 def test_a_wrong_recommendation_is_named(host: PluginHost, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = EmbeddedModel("tiny", "/m", "", {"trainer.learning_rte": 1})
     monkeypatch.setattr(host, "model", lambda name: bad)

@@ -448,6 +448,7 @@ def test_options_can_be_changed_afterwards(file: Path) -> None:
     [
         ("sise=3", "task 'rhyme.couplet' has no option 'sise'. Did you mean 'size'? Options: path, seed, size, split,"),
         ("size=three", "task 'rhyme.couplet': size: Input should be a valid integer"),
+        ("size=3:2", "(given '3:2'). A weight stands before the options: rhyme.couplet:2?…"),
         ("size=0", "size: Input should be greater than or equal to 1 (given '0')"),
         ("split=dev", "split: Input should be 'train', 'validation' or 'test' (given 'dev')"),
         ("strict=perhaps", "strict: Input should be a valid boolean"),

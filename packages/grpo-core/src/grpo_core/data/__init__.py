@@ -225,7 +225,9 @@ def _mapped(
     for name in needed:
         column = fields.get(name, name)
         if column not in columns:
-            raise DataError(f"{missing(column)} Say where it is with ?fields={name}:COLUMN.")
+            given = next((other for other in fields if other not in needed and near_match(other, [name])), None)
+            meant = f" in place of ?fields={given}:{fields[given]}" if given is not None else ""
+            raise DataError(f"{missing(column)} Say where it is with ?fields={name}:COLUMN{meant}.")
     record = Record(where, columns)
     for name, column in fields.items():
         if column in columns:

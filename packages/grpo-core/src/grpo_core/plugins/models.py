@@ -51,6 +51,7 @@ def model_source(name: str, host: PluginHost | None = None) -> ModelSource:
             found = "it has no config.json" if path.is_dir() else "there is no such folder"
             raise UserError(
                 f"--model {name}: {found}; a local model is a folder with config.json, weights and tokenizer."
+                f"{_model_within(path)}"
             )
         return ModelSource("folder", name, str(path.resolve()), "a local folder")
     host = host or default_host()
@@ -67,6 +68,14 @@ def model_source(name: str, host: PluginHost | None = None) -> ModelSource:
         "A hub id has an owner (Qwen/Qwen2.5-0.5B-Instruct), a local folder begins with ./ or /, "
         f"a GGUF file ends in .gguf.{host.not_loaded()}"
     )
+
+
+def _model_within(path: Path) -> str:
+    """A hint where a run or a checkpoint was given: the folder of its newest model."""
+    within = [*path.glob("model/config.json"), *path.glob("training_state/*/model/config.json")]
+    if not within:
+        return ""
+    return f" This one holds a model: {max(within, key=lambda file: file.stat().st_mtime).parent}."
 
 
 def check_hub_id(name: str, what: str) -> None:
