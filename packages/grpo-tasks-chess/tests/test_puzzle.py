@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from grpo_core import BoundTask, UserError, load_task
 from grpo_core.data import split_of
-from grpo_tasks_chess.data.positions import mirror_key
+from grpo_tasks_chess.data.mates import mirror_key
 from grpo_tasks_chess.puzzle import PuzzleRow, load_csv, make_row
 from grpo_tasks_chess.records import position_key
 from grpo_tasks_chess.rules import legal_moves, position

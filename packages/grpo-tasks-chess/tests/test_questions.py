@@ -11,7 +11,8 @@ import pytest
 
 from grpo_core import UserError, load_task
 from grpo_core.data import split_of
-from grpo_tasks_chess.data.positions import mates_in_one, mirror_key, positions
+from grpo_tasks_chess.data.mates import mates_in_one, mirror_key
+from grpo_tasks_chess.data.positions import positions
 from grpo_tasks_chess.mate_in_one import MateRow, row_of
 from grpo_tasks_chess.policy.rows import make_row
 from grpo_tasks_chess.records import position_key
@@ -158,6 +159,33 @@ def test_themes_take_and_leave_out() -> None:
         load_task("chess.mate_in_one?themes=quen")
     with pytest.raises(UserError, match="without_themes leaves no piece that mates"):
         load_task("chess.mate_in_one?without_themes=queen,rook,bishop,knight,pawn")
+
+
+@pytest.mark.parametrize("name", ["policy", "best_move"])
+def test_positions_with_best_moves_may_have_the_themes_of_mates(name: str, tmp_path: Path) -> None:
+    spec = f"chess.{name}?engine=search&size=5&themes=knight,discovered"
+    for split in ("train", "test"):
+        task = load_task(f"{spec}&split={split}")
+        for row in task.rows():
+            board = chess.Board(dict(row)["fen"])
+            mates = row_of(board)
+            assert {"knight", "discovered"}.intersection(mates.themes)
+            assert split_of(mirror_key(board.piece_map(), board.turn)) == split, "as the mates of chess.mate_in_one"
+            for move in mates.mates:
+                answer = f"M: {move} E: 999.99 B: {move}" if name == "policy" else move
+                assert task.score(answer, row).parts["best_move_accuracy"] == 1.0
+    rows = [{"fen": FOOLS_MATE}, {"fen": "7k/P5pp/8/8/8/8/8/K7 w - - 0 1"}, {"fen": chess.STARTING_FEN}]
+    (tmp_path / "test.jsonl").write_bytes(b"\n".join(map(orjson.dumps, rows)))
+
+    def fens(themes: str) -> list[str]:
+        task = load_task(f"chess.{name}?path={tmp_path}/{{split}}.jsonl&split=test&{themes}")
+        return [dict(row)["fen"] for row in task.rows()]
+
+    assert fens("themes=queen,promotion") == [rows[0]["fen"], rows[1]["fen"]]
+    assert fens("without_themes=queen") == [rows[1]["fen"], rows[2]["fen"]]
+    assert load_task(f"chess.{name}?split=test&size=5&without_themes=queen").rows()[0].gold, "of the package"
+    with pytest.raises(UserError, match="in_check is of positions from games"):
+        load_task(f"{spec}&in_check=0.5")
 
 
 def test_how_a_move_mates_is_its_theme() -> None:

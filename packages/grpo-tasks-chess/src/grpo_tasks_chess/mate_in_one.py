@@ -4,63 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import chess
-from pydantic import model_validator
 
 from grpo_core import Task, reward
-from grpo_core.data import CommaSeparated, DatasetConfig, read_rows, stable_id
-from grpo_tasks_chess.data.positions import ATTACKERS, mates_in_one, mating_moves
+from grpo_core.data import DatasetConfig, read_rows, stable_id
+from grpo_tasks_chess.data.mates import GENERATED, ThemesConfig, mates_in_one, mating_moves, themes_of
 from grpo_tasks_chess.questions import QuestionConfig, read_moves, write_moves, write_question
 from grpo_tasks_chess.records import PositionRow, distinct, position_key, position_key_of, word
 from grpo_tasks_chess.rules import legal_moves, position
 
-GENERATED = 300
-"""Default number of generated rows, which take a few seconds."""
 
-MOST_REFUSED = 3000
-"""Positions in a row with other themes after which no more are made; they take half a minute."""
-
-Theme = Literal["pawn", "knight", "bishop", "rook", "queen", "king", "promotion", "discovered"]
-"""How a move mates: the piece that moves; a pawn promotes; another piece gives the check, alone or too."""
-
-
-class MateConfig(QuestionConfig, DatasetConfig):
+class MateConfig(ThemesConfig, QuestionConfig, DatasetConfig):
     """Options of `chess.mate_in_one`.
 
     Attributes:
         size: Number of rows; by default 300 generated ones, or all of a file.
-        themes: Take positions with at least one of these mates: by `pawn`, `knight`, `bishop`, `rook`, `queen` or
-            `king`, the piece that moves; by `promotion`; by a check that is `discovered`.
-        without_themes: Leave out positions with one of these mates, as to hold them out of training.
     """
-
-    themes: CommaSeparated[Theme] = ()
-    without_themes: CommaSeparated[Theme] = ()
-
-    @model_validator(mode="after")
-    def _leaves_a_piece(self) -> MateConfig:
-        if self.attackers == {}:
-            raise ValueError("without_themes leaves no piece that mates")
-        return self
-
-    @property
-    def attackers(self) -> Mapping[chess.PieceType, float] | None:
-        """The pieces that positions are composed of to have these themes; None without themes."""
-        if not self.themes and not self.without_themes:
-            return None
-        wanted = {"pawn" if theme == "promotion" else theme for theme in self.themes}
-        return {
-            kind: often * (5 if chess.piece_name(kind) in wanted else 1)
-            for kind, often in ATTACKERS.items()
-            if chess.piece_name(kind) not in self.without_themes
-        }
-
-    def takes(self, row: MateRow) -> bool:
-        """Whether a row has the configured themes."""
-        has_one = not self.themes or not set(self.themes).isdisjoint(row.themes)
-        return has_one and set(self.without_themes).isdisjoint(row.themes)
 
 
 class MateRow(PositionRow):
@@ -90,19 +51,8 @@ def row_of(board: chess.Board) -> MateRow:
         difficulty=float(board.legal_moves.count()),
         fen=fen,
         mates=tuple(move.uci() for move in mates),
-        themes=tuple(sorted({theme for move in mates for theme in _themes(board, move)})),
+        themes=themes_of(board, mates),
     )
-
-
-def _themes(board: chess.Board, move: chess.Move) -> set[str]:
-    piece = board.piece_type_at(move.from_square)
-    assert piece is not None
-    themes = {chess.piece_name(piece)} | ({"promotion"} if move.promotion else set())
-    board.push(move)
-    if board.checkers_mask() & ~chess.BB_SQUARES[move.to_square]:
-        themes.add("discovered")
-    board.pop()
-    return themes
 
 
 def make_row(record: Mapping[str, Any]) -> MateRow:
@@ -118,20 +68,9 @@ def load(config: MateConfig) -> Iterator[MateRow]:
     """Positions in which a move mates: from generated games and composed endings, or a file."""
     if config.path is not None:
         rows = read_rows(config, make_row, needs=("fen",), content=lambda row: position_key(row.fen))
-        return filter(config.takes, distinct(rows))
+        return (row for row in distinct(rows) if config.takes(row.themes))
     boards = mates_in_one(config.seed, config.split, label="chess.mate_in_one", attackers=config.attackers)
-    return islice(_taken(distinct(map(row_of, boards)), config), config.size or GENERATED)
-
-
-def _taken(rows: Iterator[MateRow], config: MateConfig) -> Iterator[MateRow]:
-    """Yield the rows that are taken, until none has been for long."""
-    refused = 0
-    for row in rows:
-        if config.takes(row):
-            refused = 0
-            yield row
-        elif (refused := refused + 1) == MOST_REFUSED:
-            return
+    return islice(config.taken(distinct(map(row_of, boards)), lambda row: row.themes), config.size or GENERATED)
 
 
 def prompt(row: MateRow, config: MateConfig) -> str:

@@ -15,7 +15,8 @@ from pydantic import Field, field_validator, model_validator
 
 from grpo_core import Row, Task, UserError, reward
 from grpo_core.data import DatasetConfig, read_records, read_rows, split_of, stable_id
-from grpo_tasks_chess.data.positions import mates_in_one, mating_moves, positions
+from grpo_tasks_chess.data.mates import mates_in_one, mating_moves
+from grpo_tasks_chess.data.positions import positions
 from grpo_tasks_chess.formats import MATE_PAWNS, read_policy_fields, write_policy_prompt
 from grpo_tasks_chess.questions import Template, read_moves, side_to_move
 from grpo_tasks_chess.records import distinct, number, position_key, position_key_of, word, words

@@ -1,4 +1,4 @@
-"""Positions without end, from noisy games and composed endings, without a file or an engine."""
+"""Positions without end, from noisy games, without a file or an engine."""
 
 from __future__ import annotations
 
@@ -32,29 +32,6 @@ STRIDE = 4
 EXAMINED: Mapping[str, float] = MappingProxyType({"train": 1 / STRIDE, "validation": 1.0, "test": 1.0})
 """Share of a game's positions that are looked at; the splits other than `train` have few."""
 
-ATTACKING, DEFENDING = (2, 4), (0, 4)
-"""Smallest and largest number of pieces beside the kings in a composed position: of the side to move, of the other."""
-
-ATTACKERS: Mapping[chess.PieceType, float] = MappingProxyType(
-    {chess.QUEEN: 3, chess.ROOK: 3, chess.BISHOP: 2, chess.KNIGHT: 2, chess.PAWN: 2}
-)
-DEFENDERS: Mapping[chess.PieceType, float] = MappingProxyType(
-    {chess.PAWN: 4, chess.KNIGHT: 1, chess.BISHOP: 1, chess.ROOK: 1}
-)
-"""How often each kind of piece is taken, for either side."""
-
-PROMOTION_SHARE = 0.3
-"""Share of the pawns of the side to move that are about to promote."""
-
-COMPOSED_SHARE = 0.75
-"""Share of mates in one that are composed, at a tenth of the time of those from games."""
-
-EDGE_SHARE = 0.9
-"""Share of composed positions with the other king at the edge, where nearly all mates are."""
-
-_EDGE = [*chess.SquareSet(chess.BB_RANK_1 | chess.BB_RANK_8 | chess.BB_FILE_A | chess.BB_FILE_H)]
-_SEVENTH = {chess.WHITE: [*chess.SquareSet(chess.BB_RANK_7)], chess.BLACK: [*chess.SquareSet(chess.BB_RANK_2)]}
-
 
 def positions(seed: int, split: str, *, label: str, in_check: float = 0.0) -> Iterator[chess.Board]:
     """Yield positions of a split without end, in which the game is not over; the i-th depends on the arguments and i.
@@ -69,7 +46,7 @@ def positions(seed: int, split: str, *, label: str, in_check: float = 0.0) -> It
         in_check: Share of positions after a checking move that the games did not have, in which one side must answer
             it; of the others, one in twenty is in check, too.
     """
-    boards = _visited(seed, split, label)
+    boards = visited(seed, split, label)
     if in_check > 0:
         boards = _checked(boards, in_check, Random(f"{label}/{seed}/{split}/checks"))
     return (board for board in boards if split_of(position_key_of(board)) == split)
@@ -98,8 +75,8 @@ def _after_check(board: chess.Board, random: Random) -> chess.Board | None:
     return None if after.is_game_over() else after
 
 
-def _visited(seed: int, split: str, label: str) -> Iterator[chess.Board]:
-    """Positions of games that are played for a split; its share of them is much smaller."""
+def visited(seed: int, split: str, label: str) -> Iterator[chess.Board]:
+    """Yield positions of games that are played for a split, most of which are in another one by their hash."""
     for number in count():
         random = Random(f"{label}/{seed}/{split}/{number}")
         board = endgame(random) if random.random() < ENDGAME_SHARE else chess.Board()
@@ -141,85 +118,3 @@ def _promise(board: chess.Board, move: chess.Move) -> int:
         worth = VALUES[piece or chess.PAWN]
         promise -= worth if defenders <= 0 else max(0, worth - attacker)
     return promise
-
-
-def composed(
-    random: Random, attackers: Mapping[chess.PieceType, float] = ATTACKERS, split: str | None = None
-) -> chess.Board:
-    """Return a random position with few pieces, the other king at the edge, in which the game is not over.
-
-    Args:
-        random: Random generator.
-        attackers: Kinds of pieces beside the king of the side to move, and how often they are taken.
-        split: Its split, by `mirror_key`; None takes any.
-    """
-    while True:
-        side = random.random() < 0.5
-        moves = random.randint(30, 60)
-        kinds = random.choices(list(attackers), list(attackers.values()), k=random.randint(*ATTACKING))
-        others = random.choices(list(DEFENDERS), list(DEFENDERS.values()), k=random.randint(*DEFENDING))
-        king = random.choice(_EDGE) if random.random() < EDGE_SHARE else random.choice(chess.SQUARES)
-        placed = {king: chess.Piece(chess.KING, not side)}
-        pieces = [(chess.KING, side), *((kind, side) for kind in kinds), *((kind, not side) for kind in others)]
-        for kind, color in pieces:
-            is_about_to_promote = kind == chess.PAWN and color == side and random.random() < PROMOTION_SHARE
-            squares = _SEVENTH[side] if is_about_to_promote else chess.SQUARES
-            placed[random.choice(squares)] = chess.Piece(kind, color)  # may replace another
-        if split is not None and split_of(mirror_key(placed, side)) != split:
-            continue
-        board = chess.Board(None)
-        board.set_piece_map(placed)
-        board.turn, board.fullmove_number = side, moves
-        if board.is_valid() and any(board.generate_legal_moves()):
-            return board
-
-
-def mates_in_one(
-    seed: int, split: str, *, label: str, attackers: Mapping[chess.PieceType, float] | None = None
-) -> Iterator[chess.Board]:
-    """Yield positions of a split in which at least one move mates, without end.
-
-    The split depends on the hash of a position and its mirror images together: their mates are the same.
-
-    Args:
-        seed: Random seed.
-        split: train, validation or test.
-        label: Name of the task.
-        attackers: Only composed positions with these pieces, see `composed`; None also takes positions of games.
-    """
-    from_games = (
-        board
-        for board in _visited(seed, split, f"{label}/games")
-        if mating_moves(board) and split_of(mirror_key(board.piece_map(), board.turn)) == split
-    )
-    random = Random(f"{label}/{seed}/{split}/composed")
-    boards = (composed(random, attackers or ATTACKERS, split) for _ in count())
-    from_composed = filter(mating_moves, boards)
-    while True:
-        is_composed = attackers is not None or random.random() < COMPOSED_SHARE
-        yield next(from_composed if is_composed else from_games)
-
-
-def mirror_key(pieces: Mapping[chess.Square, chess.Piece], turn: chess.Color) -> str:
-    """The key that a position has in common with its mirror images: of the board's sides, and of the colors.
-
-    Args:
-        pieces: The pieces by square.
-        turn: The side to move.
-    """
-    rank_flip = 0 if turn else 56  # as seen by the side to move
-    own = [(square ^ rank_flip, piece.piece_type, piece.color == turn) for square, piece in pieces.items()]
-    images = (sorted((square ^ flip, kind, is_own) for square, kind, is_own in own) for flip in (0, 7))
-    return " ".join(f"{square}{'+' if is_own else '-'}{kind}" for square, kind, is_own in min(images))
-
-
-def mating_moves(board: chess.Board) -> list[chess.Move]:
-    """Moves that mate, in the order of python-chess."""
-    return [move for move in board.legal_moves if board.gives_check(move) and _mates(board, move)]
-
-
-def _mates(board: chess.Board, move: chess.Move) -> bool:
-    board.push(move)
-    is_mate = not any(board.generate_legal_moves())  # the move gives check
-    board.pop()
-    return is_mate

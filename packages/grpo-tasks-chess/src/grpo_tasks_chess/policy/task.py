@@ -9,10 +9,12 @@ from itertools import islice
 from random import Random
 from typing import Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from grpo_core import Invalid, Score, Task, reward
 from grpo_core.rewards import graduated
+from grpo_tasks_chess.data.mates import GENERATED as GENERATED_MATES
+from grpo_tasks_chess.data.mates import ThemesConfig, mates_in_one, themes_of
 from grpo_tasks_chess.data.positions import positions
 from grpo_tasks_chess.formats import without_best, write_policy_prompt
 from grpo_tasks_chess.loading import packaged, rows_of
@@ -38,13 +40,13 @@ GENERATED = 2000
 """Default number of generated rows, which take a second."""
 
 
-class PositionsConfig(LabelsConfig):
+class PositionsConfig(ThemesConfig, LabelsConfig):
     """Options of tasks whose rows are positions with best moves.
 
     Attributes:
-        size: Number of rows; by default 2000 generated ones, or all of a file.
+        size: Number of rows; by default 2000 generated ones, 300 with `themes`, or all of a file.
         rows: Source of the rows without a file: `generated` from the seed, without labels, or `packaged`, a few hundred
-            with labels. Those of the split test are always the packaged ones.
+            with labels. Those of the split test are the packaged ones, unless `themes` are chosen.
         in_check: Share of generated positions with a check that must be answered, see `data.positions.positions`.
     """
 
@@ -54,7 +56,13 @@ class PositionsConfig(LabelsConfig):
     @property
     def is_packaged(self) -> bool:
         """Whether the rows are those of the package."""
-        return self.path is None and (self.split == "test" or self.rows == "packaged")
+        return self.path is None and (self.rows == "packaged" or (self.split == "test" and not self.themes))
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> PositionsConfig:
+        if self.themes and self.in_check:
+            raise ValueError("in_check is of positions from games, and themes are of composed ones: give one of them")
+        return self
 
 
 class PolicyConfig(ShapedConfig, PositionsConfig):
@@ -85,9 +93,22 @@ def load(config: PositionsConfig) -> Iterator[PolicyRow]:
         name = "policy_test.jsonl" if config.split == "test" else "policy.jsonl"
         config = config.model_copy(update={"path": packaged(name)})
     if config.path is not None:
-        return rows_of(config, "policy", make_row)
-    boards = positions(config.seed, config.split, label="chess.policy", in_check=config.in_check)
-    return islice(each_once(map(generated_row, boards)), config.size or GENERATED)
+        rows = rows_of(config, "policy", make_row)
+        return (row for row in rows if config.takes(_themes(row))) if config.attackers else rows
+    return islice(_generated(config), config.size or (GENERATED_MATES if config.themes else GENERATED))
+
+
+def _generated(config: PositionsConfig) -> Iterator[PolicyRow]:
+    if config.themes:
+        boards = mates_in_one(config.seed, config.split, label="chess.policy", attackers=config.attackers)
+    else:
+        boards = positions(config.seed, config.split, label="chess.policy", in_check=config.in_check)
+    rows = each_once(map(generated_row, boards))
+    return config.taken(rows, _themes) if config.attackers else rows
+
+
+def _themes(row: PolicyRow) -> tuple[str, ...]:
+    return themes_of(position(row.fen))
 
 
 def prompt(row: PolicyRow) -> str:
