@@ -318,6 +318,7 @@ def test_muon_learns_and_is_recorded(tasks: Path, tmp_path: Path) -> None:
     assert record["optimizer"] == "muon"
 
 
+@pytest.mark.slow  # half a minute before torch asks for the compiler
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
 def test_compiling_without_a_compiler_is_one_line(tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
