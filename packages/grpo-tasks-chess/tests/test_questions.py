@@ -157,6 +157,8 @@ def test_themes_take_and_leave_out() -> None:
         assert "queen" not in dict(row)["themes"]
     with pytest.raises(UserError, match="themes"):
         load_task("chess.mate_in_one?themes=quen")
+    with pytest.raises(UserError, match="knight is both in themes and in without_themes"):
+        load_task("chess.mate_in_one?themes=knight&without_themes=knight")
     with pytest.raises(UserError, match="without_themes leaves no piece that mates"):
         load_task("chess.mate_in_one?without_themes=queen,rook,bishop,knight,pawn")
 

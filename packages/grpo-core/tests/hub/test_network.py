@@ -143,6 +143,15 @@ def test_what_is_not_in_the_cache_is_refused_with_what_is(closed_port: str, cach
         why_from_cache("some/part")
 
 
+def test_a_folder_in_place_of_an_id_is_told_how_to_be_written(
+    closed_port: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "training_runs/warm").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"for the folder of that name write \./training_runs/warm"):
+        why_from_cache("training_runs/warm")
+
+
 def test_a_run_that_names_no_model_takes_one_from_the_cache(
     closed_port: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

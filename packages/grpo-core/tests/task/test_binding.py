@@ -31,7 +31,7 @@ from grpo_core import (
     weighted_sum,
 )
 from grpo_core.errors import DataError, InfrastructureError
-from grpo_core.task.bound import BoundTask
+from grpo_core.task.bound import BoundTask, bind_config
 from grpo_core.task.row import as_prompt
 from grpo_core.task.score import MAX_WHY_CHARS
 from grpo_core.task.spec import TaskSpec
@@ -78,6 +78,11 @@ def exact(answer, row):
 @reward(1.0, maximum=0.0)
 def brevity(text):
     return -0.1 if len(text) > 8 else 0.0
+
+
+@reward(-0.5)
+def wordy(text):
+    return float(len(text) > 8)
 
 
 def bound(options: dict[str, str] | None = None, task: Task | None = None, **changes: Any) -> BoundTask:
@@ -152,6 +157,14 @@ def test_penalties_do_not_decide_whether_it_is_solved() -> None:
     score = bound(rewards=(exact, brevity)).score("3         ", FIRST)
 
     assert score.value == pytest.approx(0.75 - 0.1) and score.solved
+    assert score.why == "brevity -0.1 of 0"
+
+
+@pytest.mark.parametrize(("text", "why"), [("3", ""), ("3         ", "wordy 1, a penalty")])
+def test_a_penalty_is_told_where_it_is_paid(text: str, why: str) -> None:
+    score = bound(rewards=(exact, wordy)).score(text, FIRST)
+
+    assert score.why == why and score.value == pytest.approx(0.75 - 0.5 * bool(why))
 
 
 def test_without_a_part_that_earns_nothing_is_solved() -> None:
@@ -460,6 +473,14 @@ def test_an_option_that_does_not_fit_is_named(file: Path, query: str, message: s
         load_task(f"{file}:couplet?{query}")
 
     assert message in str(caught.value) and len(str(caught.value)) < 300
+
+
+def test_a_list_that_no_text_can_set_says_how_it_is_declared() -> None:
+    class Options(TaskConfig):
+        tags: tuple[str, ...] = ()
+
+    with pytest.raises(UserError, match=r"declares the option as grpo_core\.data\.CommaSeparated\[…\]"):
+        bind_config(bound(config=Options).task, "t.t", TaskSpec("t.t", options={"tags": "food,toys"}))
 
 
 def test_one_task_is_not_two(file: Path) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from random import Random
 
 from grpo_core import Task, reward
 from grpo_tasks_chess.policy.grading import best_move_grade
-from grpo_tasks_chess.policy.labels import conditions_of, source_of, truth_of, with_labels
+from grpo_tasks_chess.policy.labels import source_of, truth_of, with_labels
 from grpo_tasks_chess.policy.rows import PolicyRow
-from grpo_tasks_chess.policy.task import PositionsConfig
+from grpo_tasks_chess.policy.task import PositionsConfig, conditions
 from grpo_tasks_chess.policy.task import load as load_positions
 from grpo_tasks_chess.questions import QuestionConfig, read_moves, write_question
 from grpo_tasks_chess.rules import legal_moves, position
@@ -70,11 +70,6 @@ def legality(answer: str, row: PolicyRow) -> float:
 def graded_by_labels(row: PolicyRow, config: BestMoveConfig) -> float:
     """1 when the row's labels grade it, which are better than the built-in search."""
     return float(source_of(row, config.labeller) == "labels")
-
-
-def conditions(config: BestMoveConfig) -> Mapping[str, str]:
-    """Return what grades the rows without labels."""
-    return {} if config.is_packaged else conditions_of(config.labeller)
 
 
 TASK = Task(

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from grpo_core.data import DatasetConfig, read_records, read_rows
 from grpo_tasks_chess.data import rookworld
 from grpo_tasks_chess.data.output import Kind
-from grpo_tasks_chess.records import PositionRow, distinct, is_text, position_key
+from grpo_tasks_chess.records import PositionRow, is_text, position_key
 
 RowType = TypeVar("RowType", bound=PositionRow)
 
@@ -31,8 +31,23 @@ def rows_of(config: DatasetConfig, kind: Kind, make: Callable[[Mapping[str, Any]
     source = config.path.replace("{split}", config.split)
     if _holds_lines(source):
         is_presplit = "{split}" in config.path
-        return distinct(_rows_of_lines(source, kind, None if is_presplit else config.split, make))
-    return distinct(read_rows(config, make, needs=("fen",), content=lambda row: position_key(row.fen)))
+        return _each_once(_rows_of_lines(source, kind, None if is_presplit else config.split, make), source)
+    rows = read_rows(config, make, needs=("fen",), content=lambda row: position_key(row.fen))
+    return _each_once(rows, source)
+
+
+def _each_once(rows: Iterator[RowType], source: str) -> Iterator[RowType]:
+    """Yield the first row of each position or move; say so where a later one contradicts it."""
+    answers: dict[str, int] = {}
+    has_warned = False
+    for row in rows:
+        answer = hash(tuple(sorted((row.gold or "").split())))  # in any order of the moves
+        if row.id not in answers:
+            answers[row.id] = answer
+            yield row
+        elif answers[row.id] != answer and not has_warned:
+            _LOGGER.warning("%s: %s comes again with other labels. The first ones are kept.", source, row.fen)
+            has_warned = True
 
 
 def packaged(name: str) -> str:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from grpo_core import BoundTask, Score, UserError, load_task
+from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.evaluation.setup import prepare_tasks
 from grpo_tasks_chess.environment.games import generated_rows
 from grpo_tasks_chess.formats import (
     PolicyAnswer,
@@ -325,8 +327,17 @@ def test_the_engine_is_named_among_the_conditions(make_engine: Callable[[str], s
 def test_conditions_say_what_grades() -> None:
     for packaged in ("chess.policy?rows=packaged", "chess.policy?split=test"):
         assert load_task(packaged).conditions == {"chess labels": "of the package, for every row"}
+        best_move = packaged.replace("policy", "best_move")
+        assert load_task(best_move).conditions == {"chess labels": "of the package, for every row"}
     found = load_task("chess.policy?path=rows.jsonl&engine=none").conditions
     assert "rows.jsonl" in found["chess labels"] and "none, as asked" in found["chess engine"]
+
+
+def test_an_evaluation_says_what_grades_its_own_split() -> None:
+    _, choices = prepare_tasks("chess.policy,chess.best_move", {"size": 2}, EvaluationSettings())
+    (labels,) = [choice for choice in choices if choice.what == "chess labels"]
+    assert "chess.policy, chess.best_move" in labels.why
+    assert not [choice for choice in choices if choice.what == "chess engine"]
 
 
 def test_an_engine_that_is_not_there_is_an_error_before_the_run() -> None:
@@ -405,6 +416,10 @@ def test_any_text_gets_a_verdict(text: str) -> None:
         ({**LABELS, "evaluations": "0.1 x", "best": "d2d4"}, "'x' is no number"),
         ({**LABELS, "evaluations": [1001.0] * 5, "best": "d2d4"}, "within ±1000"),
         ({**LABELS, "moves": ["d2d4"] * 5, "best": "d2d4"}, "5 for 1 different moves"),
+        (
+            {"fen": START, "moves": "d2d4 e2e4", "evaluations": "1 9", "best": "d2d4"},
+            "best: d2d4 is evaluated 1, and e2e4 9",
+        ),
         ({"text": "P: nothing"}, "text: there is no position"),
         ({"text": f"A: {START}+e2e4+e2e4+"}, "text: a policy line begins with P:"),
     ],
@@ -454,6 +469,19 @@ def test_lines_whose_black_labels_are_upside_down_are_put_right(
     write(tmp_path / "train.jsonl", [{"text": line} for line in lines])
     assert {row.fen: row.best for row in _rows(policy(f"&path={path}"))} == {row.fen: row.best for row in rows}
     assert [record.getMessage() for record in caplog.records if "set to the highest" in record.getMessage()]
+
+
+def test_labels_that_contradict_each_other_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    labels = {"fen": START, "moves": ["d2d4", "e2e4"], "evaluations": [0.3, 0.2], "best": "d2d4"}
+    reordered = {**labels, "moves": ["e2e4", "d2d4"], "evaluations": [0.2, 0.3]}
+    other = {**labels, "evaluations": [0.2, 0.3], "best": "e2e4"}
+    path = tmp_path / "{split}.jsonl"
+    for records, warnings in (([labels, reordered], 0), ([labels, other, other], 1)):
+        caplog.clear()
+        write(tmp_path / "train.jsonl", records)
+        (row,) = _rows(policy(f"&path={path}"))
+        assert row.best == "d2d4"
+        assert sum("comes again with other labels" in each.getMessage() for each in caplog.records) == warnings
 
 
 def test_a_wrong_row_of_a_file_is_named(tmp_path: Path) -> None:

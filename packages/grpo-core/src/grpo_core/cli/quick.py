@@ -91,10 +91,11 @@ def _fine_tuned(config: RunConfig, folder: Path, start: Mapping[str, str | None]
             device=device, callbacks=(progress,),
         )  # fmt: skip
         rate = max(record["sampled_solved_rate"].values(), default=0.0)
-        progress.say("quick", [visible(f"{record['steps']} steps, {rate:.2f} solved: {folder}")])
+        model = str(folder) if folder.is_absolute() else f"./{folder}"
+        progress.say("quick", [visible(f"{record['steps']} steps, {rate:.2f} solved: {model}")])
         if record["interrupted"]:
             raise KeyboardInterrupt
-    return str(folder) if folder.is_absolute() else f"./{folder}"
+    return model
 
 
 def _free_folder(output_dir: Path, task: str) -> Path:

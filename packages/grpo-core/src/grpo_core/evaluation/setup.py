@@ -97,7 +97,8 @@ def prepare_tasks(
         prepared[label] = EvaluationTask(held_out(bound_task, size=settings.size, split=settings.split), settings)
         _ = prepared[label].rows  # a share out of range is refused before a model loads
     nodes = prepare_nodes(scoring or ScoringConfig(), [*tasks.values(), *(each.task for each in prepared.values())])
-    return prepared, [*nodes, *condition_choices(tasks), *wished]
+    conditions = condition_choices({label: each.task for label, each in prepared.items()})
+    return prepared, [*nodes, *conditions, *wished]
 
 
 def evaluate_model(

@@ -60,6 +60,8 @@ def why_from_cache(repository: str) -> str:
     reason = offline_reason()
     if not reason or is_cached(repository):
         return reason
+    if Path(repository).is_dir():
+        raise UserError(f"--model {repository} is an id of the hub; for the folder of that name write ./{repository}.")
     cached = ", ".join(cached_models()[:MAX_LISTED]) or "no model"
     raise UserError(
         f"--model {repository} is not in the hub's cache, and the hub is not used: {reason}. The cache has {cached}. "

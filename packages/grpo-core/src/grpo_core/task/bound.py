@@ -263,15 +263,17 @@ def bind_config(task: Task, name: str, spec: TaskSpec) -> TaskConfig:
     try:
         config = task.config.model_validate_strings(spec.options)
     except ValidationError as error:
-        raise UserError(f"task {name!r}: {first_problem(error)}{_misplaced_weight(name, spec)}") from None
+        raise UserError(f"task {name!r}: {first_problem(error)}{_hint(name, spec, error)}") from None
     for option, value in config:
         if isinstance(value, int) and value.bit_length() >= 64:
             raise UserError(f"task {name!r}: option {option}: a whole number has at most 64 bits (given {value:.3e}).")
     return config
 
 
-def _misplaced_weight(name: str, spec: TaskSpec) -> str:
-    """A hint where the last option ends as a weight would."""
+def _hint(name: str, spec: TaskSpec, error: ValidationError) -> str:
+    """What an option that does not fit may have been meant as."""
+    if error.errors()[0]["type"] in ("list_type", "tuple_type", "set_type"):
+        return ". A task that takes several values here declares the option as grpo_core.data.CommaSeparated[…]"
     _, colon, weight = next(reversed(spec.options.values()), "").rpartition(":")
     is_weight = colon and re.fullmatch(r"[0-9.]+", weight)
     return f". A weight stands before the options: {name}:{weight}?…" if is_weight else ""

@@ -218,8 +218,14 @@ def _is_open(specs: Sequence[RewardSpec], spec: RewardSpec, parts: Mapping[str, 
 
 
 def _shortfall(specs: Sequence[RewardSpec], parts: Mapping[str, float]) -> str:
-    short = [spec for spec in specs if not spec.is_fact and not spec.reached_by(parts[spec.name])]
-    return ", ".join(f"{spec.name} {parts[spec.name]:.3g} of {spec.maximum:g}" for spec in short)
+    texts = []
+    for spec in specs:
+        part = parts[spec.name]
+        if spec.weight < 0 and part > 0:
+            texts.append(f"{spec.name} {part:.3g}, a penalty")
+        elif spec.weight > 0 and not spec.reached_by(part):
+            texts.append(f"{spec.name} {part:.3g} of {spec.maximum:g}")
+    return ", ".join(texts)
 
 
 def score_remotely(task: Task, config: TaskConfig, grader: Grader, moves: Moves, row: Row) -> Score:

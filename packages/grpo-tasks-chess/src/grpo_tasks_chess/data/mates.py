@@ -64,6 +64,8 @@ class ThemesConfig(TaskConfig):
 
     @model_validator(mode="after")
     def _leaves_a_piece(self) -> ThemesConfig:
+        if both := set(self.themes) & set(self.without_themes):
+            raise ValueError(f"{min(both)} is both in themes and in without_themes")
         if self.attackers == {}:
             raise ValueError("without_themes leaves no piece that mates")
         return self

@@ -45,7 +45,12 @@ def make_row(record: Mapping[str, Any]) -> PolicyRow:
     if not legal:
         raise ValueError(f"fen: {fen} has no legal move, so none is best")
     row = PolicyRow(id=stable_id(fen), fen=fen, difficulty=float(len(legal)))
-    return row if answer is None else _checked(row, answer, legal)
+    if answer is None:
+        return row
+    labelled_row = _checked(row, answer, legal)
+    if not is_text(record):  # a line of RookWorld keeps what `data.rookworld` makes of it
+        _refuse_better(labelled_row)
+    return labelled_row
 
 
 def generated_row(board: chess.Board) -> PolicyRow:
@@ -76,6 +81,13 @@ def _checked(row: PolicyRow, answer: PolicyAnswer, legal: Mapping[str, Any]) -> 
     if any(abs(each) > MATE_PAWNS for each in answer.evaluations):
         raise ValueError(f"evaluations: in pawns, within ±{MATE_PAWNS:g}: a mate in n is 1000 − n/100")
     return labelled(row, answer)
+
+
+def _refuse_better(row: PolicyRow) -> None:
+    worth = dict(zip(row.moves, row.evaluations, strict=True))
+    better = max(worth, key=worth.__getitem__)
+    if worth[better] > worth[row.best]:
+        raise ValueError(f"best: {row.best} is evaluated {worth[row.best]:g}, and {better} {worth[better]:g}")
 
 
 def labelled(row: PolicyRow, answer: PolicyAnswer) -> PolicyRow:

@@ -142,7 +142,7 @@ def _judge(text: str, row: PolicyRow, labeller: Labeller) -> Judged:
     return Judged(answer, truth_of(row, labeller), legal_moves(position(row.fen)).keys())
 
 
-def conditions(config: PolicyConfig) -> Mapping[str, str]:
+def conditions(config: PositionsConfig) -> Mapping[str, str]:
     """Return the source of the labels, and what grades the rows without labels."""
     if config.path is not None:
         return {

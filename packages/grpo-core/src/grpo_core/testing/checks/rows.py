@@ -99,7 +99,8 @@ def split(subject: Subject) -> Result:
                     return failed(
                         f"{where} and {name} have a problem in common",
                         f"row {other!r} of {where}, row {row.id!r} of {name}",
-                        "Decide the split by a hash of the problem: grpo_core.data.split_of(content) == config.split.",
+                        "Decide the split by a hash of the problem: grpo_core.data.split_of(content) == config.split, "
+                        "or read_rows(…, content=…).",
                     )
     if len(sizes) < 2:
         return not_applicable(f"only the split {next(iter(sizes), subject.task.config.split)} has rows")
