@@ -71,9 +71,14 @@ class ThemesConfig(TaskConfig):
         return self
 
     @property
+    def is_choosing(self) -> bool:
+        """Whether some positions are left out."""
+        return bool(self.themes or self.without_themes)
+
+    @property
     def attackers(self) -> Mapping[chess.PieceType, float] | None:
         """The pieces that positions are composed of to have these themes; None without themes."""
-        if not self.themes and not self.without_themes:
+        if not self.is_choosing:
             return None
         wanted = {"pawn" if theme == "promotion" else theme for theme in self.themes}
         return {

@@ -94,7 +94,7 @@ def load(config: PositionsConfig) -> Iterator[PolicyRow]:
         config = config.model_copy(update={"path": packaged(name)})
     if config.path is not None:
         rows = rows_of(config, "policy", make_row)
-        return (row for row in rows if config.takes(_themes(row))) if config.attackers else rows
+        return (row for row in rows if config.takes(_themes(row))) if config.is_choosing else rows
     return islice(_generated(config), config.size or (GENERATED_MATES if config.themes else GENERATED))
 
 
@@ -104,7 +104,7 @@ def _generated(config: PositionsConfig) -> Iterator[PolicyRow]:
     else:
         boards = positions(config.seed, config.split, label="chess.policy", in_check=config.in_check)
     rows = each_once(map(generated_row, boards))
-    return config.taken(rows, _themes) if config.attackers else rows
+    return config.taken(rows, _themes) if config.is_choosing else rows
 
 
 def _themes(row: PolicyRow) -> tuple[str, ...]:
