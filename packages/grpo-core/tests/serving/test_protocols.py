@@ -33,7 +33,7 @@ def test_one_completion(server: TaskServer) -> None:
     solved = ask(server, f"{SUMS}/score", {"row": "2+2", "completion": "4"})
     parts = {"right": 1.0, "without_torch": 0.0}
     expected = {"score": 2.0, "abstained": None, "parts": parts, "valid": True, "solved": True}
-    assert solved == {**expected, "why": "without_torch 0 of 1"}
+    assert solved == {**expected, "why": ""}
     assert ask(server, "/score", {"task": "scoring_tasks.sums", "row": "2+2", "completion": "4"}) == solved
     assert ask(server, f"{SUMS}/score", {"row": json.loads(ROW), "completion": "23"})["solved"]
     assert ask(server, f"{SUMS}/score", {"row": ROW, "completion": "23"})["solved"]
