@@ -25,7 +25,7 @@ from grpo_core import train
 from grpo_core.training.resume import resume
 from grpo_core.training.stored_run import INFO_FILE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # four ranks; two of them are in test_ranks.py
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # four ranks; test_ranks.py has two
 
 OFFLOADED = ["plain", "KL against a copy", "LoRA", "value head", "clipped", "probes"]
 
