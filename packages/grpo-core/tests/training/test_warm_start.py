@@ -385,3 +385,22 @@ def test_an_example_that_does_not_fit_ends_it_with_advice(tasks: Path, tmp_path:
     fits[:] = [0]
     with pytest.raises(OutOfMemoryError, match=r"supervised fine-tuning.*one completion.*--precision bfloat16"):
         warm_start(f"{tasks}:letters", tmp_path / "out", preset="tiny", max_steps=1, batch_size=4, device="cpu")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
+def test_a_model_gets_more_layers_and_its_record_says_so(tasks: Path, tmp_path: Path) -> None:
+    small, deeper = tmp_path / "small", tmp_path / "deeper"
+    warm_start(f"{tasks}:letters", small, preset="tiny", max_steps=1, batch_size=4, eval_size=2)
+    record = warm_start(
+        f"{tasks}:letters", deeper, model=str(small), add_layers=2, max_steps=1, batch_size=4, eval_size=2
+    )
+    assert (record["add_layers"], "add_layers" in record["start"]) == (2, False)
+    assert json.loads((deeper / RECORD).read_text())["add_layers"] == 2
+    assert load_policy(str(deeper), device="cpu").model.config.num_hidden_layers == 6
+
+
+def test_layers_are_added_to_a_model_alone(tasks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["warm-start", "--task", f"{tasks}:letters", "--out", str(tmp_path / "out")]
+    assert main([*options, "--preset", "tiny", "--add-layers", "2"]) == ExitCode.USER_MISTAKE
+    assert "--add-layers 2 is for a --model; a --preset has its depth" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -29,6 +29,12 @@ Examples:
 @click.option("--task", required=True, metavar="TASK", help="Task or mixture; weights are the shares of examples.")
 @click.option("--out", "folder", required=True, metavar="FOLDER", help="Receives the model; must be new or empty.")
 @click.option("--model", metavar="MODEL", help="Model to start from.")
+@click.option(
+    "--add-layers",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Layers that the --model gets first; it computes the same until they are trained.",
+)
 @click.option("--preset", metavar="tiny|medium|deep|small", help="Start from a new model of this shape.")
 @click.option("--vocab-size", type=COUNT, help="Train a tokenizer of this size for a new model; else it reads bytes.")
 @click.option("--tokenizer", metavar="MODEL", help="Use the tokenizer of this model or folder for a new model.")
@@ -118,7 +124,7 @@ def fine_tune(folder: str, callbacks: tuple[Callback, ...], **options: Any) -> M
     """Call `grpo_core.training.warm_start`, which is imported here because it imports torch."""
     task = options.pop("task")
     command = shlex.join(["grpo", *sys.argv[1:]])
-    start = {name: options[name] for name in ("model", "preset", "vocab_size", "tokenizer", "eval_size")}
+    start = {name: options[name] for name in ("model", "add_layers", "preset", "vocab_size", "tokenizer", "eval_size")}
     check_warm_start(task, folder, **start)  # before torch is imported, which takes seconds
     check_device(options["device"])
     with only_results_on_stdout(callbacks):

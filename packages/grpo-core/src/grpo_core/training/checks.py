@@ -140,6 +140,7 @@ def check_warm_start(
     out: str | Path,
     *,
     model: str | None,
+    add_layers: int = 0,
     preset: str | None,
     vocab_size: int | None,
     tokenizer: str | None,
@@ -151,6 +152,7 @@ def check_warm_start(
         task: A task spec.
         out: Folder that receives the model.
         model: Model to start from.
+        add_layers: Layers that it gets first.
         preset: Shape of a new model.
         vocab_size: Tokens of a new model's tokenizer.
         tokenizer: Model whose tokenizer a new model gets.
@@ -162,6 +164,8 @@ def check_warm_start(
     """
     if (model is None) == (preset is None):
         raise UserError("give what to start from: --model NAME, or --preset tiny for a new model; not both.")
+    if add_layers and model is None:
+        raise UserError(f"--add-layers {add_layers} is for a --model; a --preset has its depth.")
     if model is not None and (vocab_size, tokenizer) != (None, None):
         raise UserError(f"--model {model} has its tokenizer: --vocab-size and --tokenizer are for a --preset.")
     if vocab_size is not None and tokenizer is not None:

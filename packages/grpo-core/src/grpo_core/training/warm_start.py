@@ -21,6 +21,7 @@ from grpo_core.evaluation.setup import prepare_tasks
 from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.plugins.models import ModelSource, model_source
 from grpo_core.plugins.task_objects import Tasks, name_tasks
+from grpo_core.policy import depth
 from grpo_core.policy.device import choose_device
 from grpo_core.policy.fresh import fresh_model, learned_tokenizer, tokenizer_of
 from grpo_core.policy.load import load_policy
@@ -104,6 +105,7 @@ def warm_start(
     out: str | Path,
     *,
     model: str | None = None,
+    add_layers: int = 0,
     preset: str | None = None,
     vocab_size: int | None = None,
     tokenizer: str | None = None,
@@ -134,6 +136,7 @@ def warm_start(
         task: A task spec, a `Task` object, or a list of these; the weights of a mixture are the shares of examples.
         out: Folder that receives the model; it must not exist, or be empty.
         model: Model to start from; not with `preset`.
+        add_layers: Layers that the model gets first; see `policy.depth.add_layers`.
         preset: Start from a new model of this shape (see `policy.fresh.PRESETS`).
         vocab_size: Tokens of a new model: its tokenizer is learned from the demos. By default it reads bytes.
         tokenizer: Model or folder whose tokenizer a new model gets; not with `vocab_size`.
@@ -166,17 +169,24 @@ def warm_start(
     quiet_bitsandbytes()
     named = name_tasks(task)
     check_warm_start(
-        named.spec, out, model=model, preset=preset, vocab_size=vocab_size, tokenizer=tokenizer, eval_size=eval_size
+        named.spec,
+        out,
+        model=model,
+        add_layers=add_layers,
+        preset=preset,
+        vocab_size=vocab_size,
+        tokenizer=tokenizer,
+        eval_size=eval_size,
     )
     folder = Path(out)
     # A task that cannot be evaluated is refused before it is trained on for an hour.
     prepare_tasks(named.spec, {}, EvaluationSettings(size=eval_size, seed=seed))
     callback = Callbacks(callbacks)
+    # Layers that a model cannot get are refused before its examples are made, which takes minutes.
+    policy = None if model is None else _loaded(model, add_layers, device)
     examples = examples_of(named.spec, max_steps * batch_size, workers, callback.on_progress, seed=seed)
-    if preset is not None:
-        policy = _new_policy(preset, seed, device, _new_tokenizer(examples, vocab_size, tokenizer))
-    else:
-        policy = load_policy(str(model), device=device)
+    if policy is None:
+        policy = _new_policy(str(preset), seed, device, _new_tokenizer(examples, vocab_size, tokenizer))
     target = None if until is None else SolvedTarget(named.spec, until, policy, seed, callback)
     settings = FineTuning(
         max_steps=max_steps,
@@ -197,6 +207,7 @@ def warm_start(
             "command": command,
             "task": named.spec,
             "start": start,
+            **({"add_layers": add_layers} if add_layers else {}),
             **settings.as_json(),
             "steps": made.steps,
             "interrupted": made.is_interrupted,
@@ -225,6 +236,15 @@ def warm_start(
         record["evaluation"] = _evaluated(named.spec, folder, eval_size, seed, device, callbacks)
         write_record(folder, record)
     return record
+
+
+def _loaded(model: str, add_layers: int, device: str) -> Policy:
+    """The model to start from, with its further layers."""
+    policy = load_policy(model, device=device)
+    if add_layers:
+        depth.add_layers(policy.model, add_layers)
+        choose_threads(policy.model.num_parameters(), policy.device)
+    return policy
 
 
 def _new_policy(preset: str, seed: int, device: str, tokenizer: Any) -> Policy:
