@@ -10,6 +10,8 @@ from transformers import (
     GPT2LMHeadModel,
     Qwen2Config,
     Qwen2ForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
 )
 
 from grpo_core.errors import UserError
@@ -43,7 +45,12 @@ def gemma2() -> Any:
     return Gemma2ForCausalLM(Gemma2Config(**SHAPE, sliding_window=4))
 
 
-@pytest.mark.parametrize("make", [llama, qwen2, gemma2])
+def smollm3() -> Any:
+    torch.manual_seed(0)
+    return SmolLM3ForCausalLM(SmolLM3Config(**SHAPE, no_rope_layer_interval=2, eos_token_id=None, bos_token_id=None))
+
+
+@pytest.mark.parametrize("make", [llama, qwen2, gemma2, smollm3])
 @pytest.mark.parametrize("count", [1, 3, 4])
 def test_a_deeper_model_computes_the_same_until_it_is_trained(make: Any, count: int, tmp_path: Any) -> None:
     model = make().eval()

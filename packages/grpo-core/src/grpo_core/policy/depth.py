@@ -7,6 +7,9 @@ from typing import Any
 
 from grpo_core.errors import UserError
 
+PER_LAYER = ("layer_types", "mlp_layer_types", "no_rope_layers")
+"""Settings of transformers that list something for each layer."""
+
 
 def add_layers(model: Any, count: int) -> None:
     """Add layers that pass their inputs on unchanged, spread evenly over the depth; in place.
@@ -37,8 +40,9 @@ def add_layers(model: Any, count: int) -> None:
         layers[place] = layer
         layer.self_attn.layer_idx = place  # its place in the cache of keys and values
     config = model.config
-    if getattr(config, "layer_types", None) is not None:
-        config.layer_types = [config.layer_types[index] for index in order]
+    for name in PER_LAYER:
+        if (values := getattr(config, name, None)) is not None:
+            setattr(config, name, [values[index] for index in order])
     config.num_hidden_layers = len(deeper)
 
 
