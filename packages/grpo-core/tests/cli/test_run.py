@@ -192,7 +192,7 @@ def test_warm_start_passes_everything_on(
         "learning_rate": 1e-3, "lr_scheduler_type": "constant", "seed": 0, "eval_size": 512, "device": "auto",
         "command": "grpo warm-start --task ./rhyme.py:one", "vocab_size": 300, "tokenizer": None,
         "precision": "float32", "save_dtype": "float32", "optimizer": "adamw", "compile": False, "workers": 1,
-        "save_every": None,
+        "save_every": None, "add_layers": 0,
     }  # fmt: skip
     assert entry.main([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 5
