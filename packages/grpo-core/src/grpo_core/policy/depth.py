@@ -35,9 +35,8 @@ def add_layers(model: Any, count: int) -> None:
     deeper: list[Any] = []
     for before, index in zip([-1, *order], order, strict=False):
         deeper.append(_passing_on(layers[index]) if index == before else layers[index])
-    layers.extend(deeper[present:])
+    model.base_model.layers = type(layers)(deeper)
     for place, layer in enumerate(deeper):
-        layers[place] = layer
         layer.self_attn.layer_idx = place  # its place in the cache of keys and values
     config = model.config
     for name in PER_LAYER:
