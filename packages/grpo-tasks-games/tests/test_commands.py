@@ -53,7 +53,8 @@ def test_who_cannot_play_is_told_why(task: str, players: list[str], said: str) -
         (("elo", "tiny", "random", "--episodes", "3"), "even"),
         (("elo", "tiny", "random", "--anchor", "perfect"), "one of the players"),
         (("elo", "tinny", "random"), "tiny"),
-        (("exploitability", "tiny", "--task", "games.nim"), "kuhn_poker"),
+        (("exploitability", "tiny", "--task", "games.connect_four"), "more than 20,000 positions"),
+        (("exploitability", "tiny", "--task", "math.arithmetic"), "no game"),
         (("exploitability", "games-tiny", "--task", "games.kuhn_poker?style=full"), "style=short"),
     ],
 )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from grpo_core.task.bound import BoundTask
     from grpo_core.task.composition import graduated, ladder, reward, weighted_sum
     from grpo_core.task.evaluation import EvaluationDefaults, EvaluationRecord, EvaluationReport
-    from grpo_core.task.game.rules import Game, GameConfig
+    from grpo_core.task.game.rules import Game, GameConfig, Rules
     from grpo_core.task.group_rewards import group_reward
     from grpo_core.task.opponent import Opponent
     from grpo_core.task.remote import Moves, Remote, RemoteReply, RemoteTurn
@@ -106,6 +106,7 @@ _MODULE_OF = {
     "RemoteReply": "task.remote",
     "RemoteTurn": "task.remote",
     "Row": "task.row",
+    "Rules": "task.game.rules",
     "Score": "task.score",
     "Scorer": "scoring",
     "Task": "task.task",
@@ -156,6 +157,7 @@ __all__ = [
     "RemoteReply",
     "RemoteTurn",
     "Row",
+    "Rules",
     "Score",
     "Scorer",
     "Task",

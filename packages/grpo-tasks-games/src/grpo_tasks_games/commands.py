@@ -94,21 +94,34 @@ def elo(
     )
 
 
-@games.command(short_help="Exact exploitability in Kuhn poker.", context_settings=HELP)
+@games.command(short_help="Exact results against a best response.", context_settings=HELP)
 @click.argument("models", nargs=-1, required=True)
-@click.option("--task", default="games.kuhn_poker", metavar="TASK", help="Kuhn poker and its options.")
+@click.option("--task", default="games.kuhn_poker", metavar="TASK", help="The game and its options.")
 @DEVICE
 @JSON
 @QUIET
 def exploitability(models: tuple[str, ...], task: str, device: str, as_json: bool, quiet: bool) -> None:
-    """Compute what a best response wins against each of MODELS in Kuhn poker, in chips per game; an equilibrium has 0.
+    """Compute what the best response to each of MODELS gets per game, with moves sampled at temperature 1.
 
-    The value is exact: it is computed from the log-probabilities of both moves in all twelve information sets, given
-    that the move is legal; the probability of an illegal move is shown beside it. Random play has 0.458.
+    No game is played: the result is exact, from the probability of every legal move in every position. A strategy that
+    cannot be beaten has 0. For games of two with at most 20,000 positions. The best response sees the whole position:
+    where a player does not, except in Kuhn poker, the result is an upper bound.
+
+    In Kuhn poker it is in chips, given that moves are legal, beside the probability of an illegal one; random play has
+    0.458. In other games an illegal move counts as it does in play, and so does a legal one that is written in another
+    form.
     """
     spec, why = _task_for(task, models)
     if why and not (quiet or as_json):
         click.echo(f"task      {spec}: {why}", err=True)
+    from grpo_core import load_task
+    from grpo_tasks_games.kuhn import KuhnConfig
+
+    of = _kuhn if isinstance(load_task(spec).config, KuhnConfig) else _best_responses
+    of(spec, models, device=device, as_json=as_json, quiet=quiet)
+
+
+def _kuhn(spec: str, models: tuple[str, ...], *, device: str, as_json: bool, quiet: bool) -> None:
     from grpo_core import show_progress
 
     with show_progress("models", quiet=quiet) as report:
@@ -125,6 +138,32 @@ def exploitability(models: tuple[str, ...], task: str, device: str, as_json: boo
         ("model", "exploitability", "value of first", "illegal", "P(bet)"),
         [
             (model, f"{play.exploitability:.4f}", f"{play.value:+.4f}", f"{play.illegal:.4f}", play.summary())
+            for model, play in plays.items()
+        ],
+    )
+
+
+def _best_responses(spec: str, models: tuple[str, ...], *, device: str, as_json: bool, quiet: bool) -> None:
+    from grpo_core import show_progress
+
+    plays = {}
+    for model in models:
+        with show_progress(f"moves of {model}", quiet=quiet) as report:
+            from grpo_tasks_games.best_response import play_of  # here, because it imports torch
+
+            plays[model] = play_of(spec, model, device=device, report=report)
+    if as_json:
+        _print_json({"task": spec, "models": {model: play.as_json() for model, play in plays.items()}})
+        return
+    roles = next(iter(plays.values())).seats
+    _table(
+        ("model", "exploitability", *(f"{what} as {role}" for role in roles for what in ("lost", "illegal"))),
+        [
+            (
+                model,
+                f"{play.exploitability:.4f}",
+                *(f"{value:.4f}" for seat in play.seats.values() for value in (seat.lost, seat.illegal)),
+            )
             for model, play in plays.items()
         ],
     )

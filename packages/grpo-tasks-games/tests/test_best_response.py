@@ -1,0 +1,151 @@
+"""Exact results against a best response."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from grpo_core import Game, Rules, UserError
+from grpo_tasks_games import best_response, tictactoe
+from grpo_tasks_games.best_response import Tree
+from grpo_tasks_games.commands import games
+
+ROLES = ("first", "second")
+
+
+def heap(sticks: int, roles: tuple[str, ...] = ROLES, state: Callable[[tuple[int, int]], Any] = tuple) -> Game:
+    """Each takes one or two sticks; who takes the last one wins."""
+
+    def outcome(at: Any) -> dict[str, float] | None:
+        return None if at[0] else {role: -1.0 if role == roles[at[1]] else 1.0 for role in roles}
+
+    return Game(
+        "heap",
+        roles,
+        initial=lambda seed: state((sticks, 0)),
+        to_move=lambda at: roles[at[1]],
+        observe=lambda at, role: f"{at[0]}\n",
+        parse=lambda text: int(text),
+        apply=lambda at, action: state((at[0] - action, (at[1] + 1) % len(roles))),
+        legal=lambda at: [take for take in (1, 2) if take <= at[0]],
+        outcome=outcome,
+        render=lambda at: str(at),
+        write=lambda action: str(action),
+        max_turns=50,
+    )
+
+
+def tree_of(game: Game, **options: Any) -> Tree:
+    rules = Rules(game, game.config(**options))
+    return Tree(rules, [rules.call("initial", seed=0)])
+
+
+def strategy_of(tree: Tree, choose: Callable[[Any, int], Sequence[float]]) -> best_response.Strategy:
+    return tree.strategy([p for turn in tree.turns for state, after in turn.items() for p in choose(state, len(after))])
+
+
+def test_perfect_play_cannot_be_beaten() -> None:
+    tree = tree_of(tictactoe.GAME)
+    strategy = strategy_of(
+        tree, lambda board, n: [float(cell == tictactoe.best(board)) for cell in tictactoe.legal(board)]
+    )
+    assert tree.positions == 4520  # of 5,478 boards, 958 are the end of a game
+    for role in ROLES:
+        result = tree.against_best_response(strategy, role)
+        assert (result.reward, result.other, result.lost, result.illegal) == (0, 0, 0, 0)
+
+
+def test_random_play_agrees_with_a_search_of_the_tree() -> None:
+    def search(board: str, role: str) -> float:
+        """Return of the best response, by depth-first search."""
+        returns = tictactoe.outcome(board)
+        if returns is not None:
+            return -returns[role]
+        values = [search(tictactoe.apply(board, cell), role) for cell in tictactoe.legal(board)]
+        return math.fsum(values) / len(values) if tictactoe.to_move(board) == role else max(values)
+
+    tree = Tree(Rules(tictactoe.GAME, tictactoe.TicTacToeConfig()), ["X...O...X"])
+    strategy = strategy_of(tree, lambda board, n: [1 / n] * n)
+    for role in ROLES:
+        assert tree.against_best_response(strategy, role).other == pytest.approx(search("X...O...X", role))
+
+
+def test_values_by_hand() -> None:
+    # Of two sticks, the first player wins by taking both. A policy takes both with probability 0.5, one with 0.3.
+    tree = tree_of(heap(2))
+    strategy = strategy_of(tree, lambda state, n: [0.3, 0.5] if n == 2 else [0.9])
+    first = tree.against_best_response(strategy, "first")
+    assert (first.lost, first.illegal) == (pytest.approx(0.3 + 0.2), pytest.approx(0.2))
+    assert (first.reward, first.other) == (pytest.approx(0.0), pytest.approx(0.0))
+    second = tree.against_best_response(strategy, "second")  # the best response takes both
+    assert (second.lost, second.illegal, second.other) == (1, 0, 1)
+
+
+def test_an_illegal_move_costs_what_the_options_say() -> None:
+    def first(**options: Any) -> best_response.Result:
+        tree = tree_of(heap(2), **options)
+        return tree.against_best_response(strategy_of(tree, lambda state, n: [0.3, 0.5] if n == 2 else [0.9]), "first")
+
+    assert first(illegal_reward=-2, illegal_other=0.5).reward == pytest.approx(0.5 - 0.3 - 0.4)
+    assert first(illegal_reward=-2, illegal_other=0.5).other == pytest.approx(-0.5 + 0.3 + 0.1)
+    replaced = first(illegal="random")  # by one or two sticks, with 0.1 each
+    assert (replaced.lost, replaced.illegal) == (pytest.approx(0.4), pytest.approx(0.2))
+
+
+def test_a_game_that_is_not_over_in_time_is_a_draw() -> None:
+    tree = tree_of(replace(heap(3), max_turns=2))
+    strategy = strategy_of(tree, lambda state, n: [1.0, 0.0][:n])  # always one
+    assert tree.against_best_response(strategy, "first").lost == 1.0  # the second player takes the other two
+    assert tree.against_best_response(strategy, "second").reward == 0.0  # 1 + 1, and a stick is left
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: tree_of(heap(3, roles=("a", "b", "c"))), "3 roles"),
+        (lambda: tree_of(heap(3, state=list)), "hashable"),
+        (lambda: tree_of(replace(heap(30_000), max_turns=40_000)), "more than 20,000"),
+    ],
+)
+def test_games_that_cannot_be_computed_are_refused(make: Callable[[], Tree], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        make()
+
+
+@pytest.fixture
+def one_stick_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that always takes one object of the first heap."""
+
+    class Model:
+        def __init__(self, *args: Any, **options: Any) -> None: ...
+
+        def logprobs(self, prompts: Sequence[str], texts: Sequence[str]) -> list[float]:
+            heaps = [next(heap[0] for heap in prompt.split()[1:] if heap[1] != "0") for prompt in prompts]
+            return [0.0 if text == f"{heap}1" else -math.inf for heap, text in zip(heaps, texts, strict=True)]
+
+    monkeypatch.setattr(best_response, "Completer", Model)
+
+
+@pytest.mark.usefixtures("one_stick_at_a_time")
+def test_the_command_prints_both_seats() -> None:
+    task = "games.nim?style=short&heaps=1,2"
+    said = CliRunner().invoke(games, ("exploitability", "tiny", "--task", task, "--json"), catch_exceptions=False)
+    found = json.loads(said.stdout)["models"]["tiny"]
+    # From 1, 2 the first player wins by leaving 1, 1. The model leaves 0, 2, which the best response takes.
+    assert found["seats"]["first"] == {"reward": -1, "other": 1, "lost": 1, "illegal": 0}
+    assert found["seats"]["second"] == {"reward": -1, "other": 1, "lost": 1, "illegal": 0}
+    assert found["exploitability"] == 1
+    table = CliRunner().invoke(games, ("exploitability", "tiny", "--task", task), catch_exceptions=False).stdout
+    assert table.splitlines()[0].split("  ")[0] == "model" and "lost as second" in table
+
+
+def test_a_model_that_writes_its_moves_in_another_form_is_told() -> None:
+    task = "games.nim?style=short&heaps=1,2"
+    said = CliRunner().invoke(games, ("exploitability", "tiny", "--task", task))
+    assert isinstance(said.exception, UserError) and "style=short" in str(said.exception)
