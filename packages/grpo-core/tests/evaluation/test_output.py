@@ -101,6 +101,14 @@ def test_a_line_for_each_row(tmp_path: Path) -> None:
     assert last["solved_rate"] == "1.0"
 
 
+def test_a_spreadsheet_runs_nothing_of_a_data_set(tmp_path: Path) -> None:
+    found = evaluation(True, False)
+    rows = [found.rows[0].model_copy(update={"id": "=HYPERLINK(A1)"}), *found.rows[1:]]
+    folder = write(tmp_path, replace(found, rows=rows))
+    assert (folder / "metrics.csv").read_text().splitlines()[1].startswith("'=HYPERLINK(A1),")
+    assert read_rates(folder).ids[0] == "=HYPERLINK(A1)"
+
+
 def test_equal_evaluations_give_equal_bytes(tmp_path: Path) -> None:
     one, two = (write(tmp_path / name, evaluation(True, False)) for name in ("one", "two"))
     for name in ("records.jsonl.gz", "metrics.csv", "run_meta.json"):

@@ -51,6 +51,8 @@ FINAL = "step_final"
 _STEP = re.compile(r"step_(\d+)")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _MAX_NAME_CHARS = 120
+_FORMULA_MARKS = ("=", "+", "-", "@", "\t", "\r")
+"""A spreadsheet takes a cell that begins with one of these for a formula (OWASP, CSV Injection)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +150,7 @@ def read_rates(folder: Path) -> RowRates:
         with (folder / METRICS).open(encoding="utf-8", newline="") as file:
             lines = list(csv.DictReader(file))
         return RowRates(
-            tuple(line["row"] for line in lines),
+            tuple(_read(line["row"]) for line in lines),
             tuple(float(line["solved_rate"]) if line["solved_rate"] else None for line in lines),
             tuple(float(line["reward"]) if line["reward"] else None for line in lines),
         )
@@ -337,14 +339,26 @@ def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:
 
 
 def _table(lines: Sequence[Mapping[str, Any]]) -> str:
-    """CSV with every column that a line has, in the order of their first appearance; None and NaN are empty."""
+    """CSV with every column that a line has, in the order of their first appearance; None and NaN are empty.
+
+    Texts that a spreadsheet would run as formulas get an apostrophe in front.
+    """
     columns = list(dict.fromkeys(name for line in lines for name in line))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     for line in lines:
-        writer.writerow({name: "" if _is_missing(value) else value for name, value in line.items()})
+        writer.writerow({name: "" if _is_missing(value) else _inert(value) for name, value in line.items()})
     return text.getvalue()
+
+
+def _inert(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_MARKS) else value
+
+
+def _read(cell: str) -> str:
+    """Undo `_inert`."""
+    return cell[1:] if cell[:1] == "'" and cell[1:].startswith(_FORMULA_MARKS) else cell
 
 
 def _is_missing(value: Any) -> bool:

@@ -165,6 +165,9 @@ def test_completions_of_other_tasks_are_left_to_their_own_functions(path: Path) 
     assert [function(**mixed) for function in functions] == [[1.0, None], [None, 1.0]]
     log = Log()
     assert functions[0](**batch(["3"], task=["sums.same"]), **log.keywords()) == [None]
+    with pytest.warns(UserWarning, match="scores nothing in this batch: its rows are of arithmetic"):
+        assert functions[0](**batch(["3"], task=["arithmetic"])) == [None]
+    assert functions[0](**batch(["3"], task=["arithmetic"])) == [None], "warned once"
     assert log.columns["sums.add/solved"] == [None]  # the table keeps one value per completion
     assert log.metrics == {}
     for function in functions:

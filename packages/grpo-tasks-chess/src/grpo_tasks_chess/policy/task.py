@@ -86,6 +86,10 @@ class Judged(NamedTuple):
     truth: Truth
     legal: Collection[str]
 
+    def __repr__(self) -> str:
+        """Return it as `grpo explain` shows it: without the legal moves, of which there are dozens."""
+        return f"{self.answer}, judged by {self.truth}"
+
 
 def load(config: PositionsConfig) -> Iterator[PolicyRow]:
     """Positions: generated, with labels from the package, or of a file."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -46,6 +47,7 @@ class TaskReward:
         opponent_url: Endpoint of the task's opponent.
         max_abstain_share: Largest share of unscored completions.
         num_generations: Completions of a prompt, for a task with group rewards.
+        others: Labels of a mixture's other tasks; a batch that has only labels beyond these is warned about, once.
     """
 
     def __init__(
@@ -56,15 +58,17 @@ class TaskReward:
         opponent_url: str | None = None,
         max_abstain_share: float = MAX_ABSTAIN_SHARE,
         num_generations: int | None = None,
+        others: Collection[str] = (),
     ) -> None:
         self.__name__ = label  # TRL's name of the reward in its logs
         self.task = load_task(task)
-        self._arguments = (send(self.task), label, workers, opponent_url, max_abstain_share, num_generations)
+        self._arguments = (send(self.task), label, workers, opponent_url, max_abstain_share, num_generations, others)
         self._parts = [
             *(spec.name for spec in self.task.rewards),
             *(spec.name for spec in self.task.task.group_specs()),
         ]
         self._max_abstain_share, self._num_generations = max_abstain_share, num_generations
+        self._others, self._is_warned = frozenset(others), False
         self._opponent = EndpointOpponent(OpenAIEngine.from_url(opponent_url)) if opponent_url else None
         self._scorer = Scorer(self.task, workers=workers)
 
@@ -101,6 +105,8 @@ class TaskReward:
                 f"completions; train on grpo_core.interop.trl.dataset({self.task.spec!r}), which has it."
             )
         own = [index for index in range(len(completions)) if task is None or task[index] == self.__name__]
+        if task and not own:
+            self._warn_of(task)
         environments: Sequence[Environment] | None = columns.get("environments")
         if self.task.has_turns and environments is None and "task_score" not in columns:
             raise UserError(
@@ -131,6 +137,18 @@ class TaskReward:
             for name, mean in self._metrics(own_scores).items():
                 log_metric(name, mean)
         return [None if score is None else score.value for score in scores]
+
+    def _warn_of(self, labels: Sequence[str]) -> None:
+        """Warn once of a batch without a row of this task, unless other tasks of the mixture are in it."""
+        if self._is_warned or self._others & set(labels):
+            return
+        self._is_warned = True
+        found = ", ".join(sorted(set(labels))[:4])
+        warnings.warn(
+            f"reward {self.__name__!r} scores nothing in this batch: its rows are of {found}, says their column "
+            "'task', and a completion of another task gets None.",
+            stacklevel=3,
+        )
 
     def _score(self, texts: Sequence[str], rows: Sequence[Row], *, step: int) -> list[Score]:
         if self._opponent is None:
@@ -262,9 +280,10 @@ def reward_functions(
                 f"task {each.name!r} has the group reward {each.task.group_specs()[0].name}(): give num_generations=N, "
                 "the number of TRL's configuration."
             )
+    labels = task_labels(tasks)
     return [
-        TaskReward(each, label, workers, _endpoint_of(each, opponent_url), max_abstain_share, num_generations)
-        for each, label in zip(tasks, task_labels(tasks), strict=True)
+        TaskReward(each, label, workers, _endpoint_of(each, opponent_url), max_abstain_share, num_generations, labels)
+        for each, label in zip(tasks, labels, strict=True)
     ]
 
 
