@@ -252,6 +252,12 @@ def test_a_field_that_nobody_has_or_reads_is_refused(tmp_path: Path, fields: str
         list(rows_of(f"{tmp_path}/{{split}}.jsonl", fields=fields))
 
 
+def test_a_column_whose_name_has_a_comma_is_listed_as_one(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text('"question, please",answer\nQ,4\n')
+    with pytest.raises(DataError, match=re.escape("It has: 'question, please', answer.")):
+        list(rows_of(f"{tmp_path}/{{split}}.csv"))
+
+
 def test_a_field_that_a_task_may_read_is_taken(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "train.jsonl", [{"question": "Q", "answer": "4", "level": 2.0}])
     config = DatasetConfig(path=f"{tmp_path}/{{split}}.jsonl", fields="difficulty:level")

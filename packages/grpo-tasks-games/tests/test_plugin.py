@@ -258,13 +258,14 @@ def test_demos_of_perfect_play_hold_no_other_move() -> None:
     assert perfect(tictactoe_demos(demo_player="any_perfect")) == 400 > perfect(tictactoe_demos())
 
 
-def test_openings_are_of_training_games_alone() -> None:
+@pytest.mark.parametrize("openings", [4, 8])
+def test_openings_are_of_training_games_alone(openings: int) -> None:
     def starts(split: str) -> list[str]:
-        config = tictactoe.TicTacToeConfig(openings=4, split=split)
-        return [tictactoe.initial(seed, config) for seed in range(200)]
+        config = tictactoe.TicTacToeConfig(openings=openings, split=split)
+        return [tictactoe.initial(seed, config) for seed in range(400)]
 
     taken = Counter(9 - board.count(".") for board in starts("train"))
-    assert sorted(taken) == [0, 1, 2, 3, 4] and min(taken.values()) > 20
+    assert sorted(taken) == list(range(openings + 1)) and min(taken.values()) > 20
     assert starts("train") == starts("train")
     assert all(tictactoe.outcome(board) is None for board in starts("train"))
     assert set(starts("test")) == set(starts("validation")) == {"." * 9}

@@ -12,9 +12,10 @@ import pytest
 
 from grpo_core import load_task
 from grpo_core.cli.main import main
+from grpo_core.cli.replay_text import print_replay
 from grpo_core.config import RunConfig, ScoringConfig, TrainerConfig
 from grpo_core.errors import DataError, UserError
-from grpo_core.evaluation.replay import Replay, replay
+from grpo_core.evaluation.replay import Means, Replay, replay
 from grpo_core.evaluation.rescoring import NEVER_ASKED, NEVER_SCORED, NO_PREDICTIONS, NO_SCORED_TEXT
 from grpo_core.task.game import Episode, write_transcript
 from grpo_core.task.score import Score
@@ -238,6 +239,15 @@ def test_a_row_of_another_task_is_refused(run: Path) -> None:
         replayed(run, task="math.arithmetic")
     with pytest.raises(DataError, match="a row that the run stored is none of this task"):
         replayed(run, task="games.tictactoe")
+
+
+def test_a_long_table_says_that_it_is_thinned(capsys: pytest.CaptureFixture[str]) -> None:
+    print_replay(Replay(steps={step: Means(8, 1.0, 2.0) for step in range(41)}))
+    said = capsys.readouterr().out
+    assert "of 41 steps, 1 in 3 is listed; --json has all" in said
+    assert [line.split()[0] for line in said.splitlines() if "0.1250" in line][:3] == ["0", "3", "6"]
+    print_replay(Replay(steps={step: Means(8, 1.0, 2.0) for step in range(20)}))
+    assert "is listed" not in capsys.readouterr().out
 
 
 def test_the_command_prints_tables_or_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import small_games
@@ -10,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core import Game, GrpoError, UserError, load_task
+from grpo_core.evaluation.conversations import matchups
 from grpo_core.task.bound import BoundTask
-from grpo_core.task.game import Episode, Rules, game_metrics, read_transcript, replay, write_transcript
+from grpo_core.task.game import Episode, Rules, game_metrics, game_task, read_transcript, replay, write_transcript
 
 FILE = Path(small_games.__file__).resolve()
 
@@ -211,3 +213,27 @@ def test_rates_and_counts_of_a_batch() -> None:
     assert (made["games/won_player_0"], made["games/won_player_1"]) == (0, 2)
     assert (made["games/drawn"], made["games/avg_length"], made["games/invalid_moves"]) == (0, 2, 0)
     assert game_metrics(small_games.HEAP, []) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "rivals"),
+    [
+        ({}, ("random", "perfect")),
+        ({"best": None, "players": dict.fromkeys("ab", lambda state, rng: 1)}, ("random", "a", "b")),
+        ({"players": dict.fromkeys("ab", lambda state, rng: 1), "evaluated_against": ("b", "random")}, ("random", "b")),
+        ({"evaluated_against": ()}, ("random",)),
+    ],
+)
+def test_self_play_is_evaluated_against_the_opponents_that_the_author_names(
+    change: dict[str, Any], rivals: tuple[str, ...]
+) -> None:
+    game = Game(**{**_contributions(), **change})
+    assert game.rivals == rivals
+    evaluated = matchups({"heap": load_task(game_task(game))})
+    assert [each.config.model_dump()["opponent"] for each in evaluated.values()] == list(rivals)
+    assert next(iter(evaluated)) == "heap", "its own label is its play against random moves"
+
+
+def test_an_opponent_of_evaluations_exists() -> None:
+    with pytest.raises(UserError, match="evaluated_against has 'prefect'; its opponents are random, perfect"):
+        Game(**{**_contributions(), "evaluated_against": ("prefect",)})

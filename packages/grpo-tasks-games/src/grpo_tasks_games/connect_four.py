@@ -201,6 +201,7 @@ GAME = Game(
     write=write,
     config=ConnectFourConfig,
     best=best,
+    evaluated_against=("any_perfect",),
     players={"any_perfect": any_best, "one_ply": careful},
     max_turns=MAX_ROWS * MAX_COLUMNS,
     stop=STOP,

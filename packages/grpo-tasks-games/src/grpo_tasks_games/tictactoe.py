@@ -33,7 +33,7 @@ class TicTacToeConfig(StyledConfig):
     """
 
     demo_player: Literal["one_ply", "any_perfect"] = "one_ply"
-    openings: int = Field(default=0, ge=0, le=4)  # after four moves nobody has won
+    openings: int = Field(default=0, ge=0, le=8)
 
 
 def initial(seed: int, config: TicTacToeConfig) -> Board:
@@ -42,8 +42,11 @@ def initial(seed: int, config: TicTacToeConfig) -> Board:
     if config.split == "train":
         rng = random.Random(f"opening/{seed}")
         most = config.openings if config.opponent == "self" else min(config.openings, LOSABLE_OPENING - 1)
-        for _ in range(rng.randint(0, most)):
+        moves = rng.randint(0, most)
+        while len(board) - board.count(FREE) < moves:
             board = apply(board, rng.choice(legal(board)))
+            if outcome(board) is not None:
+                board = FREE * 9  # an opening leaves something to play
     return board
 
 
@@ -177,6 +180,7 @@ GAME = Game(
     write=write,
     config=TicTacToeConfig,
     best=best,
+    evaluated_against=("any_perfect",),
     players=PLAYERS,
     max_turns=9,
     stop=STOP,

@@ -23,7 +23,7 @@ MAX_STEPS = 20
 def print_replay(result: Replay) -> None:
     """Print tasks, steps, advantages and the largest changes."""
     lines = [line for spec, task in result.tasks.items() for line in _task(spec, task)]
-    print_out(*lines, "", _steps(result), "", *_advantages(result))
+    print_out(*lines, "", _steps(result), *_left_out(result), "", *_advantages(result))
     if result.changes:
         print_out("", _changes(result.changes))
 
@@ -44,15 +44,24 @@ def _task(spec: str, task: TaskReplay) -> list[str]:
 
 def _steps(result: Replay) -> Table:
     listing = table("step", "completions", "mean reward then", "now", "difference")
-    steps = list(result.steps.items())
-    stride = max(1, -(-len(steps) // MAX_STEPS))
-    for step, means in steps[::stride]:
+    for step, means in list(result.steps.items())[:: _stride(result)]:
         numbers = means.as_json()
         then, now = numbers["mean_then"], numbers["mean_now"]
         difference = None if then is None else now - then
         cells = (number(then, ".4f"), number(now, ".4f"), number(difference, "+.4f"))
         listing.add_row(str(step), str(means.n), *cells)
     return listing
+
+
+def _stride(result: Replay) -> int:
+    return max(1, -(-len(result.steps) // MAX_STEPS))
+
+
+def _left_out(result: Replay) -> list[str]:
+    stride = _stride(result)
+    if stride == 1:
+        return []
+    return [f"of {len(result.steps)} steps, 1 in {stride} is listed; --json has all"]
 
 
 def _advantages(result: Replay) -> list[str]:

@@ -219,7 +219,7 @@ def _mapped(
     def missing(column: str, purpose: str = "") -> str:
         return (
             f"{where}: no field {column!r}{purpose}.{near_match(column, columns)} It has: "
-            f"{', '.join(map(str, columns))}."
+            f"{', '.join(repr(each) if ',' in str(each) else str(each) for each in columns)}."
         )
 
     for name in needed:

@@ -11,7 +11,7 @@ from grpo_core.evaluation.sampling import Question, Sampled, Sampler
 from grpo_core.rollouts.episodes import Play, Reply, play
 from grpo_core.rollouts.task_scoring import TaskScoring
 from grpo_core.task.bound import BoundTask
-from grpo_core.task.game import PERFECT, RANDOM, SELF, GameConfig
+from grpo_core.task.game import RANDOM, SELF, GameConfig
 from grpo_core.task.row import Row
 from grpo_core.task.score import Score
 
@@ -33,10 +33,9 @@ def matchups(tasks: Mapping[str, BoundTask]) -> dict[str, BoundTask]:
         if game is None or not isinstance(config, GameConfig) or config.opponent != SELF:
             evaluated[label] = task
             continue
-        evaluated[label] = task.with_options(opponent=RANDOM)
-        for player in [PERFECT] if game.best is not None else game.players:
-            stronger = task.with_options(opponent=player)
-            evaluated[stronger.spec] = stronger
+        for player in game.rivals:
+            met = task.with_options(opponent=player)
+            evaluated[label if player == RANDOM else met.spec] = met
     return evaluated
 
 

@@ -87,6 +87,8 @@ class Game:
         version: Changed by the author when play changes; part of the identity.
         best: `(state)` -> an action of perfect play: the opponent `perfect`.
         players: More scripted opponents: name -> `(state, rng)` -> action.
+        evaluated_against: Opponents of the evaluations of self-play, beside `random`; by default `perfect` where there
+            is `best`, else all `players`. One whose moves vary says more than one that always replies in the same way.
         maximum: The largest return.
         max_turns: Moves of all roles together after which the episode is a draw.
         stop: Strings that end a completion.
@@ -112,6 +114,7 @@ class Game:
     version: str = field(default="0", kw_only=True)
     best: Callable[..., Any] | None = field(default=None, kw_only=True)
     players: Mapping[str, Callable[..., Any]] = field(default_factory=dict, kw_only=True)
+    evaluated_against: tuple[str, ...] | None = field(default=None, kw_only=True)
     maximum: float = field(default=1.0, kw_only=True)
     max_turns: int = field(default=100, kw_only=True)
     stop: tuple[str, ...] = field(default=(), kw_only=True)
@@ -135,11 +138,24 @@ class Game:
                     raise UserError(f"game {self.name!r}: {contribution}: {error}") from None
         if taken := {SELF, RANDOM, PERFECT} & set(self.players):
             raise UserError(f"game {self.name!r}: {sorted(taken)[0]!r} is no name for one of its players.")
+        if unknown := set(self.evaluated_against or ()) - set(self.scripted):
+            raise UserError(
+                f"game {self.name!r}: evaluated_against has {sorted(unknown)[0]!r}; its opponents are "
+                f"{', '.join(self.scripted)}."
+            )
 
     @property
     def scripted(self) -> tuple[str, ...]:
         """Names of the opponents that need no model."""
         return (RANDOM, *([PERFECT] if self.best is not None else []), *self.players)
+
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        """Opponents of the evaluations of self-play."""
+        others = self.evaluated_against
+        if others is None:
+            others = (PERFECT,) if self.best is not None else tuple(self.players)
+        return tuple(dict.fromkeys((RANDOM, *others)))
 
 
 _CALLS: Mapping[str, tuple[tuple[str, ...], int]] = {
