@@ -1,4 +1,4 @@
-"""Rules that move a coefficient after each step, most of them so that a measured quantity meets its target.
+"""Rules that move a coefficient after each optimizer step, most of them so that a measured quantity meets its target.
 
 Each takes the coefficient and the history of what was measured, newest last, and gives the next coefficient. The KL
 that drives them is the token mean of an estimator that is never negative (k2, k3, full): β multiplied by the sign of
@@ -121,12 +121,12 @@ def step_rule(
 
 
 def decay(coefficient: float, history: Sequence[float], *, half_life: float = 100.0, minimum: float = 0.0) -> float:
-    """Halve the coefficient every `half_life` steps, whatever is measured.
+    """Halve the coefficient every `half_life` optimizer steps, whatever is measured.
 
     Args:
         coefficient: The coefficient.
         history: Not used.
-        half_life: Steps.
+        half_life: Optimizer steps; a step of training has `num_iterations` of them for each mini-batch.
         minimum: Lower bound of the coefficient.
 
     Raises:
