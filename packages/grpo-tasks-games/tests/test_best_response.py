@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,6 +120,54 @@ def test_games_that_cannot_be_computed_are_refused(make: Callable[[], Tree], sai
         make()
 
 
+def raising(state: Any, action: int) -> Any:
+    raise RuntimeError("boom at depth")
+
+
+BUGS = """
+from grpo_core import Game
+from test_best_response import heap, raising
+from dataclasses import replace
+from pathlib import Path
+
+raises = replace(heap(3), name="raises", apply=raising)
+alike = replace(heap(3), name="alike", write=lambda action: "1")
+nobody = replace(heap(3), name="nobody", to_move=lambda at: "z")
+stuck = replace(heap(3), name="stuck", legal=lambda at: [])
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("raises", r"game 'raises' raised RuntimeError \(test_best_response.py:\d+\): boom at depth"),
+        ("alike", "game 'alike': write\\(\\) gives the same text for two actions, in state \\(3, 0\\): 1, 1"),
+        ("nobody", "game 'nobody': to_move\\(\\) gave 'z', which is none of its roles"),
+        ("stuck", "game 'stuck': no legal action, but outcome\\(\\) gives None"),
+    ],
+)
+def test_a_bug_of_a_game_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    (tmp_path / "bugs.py").write_text(BUGS)
+    said_instead = CliRunner().invoke(games, ("exploitability", "random", "--task", f"{tmp_path}/bugs.py:{name}"))
+    assert isinstance(said_instead.exception, UserError)
+    assert re.match(said, str(said_instead.exception))
+
+
+def test_starts_that_differ_are_counted() -> None:
+    task = "games.nim?style=short&heaps=2,2&drawn=true&size=200"
+    said = CliRunner().invoke(games, ("exploitability", "random", "--task", task, "--json"), catch_exceptions=False)
+    found = json.loads(said.stdout)["models"]["random"]
+    assert (found["starts"], found["rows"]) == (4, 200)
+    said = CliRunner().invoke(games, ("exploitability", "random", "--task", task), catch_exceptions=False)
+    assert "starts    4 different ones, of 200 test rows: means over these" in said.stderr
+
+
+def test_who_has_no_probabilities_is_refused() -> None:
+    said = CliRunner().invoke(games, ("exploitability", "perfect", "--task", "games.tictactoe"))
+    assert isinstance(said.exception, UserError) and "only `random` and models" in str(said.exception)
+
+
 @pytest.fixture
 def one_stick_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that always takes one object of the first heap."""
@@ -129,7 +179,7 @@ def one_stick_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
             heaps = [next(heap[0] for heap in prompt.split()[1:] if heap[1] != "0") for prompt in prompts]
             return [0.0 if text == f"{heap}1" else -math.inf for heap, text in zip(heaps, texts, strict=True)]
 
-    monkeypatch.setattr(best_response, "Completer", Model)
+    monkeypatch.setattr("grpo_core.Completer", Model)
 
 
 @pytest.mark.usefixtures("one_stick_at_a_time")
@@ -148,4 +198,4 @@ def test_the_command_prints_both_seats() -> None:
 def test_a_model_that_writes_its_moves_in_another_form_is_told() -> None:
     task = "games.nim?style=short&heaps=1,2"
     said = CliRunner().invoke(games, ("exploitability", "tiny", "--task", task))
-    assert isinstance(said.exception, UserError) and "style=short" in str(said.exception)
+    assert isinstance(said.exception, UserError) and "another style than short" in str(said.exception)

@@ -53,6 +53,7 @@ def test_who_cannot_play_is_told_why(task: str, players: list[str], said: str) -
         (("elo", "tiny", "random", "--episodes", "3"), "even"),
         (("elo", "tiny", "random", "--anchor", "perfect"), "one of the players"),
         (("elo", "tinny", "random"), "tiny"),
+        (("elo", "tiny", "perfect", "--task", "games.kuhn_poker"), "no perfect player. Its players: random, nash"),
         (("exploitability", "tiny", "--task", "games.connect_four"), "more than 20,000 positions"),
         (("exploitability", "tiny", "--task", "math.arithmetic"), "no game"),
         (("exploitability", "games-tiny", "--task", "games.kuhn_poker?style=full"), "style=short"),
@@ -95,6 +96,23 @@ def test_a_model_really_plays() -> None:
     (result,) = found["results"]
     # It has learned sums alone: 4 games, all lost by its first move.
     assert result == {"player": "tiny", "other": "random", "wins": 0, "draws": 0, "losses": 4, "illegal": 4}
+
+
+def test_games_that_raise_are_no_result(tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(
+        "from dataclasses import replace\n"
+        "from grpo_tasks_games.nim import GAME\n"
+        "def parse(text, heaps):\n    raise RuntimeError('boom')\n"
+        "nim = replace(GAME, name='nim', parse=parse)\n"
+    )
+    with pytest.raises(UserError, match=r"tiny against random: .*RuntimeError \(broken.py:4\): boom"):
+        run("elo", "tiny", "random", "--task", f"{file}:nim?style=short", "--episodes", "2")
+
+
+def test_random_play_has_its_known_exploitability() -> None:
+    found = json.loads(run("exploitability", "random", "--json"))["models"]["random"]
+    assert found["exploitability"] == pytest.approx(11 / 24)
 
 
 def test_exploitability_is_that_of_the_strategy(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from grpo_core.plugins.tasks import load_task
     from grpo_core.scoring import Scorer, score
     from grpo_core.task.bound import BoundTask
+    from grpo_core.task.calling import errors_named
     from grpo_core.task.composition import graduated, ladder, reward, weighted_sum
     from grpo_core.task.evaluation import EvaluationDefaults, EvaluationRecord, EvaluationReport
     from grpo_core.task.game.rules import Game, GameConfig, Rules
@@ -114,6 +115,7 @@ _MODULE_OF = {
     "UserError": "errors",
     "Variant": "algorithms.variant",
     "check_model": "plugins.models",
+    "errors_named": "task.calling",
     "evaluate": "evaluation.evaluate",
     "graduated": "task.composition",
     "group_reward": "task.group_rewards",
@@ -165,6 +167,7 @@ __all__ = [
     "UserError",
     "Variant",
     "check_model",
+    "errors_named",
     "evaluate",
     "graduated",
     "group_reward",

@@ -76,6 +76,10 @@ class DataError(UserError):
     """A dataset that is missing, empty, or has a row that fails its schema: file, line, field."""
 
 
+class RowError(DataError):
+    """A row that is there and cannot be used: malformed, of another class, with the id of another one."""
+
+
 class ExhaustedError(DataError):
     """A generator has fewer distinct rows than were asked for.
 

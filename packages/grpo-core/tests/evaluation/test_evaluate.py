@@ -24,6 +24,7 @@ from grpo_core.evaluation.hooks import EvaluationHooks
 from grpo_core.evaluation.rows import held_out
 from grpo_core.evaluation.sampling import EngineSampler
 from grpo_core.evaluation.settings import EvaluationSettings
+from grpo_core.evaluation.setup import prepare_tasks
 from grpo_core.judges.usage import Usage
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.rollouts.task_scoring import TaskScoring
@@ -69,6 +70,15 @@ def without_timing(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, An
         label: {name: value for name, value in result.items() if name not in ("timing", "base")}
         for label, result in results.items()
     }
+
+
+def test_the_split_of_the_spec_is_evaluated(folder: Path, spec: str) -> None:
+    tasks, _ = prepare_tasks(f"{spec}?split=train", {}, EvaluationSettings(), split_of_spec=True)
+    assert [each.task.config.split for each in tasks.values()] == ["train"]
+    tasks, _ = prepare_tasks(f"{spec}?split=train", {}, EvaluationSettings())
+    assert [each.task.config.split for each in tasks.values()] == ["test"], "a training is evaluated on other rows"
+    with pytest.raises(UserError, match=r"split=train names the split train, and split=test is asked for: give one"):
+        evaluate(f"{spec}?split=train", str(folder / "model"), split="test")
 
 
 def test_one_greedy_completion_a_row(folder: Path, spec: str) -> None:

@@ -237,3 +237,13 @@ def test_self_play_is_evaluated_against_the_opponents_that_the_author_names(
 def test_an_opponent_of_evaluations_exists() -> None:
     with pytest.raises(UserError, match="evaluated_against has 'prefect'; its opponents are random, perfect"):
         Game(**{**_contributions(), "evaluated_against": ("prefect",)})
+
+
+def test_an_episode_that_is_over_before_the_policy_moves_is_no_row() -> None:
+    task = heap(opponent="random", heap=2, seat="second", size=30)  # the first player may take both
+    assert len(task.rows()) == 30
+    assert all(task.prompt(row) for row in task.rows())
+    numbers = [int(row.id.split("-")[-1]) for row in task.rows()]
+    assert numbers != list(range(30)) and numbers == sorted(numbers)
+    with pytest.raises(UserError, match="opponent=random and seat=second, hardly any episode"):
+        heap(opponent="random", heap=1, seat="second").rows()

@@ -164,6 +164,28 @@ def test_a_split_with_fewer_rows_than_the_size_is_compared_too() -> None:
     assert result.status == "passed" and result.text.startswith("100 train, ") and "100 test" not in result.text
 
 
+TWINS = """
+from grpo_core import Row, Task, reward
+
+def load(config):
+    ids = {"train": ["a", "b"], "validation": ["c", "c"], "test": ["d"]}[config.split]
+    return [Row(id=each, gold=each) for each in ids]
+
+@reward()
+def right(answer, row):
+    return 1.0
+
+twins = Task("twins", load, lambda row: f"Say {row.id}", lambda text, row: text, (right,), row=Row)
+"""
+
+
+def test_a_split_whose_rows_cannot_be_used_fails(tmp_path: Path) -> None:
+    (tmp_path / "twins.py").write_text(TWINS)
+    (result,) = check_task(load_task(f"{tmp_path}/twins.py:twins"), checks=["split"]).results
+    assert (result.status, result.text) == ("failed", "validation has a row that cannot be used")
+    assert "two rows have the id 'c'" in result.example
+
+
 def test_an_exempt_check_is_not_run_and_says_why(sums: Path) -> None:
     report = check_task(load_task(f"{sums}:add"), checks=["split"])
     (result,) = report.results

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from grpo_core import Completer, Rules, UserError, load_task
+from grpo_core import BoundTask, GrpoError, Rules, UserError, errors_named, load_task
 
 MAX_POSITIONS = 20_000
 """Largest number of positions of a game; tic-tac-toe has 4,520 in which somebody moves."""
 
-STARTS = 64
-"""Test rows whose starts are averaged."""
-
 CHUNK = 512
-"""Moves whose probabilities are computed between two reports of progress."""
+"""Moves whose probabilities are computed, and positions that are visited, between two reports of progress."""
+
+UNIFORM = "random"
+"""Name of the player whose legal moves are equally likely."""
 
 LEAST_MASS = 0.1
 """Least mean probability of the legal moves in the game's own form; below it, the model has another form."""
@@ -49,10 +50,14 @@ class Play:
     Attributes:
         seats: Role of the policy -> its result.
         positions: Number of positions in which somebody moves.
+        starts: Number of different first positions.
+        rows: Number of rows that they are of; the results are means over these.
     """
 
     seats: Mapping[str, Result]
     positions: int
+    starts: int
+    rows: int
 
     @property
     def exploitability(self) -> float:
@@ -64,6 +69,8 @@ class Play:
         return {
             "exploitability": self.exploitability,
             "positions": self.positions,
+            "starts": self.starts,
+            "rows": self.rows,
             "seats": {role: asdict(seat) for role, seat in self.seats.items()},
         }
 
@@ -74,12 +81,15 @@ class Tree:
     Args:
         rules: A game of two and its options.
         starts: First positions, with the same probability each.
+        report: Told how many positions are visited, of a number that is not known (0).
 
     Raises:
         UserError: the game has another number of roles, more than `MAX_POSITIONS`, or positions without a hash.
     """
 
-    def __init__(self, rules: Rules, starts: Sequence[Any]) -> None:
+    def __init__(
+        self, rules: Rules, starts: Sequence[Any], report: Callable[[int, int], None] = lambda done, total: None
+    ) -> None:
         name = rules.game.name
         if len(rules.game.roles) != 2:
             raise UserError(f"{name} has {len(rules.game.roles)} roles; a best response is computed for games of two.")
@@ -100,6 +110,8 @@ class Tree:
                     ) from None
                 after[state] = [rules.call("apply", state=state, action=action) for action in rules.legal(state)]
                 self.positions += 1
+                if self.positions % CHUNK == 0:
+                    report(self.positions, 0)
                 if self.positions > MAX_POSITIONS:
                     raise UserError(
                         f"{name} has more than {MAX_POSITIONS:,} positions: too many for exact results. "
@@ -109,17 +121,34 @@ class Tree:
             layer = [successor for successors in after.values() for successor in successors]
 
     def moves(self) -> list[tuple[Any, Any]]:
-        """Return prompt and completion of every legal action in every position, by turn, position and place."""
-        rules = self.rules
-        return [
-            (
-                rules.call("observe", state=state, role=rules.call("to_move", state=state)),
-                rules.written(place, state),
-            )
-            for after in self.turns
-            for state, successors in after.items()
-            for place in range(len(successors))
-        ]
+        """Return prompt and completion of every legal action in every position, by turn, position and place.
+
+        Raises:
+            UserError: the game writes two actions of a position in the same way.
+        """
+        rules, moves = self.rules, []
+        for after in self.turns:
+            for state, successors in after.items():
+                prompt = rules.call("observe", state=state, role=self.to_move(state))
+                texts = [rules.written(place, state) for place in range(len(successors))]
+                if len(set(texts)) < len(texts):
+                    raise UserError(
+                        f"game {rules.game.name!r}: write() gives the same text for two actions, in state "
+                        f"{state!r:.80}: {', '.join(texts):.80}."
+                    )
+                moves += [(prompt, text) for text in texts]
+        return moves
+
+    def to_move(self, state: Any) -> str:
+        """Return the role to move.
+
+        Raises:
+            UserError: the game has no such role.
+        """
+        role: str = self.rules.call("to_move", state=state)
+        if role not in self.rules.game.roles:
+            raise UserError(f"game {self.rules.game.name!r}: to_move() gave {role!r:.80}, which is none of its roles.")
+        return role
 
     def strategy(self, probabilities: Sequence[float]) -> Strategy:
         """Return the strategy with these probabilities of `moves()`."""
@@ -144,7 +173,7 @@ class Tree:
                     decided if (decided := self._decided(successor, role)) else later.get(successor, draw)
                     for successor in successors
                 ]
-                if self.rules.call("to_move", state=state) == role:
+                if self.to_move(state) == role:
                     after_this[state] = self._mean(results, strategy[turn][state])
                 else:
                     after_this[state] = max(results, key=lambda result: (result.other, -result.reward))
@@ -183,37 +212,80 @@ def _weighted(results: Sequence[tuple[Result, float]]) -> Result:
 def play_of(task: str, model: str, *, device: str = "auto", report: Callable[[int, int], None]) -> Play:
     """Compute the results of a model from the probability of every legal move in every position.
 
+    The starts are those of the test rows.
+
     Args:
         task: Spec of the game with its options.
-        model: Model, as for `--model`.
+        model: Model, as for `--model`, or `random`.
         device: Device of the model.
-        report: Told how many moves are done, and how many there are.
+        report: Told how many positions, and then how many moves are done, of how many.
 
     Raises:
-        UserError: the task is no game, or one that is too large; or the model gives no probability to the moves of a
-            position as the game writes them, as with another style.
+        UserError: the game is too large; the model gives hardly any probability to the moves as the game writes them.
+        DataError: the game raises an exception.
     """
     bound = load_task(task)
     game = bound.task.game
-    if game is None:
-        raise UserError(f"{task} is no game.")
-    bound = bound.with_options(opponent=None, seat=None, split="test", size=STARTS)
-    config = game.config.model_validate(bound.config.model_dump())
-    rules = Rules(game, config)
-    tree = Tree(rules, [rules.call("initial", seed=row.model_dump()["seed"]) for row in bound.rows()])
-    moves = tree.moves()
-    completer = Completer(model, device=device, stop=game.stop)
+    assert game is not None, f"{task} is a game, as the command has checked"
+    bound = bound.with_options(opponent=None, seat=None, split="test")
+    rules = Rules(game, game.config.model_validate(bound.config.model_dump()))
+    rows = bound.rows()
+    with _bugs_named(game.name):
+        tree = Tree(rules, [rules.call("initial", seed=row.model_dump()["seed"]) for row in rows], report)
+        moves = tree.moves()
+        if model == UNIFORM:
+            probabilities = [1 / len(after) for turn in tree.turns for after in turn.values() for _ in after]
+        else:
+            probabilities = _probabilities(model, moves, game.stop, device, report)
+            _check_form(model, math.fsum(probabilities) / max(1, tree.positions), bound)
+        strategy = tree.strategy(probabilities)
+        seats = {role: tree.against_best_response(strategy, role) for role in game.roles}
+    return Play(seats, tree.positions, len(set(tree.starts)), len(rows))
+
+
+def _probabilities(
+    model: str, moves: Sequence[tuple[Any, str]], stop: tuple[str, ...], device: str, report: Callable[[int, int], None]
+) -> list[float]:
+    """Return the probability of each completion after its prompt."""
+    from grpo_core import Completer  # here, because it imports torch
+
+    completer = Completer(model, device=device, stop=stop)
     logprobs: list[float] = []
     for start in range(0, len(moves), CHUNK):
         prompts, texts = zip(*moves[start : start + CHUNK], strict=True)
         logprobs += completer.logprobs(prompts, texts)
         report(len(logprobs), len(moves))
-    probabilities = [math.exp(logprob) for logprob in logprobs]
-    mass = math.fsum(probabilities) / tree.positions
-    if mass < LEAST_MASS:
-        raise UserError(
-            f"{model} gives the legal moves, as {bound.spec} writes them, a probability of {mass:.1g} on average, too "
-            f"little for exact results. Give the options of its training, as --task '{bound.name}?style=short'."
-        )
-    strategy = tree.strategy(probabilities)
-    return Play({role: tree.against_best_response(strategy, role) for role in game.roles}, tree.positions)
+    return [math.exp(logprob) for logprob in logprobs]
+
+
+def _check_form(model: str, mass: float, task: BoundTask) -> None:
+    """Refuse a model that writes its moves in another form, or has not learned the game.
+
+    Args:
+        model: The model.
+        mass: Probability of a legal move in the game's form, on average over the positions.
+        task: The game.
+    """
+    if mass >= LEAST_MASS:
+        return
+    style = task.config.model_dump().get("style")
+    hint = f" It was perhaps trained with another style than {style}: --task 'GAME?style=…'." if style else ""
+    raise UserError(
+        f"{model} gives the legal moves of {task.name}, in the form in which write() gives them, a probability of "
+        f"{mass:.1g} on average: too little for exact results. It has not learned them in this form.{hint}"
+    )
+
+
+@contextmanager
+def _bugs_named(name: str) -> Iterator[None]:
+    """Turn what a game raises into an error of one line."""
+    try:
+        with errors_named(f"game {name!r}", but=ValueError):
+            yield
+    except GrpoError:
+        raise
+    except ValueError as error:
+        if str(error).startswith(f"game {name!r}: "):  # from Rules, which says it all
+            raise UserError(f"{error}.") from None
+        with errors_named(f"game {name!r}"):
+            raise

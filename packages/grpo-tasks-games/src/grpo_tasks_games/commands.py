@@ -103,13 +103,16 @@ def elo(
 def exploitability(models: tuple[str, ...], task: str, device: str, as_json: bool, quiet: bool) -> None:
     """Compute what the best response to each of MODELS gets per game, with moves sampled at temperature 1.
 
-    No game is played: the result is exact, from the probability of every legal move in every position. A strategy that
-    cannot be beaten has 0. For games of two with at most 20,000 positions. The best response sees the whole position:
-    where a player does not, except in Kuhn poker, the result is an upper bound.
+    MODELS are models, as for --model, and `random`. No game is played: the result is computed from the probability of
+    every legal move in every position. A strategy that cannot be beaten has 0. For games of two with at most 20,000
+    positions; where the starts of rows differ, it is the mean over those of the test rows (--task 'GAME?size=N').
 
-    In Kuhn poker it is in chips, given that moves are legal, beside the probability of an illegal one; random play has
-    0.458. In other games an illegal move counts as it does in play, and so does a legal one that is written in another
-    form.
+    The best response sees the whole position: in a game with hidden cards, except in Kuhn poker, the result is an upper
+    bound. An illegal move costs what it costs in play. So does a legal one that the model words in another way than the
+    game's write(), such as " 4" for "4": its probability is not known.
+
+    In Kuhn poker the result is in chips, given that moves are legal, beside the probability of an illegal one; random
+    play has 0.458.
     """
     spec, why = _task_for(task, models)
     if why and not (quiet or as_json):
@@ -117,6 +120,12 @@ def exploitability(models: tuple[str, ...], task: str, device: str, as_json: boo
     from grpo_core import load_task
     from grpo_tasks_games.kuhn import KuhnConfig
 
+    game = load_task(spec).task.game
+    if game is None:
+        raise UserError(f"{spec} is no game.")
+    for model in models:
+        if model in game.scripted and model != "random":
+            raise UserError(f"{model}: only `random` and models have probabilities that are known.")
     of = _kuhn if isinstance(load_task(spec).config, KuhnConfig) else _best_responses
     of(spec, models, device=device, as_json=as_json, quiet=quiet)
 
@@ -155,7 +164,9 @@ def _best_responses(spec: str, models: tuple[str, ...], *, device: str, as_json:
     if as_json:
         _print_json({"task": spec, "models": {model: play.as_json() for model, play in plays.items()}})
         return
-    roles = next(iter(plays.values())).seats
+    if (play := next(iter(plays.values()))).starts > 1 and not quiet:
+        click.echo(f"starts    {play.starts} different ones, of {play.rows} test rows: means over these", err=True)
+    roles = play.seats
     _table(
         ("model", "exploitability", *(f"{what} as {role}" for role in roles for what in ("lost", "illegal"))),
         [
@@ -179,6 +190,8 @@ def _task_for(task: str, models: tuple[str, ...]) -> tuple[str, str]:
 
     game = load_task(task).task.game
     players = [model for model in models if game is None or model not in game.scripted]
+    if game is not None and "perfect" in players:
+        raise UserError(f"game {game.name!r} has no perfect player. Its players: {', '.join(game.scripted)}.")
     for model in players:
         check_model(model)
     for model in players:

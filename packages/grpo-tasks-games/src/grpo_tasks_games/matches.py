@@ -7,6 +7,16 @@ from itertools import combinations, product
 from typing import NamedTuple
 
 from grpo_core import UserError, evaluate, load_task
+from grpo_core.callbacks import Callback
+
+
+class _Warnings(Callback):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def on_warning(self, message: str) -> None:
+        """Keep the message."""
+        self.said.append(message)
 
 
 class Result(NamedTuple):
@@ -35,11 +45,19 @@ def meet(task: str, player: str, other: str, *, episodes: int, seed: int = 0, de
         episodes: Number of games; even.
         seed: Seed of the starts and of sampling.
         device: Device of the models.
+
+    Raises:
+        UserError: games could not be scored, as where the game raises an exception.
     """
+    warned = _Warnings()
     spec = load_task(task).with_options(opponent=other, seat=None, split="test", seed=seed, size=None).spec
     (result,) = evaluate(
-        spec, player, size=episodes, temperature=1.0, seed=seed, surprisal=False, device=device, progress=False
-    ).values()
+        spec, player, size=episodes, temperature=1.0, seed=seed, surprisal=False, device=device, progress=False,
+        callbacks=[warned],
+    ).values()  # fmt: skip
+    if result["abstained"]:
+        why = "; ".join(warned.said) or f"{result['abstained']} of {episodes} games were not scored"
+        raise UserError(f"{player} against {other}: {why}")
     return Result(*(round(result["parts"][part]["mean"] * result["n"]) for part in ("win", "draw", "loss", "illegal")))
 
 

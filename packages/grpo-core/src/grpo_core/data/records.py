@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from grpo_core.errors import DataError, near_match
+from grpo_core.errors import DataError, RowError, near_match
 from grpo_core.hub.cache import has_datasets_of
 from grpo_core.hub.network import offline_reason
 from grpo_core.paths import kind_of, user_path
@@ -74,22 +74,22 @@ def _jsonl_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 return
             where = f"{path}:{number}"
             if len(line) > MAX_LINE_BYTES:
-                raise DataError(f"{where}: a line of more than {MAX_LINE_BYTES} bytes.")
+                raise RowError(f"{where}: a line of more than {MAX_LINE_BYTES} bytes.")
             line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
             if not line.strip():
                 continue
             try:
                 record = orjson.loads(line)
             except orjson.JSONDecodeError as error:
-                raise DataError(f"{where}: {json_problem(line, error)}") from None
+                raise RowError(f"{where}: {json_problem(line, error)}") from None
             try:
                 repeated = _repeated_key(line, record)
             except RecursionError:
-                raise DataError(f"{where}: nested too deeply.") from None
+                raise RowError(f"{where}: nested too deeply.") from None
             if repeated:
-                raise DataError(f"{where}: the key {repeated!r} is given twice.")
+                raise RowError(f"{where}: the key {repeated!r} is given twice.")
             if not isinstance(record, dict):
-                raise DataError(f"{where}: a {type(record).__name__} where an object {{…}} is wanted.")
+                raise RowError(f"{where}: a {type(record).__name__} where an object {{…}} is wanted.")
             yield where, record
 
 
@@ -149,7 +149,7 @@ def _csv_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             for record in reader:
                 where = f"{path}:{reader.line_num}"
                 if None in record or None in record.values():
-                    raise DataError(f"{where}: {len(names)} columns are named, this line has another number.")
+                    raise RowError(f"{where}: {len(names)} columns are named, this line has another number.")
                 yield where, dict(record)
         except UnicodeDecodeError:
             raise DataError(f"{path}: {NOT_UTF_8}") from None  # it is decoded ahead of the line that is read

@@ -81,7 +81,7 @@ def evaluate(
         adapter: A PEFT adapter to put on it.
         base: Another model, the control: evaluated on the same rows, and every result says the difference over it.
         size: Rows per task, 512; None is all of the split.
-        split: Split of the rows, `test`.
+        split: Split of the rows: that of the spec (`TASK?split=train`), else `test`.
         subset_frac: Share of the rows to evaluate, always the same ones.
         n: Completions a row, 1; from 2 on, pass@k is reported.
         temperature: 0, greedy; 0.7 for several completions a row.
@@ -206,7 +206,7 @@ def evaluate_as(
     why = ""
     if candidate.endpoint is None:
         task, why = task_for_model(task, candidate.model)
-    tasks, choices = prepare_tasks(task, given, defaults, options.scoring)
+    tasks, choices = prepare_tasks(task, given, defaults, options.scoring, split_of_spec=True)
     callback.on_choices([*([ResolvedDefault("task", task, why)] if why else []), *choices])
     folders = {} if output_dir is None else _new_folders(Path(output_dir), candidate.model, tasks, overwrite=overwrite)
     bound = {label: each.task for label, each in tasks.items()}

@@ -10,6 +10,7 @@ from typing import Any
 
 from grpo_core.callbacks import Callbacks, ResolvedDefault
 from grpo_core.config import EngineConfig, LoraConfig, ScoringConfig
+from grpo_core.errors import UserError
 from grpo_core.evaluation.answers import EvaluatedModel, evaluate_rows, in_process, unscored_warnings
 from grpo_core.evaluation.conversations import matchups
 from grpo_core.evaluation.hooks import EvaluationHooks
@@ -71,7 +72,12 @@ class EvaluationTask:
 
 
 def prepare_tasks(
-    task: str, given: Mapping[str, Any], defaults: EvaluationSettings, scoring: ScoringConfig | None = None
+    task: str,
+    given: Mapping[str, Any],
+    defaults: EvaluationSettings,
+    scoring: ScoringConfig | None = None,
+    *,
+    split_of_spec: bool = False,
 ) -> tuple[dict[str, EvaluationTask], list[ResolvedDefault]]:
     """The tasks of a spec on their held-out rows, by label.
 
@@ -80,25 +86,42 @@ def prepare_tasks(
         given: Settings of the user, by the names of `EvaluationSettings`.
         defaults: Settings where neither the user nor the task gives one.
         scoring: The scorers' worker processes; by default those of this machine.
+        split_of_spec: Whether a split that a spec names is evaluated; that of a training's spec is not.
 
     Returns:
         (tasks, choices to be shown: settings of the tasks, and what the scores depend on).
 
     Raises:
-        UserError: a task that does not exist, or cannot say what it depends on.
+        UserError: a task that does not exist, or cannot say what it depends on; a spec that names another split than
+            the user does.
         InfrastructureError: a node that would score cannot.
     """
     bound = [bind(spec) for spec in parse_task_specs(task)]
     tasks = matchups(dict(zip(task_labels(bound), bound, strict=True)))
     prepared, wished = {}, []
     for label, bound_task in tasks.items():
-        settings, wishes = settings_of(bound_task, given, defaults)
+        named = _split_of(bound_task, given) if split_of_spec else {}
+        settings, wishes = settings_of(bound_task, {**named, **given}, defaults)
         wished += wishes
         prepared[label] = EvaluationTask(held_out(bound_task, size=settings.size, split=settings.split), settings)
         _ = prepared[label].rows  # a share out of range is refused before a model loads
     nodes = prepare_nodes(scoring or ScoringConfig(), [*tasks.values(), *(each.task for each in prepared.values())])
     conditions = condition_choices({label: each.task for label, each in prepared.items()})
     return prepared, [*nodes, *conditions, *wished]
+
+
+def _split_of(task: BoundTask, given: Mapping[str, Any]) -> dict[str, str]:
+    """The split that the task's spec names, as a setting.
+
+    Raises:
+        UserError: the user names another one.
+    """
+    named = parse_task_specs(task.spec)[0].options.get("split")
+    if named is None:
+        return {}
+    if given.get("split", named) != named:
+        raise UserError(f"{task.spec} names the split {named}, and split={given['split']} is asked for: give one.")
+    return {"split": named}
 
 
 def evaluate_model(

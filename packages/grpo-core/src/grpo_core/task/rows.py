@@ -11,7 +11,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from grpo_core.errors import MAX_NAME_CHARS, DataError, UserError, near_match
+from grpo_core.errors import MAX_NAME_CHARS, DataError, RowError, UserError, near_match
 from grpo_core.task.calling import call_by_name, errors_named
 from grpo_core.task.row import Row, Split, TaskConfig, first_problem
 from grpo_core.task.task import Task
@@ -63,7 +63,7 @@ class RowLoader:
                     raise DataError(f"task {self._name!r}: load() gave {type(loaded).__name__}; it must give rows.")
                 rows = tuple(self._checked(self._reported(islice(loaded, self._config.size))))
         except ValidationError as error:
-            raise DataError(f"task {self._name!r}: load() made a row that is refused: {first_problem(error)}") from None
+            raise RowError(f"task {self._name!r}: load() made a row that is refused: {first_problem(error)}") from None
         if not rows:
             raise DataError(self._why_no_rows(spec))
         return rows
@@ -129,18 +129,18 @@ class RowLoader:
         ids: set[str] = set()
         for row in rows:
             if not isinstance(row, self._row_type):
-                raise DataError(
+                raise RowError(
                     f"task {self._name!r}: load() gave a {type(row).__name__}, not a {self._row_type.__name__}."
                 )
             if row.id in ids:
-                raise DataError(f"task {self._name!r}: two rows have the id {row.id!r}; ids name prompts in every log.")
+                raise RowError(f"task {self._name!r}: two rows have the id {row.id!r}; ids name prompts in every log.")
             ids.add(row.id)
             try:
                 text = row.model_dump_json()
             except PydanticSerializationError as error:  # a lone surrogate, an object of a class without JSON
-                raise DataError(f"task {self._name!r}: row {row.id!r} cannot be written as JSON: {error}") from None
+                raise RowError(f"task {self._name!r}: row {row.id!r} cannot be written as JSON: {error}") from None
             if self.from_json(text) != row:
-                raise DataError(
+                raise RowError(
                     f"task {self._name!r}: row {row.id!r} changes when written as JSON; use plain JSON types."
                 )
             yield row

@@ -55,7 +55,7 @@ def play_of(task: str, model: str, *, device: str = "auto") -> Play:
 
     Args:
         task: Spec `games.kuhn_poker` with its options.
-        model: Model, as for `--model`.
+        model: Model, as for `--model`, or `random`.
         device: Device of the model.
 
     Raises:
@@ -65,6 +65,8 @@ def play_of(task: str, model: str, *, device: str = "auto") -> Play:
     if not isinstance(bound.config, KuhnConfig):
         raise UserError(f"{bound.name} is not games.kuhn_poker, the game whose exploitability is exact.")
     sets = information_sets(bound.config)
+    if model == "random":
+        return Play({known.name: 1 / len(ACTIONS) for known in sets}, illegal=0.0)
     moves = [(known, action, text) for known in sets for action, text in known.completions.items()]
     completer = Completer(model, device=device, stop=GAME.stop)
     logprobs = completer.logprobs([known.prompt for known, _, _ in moves], [text for _, _, text in moves])

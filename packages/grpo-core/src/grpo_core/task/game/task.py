@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import count, islice
 
 from grpo_core.errors import UserError
 from grpo_core.task.composition import reward, weighted_sum
@@ -146,6 +146,9 @@ def _rewards(game: Game, of: Callable[[str, Episode, GameConfig], Result | None]
     return (outcome, *facts, reward(0.0)(sides))
 
 
+MAX_LEFT_OUT = 10
+"""Episodes that are over before the policy has moved, for each that is not, at most."""
+
 EVALUATION_EPISODES = 256
 """A rate near one half is then known to about 0.06, and one near 0.02 to about 0.02."""
 
@@ -191,11 +194,30 @@ def _episodes(game: Game, config: GameConfig) -> Iterator[Episode]:
                 "it would not be scored."
             )
     seats = [""] if config.opponent == SELF else list(game.roles) if config.seat == BOTH else [config.seat]
-    for index in range(config.size or DEFAULT_EPISODES):
+    size, left_out = config.size or DEFAULT_EPISODES, 0
+    for index in count():
         # A start is drawn once for all seats, so that they are compared on the same starts.
         start = random.Random(f"{config.split}/{config.seed}/{index // len(seats)}").getrandbits(32)
-        seat = seats[index % len(seats)]
-        yield Episode(id=f"{config.split}-{config.seed}-{index}", seed=start, seat=seat)
+        episode = Episode(id=f"{config.split}-{config.seed}-{index}", seed=start, seat=seats[index % len(seats)])
+        if not _is_over_at_once(Rules(game, config), episode):
+            yield episode
+        else:
+            left_out += 1
+            if left_out > MAX_LEFT_OUT * size:
+                raise UserError(
+                    f"game {game.name!r}: with opponent={config.opponent} and seat={config.seat}, hardly any episode "
+                    "goes on until the policy moves."
+                )
+        if index + 1 - left_out == size:
+            return
+
+
+def _is_over_at_once(rules: Rules, episode: Episode) -> bool:
+    """Whether the episode is over before the policy has moved, so that there is nothing to learn or to measure."""
+    try:
+        return replay(rules, episode, (), scripted_roles(rules.game, rules.config, episode)).returns is not None
+    except Exception:  # what the game raises is attributed where the episode is played
+        return False
 
 
 DEFAULT_DEMOS = 65_536

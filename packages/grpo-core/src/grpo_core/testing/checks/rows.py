@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from statistics import fmean
 
-from grpo_core.errors import DataError, ExhaustedError
+from grpo_core.errors import DataError, ExhaustedError, RowError
 from grpo_core.task.row import Prompt, Row, Split
 from grpo_core.tasks.verifiers import LETTERS
 from grpo_core.testing.limits import decided_by_judges
@@ -87,6 +87,10 @@ def split(subject: Subject) -> Result:
         except ExhaustedError as error:  # an evaluation takes as many as there are, too
             task = task.with_options(size=max(1, error.available))
             loaded = task.rows() if error.available else ()
+        except RowError as error:
+            return failed(
+                f"{name} has a row that cannot be used", str(error), "Every command that loads it ends there."
+            )
         except DataError:
             loaded = ()
         if not loaded:
