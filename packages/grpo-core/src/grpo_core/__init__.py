@@ -14,6 +14,7 @@ from grpo_core import moved
 
 if TYPE_CHECKING:
     from grpo_core.algorithms.variant import Variant
+    from grpo_core.callbacks import Callback
     from grpo_core.config.resolution import task_for_model
     from grpo_core.display.plugin_progress import show_progress
     from grpo_core.errors import GrpoError, InfrastructureError, UserError
@@ -84,6 +85,7 @@ _bound_kernel_caches()
 
 _MODULE_OF = {
     "BoundTask": "task.bound",
+    "Callback": "callbacks",
     "Completer": "evaluation.completer",
     "Diagnosis": "plugins.facts",
     "EmbeddedModel": "plugins.facts",
@@ -136,6 +138,7 @@ _MODULE_OF = {
 
 __all__ = [
     "BoundTask",
+    "Callback",
     "Completer",
     "Diagnosis",
     "EmbeddedModel",

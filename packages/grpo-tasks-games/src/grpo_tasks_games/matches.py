@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from itertools import combinations, product
 from typing import NamedTuple
 
-from grpo_core import UserError, evaluate, load_task
-from grpo_core.callbacks import Callback
+from grpo_core import Callback, UserError, evaluate, load_task
 
 
 class _Warnings(Callback):
