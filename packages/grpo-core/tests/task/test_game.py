@@ -247,3 +247,9 @@ def test_an_episode_that_is_over_before_the_policy_moves_is_no_row() -> None:
     assert numbers != list(range(30)) and numbers == sorted(numbers)
     with pytest.raises(UserError, match="opponent=random and seat=second, hardly any episode"):
         heap(opponent="random", heap=1, seat="second").rows()
+
+
+@pytest.mark.parametrize(("name", "value"), [("legal", None), ("best", 3)])
+def test_what_a_game_needs_is_a_function(name: str, value: object) -> None:
+    with pytest.raises(UserError, match=f"game 'heap': {name}={value} must be a function"):
+        Game(**{**_contributions(), name: value})

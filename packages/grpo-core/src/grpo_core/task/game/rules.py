@@ -131,11 +131,14 @@ class Game:
             raise UserError(f"game {self.name!r}: maximum={self.maximum} must be a finite return above 0.")
         for contribution, (available, positional) in _CALLS.items():
             function = getattr(self, contribution)
-            if function is not None:
-                try:
-                    binding_of(function, available, positional)
-                except UserError as error:
-                    raise UserError(f"game {self.name!r}: {contribution}: {error}") from None
+            if function is None and contribution in ("best", "demos"):
+                continue
+            if not callable(function):
+                raise UserError(f"game {self.name!r}: {contribution}={function!r:.80} must be a function.")
+            try:
+                binding_of(function, available, positional)
+            except UserError as error:
+                raise UserError(f"game {self.name!r}: {contribution}: {error}") from None
         if taken := {SELF, RANDOM, PERFECT} & set(self.players):
             raise UserError(f"game {self.name!r}: {sorted(taken)[0]!r} is no name for one of its players.")
         if unknown := set(self.evaluated_against or ()) - set(self.scripted):
