@@ -102,12 +102,13 @@ class Tree:
             after: dict[Any, list[Any]] = {}
             for state in layer:
                 try:
-                    if state in after or rules.outcome(state) is not None:
-                        continue
+                    is_known = state in after
                 except TypeError as error:
                     raise UserError(
                         f"{name}: positions must be hashable, such as tuples and strings: {error}."
                     ) from None
+                if is_known or rules.outcome(state) is not None:
+                    continue
                 after[state] = [rules.call("apply", state=state, action=action) for action in rules.legal(state)]
                 self.positions += 1
                 if self.positions % CHUNK == 0:
