@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from itertools import combinations, product
 from typing import NamedTuple
 
+import click
+
 from grpo_core import Callback, UserError, evaluate, load_task
 
 
@@ -46,7 +48,7 @@ def meet(task: str, player: str, other: str, *, episodes: int, seed: int = 0, de
         device: Device of the models.
 
     Raises:
-        UserError: games could not be scored, as where the game raises an exception.
+        UserError: no game could be scored, as where the game raises an exception. Fewer are warned about on stderr.
     """
     warned = _Warnings()
     spec = load_task(task).with_options(opponent=other, seat=None, split="test", seed=seed, size=None).spec
@@ -54,9 +56,10 @@ def meet(task: str, player: str, other: str, *, episodes: int, seed: int = 0, de
         spec, player, size=episodes, temperature=1.0, seed=seed, surprisal=False, device=device, progress=False,
         callbacks=[warned],
     ).values()  # fmt: skip
-    if result["abstained"]:
-        why = "; ".join(warned.said) or f"{result['abstained']} of {episodes} games were not scored"
-        raise UserError(f"{player} against {other}: {why}")
+    if result["abstained"] == episodes:
+        raise UserError(f"{player} against {other}: {'; '.join(warned.said)}")
+    for message in warned.said:
+        click.echo(f"warning   {player} against {other}: {message}", err=True)
     return Result(*(round(result["parts"][part]["mean"] * result["n"]) for part in ("win", "draw", "loss", "illegal")))
 
 

@@ -47,7 +47,7 @@ class TaskReward:
         opponent_url: Endpoint of the task's opponent.
         max_abstain_share: Largest share of unscored completions.
         num_generations: Completions of a prompt, for a task with group rewards.
-        others: Labels of a mixture's other tasks; a batch that has only labels beyond these is warned about, once.
+        labels: Task labels of the mixture; a batch that has none of them is warned about, once.
     """
 
     def __init__(
@@ -58,17 +58,17 @@ class TaskReward:
         opponent_url: str | None = None,
         max_abstain_share: float = MAX_ABSTAIN_SHARE,
         num_generations: int | None = None,
-        others: Collection[str] = (),
+        labels: Collection[str] = (),
     ) -> None:
         self.__name__ = label  # TRL's name of the reward in its logs
         self.task = load_task(task)
-        self._arguments = (send(self.task), label, workers, opponent_url, max_abstain_share, num_generations, others)
+        self._arguments = (send(self.task), label, workers, opponent_url, max_abstain_share, num_generations, labels)
         self._parts = [
             *(spec.name for spec in self.task.rewards),
             *(spec.name for spec in self.task.task.group_specs()),
         ]
         self._max_abstain_share, self._num_generations = max_abstain_share, num_generations
-        self._others, self._is_warned = frozenset(others), False
+        self._labels, self._is_warned = frozenset(labels), False
         self._opponent = EndpointOpponent(OpenAIEngine.from_url(opponent_url)) if opponent_url else None
         self._scorer = Scorer(self.task, workers=workers)
 
@@ -140,7 +140,7 @@ class TaskReward:
 
     def _warn_of(self, labels: Sequence[str]) -> None:
         """Warn once of a batch without a row of this task, unless other tasks of the mixture are in it."""
-        if self._is_warned or self._others & set(labels):
+        if self._is_warned or self._labels & set(labels):
             return
         self._is_warned = True
         found = ", ".join(sorted(set(labels))[:4])
