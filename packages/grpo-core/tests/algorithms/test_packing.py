@@ -52,9 +52,9 @@ def test_packed_equals_alone_in_values_and_gradients(
         logp, _ = packed_states(model, rows(), prompts, completions, packs).logprobs(temperature=0.7)
         gradient = torch.autograd.grad((logp * upstream).sum(), list(model.parameters()), allow_unused=True)
         found.append((logp.detach(), torch.cat([each.flatten() for each in gradient if each is not None])))
+    # Llama's and Qwen's eager softmax and the gradients of their RMSNorm are in float32 whatever the weights are.
     for logp, gradient in found[1:]:
-        assert torch.allclose(logp, found[0][0], atol=1e-12, rtol=0)
-        # Llama's and Qwen's RMSNorm works in float32 whatever the weights are, so their gradients are summed there.
+        assert torch.allclose(logp, found[0][0], atol=1e-12 if name == "gpt2" or attention != "eager" else 1e-5, rtol=0)
         assert torch.allclose(gradient, found[0][1], atol=1e-12 if name == "gpt2" else 1e-5, rtol=0)
 
 

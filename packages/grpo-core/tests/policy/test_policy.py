@@ -4,6 +4,7 @@ import pytest
 import torch
 from small_policies import logits, saved_model
 
+from grpo_core.algorithms import cpu_matmul
 from grpo_core.config import LoraConfig
 from grpo_core.errors import UserError
 from grpo_core.plugins.models import model_source
@@ -57,6 +58,17 @@ def test_auto_precision_on_a_cpu_is_float32_and_says_why() -> None:
     assert choose_precision("auto", device)[:2] == (torch.float32, None)
     assert choose_precision("bfloat16", device)[:2] == (torch.float32, torch.bfloat16)
     assert choose_precision("float64", device)[:2] == (torch.float64, None)
+
+
+@pytest.mark.parametrize("emulated", [True, False])
+def test_bfloat16_without_instructions_for_it_is_said_to_be_slow(
+    emulated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_matmul, "has_onednn", lambda: True)
+    monkeypatch.setattr(cpu_matmul, "multiplies_bfloat16", lambda: not emulated)
+    for precision, slow in (("bfloat16", emulated), ("float16", False), ("float32", False)):
+        assert ("slower than float32" in choose_precision(precision, torch.device("cpu"))[2]) == slow
+    assert "slower" not in choose_precision("bfloat16", torch.device("cuda"))[2]
 
 
 @pytest.mark.parametrize(

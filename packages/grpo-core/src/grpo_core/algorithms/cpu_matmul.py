@@ -41,6 +41,18 @@ def multiplies_bfloat16() -> bool:
     return has_onednn() and bool(has.get("avx512_bf16") or has.get("amx_bf16"))
 
 
+def emulates_bfloat16(device: torch.device) -> bool:
+    """Whether bfloat16 on this device is a CPU's without instructions for it: up to 12 times slower than float32."""
+    return device.type == "cpu" and has_onednn() and not multiplies_bfloat16()
+
+
+def packs(dtype: torch.dtype) -> bool:
+    """Whether oneDNN has a layout of its own for weights of a type on this CPU: bfloat16 needs AVX-512 or better."""
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32
+
+
 def uses_onednn(weight: Tensor, rows: int) -> bool:
     """Whether products of some rows with a weight [N, K] are oneDNN's: they are large, in float32, on a CPU."""
     return (
@@ -118,7 +130,7 @@ def copied_linear(weight: Tensor, bias: Tensor | None, rows: int) -> Callable[[T
         rows: Tokens of a pass, for which the layout is chosen.
     """
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight.dtype
-    gains = uses_onednn(weight, rows)
+    gains = uses_onednn(weight, rows) and packs(dtype)
     weight, bias = weight.detach().to(dtype), None if bias is None else bias.detach().to(dtype)
     if not gains:
         return lambda x: F.linear(x, weight, bias)

@@ -45,7 +45,7 @@ def torch_and_device(device: str, precision: str) -> Iterable[Diagnosis]:
     """
     import torch
 
-    from grpo_core.policy.device import choose_device, choose_precision
+    from grpo_core.policy.device import EMULATED, choose_device, choose_precision
 
     build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
     yield Diagnosis("torch", "ok", f"{torch.__version__}, {build}")
@@ -61,7 +61,8 @@ def torch_and_device(device: str, precision: str) -> Iterable[Diagnosis]:
     is_idle = chosen.type == "cpu" and torch.version.cuda is not None and device == "auto"
     hint = "; this torch is made for CUDA: is a driver installed (nvidia-smi)?" if is_idle else ""
     yield Diagnosis("device", "ok", f"{where}: {why}{hint}")
-    yield Diagnosis("precision", "ok", choose_precision(precision, chosen)[2])
+    why = choose_precision(precision, chosen)[2]
+    yield Diagnosis("precision", "warn" if EMULATED in why else "ok", why)
 
 
 def diagnosed(target: str) -> Iterable[Diagnosis]:

@@ -1,10 +1,13 @@
-"""The device and the precision that a model is computed with; of our modules it imports the errors alone."""
+"""The device and the precision that a model is computed with."""
 
 from __future__ import annotations
 
 import torch
 
+from grpo_core.algorithms.cpu_matmul import emulates_bfloat16
 from grpo_core.errors import UserError
+
+EMULATED = "this CPU has neither AVX512-BF16 nor AMX, and computes bfloat16 several times slower than float32"
 
 DTYPES = {
     "float64": torch.float64,
@@ -63,7 +66,9 @@ def choose_precision(precision: str, device: torch.device) -> tuple[torch.dtype,
         return torch.float32, None, f"float32: the safe choice on {device.type}"
     chosen = DTYPES[precision]
     if chosen in (torch.bfloat16, torch.float16):
-        return torch.float32, chosen, f"{precision} mixed precision, weights in float32: asked for"
+        is_slow = chosen is torch.bfloat16 and emulates_bfloat16(device)
+        why = f"asked for, though {EMULATED}" if is_slow else "asked for"
+        return torch.float32, chosen, f"{precision} mixed precision, weights in float32: {why}"
     return chosen, None, f"{precision}: asked for"
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import orjson
 import torch
 
+from grpo_core.algorithms.cpu_matmul import emulates_bfloat16
 from grpo_core.callbacks import Callback, Callbacks
 from grpo_core.engines.compatibility import max_context
 from grpo_core.errors import UserError
@@ -22,7 +23,7 @@ from grpo_core.killable.importing import refuse_in_worker
 from grpo_core.plugins.models import ModelSource, model_source
 from grpo_core.plugins.task_objects import Tasks, name_tasks
 from grpo_core.policy import depth
-from grpo_core.policy.device import choose_device
+from grpo_core.policy.device import EMULATED, choose_device
 from grpo_core.policy.fresh import fresh_model, learned_tokenizer, tokenizer_of
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.memory import first_line
@@ -285,7 +286,7 @@ def _fine_tuned(
             if requests or (target is not None and target.is_reached(state.global_step)):
                 control.should_training_stop = True
 
-    _speed_up(policy, settings)
+    _speed_up(policy, settings, callbacks)
     with tempfile.TemporaryDirectory() as scratch:
         trainer = RepeatingTrainer(
             passes=ExamplePasses(settings.batch_size, policy.device, callbacks.on_warning),
@@ -328,9 +329,11 @@ def _fitting(examples: Any, policy: Policy, callbacks: Callbacks) -> Any:
     return kept
 
 
-def _speed_up(policy: Policy, settings: FineTuning) -> None:
+def _speed_up(policy: Policy, settings: FineTuning, callbacks: Callbacks) -> None:
     """Choose the attention that is faster in training, and compile the layers if asked."""
     if policy.device.type == "cpu" and settings.precision == "bfloat16":
+        if emulates_bfloat16(policy.device):
+            callbacks.on_warning(f"--precision bfloat16: {EMULATED}")
         policy.model.set_attn_implementation("eager")  # torch's own takes 1.3 to 1.5 times as long, with a mask
     if settings.compile:
         policy.model.base_model.compile(dynamic=True)
