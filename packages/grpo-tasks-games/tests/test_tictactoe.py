@@ -19,6 +19,7 @@ from grpo_tasks_games.tictactoe import (
     parse,
     to_move,
     value,
+    write,
 )
 
 CONFIG, SHORT = TicTacToeConfig(), TicTacToeConfig(style="short")
@@ -45,7 +46,7 @@ def test_the_prompt() -> None:
     [("<answer>[2]</answer>", 2), ("[8] it is", 8), ("I take 5", 5), ("7", 7)],
 )
 def test_moves(text: str, cell: int) -> None:
-    assert parse(text, BOARD) == cell
+    assert parse(text, BOARD, CONFIG) == cell
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,21 @@ def test_moves(text: str, cell: int) -> None:
 )
 def test_what_is_no_move_says_why(text: str, why: str) -> None:
     with pytest.raises(Invalid, match=why):
-        parse(text, BOARD)
+        parse(text, BOARD, CONFIG)
+
+
+def test_a_canonical_board_is_seen_in_one_orientation_and_answered_in_it() -> None:
+    canonical = TicTacToeConfig(style="short", canonical=True)
+    boards = [board for board in reachable() if outcome(board) is None]
+    assert len(boards) == 4520
+    assert len({observe(board, to_move(board), canonical) for board in boards}) == 627
+    assert {observe(board, "second", canonical) for board in ("X........", "..X......", "......X..", "........X")} == {
+        "tictactoe 012 345 67X O\n"
+    }
+    for board in boards:
+        assert [parse(write(cell, board, canonical), board, canonical) for cell in legal(board)] == legal(board)
+    with pytest.raises(Invalid, match="cell 8 is taken"):
+        parse("8", "X........", canonical)
 
 
 def test_lines_win_for_who_made_them() -> None:

@@ -3,10 +3,12 @@
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
+import small_games
 
-from grpo_core import Row, Task, load_task, reward
+from grpo_core import Row, Rules, Task, load_task, reward
 from grpo_core.plugins.task_objects import name_tasks
 from grpo_core.task import watching as slow_calls
 from grpo_core.task.watching import calling, watching
@@ -45,6 +47,22 @@ def test_a_prompt_and_a_row_that_do_not_come_are_told(monkeypatch: pytest.Monkey
         assert len(told) == reports, "only what runs is told"
     assert {each.partition(",")[0] for each in told} >= {"load() of python.slow", "prompt() of row '2' of python.slow"}
     assert any(each.endswith("running for 0 s") for each in told)
+
+
+def test_a_function_of_a_game_that_does_not_return_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_core.task.watching.SLOW_S", 0.05)
+    monkeypatch.setattr("grpo_core.task.watching.TELL_S", 0.01)
+    told: list[str] = []
+
+    def slow(state: object) -> list[int]:
+        while not told:
+            time.sleep(0.01)
+        return [1]
+
+    rules = Rules(replace(small_games.HEAP, legal=slow), small_games.HeapConfig())
+    with watching(lambda what, *counts: told.append(what)):
+        assert rules.legal("state") == [1]
+    assert told[0].startswith("legal() of the game heap, running for")
 
 
 def test_calls_of_two_threads_end_in_any_order() -> None:

@@ -13,6 +13,7 @@ from pydantic import Field
 from grpo_core.errors import UserError
 from grpo_core.task.calling import BOUNDS, binding_of, call_by_name, in_bounds
 from grpo_core.task.row import Prompt, Row, TaskConfig
+from grpo_core.task.watching import calling
 
 SELF = "self"
 """The opponent that is the policy itself, in every role."""
@@ -192,7 +193,8 @@ class Rules:
         """Call one of the game's functions with the arguments that it takes."""
         function = getattr(self.game, contribution)
         _, positional = _CALLS[contribution]
-        return call_by_name(function, {**arguments, "config": self.config}, positional=positional)
+        with calling(f"{contribution}() of the game {self.game.name}"):
+            return call_by_name(function, {**arguments, "config": self.config}, positional=positional)
 
     def legal(self, state: Any) -> list[Any]:
         """The legal actions, in the game's order.
@@ -249,7 +251,8 @@ class Rules:
             action = self.call("best", state=state)
         else:
             given = {"state": state, "rng": rng, "config": self.config}
-            action = call_by_name(self.game.players[player], given, positional=2)
+            with calling(f"the player {player} of the game {self.game.name}"):
+                action = call_by_name(self.game.players[player], given, positional=2)
         if action not in actions:
             raise ValueError(
                 f"game {self.game.name!r}: its player {player!r} gave {action!r:.80}, which is none of the legal "
