@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import shutil
+import sys
 import tempfile
 
 from hypothesis import settings
@@ -23,6 +24,13 @@ settings.register_profile("grpo", settings.default, deadline=None)
 settings.load_profile("grpo")
 
 
-def pytest_collection_finish() -> None:
+_frozen_modules = 0
+
+
+def pytest_runtest_setup() -> None:
     """Keep modules and tests, half a million objects, out of the garbage collections that runs make."""
-    gc.freeze()
+    global _frozen_modules
+    if len(sys.modules) >= _frozen_modules + 100:  # at first, and after a test has imported transformers or the like
+        gc.collect()
+        gc.freeze()
+        _frozen_modules = len(sys.modules)

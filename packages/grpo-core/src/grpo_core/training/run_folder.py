@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
@@ -31,7 +32,7 @@ RUN_FORMAT_VERSION = 1
 
 
 class RunFolder:
-    """Writes `run_YYYY-MM-DD_HH-MM-SS/`, with a suffix if that name is taken.
+    """Writes `run_YYYY-MM-DD_HH-MM-SS/`, with a suffix if that name is taken, here or in a folder beside `output_dir`.
 
     Args:
         output_dir: Folder that receives it.
@@ -189,16 +190,36 @@ def _new_folder(output_dir: Path) -> Path:
     name = datetime.now().strftime("run_%Y-%m-%d_%H-%M-%S")
     try:
         output_dir.mkdir(parents=True, exist_ok=True)
-        for suffix in range(1, 10_000):
-            path = output_dir / (name if suffix == 1 else f"{name}_{suffix}")
-            try:
-                path.mkdir(parents=True)
-            except FileExistsError:
-                continue
-            return path
+        with _locked(output_dir.absolute().parent) as beside:
+            # Runs of several folders that lie side by side, as a sweep's, share the folder of their evaluations.
+            folders = [output_dir, *_folders_in(beside)]
+            for suffix in range(1, 10_000):
+                chosen = name if suffix == 1 else f"{name}_{suffix}"
+                if not any(os.path.lexists(folder / chosen) for folder in folders):
+                    with suppress(FileExistsError):  # another run was faster, where there are no locks
+                        (output_dir / chosen).mkdir()
+                        return output_dir / chosen
     except OSError as error:
         raise UserError(f"output_dir={output_dir}: cannot make a run folder there: {error}") from None
     raise UserError(f"output_dir={output_dir}: {name} and every suffix of it is taken.")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[Path]:
+    """Let one run at a time choose its name, where the file system has locks."""
+    with ExitStack() as resources:
+        with suppress(OSError):  # a folder that may not be read, or a file system without locks
+            opened = os.open(folder, os.O_RDONLY)
+            resources.callback(os.close, opened)
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield folder
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if os.path.isdir(path)]
+    except OSError:  # a folder that may not be listed
+        return []
 
 
 def _step_of_json(line: bytes) -> int | None:

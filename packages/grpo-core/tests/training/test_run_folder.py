@@ -1,0 +1,56 @@
+"""Names of runs: runs that start in the same second lose nothing of each other's."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from grpo_core.checkpoints.run import evaluation_dir
+from grpo_core.training import run_folder
+from grpo_core.training.run_folder import RunFolder
+
+NAME = "run_2026-11-27_18-38-21"
+
+
+@pytest.fixture(autouse=True)
+def same_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Frozen(datetime):
+        @classmethod
+        def now(cls, tz: object = None) -> "Frozen":
+            return cls(2026, 11, 27, 18, 38, 21)
+
+    monkeypatch.setattr(run_folder, "datetime", Frozen)
+
+
+def made(output_dir: Path) -> Path:
+    folder = RunFolder(output_dir)
+    folder.close()
+    return folder.path
+
+
+def test_a_name_that_is_taken_gets_a_suffix(tmp_path: Path) -> None:
+    names = [made(tmp_path / "runs").name for _ in range(3)]
+    assert names == [NAME, f"{NAME}_2", f"{NAME}_3"]
+
+
+def test_runs_of_folders_that_lie_side_by_side_have_different_names(tmp_path: Path) -> None:
+    folders = [tmp_path / f"seed{seed}" for seed in range(16)]
+    with ThreadPoolExecutor(8) as threads:
+        runs = list(threads.map(made, folders))
+    assert [run.parent for run in runs] == folders
+    assert len({run.name for run in runs}) == len({evaluation_dir(run) / run.name for run in runs}) == 16
+
+
+def test_runs_elsewhere_do_not_matter(tmp_path: Path) -> None:
+    for where in ("a/runs", "b/runs"):
+        assert made(tmp_path / where).name == NAME
+
+
+def test_a_folder_beside_that_may_not_be_read_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: object, *_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(run_folder.os, "open", refused)
+    monkeypatch.setattr(Path, "iterdir", refused)
+    assert made(tmp_path / "runs") == tmp_path / "runs" / NAME
