@@ -313,6 +313,15 @@ def test_a_task_gets_the_options_that_its_embedded_model_was_made_with(
     assert again == adapted
     assert why == ("" if task == adapted else WHY_OF_A_CHECKPOINT.format(checkpoints[1]))
     assert task_for_model(task, str(checkpoints[2]), host) == (task, "")
+    trained = tmp_path / "first" / "config.yaml"  # the task of a run decides, and the last run on it
+    trained.write_text("model: made\ntask: made.styled?style=chat&size=9,made.plain\n")
+    again, why = task_for_model(task, str(checkpoints[1]), host)
+    assert again == adapted.replace("style=short", "style=chat")
+    assert why == ("" if task == adapted else f"the run of {checkpoints[1]} had style=chat")
+    trained.write_text("model: made\ntask: made.styled\n")
+    assert task_for_model(task, str(checkpoints[1]), host) == (task, "")
+    trained.write_text("model: made\ntask: '??,'\n")
+    assert task_for_model(task, str(checkpoints[0]), host)[0] == adapted
     foreign = checkpoints[0].parents[2] / "outputs" / "last" / "model"  # its config.yaml is another program's
     foreign.mkdir(parents=True)
     (foreign / "config.json").write_text("{}")

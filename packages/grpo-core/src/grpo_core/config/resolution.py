@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -157,7 +158,8 @@ def task_for_model(task: Tasks, model: str, host: PluginHost | None = None) -> t
 
     Args:
         task: Spec, task or mixture.
-        model: Embedded model, or checkpoint of a run that started from one; with any other model nothing is added.
+        model: Embedded model, or checkpoint of a run that started from one, whose values count on the tasks that it was
+            on; with any other model nothing is added.
         host: Plugins; by default those that are installed.
 
     Returns:
@@ -168,37 +170,51 @@ def task_for_model(task: Tasks, model: str, host: PluginHost | None = None) -> t
     """
     host = host or default_host()
     named = name_tasks(task, host)
-    start = _embedded_start(model, host)
+    start, of_runs = _embedded_start(model, host)
     if start is None:
         return named.spec, ""
-    options = start.task_options
     specs: list[str] = []
     added: dict[str, str] = {}
     for spec in parse_task_specs(named.spec):
         fields = bind(spec, host).task.config.model_fields
-        new = {name: value for name, value in options.items() if name in fields and name not in spec.options}
+        options = of_runs.get(spec.name, start.task_options)
+        new = {
+            name: options[name]
+            for name in start.task_options
+            if name in options and name in fields and name not in spec.options
+        }
         added |= new
         specs.append(spec.with_options(**new).weighted)
     if not added:
         return named.spec, ""
     listed = ", ".join(f"{name}={value}" for name, value in added.items())
+    if any(spec.name in of_runs for spec in parse_task_specs(named.spec)):
+        return ",".join(specs), f"the run of {model} had {listed}"
     trained = "" if start.name == model else f", with which the run of {model} started,"
     return ",".join(specs), f"the embedded model {start.name}{trained} was made with {listed}"
 
 
-def _embedded_start(model: str, host: PluginHost) -> EmbeddedModel | None:
-    """Return the embedded model that a model is, or from which the run started that saved it as a checkpoint."""
+def _embedded_start(model: str, host: PluginHost) -> tuple[EmbeddedModel | None, dict[str, Mapping[str, str]]]:
+    """The embedded model that a model is, or from which the run started that saved it as a checkpoint.
+
+    Returns:
+        (embedded model, task -> its options in the last run on it).
+    """
+    of_runs: dict[str, Mapping[str, str]] = {}
     for _ in range(MAX_RUNS):
         source = model_source(model, host)
         if source.kind == "embedded":
-            return host.model(model)
+            return host.model(model), of_runs
         run = run_of(Path(source.location)) if source.kind in ("folder", "adapter") else None
         if run is None:
-            return None
-        model = str(read_mapping(run / "config.yaml").get("model"))
+            break
+        config = read_mapping(run / "config.yaml")
+        with suppress(UserError):  # a file of another program
+            of_runs = {spec.name: spec.options for spec in parse_task_specs(str(config.get("task")))} | of_runs
+        model = str(config.get("model"))
         if model not in host.models() and not Path(model).is_dir():
-            return None
-    return None
+            break
+    return None, {}
 
 
 def profiles_of(model: str, task: Tasks, host: PluginHost | None = None) -> tuple[Profile, ...]:
