@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from grpo_core import Game, Invalid, UserError
+from grpo_core import Game, Invalid, Rules, UserError
 from grpo_tasks_games import connect_four as four
 from grpo_tasks_games import nim as heaps
 from grpo_tasks_games import tictactoe as three
@@ -109,7 +109,7 @@ def _graded(game: Game, completion: str, state: Any, best: Any) -> float:
     if game.outcome(state) is not None:
         raise UserError(f"the game of {game.name} is over in this position: there is no move to score.")
     try:
-        move = game.parse(completion, state)
+        move = Rules(game, game.config()).call("parse", text=completion, state=state)
     except Invalid:
         return 0.0
     moves: Collection[Any] = best()
