@@ -281,7 +281,7 @@ def grpo_models():
 """
 
 
-WHY_OF_A_CHECKPOINT = "the embedded model made, with which the run of {} started, was made with style=short"
+WHY_OF_A_CHECKPOINT = "style=short: recommended for the embedded model made, with which the run of {} started"
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_a_task_gets_the_options_that_its_embedded_model_was_made_with(
     resolved = resolve(RunConfig(task=task, model="made"), host=host)
     assert resolved.config.task == adapted
     said = [choice.why for choice in resolved.choices if choice.what == "task"]
-    assert said == ([] if task == adapted else ["the embedded model made was made with style=short"])
+    assert said == ([] if task == adapted else ["style=short: recommended for the embedded model made"])
     assert resolve(resolved.config, host=host).config.task == adapted
     checkpoints = [tmp_path / name / "training_state" / "step_final" / "model" for name in ("first", "second", "odd")]
     for checkpoint, start in zip(checkpoints, ("made", checkpoints[0], tmp_path / "moved"), strict=True):

@@ -38,7 +38,7 @@ def grpo_models() -> list[EmbeddedModel]:
                 "trainer.max_prompt_length": 64,
                 "trainer.max_completion_length": 8,
             },
-            task_options={"style": "short", "openings": "4"},
+            task_options={"style": "short", "openings": "6", "canonical": "true"},
             task_defaults={
                 "games.tictactoe": {
                     "trainer.value_head": True,  # says which move lost
@@ -46,7 +46,10 @@ def grpo_models() -> list[EmbeddedModel]:
                     "trainer.beta": 0.0,  # nothing is hidden, and the start is weak
                     "trainer.entropy_coef": 0.06,  # keeps the lines of play many, which perfect play needs
                     "trainer.entropy_controller": "decay",  # and then lets the policy settle
+                    "trainer.entropy_controller_args": {"half_life": 200},
                     "trainer.num_iterations": 2,
+                    "trainer.prompts_per_step": 48,  # many starts; the value head compares, not the group
+                    "trainer.num_generations": 2,
                     "trainer.max_steps": 300,
                 },
                 # Each stretch of steps approaches the equilibrium of the game with the penalty, and then moves on from

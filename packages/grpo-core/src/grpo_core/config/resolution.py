@@ -154,7 +154,7 @@ def choose_model(task: Tasks, host: PluginHost | None = None) -> tuple[str, str]
 
 
 def task_for_model(task: Tasks, model: str, host: PluginHost | None = None) -> tuple[str, str]:
-    """Add to the spec of tasks the options that an embedded model was trained with, unless they are given.
+    """Add to the spec of tasks the options that are recommended for an embedded model, unless they are given.
 
     Args:
         task: Spec, task or mixture.
@@ -190,8 +190,8 @@ def task_for_model(task: Tasks, model: str, host: PluginHost | None = None) -> t
     listed = ", ".join(f"{name}={value}" for name, value in added.items())
     if any(spec.name in of_runs for spec in parse_task_specs(named.spec)):
         return ",".join(specs), f"the run of {model} had {listed}"
-    trained = "" if start.name == model else f", with which the run of {model} started,"
-    return ",".join(specs), f"the embedded model {start.name}{trained} was made with {listed}"
+    trained = "" if start.name == model else f", with which the run of {model} started"
+    return ",".join(specs), f"{listed}: recommended for the embedded model {start.name}{trained}"
 
 
 def _embedded_start(model: str, host: PluginHost) -> tuple[EmbeddedModel | None, dict[str, Mapping[str, str]]]:

@@ -55,8 +55,8 @@ class EmbeddedModel:
         path: Its folder: config, safetensors, tokenizer.
         description: One line for `grpo models`.
         defaults: Settings recommended for it: dotted key -> value (`{"trainer.learning_rate": 5e-5}`).
-        task_options: Options of tasks that it was made with (`{"style": "short"}`); a task that has such an option and
-            is not given it is run so, which is said.
+        task_options: Options of tasks recommended for it, as those that it was made with (`{"style": "short"}`); a task
+            that has such an option and is not given it is run so, which is said.
         task_defaults: Full name of a task -> settings recommended for a run on it alone, over `defaults`
             (`{"games.kuhn_poker": {"trainer.beta": 0.1}}`).
     """
