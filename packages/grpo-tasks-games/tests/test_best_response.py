@@ -195,6 +195,24 @@ def test_the_command_prints_both_seats() -> None:
     assert table.splitlines()[0].split("  ")[0] == "model" and "lost as second" in table
 
 
+def test_a_prompt_that_several_positions_share_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, str]] = []
+
+    class Model:
+        def __init__(self, *args: Any, **options: Any) -> None: ...
+
+        def logprobs(self, prompts: Sequence[Any], texts: Sequence[str]) -> list[float]:
+            asked.extend(zip(prompts, texts, strict=True))
+            return [-float(text) for text in texts]
+
+    monkeypatch.setattr("grpo_core.Completer", Model)
+    a, b = (({"role": "user", "content": content},) for content in "ab")
+    moves = [(a, "1"), (b, "1"), (a, "2"), (a, "1")]
+    found = best_response._probabilities("tiny", moves, (), "cpu", lambda done, of: None)
+    assert found == [math.exp(-1), math.exp(-1), math.exp(-2), math.exp(-1)]
+    assert asked == moves[:3]
+
+
 def test_a_model_that_writes_its_moves_in_another_form_is_told() -> None:
     task = "games.nim?style=short&heaps=1,2"
     said = CliRunner().invoke(games, ("exploitability", "tiny", "--task", task))

@@ -251,12 +251,16 @@ def _probabilities(
     from grpo_core import Completer  # here, because it imports torch
 
     completer = Completer(model, device=device, stop=stop)
+    keys = [(repr(prompt), text) for prompt, text in moves]  # a prompt may be messages, which have no hash
+    places = dict(zip(keys, range(len(keys)), strict=True))  # one of those that look alike, as with hidden cards
+    different = [moves[place] for place in places.values()]
     logprobs: list[float] = []
-    for start in range(0, len(moves), CHUNK):
-        prompts, texts = zip(*moves[start : start + CHUNK], strict=True)
+    for start in range(0, len(different), CHUNK):
+        prompts, texts = zip(*different[start : start + CHUNK], strict=True)
         logprobs += completer.logprobs(prompts, texts)
-        report(len(logprobs), len(moves))
-    return [math.exp(logprob) for logprob in logprobs]
+        report(len(logprobs), len(different))
+    probabilities = dict(zip(places, map(math.exp, logprobs), strict=True))
+    return [probabilities[key] for key in keys]
 
 
 def _check_form(model: str, mass: float, task: BoundTask) -> None:
