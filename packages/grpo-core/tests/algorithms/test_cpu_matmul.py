@@ -129,7 +129,7 @@ def test_an_adapters_base_is_packed_and_its_own_part_followed() -> None:
 @pytest.mark.parametrize("packed", [True, False], ids=["AVX-512", "AVX2 alone"])
 def test_under_autocast_the_copies_are_in_its_type(packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not packed:
-        monkeypatch.setattr(cpu_matmul, "packs", lambda dtype: dtype == torch.float32)
+        monkeypatch.setattr(cpu_matmul, "has_packed_layout", lambda dtype: dtype == torch.float32)
     model, ids = llama(), torch.arange(16)[None]
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         before = model(ids).logits

@@ -54,7 +54,7 @@ def test_packed_equals_alone_in_values_and_gradients(
         found.append((logp.detach(), torch.cat([each.flatten() for each in gradient if each is not None])))
     # Llama's and Qwen's eager softmax and the gradients of their RMSNorm are in float32 whatever the weights are.
     for logp, gradient in found[1:]:
-        assert torch.allclose(logp, found[0][0], atol=1e-12 if name == "gpt2" or attention != "eager" else 1e-5, rtol=0)
+        assert torch.allclose(logp, found[0][0], atol=1e-12 if name == "gpt2" or attention != "eager" else 1e-6, rtol=0)
         assert torch.allclose(gradient, found[0][1], atol=1e-12 if name == "gpt2" else 1e-5, rtol=0)
 
 

@@ -46,7 +46,7 @@ def emulates_bfloat16(device: torch.device) -> bool:
     return device.type == "cpu" and has_onednn() and not multiplies_bfloat16()
 
 
-def packs(dtype: torch.dtype) -> bool:
+def has_packed_layout(dtype: torch.dtype) -> bool:
     """Whether oneDNN has a layout of its own for weights of a type on this CPU: bfloat16 needs AVX-512 or better."""
     if dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
@@ -130,7 +130,7 @@ def copied_linear(weight: Tensor, bias: Tensor | None, rows: int) -> Callable[[T
         rows: Tokens of a pass, for which the layout is chosen.
     """
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight.dtype
-    gains = uses_onednn(weight, rows) and packs(dtype)
+    gains = uses_onednn(weight, rows) and has_packed_layout(dtype)
     weight, bias = weight.detach().to(dtype), None if bias is None else bias.detach().to(dtype)
     if not gains:
         return lambda x: F.linear(x, weight, bias)
