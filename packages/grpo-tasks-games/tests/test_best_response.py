@@ -78,6 +78,33 @@ def test_random_play_agrees_with_a_search_of_the_tree() -> None:
         assert tree.against_best_response(strategy, role).other == pytest.approx(search("X...O...X", role))
 
 
+def test_results_against_scripted_players_agree_with_a_search_of_the_tree() -> None:
+    def search(board: str, role: str, moves: Callable[[str], list[int]]) -> tuple[float, float]:
+        """Mean return and share of lost games of random play in a role."""
+        returns = tictactoe.outcome(board)
+        if returns is not None:
+            return returns[role], float(returns[role] < 0)
+        cells = tictactoe.legal(board) if tictactoe.to_move(board) == role else moves(board)
+        results = [search(tictactoe.apply(board, cell), role, moves) for cell in cells]
+        mean, lost = (math.fsum(values) / len(results) for values in zip(*results, strict=True))
+        return mean, lost
+
+    start = "X...O...X"
+    tree = Tree(Rules(tictactoe.GAME, tictactoe.TicTacToeConfig()), [start])
+    strategy = strategy_of(tree, lambda board, n: [1 / n] * n)
+    moves_of = {
+        "random": tictactoe.legal,
+        "perfect": lambda board: [tictactoe.best(board)],
+        "any_perfect": tictactoe.best_moves,
+        "one_ply": tictactoe.careful_moves,
+    }
+    assert set(moves_of) == set(tictactoe.GAME.scripted)
+    for role in ROLES:
+        for player, moves in moves_of.items():
+            found = tree.against_player(strategy, role, player)
+            assert (found.reward, found.lost) == pytest.approx(search(start, role, moves))
+
+
 def test_values_by_hand() -> None:
     # Of two sticks, the first player wins by taking both. A policy takes both with probability 0.5, one with 0.3.
     tree = tree_of(heap(2))
@@ -191,8 +218,42 @@ def test_the_command_prints_both_seats() -> None:
     assert found["seats"]["first"] == {"reward": -1, "other": 1, "lost": 1, "illegal": 0}
     assert found["seats"]["second"] == {"reward": -1, "other": 1, "lost": 1, "illegal": 0}
     assert found["exploitability"] == 1
+    assert found["against"] == {}
     table = CliRunner().invoke(games, ("exploitability", "tiny", "--task", task), catch_exceptions=False).stdout
     assert table.splitlines()[0].split("  ")[0] == "model" and "lost as second" in table
+
+
+@pytest.mark.usefixtures("one_stick_at_a_time")
+def test_the_command_prints_results_against_scripted_players() -> None:
+    words = ("exploitability", "tiny", "random", "--task", "games.nim?style=short&heaps=1,2", "--against", "random")
+    words += ("--against", "perfect", "--against", "random")
+    said = CliRunner().invoke(games, (*words, "--json"), catch_exceptions=False)
+    found = json.loads(said.stdout)["models"]["tiny"]["against"]
+    assert list(found) == ["random", "perfect"]
+    # The model leaves 0, 2, of which a random player takes both with 1/2, else the model takes the last one.
+    assert found["random"]["first"] == {"reward": 0, "other": 0, "lost": 0.5, "illegal": 0}
+    assert found["perfect"]["first"]["lost"] == found["perfect"]["second"]["lost"] == 1
+    _, table = CliRunner().invoke(games, words, catch_exceptions=False).stdout.split("\n\n")
+    assert [line.split()[:3] for line in table.splitlines()[1:]] == [
+        ["tiny", "random", "0.5000"],
+        ["tiny", "perfect", "1.0000"],
+        ["random", "random", "0.5000"],
+        ["random", "perfect", "0.6667"],
+    ]
+
+
+def test_in_poker_scripted_players_are_met_and_one_without_probabilities_is_refused() -> None:
+    words = ("exploitability", "random", "--task", "games.kuhn_poker?style=short&size=256", "--against")
+    said = CliRunner().invoke(games, (*words, "random", "--json"), catch_exceptions=False)
+    found = json.loads(said.stdout)["models"]["random"]["against"]["random"]
+    assert found["first"]["reward"] == pytest.approx(-found["second"]["reward"])
+    assert found["first"]["lost"] == pytest.approx(1 - found["second"]["lost"])
+    said = CliRunner().invoke(games, (*words, "random"), catch_exceptions=False)
+    assert "starts    6 different ones, of 256 test rows" in said.stderr and "lost as first" in said.stdout
+    said = CliRunner().invoke(games, (*words, "nash"))
+    assert isinstance(said.exception, UserError) and "nash: its moves have no prob" in str(said.exception)
+    said = CliRunner().invoke(games, (*words, "perfect"))
+    assert isinstance(said.exception, UserError) and "scripted players of games.kuhn_poker" in str(said.exception)
 
 
 def test_a_prompt_that_several_positions_share_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,6 +26,7 @@ from grpo_tasks_games.connect_four import (
     parse,
     render,
     to_move,
+    write,
 )
 
 CONFIG, SHORT = ConnectFourConfig(), ConnectFourConfig(style="short")
@@ -56,12 +59,48 @@ def test_the_prompt() -> None:
 
 def test_moves() -> None:
     board = after(4, 4, 4, 4)
-    assert parse("<answer>[3]</answer>", board) == 3
-    assert parse("column 2", board) == 2
+    assert parse("<answer>[3]</answer>", board, CONFIG) == 3
+    assert parse("column 2", board, CONFIG) == 2
     for text, why in {"[4]": "column 4 is full", "[5]": "no column 5", "5": "no column is named", "": "no col"}.items():
         with pytest.raises(Invalid, match=why):
-            parse(text, board)
-    assert parse("6", after(config=ConnectFourConfig(rows=6, columns=7))) == 6
+            parse(text, board, CONFIG)
+    large = ConnectFourConfig(rows=6, columns=7)
+    assert parse("6", after(config=large), large) == 6
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(4, 5), (6, 4)])
+def test_a_canonical_board_and_its_mirror_image_are_seen_alike_and_answered_each_in_its_columns(
+    rows: int, columns: int
+) -> None:
+    config = ConnectFourConfig(style="short", canonical=True, rows=rows, columns=columns)
+    plain = config.model_copy(update={"canonical": False})
+    rng = random.Random(0)
+    for _ in range(20):
+        board = mirrored = initial(0, config)
+        while outcome(board) is None:
+            role = to_move(board)
+            seen = observe(board, role, config)
+            assert seen == observe(mirrored, role, config)
+            assert seen in (observe(board, role, plain), observe(mirrored, role, plain))
+            for column in legal(board):
+                text = write(column, board, config)
+                assert parse(text, board, config) == column
+                assert parse(text, mirrored, config) == (column if board == mirrored else columns - 1 - column)
+            column = rng.choice(legal(board))
+            board, mirrored = apply(board, column), apply(mirrored, columns - 1 - column)
+
+
+def test_openings_are_of_training_games_alone_and_leave_something_to_play() -> None:
+    def moves_made(**options: Any) -> Counter[int]:
+        config = ConnectFourConfig(openings=8, **options)
+        boards = [initial(seed, config) for seed in range(300)]
+        assert all(outcome(board) is None for board in boards)
+        return Counter(board.taken.bit_count() for board in boards)
+
+    taken = moves_made(split="train")
+    assert sorted(taken) == list(range(9)) and min(taken.values()) > 10
+    assert max(moves_made(split="train", opponent="random")) == 5  # six, and the opponent might win at once
+    assert moves_made(split="test") == {0: 300}
 
 
 def naive_four(cells: set[tuple[int, int]]) -> bool:

@@ -1,4 +1,4 @@
-"""Exact results of a model against its best response, in a small game of two."""
+"""Exact results of a model against its best response and scripted players, in a small game of two."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from grpo_core import BoundTask, GrpoError, Rules, UserError, errors_named, load_task
+from grpo_tasks_games.draws import move_probabilities
 
 MAX_POSITIONS = 20_000
 """Largest number of positions of a game; tic-tac-toe has 4,520 in which somebody moves."""
@@ -28,11 +29,11 @@ Strategy = Sequence[Mapping[Any, Sequence[float]]]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a policy gets in one seat against its best response.
+    """What a policy gets in one seat against an opponent.
 
     Attributes:
         reward: Mean return of the policy.
-        other: Mean return of the best response.
+        other: Mean return of the opponent.
         lost: Probability that the policy's return is negative, illegal moves included.
         illegal: Probability of an illegal move.
     """
@@ -45,16 +46,18 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """A policy against the best response to it, in every seat.
+    """A policy against the best response to it and against scripted players, in every seat.
 
     Attributes:
-        seats: Role of the policy -> its result.
+        seats: Role of the policy -> its result against the best response.
+        against: Scripted player -> role of the policy -> its result.
         positions: Number of positions in which somebody moves.
         starts: Number of different first positions.
         rows: Number of rows that they are of; the results are means over these.
     """
 
     seats: Mapping[str, Result]
+    against: Mapping[str, Mapping[str, Result]]
     positions: int
     starts: int
     rows: int
@@ -71,8 +74,13 @@ class Play:
             "positions": self.positions,
             "starts": self.starts,
             "rows": self.rows,
-            "seats": {role: asdict(seat) for role, seat in self.seats.items()},
+            "seats": _as_json(self.seats),
+            "against": {player: _as_json(seats) for player, seats in self.against.items()},
         }
+
+
+def _as_json(seats: Mapping[str, Result]) -> dict[str, Any]:
+    return {role: asdict(result) for role, result in seats.items()}
 
 
 class Tree:
@@ -159,11 +167,32 @@ class Tree:
         ]
 
     def against_best_response(self, strategy: Strategy, role: str) -> Result:
-        """Return what the strategy gets in a role if the opponent always makes the move that is best against it.
+        """Return what the strategy gets in a role if the opponent always makes the move that is best against it."""
+        return self._against(
+            strategy, role, lambda state, results: max(results, key=lambda result: (result.other, -result.reward))
+        )
+
+    def against_player(self, strategy: Strategy, role: str, player: str) -> Result:
+        """Return what the strategy gets in a role against a scripted player.
+
+        Raises:
+            UserError: the probabilities of the player's moves are not known.
+        """
+        return self._against(
+            strategy,
+            role,
+            lambda state, results: _weighted(
+                list(zip(results, move_probabilities(self.rules, player, state), strict=True))
+            ),
+        )
+
+    def _against(self, strategy: Strategy, role: str, reply: Callable[[Any, Sequence[Result]], Result]) -> Result:
+        """Return what the strategy gets in a role.
 
         Args:
             strategy: Probability of every legal move; what is missing to 1 is an illegal move.
             role: Role of the strategy.
+            reply: Position and the results of its legal moves -> the result of the opponent's reply there.
         """
         draw = Result(0.0, 0.0, 0.0, 0.0)
         after_this: dict[Any, Result] = {}
@@ -177,7 +206,7 @@ class Tree:
                 if self.to_move(state) == role:
                     after_this[state] = self._mean(results, strategy[turn][state])
                 else:
-                    after_this[state] = max(results, key=lambda result: (result.other, -result.reward))
+                    after_this[state] = reply(state, results)
         first = [self._decided(start, role) or after_this[start] for start in self.starts]
         return _weighted([(result, 1 / len(first)) for result in first])
 
@@ -210,7 +239,14 @@ def _weighted(results: Sequence[tuple[Result, float]]) -> Result:
     )
 
 
-def play_of(task: str, model: str, *, device: str = "auto", report: Callable[[int, int], None]) -> Play:
+def play_of(
+    task: str,
+    model: str,
+    *,
+    against: Sequence[str] = (),
+    device: str = "auto",
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> Play:
     """Compute the results of a model from the probability of every legal move in every position.
 
     The starts are those of the test rows.
@@ -218,11 +254,13 @@ def play_of(task: str, model: str, *, device: str = "auto", report: Callable[[in
     Args:
         task: Spec of the game with its options.
         model: Model, as for `--model`, or `random`.
+        against: Scripted players of the game, beside the best response.
         device: Device of the model.
         report: Told how many positions, and then how many moves are done, of how many.
 
     Raises:
-        UserError: the game is too large; the model gives hardly any probability to the moves as the game writes them.
+        UserError: the game is too large; the model gives hardly any probability to the moves as the game writes them;
+            the probabilities of a scripted player's moves are not known.
         DataError: the game raises an exception.
     """
     bound = load_task(task)
@@ -241,7 +279,10 @@ def play_of(task: str, model: str, *, device: str = "auto", report: Callable[[in
             _check_form(model, math.fsum(probabilities) / max(1, tree.positions), bound)
         strategy = tree.strategy(probabilities)
         seats = {role: tree.against_best_response(strategy, role) for role in game.roles}
-    return Play(seats, tree.positions, len(set(tree.starts)), len(rows))
+        scripted = {
+            player: {role: tree.against_player(strategy, role, player) for role in game.roles} for player in against
+        }
+    return Play(seats, scripted, tree.positions, len(set(tree.starts)), len(rows))
 
 
 def _probabilities(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from grpo_core import UserError
+
+if TYPE_CHECKING:
+    from grpo_tasks_games.best_response import Play, Result
 
 HELP = {"help_option_names": ["-h", "--help"], "show_default": True}
 
@@ -97,10 +100,15 @@ def elo(
 @games.command(short_help="Exact results against a best response.", context_settings=HELP)
 @click.argument("models", nargs=-1, required=True)
 @click.option("--task", default="games.kuhn_poker", metavar="TASK", help="The game and its options.")
+@click.option(
+    "--against", multiple=True, metavar="PLAYER", help="Also the results against this scripted player. Repeatable."
+)
 @DEVICE
 @JSON
 @QUIET
-def exploitability(models: tuple[str, ...], task: str, device: str, as_json: bool, quiet: bool) -> None:
+def exploitability(
+    models: tuple[str, ...], task: str, against: tuple[str, ...], device: str, as_json: bool, quiet: bool
+) -> None:
     """Compute what the best response to each of MODELS gets per game, with moves sampled at temperature 1.
 
     MODELS are models, as for --model, and `random`. No game is played: the result is computed from the probability of
@@ -113,6 +121,9 @@ def exploitability(models: tuple[str, ...], task: str, device: str, as_json: boo
 
     In Kuhn poker the result is in chips, given that moves are legal, beside the probability of an illegal one; random
     play has 0.458.
+
+    --against random, perfect or another scripted player of the game gives the exact results against it, too, if it
+    draws its moves by rng.choice, randrange, randint and shuffle alone.
     """
     spec, why = _task_for(task, models)
     if why and not (quiet or as_json):
@@ -126,22 +137,33 @@ def exploitability(models: tuple[str, ...], task: str, device: str, as_json: boo
     for model in models:
         if model in game.scripted and model != "random":
             raise UserError(f"{model}: only `random` and models have probabilities that are known.")
+    for player in against:
+        if player not in game.scripted:
+            raise UserError(f"--against {player}: the scripted players of {spec} are {', '.join(game.scripted)}.")
     of = _kuhn if isinstance(load_task(spec).config, KuhnConfig) else _best_responses
-    of(spec, models, device=device, as_json=as_json, quiet=quiet)
+    of(spec, models, tuple(dict.fromkeys(against)), device=device, as_json=as_json, quiet=quiet)
 
 
-def _kuhn(spec: str, models: tuple[str, ...], *, device: str, as_json: bool, quiet: bool) -> None:
+def _kuhn(
+    spec: str, models: tuple[str, ...], against: tuple[str, ...], *, device: str, as_json: bool, quiet: bool
+) -> None:
     from grpo_core import show_progress
 
     with show_progress("models", quiet=quiet) as report:
+        from grpo_tasks_games import best_response
         from grpo_tasks_games.kuhn.model import play_of  # here, because it imports torch
 
-        plays = {}
+        plays, played = {}, {}
         for model in models:
             plays[model] = play_of(spec, model, device=device)
+            if against:  # its best response sees both cards, and is not asked for
+                played[model] = best_response.play_of(spec, model, against=against, device=device)
             report(len(plays), len(models))
     if as_json:
-        _print_json({"task": spec, "models": {model: play.as_json() for model, play in plays.items()}})
+        found = {model: play.as_json() for model, play in plays.items()}
+        for model, play in played.items():
+            found[model]["against"] = play.as_json()["against"]
+        _print_json({"task": spec, "models": found})
         return
     _table(
         ("model", "exploitability", "value of first", "illegal", "P(bet)"),
@@ -150,9 +172,14 @@ def _kuhn(spec: str, models: tuple[str, ...], *, device: str, as_json: bool, qui
             for model, play in plays.items()
         ],
     )
+    if played:
+        _tell_starts(played, quiet)
+        _table_against(played)
 
 
-def _best_responses(spec: str, models: tuple[str, ...], *, device: str, as_json: bool, quiet: bool) -> None:
+def _best_responses(
+    spec: str, models: tuple[str, ...], against: tuple[str, ...], *, device: str, as_json: bool, quiet: bool
+) -> None:
     from grpo_core import show_progress
 
     plays = {}
@@ -160,23 +187,40 @@ def _best_responses(spec: str, models: tuple[str, ...], *, device: str, as_json:
         with show_progress(f"moves of {model}", quiet=quiet) as report:
             from grpo_tasks_games.best_response import play_of  # here, because it imports torch
 
-            plays[model] = play_of(spec, model, device=device, report=report)
+            plays[model] = play_of(spec, model, against=against, device=device, report=report)
     if as_json:
         _print_json({"task": spec, "models": {model: play.as_json() for model, play in plays.items()}})
         return
-    if (play := next(iter(plays.values()))).starts > 1 and not quiet:
-        click.echo(f"starts    {play.starts} different ones, of {play.rows} test rows: means over these", err=True)
-    roles = play.seats
+    _tell_starts(plays, quiet)
     _table(
-        ("model", "exploitability", *(f"{what} as {role}" for role in roles for what in ("lost", "illegal"))),
-        [
-            (
-                model,
-                f"{play.exploitability:.4f}",
-                *(f"{value:.4f}" for seat in play.seats.values() for value in (seat.lost, seat.illegal)),
-            )
-            for model, play in plays.items()
-        ],
+        ("model", "exploitability", *_seat_heads(next(iter(plays.values())).seats)),
+        [(model, f"{play.exploitability:.4f}", *_seat_cells(play.seats)) for model, play in plays.items()],
+    )
+    if against:
+        _table_against(plays)
+
+
+def _tell_starts(plays: Mapping[str, Play], quiet: bool) -> None:
+    play = next(iter(plays.values()))
+    if play.starts > 1 and not quiet:
+        click.echo(f"starts    {play.starts} different ones, of {play.rows} test rows: means over these", err=True)
+
+
+def _seat_heads(seats: Mapping[str, Result]) -> list[str]:
+    return [f"{what} as {role}" for role in seats for what in ("lost", "illegal")]
+
+
+def _seat_cells(seats: Mapping[str, Result]) -> list[str]:
+    return [f"{value:.4f}" for result in seats.values() for value in (result.lost, result.illegal)]
+
+
+def _table_against(plays: Mapping[str, Play]) -> None:
+    """Print the results against scripted players."""
+    rows = [(model, player, seats) for model, play in plays.items() for player, seats in play.against.items()]
+    click.echo()
+    _table(
+        ("model", "against", *_seat_heads(rows[0][2])),
+        [(model, player, *_seat_cells(seats)) for model, player, seats in rows],
     )
 
 

@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import Field, model_validator
 
 from grpo_core import Game, Invalid, Prompt
 from grpo_tasks_games.bitboard import MAX_SOLVED_CELLS, has_four, solver
+from grpo_tasks_games.openings import OpenedConfig, after_opening
 from grpo_tasks_games.players import one_ply, weak_demos
-from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, SYMBOLS, StyledConfig, ask, find_move, reply
+from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, SYMBOLS, ask, find_move, reply
 
 MAX_ROWS, MAX_COLUMNS = 6, 7
 """Size of the commercial board."""
 
+MAX_OPENING = 12
+"""Longest opening: the smallest board has 16 cells."""
 
-class ConnectFourConfig(StyledConfig):
+LOSABLE_OPENING = 6
+"""Moves after which the next one may win."""
+
+
+class ConnectFourConfig(OpenedConfig):
     """Options of `games.connect_four`.
 
     Attributes:
         rows: Height. The default, 4 × 5, is a draw with perfect play; boards of up to 20 cells can be solved.
         columns: Width.
+        openings: As in tic-tac-toe.
+        canonical: Whether the model sees of a board and its mirror image always the same one, and answers for that.
     """
 
     rows: int = Field(default=4, ge=4, le=MAX_ROWS)
     columns: int = Field(default=5, ge=4, le=MAX_COLUMNS)
+    openings: int = Field(default=0, ge=0, le=MAX_OPENING)
+    canonical: bool = False
 
     @model_validator(mode="after")
     def _can_be_solved(self) -> ConnectFourConfig:
@@ -56,8 +67,8 @@ class Board:
 
 
 def initial(seed: int, config: ConnectFourConfig) -> Board:
-    """Return the empty board; the game has no chance."""
-    return Board(config.rows, config.columns)
+    """Return the empty board, or one with an opening."""
+    return after_opening(GAME, Board(config.rows, config.columns), seed, config, losable=LOSABLE_OPENING)
 
 
 def to_move(board: Board) -> str:
@@ -103,8 +114,25 @@ def render(board: Board) -> str:
     return "\n".join(" ".join(line) for line in ([str(c) for c in range(board.columns)], *_lines(board)))
 
 
+def _view(board: Board, config: ConnectFourConfig) -> tuple[Board, Sequence[int]]:
+    """Return the board that the model sees, and for each of its columns that of `board`."""
+    columns = range(board.columns)
+    mirrored = replace(board, mine=_mirrored(board, board.mine), taken=_mirrored(board, board.taken))
+    if config.canonical and (mirrored.taken, mirrored.mine) < (board.taken, board.mine):
+        return mirrored, columns[::-1]
+    return board, columns
+
+
+def _mirrored(board: Board, discs: int) -> int:
+    height, column = board.rows + 1, _cell(board, board.rows, 0) * 2 - 1
+    return sum(
+        (discs >> place * height & column) << (board.columns - 1 - place) * height for place in range(board.columns)
+    )
+
+
 def observe(board: Board, role: str, config: ConnectFourConfig) -> Prompt:
     """Return the prompt: role and symbol, the board, the columns with room, and the form of the answer."""
+    board, _ = _view(board, config)
     columns, symbol = legal(board), SYMBOLS[role]
     lines = _lines(board)
     for column in columns:  # in the short style, the cell where a disc would land shows the column's number
@@ -127,22 +155,25 @@ def _thought(column: int) -> str:
     return f"I drop into column {column}."
 
 
-def parse(text: str, board: Board) -> int:
+def parse(text: str, board: Board, config: ConnectFourConfig) -> int:
     """Read the column of `<answer>[n]`, else of any `[n]`, else a single digit."""
+    seen, columns = _view(board, config)
     found = find_move(text, "([0-9]{1,4})", f"([0-{board.columns - 1}])")
     if found is None:
         raise Invalid("no column is named")
     column = int(found[1])
     if column not in range(board.columns):
         raise Invalid(f"there is no column {column}")
-    if column not in legal(board):
+    if column not in legal(seen):
         raise Invalid(f"column {column} is full")
-    return column
+    return columns[column]
 
 
 def write(column: int, board: Board, config: ConnectFourConfig) -> str:
-    """The completion that drops a disc."""
-    return reply(str(column), _thought(column), config.style)
+    """Return the completion that drops a disc."""
+    columns = _view(board, config)[1]
+    shown = columns.index(column) if column in columns else column  # demos have columns outside the board
+    return reply(str(shown), _thought(shown), config.style)
 
 
 def best_moves(board: Board) -> list[int]:

@@ -7,18 +7,17 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Literal
 
-from pydantic import Field
-
 from grpo_core import Game, Invalid, Prompt
+from grpo_tasks_games.openings import OpenedConfig, after_opening
 from grpo_tasks_games.players import one_ply_moves, weak_demos
-from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, SYMBOLS, StyledConfig, ask, find_move, reply
+from grpo_tasks_games.style import COMPLETION_TOKENS, STOP, SYMBOLS, ask, find_move, reply
 
 Board = str
 """Nine characters, row by row: X, O, or a dot where a cell is free."""
 
 FREE = "."
 LOSABLE_OPENING = 4
-"""Moves of an opening after which the next one may win: an opponent's would end a game before the policy has moved."""
+"""Moves after which the next one may win."""
 
 ROWS = ((0, 1, 2), (3, 4, 5), (6, 7, 8))
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
@@ -32,34 +31,22 @@ ORIENTATIONS = tuple(
 """The board's cells in each of its four rotations, and mirrored."""
 
 
-class TicTacToeConfig(StyledConfig):
+class TicTacToeConfig(OpenedConfig):
     """Options of `games.tictactoe`.
 
     Attributes:
         demo_player: Player whose moves are the good ones among the demos.
-        openings: Largest number of random moves at the start of a game of the train split, each number with the same
-            probability: self-play from the empty board soon repeats a few games and learns nothing of the others.
         canonical: Whether the model sees every board in one of its eight orientations, always the same, and answers
             for that: 627 positions to learn, instead of 4,520.
     """
 
     demo_player: Literal["one_ply", "any_perfect"] = "one_ply"
-    openings: int = Field(default=0, ge=0, le=8)
     canonical: bool = False
 
 
 def initial(seed: int, config: TicTacToeConfig) -> Board:
     """Return the empty board, or one with an opening."""
-    board = FREE * 9
-    if config.split == "train":
-        rng = random.Random(f"opening/{seed}")
-        most = config.openings if config.opponent == "self" else min(config.openings, LOSABLE_OPENING - 1)
-        moves = rng.randint(0, most)
-        while len(board) - board.count(FREE) < moves:
-            board = apply(board, rng.choice(legal(board)))
-            if outcome(board) is not None:
-                board = FREE * 9  # an opening leaves something to play
-    return board
+    return after_opening(GAME, FREE * 9, seed, config, losable=LOSABLE_OPENING)
 
 
 def to_move(board: Board) -> str:

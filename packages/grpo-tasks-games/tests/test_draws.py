@@ -1,0 +1,93 @@
+"""Probabilities of a scripted player's moves."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from grpo_core import Rules, UserError
+from grpo_tasks_games import draws, tictactoe
+from grpo_tasks_games.draws import move_probabilities
+
+BOARD = "X...O...."  # seven free cells
+
+
+def rules_with(player: Callable[[str, random.Random], int]) -> Rules:
+    game = replace(tictactoe.GAME, players={"mine": player}, evaluated_against=("perfect",))
+    return Rules(game, tictactoe.TicTacToeConfig())
+
+
+def first_free(board: str, rng: random.Random) -> int:
+    return tictactoe.legal(board)[0]
+
+
+def twice(board: str, rng: random.Random) -> int:
+    """Half of the time the first cell, else any."""
+    return tictactoe.legal(board)[0] if rng.randint(0, 1) else rng.choice(tictactoe.legal(board))
+
+
+def shuffled(board: str, rng: random.Random) -> int:
+    cells = tictactoe.legal(board)
+    rng.shuffle(cells)
+    return cells[0] if rng.randrange(1, 7, 3) == 4 else min(cells[:2])
+
+
+def test_probabilities_are_those_of_the_draws() -> None:
+    assert move_probabilities(rules_with(first_free), "mine", BOARD) == [1, 0, 0, 0, 0, 0, 0]
+    assert move_probabilities(rules_with(twice), "mine", BOARD) == pytest.approx([1 / 2 + 1 / 14, *[1 / 14] * 6])
+    assert move_probabilities(rules_with(first_free), "random", BOARD) == pytest.approx([1 / 7] * 7)
+    best = move_probabilities(rules_with(first_free), "perfect", BOARD)
+    assert sorted(best) == [0] * 6 + [1] and best[tictactoe.legal(BOARD).index(tictactoe.best(BOARD))] == 1
+
+
+@pytest.mark.parametrize("player", [twice, shuffled, tictactoe.any_best, tictactoe.careful])
+def test_probabilities_agree_with_play(player: Callable[[str, random.Random], int], monkeypatch: Any) -> None:
+    monkeypatch.setattr(draws, "MAX_OUTCOMES", 20_000)  # seven cells have 5,040 orders
+    found = move_probabilities(rules_with(player), "mine", BOARD)
+    assert sum(found) == pytest.approx(1)
+    rng, games = random.Random(0), 4000
+    made = Counter(player(BOARD, rng) for _ in range(games))
+    assert [made[cell] / games for cell in tictactoe.legal(BOARD)] == pytest.approx(found, abs=0.04)
+
+
+def guarded(board: str, rng: random.Random) -> int:
+    try:
+        return 1 if rng.random() < 0.5 else 2
+    except Exception:
+        return 3
+
+
+@pytest.mark.parametrize(
+    "player", [guarded, lambda board, rng: rng.choices([1, 2])[0], lambda board, rng: rng.sample([1, 2], 1)[0]]
+)
+def test_other_draws_are_refused(player: Callable[[str, random.Random], int]) -> None:
+    with pytest.raises(UserError, match="mine: its moves have no probabilities that are known"):
+        move_probabilities(rules_with(player), "mine", BOARD)
+
+
+@pytest.mark.parametrize("ends", [0, 1, 2])
+def test_draws_without_end_are_refused(ends: int) -> None:
+    def player(board: str, rng: random.Random) -> int:
+        while rng.randint(0, 1) != ends:
+            pass
+        return tictactoe.legal(board)[0]
+
+    with pytest.raises(UserError, match="or more than 1,000 times"):
+        move_probabilities(rules_with(player), "mine", BOARD)
+
+
+def test_too_many_outcomes_are_refused() -> None:
+    with pytest.raises(UserError, match="more than 10,000 outcomes"):
+        move_probabilities(rules_with(lambda board, rng: 1 + rng.randrange(10**9) % 2), "mine", BOARD)
+
+
+def test_an_illegal_move_and_an_empty_choice_are_bugs_of_the_game() -> None:
+    with pytest.raises(ValueError, match="its player 'mine' gave 4, which is none of the legal"):
+        move_probabilities(rules_with(lambda board, rng: 4), "mine", BOARD)
+    with pytest.raises(IndexError):
+        move_probabilities(rules_with(lambda board, rng: rng.choice([])), "mine", BOARD)
