@@ -1,4 +1,4 @@
-"""What a pipe gets: tables of 120 columns, and help that shows defaults."""
+"""What a pipe gets: tables of 120 columns or more, and help that shows defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from terminals import Terminal
 
 from grpo_core.cli import main as entry
-from grpo_core.display.text import fitted, table
+from grpo_core.display.text import fitted, print_out, table
 
 Capture = pytest.CaptureFixture[str]
 
@@ -146,3 +146,15 @@ def test_rows_become_lines_where_columns_would_break_words() -> None:
         "    0.48 → 0.93 [0.91, 0.95]",
         "  written   3 min ago",
     ]
+
+
+def test_a_table_in_a_pipe_is_wider_rather_than_break_names(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS")
+    name = "games.connect_four?style=short&canonical=true&openings=10&opponent=any_perfect"
+    heads = ("task", "solved", "95% interval", "mean reward", "valid", "length", "truncated", "rows", "split")
+    listing = table(*heads)
+    listing.add_row(name, "0.55", "[0.43, 0.66]", "0.28", "1.00", "16.0", "0.00", "64", "test at temperature 1")
+    print_out(listing)
+    head, row = capsys.readouterr().out.splitlines()
+    assert head.split()[0] == "task" and row.startswith(f"{name}   0.55   ")
+    assert row.index("[0.43, 0.66]") == head.index("95% interval")

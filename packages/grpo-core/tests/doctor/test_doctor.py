@@ -171,6 +171,16 @@ def test_a_device_that_is_not_there() -> None:
     assert device.text.startswith("device=cuda:7: ")
 
 
+@pytest.mark.parametrize(("emulates", "status"), [(True, "warn"), (False, "ok")])
+def test_bfloat16_that_a_cpu_does_not_multiply_is_a_warning(
+    emulates: bool, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpo_core.policy.device.emulates_bfloat16", lambda device: emulates)
+    *_, precision = torch_and_device("cpu", "bfloat16")
+    assert (precision.name, precision.status) == ("precision", status)
+    assert ("several times slower than float32" in precision.text) is emulates
+
+
 def test_it_brings_no_torch_into_this_process(site: Site) -> None:
     # Of a run's modules only the configuration is loaded; torch is imported in a process that may be ended.
     import subprocess

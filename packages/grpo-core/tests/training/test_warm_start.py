@@ -11,15 +11,17 @@ from reservations import reserved_sizes
 from safetensors.torch import load_file
 from transformers import LlamaModel
 
+from grpo_core.algorithms.cpu_matmul import emulates_bfloat16
 from grpo_core.callbacks import Callback
 from grpo_core.cli.main import main
 from grpo_core.display.progress import Waiting
 from grpo_core.errors import ExitCode, UserError
+from grpo_core.policy.device import EMULATED
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.memory import OutOfMemoryError
 from grpo_core.training import supervised
-from grpo_core.training.muon import MuonAndAdamW
+from grpo_core.training.muon import Float32Muon, MuonAndAdamW
 from grpo_core.training.warm_start import RECORD, warm_start
 
 TASK = """
@@ -132,9 +134,19 @@ def test_weights_are_written_as_small_as_asked_for(tasks: Path, tmp_path: Path) 
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside TRL and datasets
-def test_half_precision_is_of_the_products_alone(tasks: Path, tmp_path: Path) -> None:
+def test_half_precision_is_of_the_products_alone(tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Kept(Callback):
+        def __init__(self) -> None:
+            self.warnings: list[str] = []
+
+        def on_warning(self, message: str) -> None:
+            self.warnings.append(message)
+
+    kept = Kept()
+    monkeypatch.setattr("grpo_core.training.warm_start.emulates_bfloat16", lambda device: True)
     options: Any = {"preset": "tiny", "max_steps": 2, "batch_size": 2, "eval_size": 2, "device": "cpu"}
-    half = warm_start(f"{tasks}:letters", tmp_path / "half", precision="bfloat16", **options)
+    half = warm_start(f"{tasks}:letters", tmp_path / "half", precision="bfloat16", callbacks=[kept], **options)
+    assert f"--precision bfloat16: {EMULATED}" in kept.warnings
     whole = warm_start(f"{tasks}:letters", tmp_path / "whole", **options)
     assert half["loss"] != whole["loss"] and half["loss"]["2"] == pytest.approx(whole["loss"]["2"], rel=0.01)
     assert half["precision"] == "bfloat16"
@@ -355,7 +367,36 @@ def test_muon_follows_the_schedule_after_its_state_was_loaded_as_accelerate_does
     assert {group["lr"] for part in optimizer._parts for group in part.param_groups} == {1e-4}
 
 
+def test_muon_in_float32_is_that_of_torch_but_for_rounding() -> None:
+    torch.manual_seed(0)
+    options: Any = {"lr": 1e-2, "weight_decay": 0.1, "adjust_lr_fn": "match_rms_adamw"}
+    for shape in ((24, 64), (64, 24), (32, 32)):
+        start = torch.randn(shape)
+        ours, theirs = (torch.nn.Parameter(start.clone()) for _ in range(2))
+        optimizers = (Float32Muon([ours], **options), torch.optim.Muon([theirs], **options))
+        for _ in range(3):
+            gradient = torch.randn(shape)
+            for matrix, optimizer in zip((ours, theirs), optimizers, strict=True):
+                matrix.grad = gradient.clone()
+                optimizer.step()
+        moved = (theirs - start).norm()
+        assert 0 < (ours - theirs).norm() < 0.02 * moved
+        state, other = (each.state_dict() for each in optimizers)
+        assert state["param_groups"] == other["param_groups"]
+        assert torch.equal(state["state"][0]["momentum_buffer"], other["state"][0]["momentum_buffer"])
+
+
+@pytest.mark.parametrize(("emulates", "muon"), [(True, Float32Muon), (False, torch.optim.Muon)])
+def test_muon_is_in_float32_where_bfloat16_is_emulated(
+    emulates: bool, muon: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpo_core.training.muon.emulates_bfloat16", lambda device: emulates)
+    model, _ = fresh_model("tiny", 0)
+    assert type(MuonAndAdamW(model, 1e-3)._parts[0]) is muon
+
+
 def test_muon_trains_the_matrices_of_layers_and_adamw_the_rest() -> None:
+    muon = Float32Muon if emulates_bfloat16(torch.device("cpu")) else torch.optim.Muon
     model, _ = fresh_model("tiny", 0)
     twin, _ = fresh_model("tiny", 0)
     optimizer = MuonAndAdamW(model, 1e-3)
@@ -364,7 +405,7 @@ def test_muon_trains_the_matrices_of_layers_and_adamw_the_rest() -> None:
     assert len(layers) == 4 * 7
     parts = [[each for name, each in twin.named_parameters() if (name in layers) is inside] for inside in (True, False)]
     apart = [
-        torch.optim.Muon(parts[0], lr=5e-4, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
+        muon(parts[0], lr=5e-4, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(parts[1], lr=5e-4, betas=(0.9, 0.99), weight_decay=0.0),
     ]
     tokens = torch.arange(64)[None]

@@ -29,7 +29,7 @@ GAP = 3
 """Spaces between the columns of a table."""
 
 TABLE_WIDTH = 120
-"""Columns of a table in a pipe or file, unless the variable COLUMNS says another number; --json has whole values."""
+"""Columns of a table in a pipe or file, or more to keep its words whole, unless the variable COLUMNS says a number."""
 
 
 def visible(text: str) -> str:
@@ -51,7 +51,7 @@ def err() -> Console:
 
 
 def print_out(*renderables: RenderableType) -> None:
-    """Print results on stdout; in a pipe, tables have `TABLE_WIDTH` columns, and no line ends in spaces."""
+    """Print results on stdout; in a pipe, tables have `TABLE_WIDTH` columns or more, and no line ends in spaces."""
     if sys.stdout.isatty():
         console = _console(stderr=False)
         console.print(*(fitted(each, console, console.width) for each in renderables), sep="\n")
@@ -77,7 +77,7 @@ def rendered(*renderables: RenderableType) -> str:
                 console.print(fitted(each, console, console.width))
             elif isinstance(each, Table):
                 width = int(columns) if is_set else TABLE_WIDTH
-                console.print(fitted(each, console, width, may_be_lines=is_set), width=width)
+                console.print(fitted(each, console, width, may_be_lines=is_set), width=width if is_set else None)
             else:
                 console.print(each)
     return captured.get()
@@ -90,7 +90,7 @@ def fitted(renderable: RenderableType, console: Console, width: int, *, may_be_l
         renderable: The table; anything else, and a table without a heading, is returned unchanged.
         console: Console that measures the cells.
         width: Columns.
-        may_be_lines: Whether rows may become lines; otherwise a table that does not fit breaks its words.
+        may_be_lines: Whether rows may become lines; otherwise a table that does not fit is wider.
     """
     from rich.table import Table
 
@@ -107,9 +107,13 @@ def fitted(renderable: RenderableType, console: Console, width: int, *, may_be_l
     room = width - GAP * (len(least) - 1)
     if sum(most) <= room:
         return renderable
-    if sum(least) > room:
-        return _as_lines(renderable, width) if may_be_lines else renderable
-    for column, columns in zip(renderable.columns, _shared(room, least, most), strict=True):
+    if sum(least) <= room:
+        widths = _shared(room, least, most)
+    elif may_be_lines:
+        return _as_lines(renderable, width)
+    else:
+        widths = [max(low, min(high, MAX_WORD)) for low, high in zip(least, most, strict=True)]
+    for column, columns in zip(renderable.columns, widths, strict=True):
         column.width = columns
     return renderable
 
