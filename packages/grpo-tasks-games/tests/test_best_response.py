@@ -127,6 +127,14 @@ def test_an_illegal_move_costs_what_the_options_say() -> None:
     assert (replaced.lost, replaced.illegal) == (pytest.approx(0.4), pytest.approx(0.2))
 
 
+def test_a_game_with_several_illegal_moves_counts_once() -> None:
+    game = replace(heap(3), players={"one": lambda at, rng: 1})
+    tree = tree_of(game, illegal="random")
+    strategy = strategy_of(tree, lambda state, n: [0.0, 0.5] if state == (3, 0) else [0.0] * n)
+    # Two sticks are taken with 0.5, and the other player ends the game; else an illegal move is followed by others.
+    assert tree.against_player(strategy, "first", "one").illegal == pytest.approx(0.5)
+
+
 def test_a_game_that_is_not_over_in_time_is_a_draw() -> None:
     tree = tree_of(replace(heap(3), max_turns=2))
     strategy = strategy_of(tree, lambda state, n: [1.0, 0.0][:n])  # always one
@@ -243,13 +251,12 @@ def test_the_command_prints_results_against_scripted_players() -> None:
 
 
 def test_in_poker_scripted_players_are_met_and_one_without_probabilities_is_refused() -> None:
-    words = ("exploitability", "random", "--task", "games.kuhn_poker?style=short&size=256", "--against")
+    words = ("exploitability", "random", "--task", "games.kuhn_poker?style=short", "--against")
     said = CliRunner().invoke(games, (*words, "random", "--json"), catch_exceptions=False)
     found = json.loads(said.stdout)["models"]["random"]["against"]["random"]
-    assert found["first"]["reward"] == pytest.approx(-found["second"]["reward"])
-    assert found["first"]["lost"] == pytest.approx(1 - found["second"]["lost"])
-    said = CliRunner().invoke(games, (*words, "random"), catch_exceptions=False)
-    assert "starts    6 different ones, of 256 test rows" in said.stderr and "lost as first" in said.stdout
+    assert found["first"]["reward"] == pytest.approx(1 / 8) == -found["second"]["reward"]  # over the six deals
+    assert found["first"]["lost"] == pytest.approx(0.4375) == 1 - found["second"]["lost"]
+    assert "lost as first" in CliRunner().invoke(games, (*words, "random"), catch_exceptions=False).stdout
     said = CliRunner().invoke(games, (*words, "nash"))
     assert isinstance(said.exception, UserError) and "nash: its moves have no prob" in str(said.exception)
     said = CliRunner().invoke(games, (*words, "perfect"))
@@ -272,6 +279,21 @@ def test_a_prompt_that_several_positions_share_is_asked_once(monkeypatch: pytest
     found = best_response._probabilities("tiny", moves, (), "cpu", lambda done, of: None)
     assert found == [math.exp(-1), math.exp(-1), math.exp(-2), math.exp(-1)]
     assert asked == moves[:3]
+
+
+def test_a_player_without_probabilities_is_refused_before_the_model_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpo_core.Completer", None)
+    (tmp_path / "shuffled.py").write_text(
+        "from dataclasses import replace\n"
+        "from grpo_tasks_games.tictactoe import GAME, legal\n"
+        "def first(board, rng):\n    cells = legal(board)\n    rng.shuffle(cells)\n    return cells[0]\n"
+        "game = replace(GAME, name='shuffled', players={'first': first}, evaluated_against=None)\n"
+    )
+    words = ("exploitability", "tiny", "--task", f"{tmp_path}/shuffled.py:game", "--against", "first")
+    said = CliRunner().invoke(games, words)
+    assert isinstance(said.exception, UserError) and "more than 10,000 outcomes" in str(said.exception)
 
 
 def test_a_model_that_writes_its_moves_in_another_form_is_told() -> None:

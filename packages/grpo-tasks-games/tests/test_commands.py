@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from grpo_core import UserError
 from grpo_tasks_games import commands
+from grpo_tasks_games.best_response import Play
 from grpo_tasks_games.commands import games
 from grpo_tasks_games.kuhn.theory import NAMES, exploitability
 from grpo_tasks_games.matches import Result, pairs_of
@@ -96,6 +97,42 @@ def test_a_model_really_plays() -> None:
     (result,) = found["results"]
     # It has learned sums alone: 4 games, all lost by its first move.
     assert result == {"player": "tiny", "other": "random", "wins": 0, "draws": 0, "losses": 4, "illegal": 4}
+
+
+@pytest.fixture
+def made_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two models that were trained with other options."""
+    options = {"a": "style=short&canonical=false", "b": "style=short&canonical=true"}
+    monkeypatch.setattr("grpo_core.check_model", lambda model: None)
+    monkeypatch.setattr(
+        "grpo_core.task_for_model", lambda task, model: (f"{task}?{options[model]}", f"the run of {model} had them")
+    )
+
+
+@pytest.mark.usefixtures("made_with")
+def test_models_that_were_trained_with_other_options_do_not_meet_with_those_of_one() -> None:
+    with pytest.raises(UserError, match=r"a: games.tictactoe\?style=short&canonical=false; b: .*in --task"):
+        run("elo", "a", "b", "random")
+
+
+@pytest.mark.usefixtures("made_with")
+def test_each_model_is_asked_with_the_options_that_it_was_trained_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {}
+
+    def play_of(task: str, model: str, **options: Any) -> Play:
+        asked[model] = task
+        return Play({}, {}, 1, 1, 1)
+
+    monkeypatch.setattr("grpo_tasks_games.best_response.play_of", play_of)
+    monkeypatch.setattr(Play, "exploitability", 0.0)
+    found = json.loads(run("exploitability", "a", "b", "random", "--task", "games.tictactoe", "--json"))
+    plain = {"random": "games.tictactoe"}
+    assert (
+        asked
+        == {model: f"games.tictactoe?style=short&canonical={value}" for model, value in (("a", "false"), ("b", "true"))}
+        | plain
+    )
+    assert {model: each["task"] for model, each in found["models"].items()} == asked
 
 
 def test_games_that_raise_are_no_result(tmp_path: Path) -> None:

@@ -22,6 +22,16 @@ MOVE, LONE = "([0-9]{1,4})", "([0-8])"
         ("I take 7.", "7"),
         ("4", "4"),
         ("<answer>[9]</answer> or 3", "9"),  # it names a cell, though there is none: no second guess
+        ("<answer>[zz]</answer> 3", None),
+        ("<think>[4]</think><answer>[five]</answer>", None),
+        ("<think>cell 0 is bad</think><answer>5</answer>", "5"),
+        ("<think>cell 0 is bad</think>I take 5.", "5"),
+        ("<think><answer>[1]</answer> is bad</think><answer>[2]</answer>", "2"),
+        ("<think>so [4] or", None),
+        ("3 <think>so [4] or", "3"),
+        ("<answer>[-3]</answer>", None),
+        ("[\N{MINUS SIGN}1]", None),
+        ("0.5 or 5.5", None),
         ("12 and 48", None),  # digits of a number are not alone
         ("a4 x_5", None),
         ("9", None),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
 from grpo_core import BoundTask, GrpoError, Rules, UserError, errors_named, load_task
@@ -53,7 +54,7 @@ class Play:
         against: Scripted player -> role of the policy -> its result.
         positions: Number of positions in which somebody moves.
         starts: Number of different first positions.
-        rows: Number of rows that they are of; the results are means over these.
+        rows: Number of first positions, equal ones counted; the results are means over these.
     """
 
     seats: Mapping[str, Result]
@@ -223,7 +224,8 @@ class Tree:
         if config.illegal == "random":
             share = illegal / len(results)
             mean = _weighted([(result, p + share) for result, p in zip(results, probabilities, strict=True)])
-            return Result(mean.reward, mean.other, mean.lost, illegal + (1 - illegal) * mean.illegal)
+            later = math.fsum(result.illegal * p for result, p in zip(results, probabilities, strict=True))
+            return Result(mean.reward, mean.other, mean.lost, min(1.0, illegal + later))
         offence = Result(config.illegal_reward, config.illegal_other, float(config.illegal_reward < 0), 1.0)
         return _weighted([*zip(results, probabilities, strict=True), (offence, illegal)])
 
@@ -244,17 +246,17 @@ def play_of(
     model: str,
     *,
     against: Sequence[str] = (),
+    starts: Sequence[Any] | None = None,
     device: str = "auto",
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> Play:
     """Compute the results of a model from the probability of every legal move in every position.
 
-    The starts are those of the test rows.
-
     Args:
         task: Spec of the game with its options.
         model: Model, as for `--model`, or `random`.
         against: Scripted players of the game, beside the best response.
+        starts: First positions, with the same probability each; by default those of the test rows.
         device: Device of the model.
         report: Told how many positions, and then how many moves are done, of how many.
 
@@ -268,9 +270,13 @@ def play_of(
     assert game is not None, f"{task} is a game, as the command has checked"
     bound = bound.with_options(opponent=None, seat=None, split="test")
     rules = Rules(game, game.config.model_validate(bound.config.model_dump()))
-    rows = bound.rows()
     with _bugs_named(game.name):
-        tree = Tree(rules, [rules.call("initial", seed=row.model_dump()["seed"]) for row in rows], report)
+        if starts is None:
+            starts = [rules.call("initial", seed=row.model_dump()["seed"]) for row in bound.rows()]
+        tree = Tree(rules, starts, report)
+        for player, start in product(against, dict.fromkeys(starts)):  # refused before the model is asked
+            if rules.outcome(start) is None:
+                move_probabilities(rules, player, start)
         moves = tree.moves()
         if model == UNIFORM:
             probabilities = [1 / len(after) for turn in tree.turns for after in turn.values() for _ in after]
@@ -282,7 +288,7 @@ def play_of(
         scripted = {
             player: {role: tree.against_player(strategy, role, player) for role in game.roles} for player in against
         }
-    return Play(seats, scripted, tree.positions, len(set(tree.starts)), len(rows))
+    return Play(seats, scripted, tree.positions, len(set(tree.starts)), len(starts))
 
 
 def _probabilities(

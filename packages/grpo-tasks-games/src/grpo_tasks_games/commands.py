@@ -57,9 +57,13 @@ def elo(
     anchor = anchor or players[-1]
     if anchor not in players:
         raise UserError(f"--anchor {anchor}: one of the players, {', '.join(players)}.")
-    spec, why = _task_for(task, players)
-    if why and not quiet:
-        click.echo(f"task      {spec}: {why}", err=True)
+    specs = _tasks_for(task, players, quiet)
+    if len(set(specs.values())) > 1:
+        raise UserError(
+            "players that were trained with other options cannot meet as they were trained: "
+            f"{'; '.join(f'{player}: {spec}' for player, spec in specs.items())}. Give the options in --task."
+        )
+    spec = next(iter(specs.values()), task)
     from grpo_core import show_progress
 
     results = {}
@@ -125,45 +129,43 @@ def exploitability(
     --against random, perfect or another scripted player of the game gives the exact results against it, too, if it
     draws its moves by rng.choice, randrange, randint and shuffle alone.
     """
-    spec, why = _task_for(task, models)
-    if why and not (quiet or as_json):
-        click.echo(f"task      {spec}: {why}", err=True)
+    specs = {**dict.fromkeys(models, task), **_tasks_for(task, models, quiet or as_json)}
     from grpo_core import load_task
     from grpo_tasks_games.kuhn import KuhnConfig
 
-    game = load_task(spec).task.game
+    game = load_task(task).task.game
     if game is None:
-        raise UserError(f"{spec} is no game.")
+        raise UserError(f"{task} is no game.")
     for model in models:
         if model in game.scripted and model != "random":
             raise UserError(f"{model}: only `random` and models have probabilities that are known.")
     for player in against:
         if player not in game.scripted:
-            raise UserError(f"--against {player}: the scripted players of {spec} are {', '.join(game.scripted)}.")
-    of = _kuhn if isinstance(load_task(spec).config, KuhnConfig) else _best_responses
-    of(spec, models, tuple(dict.fromkeys(against)), device=device, as_json=as_json, quiet=quiet)
+            raise UserError(f"--against {player}: the scripted players of {task} are {', '.join(game.scripted)}.")
+    of = _kuhn if isinstance(load_task(task).config, KuhnConfig) else _best_responses
+    of(specs, tuple(dict.fromkeys(against)), device=device, as_json=as_json, quiet=quiet)
 
 
-def _kuhn(
-    spec: str, models: tuple[str, ...], against: tuple[str, ...], *, device: str, as_json: bool, quiet: bool
-) -> None:
+def _kuhn(specs: Mapping[str, str], against: tuple[str, ...], *, device: str, as_json: bool, quiet: bool) -> None:
     from grpo_core import show_progress
 
     with show_progress("models", quiet=quiet) as report:
         from grpo_tasks_games import best_response
         from grpo_tasks_games.kuhn.model import play_of  # here, because it imports torch
+        from grpo_tasks_games.kuhn.rules import DEALS, Hand
 
         plays, played = {}, {}
-        for model in models:
+        for model, spec in specs.items():
             plays[model] = play_of(spec, model, device=device)
             if against:  # its best response sees both cards, and is not asked for
-                played[model] = best_response.play_of(spec, model, against=against, device=device)
-            report(len(plays), len(models))
+                deals = [Hand(deal) for deal in DEALS]
+                played[model] = best_response.play_of(spec, model, against=against, starts=deals, device=device)
+            report(len(plays), len(specs))
     if as_json:
         found = {model: play.as_json() for model, play in plays.items()}
         for model, play in played.items():
             found[model]["against"] = play.as_json()["against"]
-        _print_json({"task": spec, "models": found})
+        _print_models(specs, found)
         return
     _table(
         ("model", "exploitability", "value of first", "illegal", "P(bet)"),
@@ -173,37 +175,32 @@ def _kuhn(
         ],
     )
     if played:
-        _tell_starts(played, quiet)
         _table_against(played)
 
 
 def _best_responses(
-    spec: str, models: tuple[str, ...], against: tuple[str, ...], *, device: str, as_json: bool, quiet: bool
+    specs: Mapping[str, str], against: tuple[str, ...], *, device: str, as_json: bool, quiet: bool
 ) -> None:
     from grpo_core import show_progress
 
     plays = {}
-    for model in models:
+    for model, spec in specs.items():
         with show_progress(f"moves of {model}", quiet=quiet) as report:
             from grpo_tasks_games.best_response import play_of  # here, because it imports torch
 
             plays[model] = play_of(spec, model, against=against, device=device, report=report)
     if as_json:
-        _print_json({"task": spec, "models": {model: play.as_json() for model, play in plays.items()}})
+        _print_models(specs, {model: play.as_json() for model, play in plays.items()})
         return
-    _tell_starts(plays, quiet)
+    play = next(iter(plays.values()))
+    if play.starts > 1 and not quiet:
+        click.echo(f"starts    {play.starts} different ones, of {play.rows} test rows: means over these", err=True)
     _table(
-        ("model", "exploitability", *_seat_heads(next(iter(plays.values())).seats)),
+        ("model", "exploitability", *_seat_heads(play.seats)),
         [(model, f"{play.exploitability:.4f}", *_seat_cells(play.seats)) for model, play in plays.items()],
     )
     if against:
         _table_against(plays)
-
-
-def _tell_starts(plays: Mapping[str, Play], quiet: bool) -> None:
-    play = next(iter(plays.values()))
-    if play.starts > 1 and not quiet:
-        click.echo(f"starts    {play.starts} different ones, of {play.rows} test rows: means over these", err=True)
 
 
 def _seat_heads(seats: Mapping[str, Result]) -> list[str]:
@@ -224,8 +221,8 @@ def _table_against(plays: Mapping[str, Play]) -> None:
     )
 
 
-def _task_for(task: str, models: tuple[str, ...]) -> tuple[str, str]:
-    """Return the task with the options of an embedded model among the players, and the reason.
+def _tasks_for(task: str, players: tuple[str, ...], quiet: bool) -> dict[str, str]:
+    """Return model -> the task with the options that it was made with, and say which these are.
 
     Raises:
         UserError: a player is neither a model nor a scripted player of the game.
@@ -233,16 +230,17 @@ def _task_for(task: str, models: tuple[str, ...]) -> tuple[str, str]:
     from grpo_core import check_model, load_task, task_for_model
 
     game = load_task(task).task.game
-    players = [model for model in models if game is None or model not in game.scripted]
-    if game is not None and "perfect" in players:
+    models = [player for player in players if game is None or player not in game.scripted]
+    if game is not None and "perfect" in models:
         raise UserError(f"game {game.name!r} has no perfect player. Its players: {', '.join(game.scripted)}.")
-    for model in players:
+    for model in models:
         check_model(model)
-    for model in players:
-        spec, why = task_for_model(task, model)
-        if why:
-            return spec, why
-    return task, ""
+    found = {model: task_for_model(task, model) for model in models}
+    if not quiet:
+        for spec, why in dict.fromkeys(found.values()):
+            if why:
+                click.echo(f"task      {spec}: {why}", err=True)
+    return {model: spec for model, (spec, _) in found.items()}
 
 
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
@@ -266,6 +264,12 @@ def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     with console.capture() as text:
         console.print(table)
     click.echo("".join(f"{line.rstrip()}\n" for line in text.get().splitlines()), nl=False)
+
+
+def _print_models(specs: Mapping[str, str], found: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print the results of every model, with the options that it was asked with."""
+    task = next(iter(specs.values()))
+    _print_json({"task": task, "models": {model: {"task": specs[model], **found[model]} for model in found}})
 
 
 def _print_json(data: Mapping[str, Any]) -> None:

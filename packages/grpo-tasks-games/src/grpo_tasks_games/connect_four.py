@@ -235,6 +235,7 @@ GAME = Game(
     evaluated_against=("any_perfect",),
     players={"any_perfect": any_best, "one_ply": careful},
     max_turns=MAX_ROWS * MAX_COLUMNS,
+    version="1",
     stop=STOP,
     max_completion_length=COMPLETION_TOKENS,
     timeout_s=30.0,  # the first move of perfect play takes a second, several on a busy machine

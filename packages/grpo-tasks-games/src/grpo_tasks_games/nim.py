@@ -191,6 +191,7 @@ GAME = Game(
     config=NimConfig,
     best=best,
     max_turns=MAX_OBJECTS,
+    version="1",
     stop=STOP,
     max_completion_length=COMPLETION_TOKENS,
     demos=demos,

@@ -66,23 +66,28 @@ def reply(move: str, thought: str, style: Style) -> str:
 
 
 def find_move(text: str, move: str, lone: str) -> re.Match[str] | None:
-    """Find the first `<answer>[move]`, else the first `[move]`, else the first move without brackets, in any case.
+    """Find the first `[move]` of the answer, else its first move without brackets, in any case.
 
-    The search is linear in the text if the two patterns are.
+    The answer is what the first `<answer>` holds, even if that is no move; without one, all that stands after the
+    thinking, which is no answer. The search is linear in the text if the two patterns are.
 
     Args:
         text: Text of a completion.
         move: Pattern of a move in brackets, in lower case; the caller refuses illegal moves.
         lone: Pattern of a move without brackets, with the same groups.
     """
-    lowered = text.lower()
-    return next((found for pattern in _patterns(move, lone) if (found := pattern.search(lowered))), None)
+    _, ends, answer = text.lower().rpartition("</think>")
+    if not ends:
+        answer = answer.partition("<think>")[0]  # a thought that does not end
+    _, begins, tagged = answer.partition("<answer>")
+    if begins:
+        answer = tagged.partition("</answer>")[0]
+    return next((found for pattern in _patterns(move, lone) if (found := pattern.search(answer))), None)
 
 
 @lru_cache
 def _patterns(move: str, lone: str) -> tuple[re.Pattern[str], ...]:
     return (
-        re.compile(rf"<answer>\s*\[\s*{move}\s*\]"),
         re.compile(rf"\[\s*{move}\s*\]"),
-        re.compile(rf"\b{lone}\b"),
+        re.compile(rf"(?<![-+\u2212.\w]){lone}(?!\w|\.[0-9])"),  # neither of a negative number nor of a decimal one
     )

@@ -192,6 +192,7 @@ GAME = Game(
     evaluated_against=("any_perfect",),
     players=PLAYERS,
     max_turns=9,
+    version="1",
     stop=STOP,
     max_completion_length=COMPLETION_TOKENS,
     demos=demos,

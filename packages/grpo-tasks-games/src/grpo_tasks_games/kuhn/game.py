@@ -165,6 +165,7 @@ GAME = Game(
     players={"nash": equilibrium},
     maximum=2.0,
     max_turns=3,
+    version="1",
     stop=STOP,
     max_completion_length=COMPLETION_TOKENS,
     demos=demos,
