@@ -57,13 +57,7 @@ def elo(
     anchor = anchor or players[-1]
     if anchor not in players:
         raise UserError(f"--anchor {anchor}: one of the players, {', '.join(players)}.")
-    specs = _tasks_for(task, players, quiet)
-    if len(set(specs.values())) > 1:
-        raise UserError(
-            "players that were trained with other options cannot meet as they were trained: "
-            f"{'; '.join(f'{player}: {spec}' for player, spec in specs.items())}. Give the options in --task."
-        )
-    spec = next(iter(specs.values()), task)
+    spec = _common_task(_tasks_for(task, players, quiet), task)
     from grpo_core import show_progress
 
     results = {}
@@ -241,6 +235,20 @@ def _tasks_for(task: str, players: tuple[str, ...], quiet: bool) -> dict[str, st
             if why:
                 click.echo(f"task      {spec}: {why}", err=True)
     return {model: spec for model, (spec, _) in found.items()}
+
+
+def _common_task(specs: Mapping[str, str], task: str) -> str:
+    """Return the task that all models were trained with; without models, the one that was given.
+
+    Raises:
+        UserError: they were trained with other options.
+    """
+    if len(set(specs.values())) > 1:
+        raise UserError(
+            "models that were trained with other options than one another cannot meet as they were trained: "
+            f"{'; '.join(f'{model}: {spec}' for model, spec in specs.items())}. Give the options in --task."
+        )
+    return next(iter(specs.values()), task)
 
 
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
