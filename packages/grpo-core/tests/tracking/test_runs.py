@@ -194,12 +194,13 @@ def test_what_is_trained_is_newer_the_later_it_was_evaluated(tmp_path: Path) -> 
 
 
 def test_runs_are_listed_oldest_first_and_one_that_cannot_be_read_says_why(tmp_path: Path) -> None:
-    names = ["run_2026-01-02_00-00-00", "run_2026-01-01_00-00-00", "run_2026-01-01_00-00-00_2"]
+    first = "run_2026-01-01_00-00-00"
+    names = ["run_2026-01-02_00-00-00", first, f"{first}_10", f"{first}_2"]
     for name in names:
         make_run(tmp_path / name, START)
     (tmp_path / "not_a_run").mkdir()
     (tmp_path / names[0] / "logs" / "train_log.jsonl").write_bytes(b'{"step":1}\n{"st\xff\n')
-    assert [path.name for path in find_runs(tmp_path)] == [names[1], names[0], names[2]]
+    assert [path.name for path in find_runs(tmp_path)] == [first, f"{first}_2", f"{first}_10", names[0]]
     assert find_runs(tmp_path / names[1]) == [tmp_path / names[1]]
     broken = list_run(tmp_path / names[0])
     assert broken.state == "unreadable" and "train_log.jsonl: the last line is corrupt" in broken.problem

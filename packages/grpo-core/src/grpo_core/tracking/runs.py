@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -94,8 +95,13 @@ def find_runs(folder: Path) -> list[Path]:
     if not folder.is_dir():
         what = "it is a file" if folder.exists() else "there is no such folder"
         raise UserError(f"no folder of runs {folder}: {what}. grpo run makes training_runs, or what --output-dir says.")
-    # The names are dates; longer names have a suffix and come later.
-    return sorted((path for path in folder.iterdir() if is_run(path)), key=lambda path: (len(path.name), path.name))
+    return sorted((path for path in folder.iterdir() if is_run(path)), key=_when_made)
+
+
+def _when_made(path: Path) -> tuple[str, int]:
+    """Return the date in a run's name and its number among the runs of that second; another name as it is, and 1."""
+    match = re.fullmatch(r"(run_[-\d]{10}_[-\d]{8})_(\d+)", path.name)
+    return (path.name, 1) if match is None else (match[1], int(match[2]))
 
 
 def read_run(path: Path, problems: list[str] | None = None) -> RunView:

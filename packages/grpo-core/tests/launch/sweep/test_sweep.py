@@ -107,6 +107,17 @@ def test_the_same_command_again_runs_what_is_missing(sweep: Callable[..., Any]) 
     assert len(sweep("s", "--show", code=1)["configurations"]) == 3
 
 
+def test_a_run_with_a_suffix_is_older_than_a_later_one(sweep: Callable[..., Any]) -> None:
+    words = (*LETTERS, RATES, *STEPS, "--output-dir", "s")
+    sweep(*words)
+    (finished,) = Path("s/runs/001").glob("run_*")
+    dead = finished.with_name("run_2000-01-01_00-00-00_2")  # killed before its first checkpoint
+    (dead / "logs").mkdir(parents=True)
+    (dead / "config.yaml").write_bytes((finished / "config.yaml").read_bytes())
+    assert states(sweep(*words)) == ["finished", "finished"]
+    assert started("s") == 3, "nothing is trained again"
+
+
 def test_other_settings_of_all_runs_are_refused(sweep: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     sweep(*LETTERS, RATES, *STEPS, "--output-dir", "s")
     message = sweep(*LETTERS, RATES, "trainer.max_steps=4", "eval.size=16", "--output-dir", "s", code=2)
