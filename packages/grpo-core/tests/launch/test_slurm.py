@@ -233,6 +233,16 @@ def test_a_run_that_gets_nowhere_is_not_requeued_for_ever(tmp_path: Path, monkey
     assert job.checkpoint() is None
 
 
+def test_a_run_of_a_sweep_is_requeued_while_it_gets_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = SimpleNamespace(paths=SimpleNamespace(folder=tmp_path / "jobs"))
+    monkeypatch.setattr("submitit.slurm.slurm.SlurmJobEnvironment", lambda: environment)
+    job = slurm_job.SlurmRun(["run"], 1, tmp_path / "own")  # not the job's folder
+    run = saved_run(tmp_path / "own", "run_1")
+    for step in range(1, 5):
+        save(run, step)
+        assert job.checkpoint(), f"step {step} was saved"
+
+
 @pytest.mark.parametrize(("number", "copies"), [(signal.SIGUSR2, 1), (signal.SIGTERM, 0)])
 def test_a_run_is_told_once_to_stop(number: signal.Signals, copies: int, tmp_path: Path) -> None:
     """SLURM signals every process: the run gets SIGTERM by itself, and ignores SIGUSR2."""

@@ -86,7 +86,7 @@ class SlurmRun:
         from submitit.core.utils import DelayedSubmission
         from submitit.slurm.slurm import SlurmJobEnvironment
 
-        saved = newest_saved(SlurmJobEnvironment().paths.folder)
+        saved = newest_saved(self.folder or SlurmJobEnvironment().paths.folder)
         self.saved.append("nothing" if saved is None else saved.name)
         last = self.saved[-IDLE_STARTS:]
         if len(last) == IDLE_STARTS and len(set(last)) == 1:
