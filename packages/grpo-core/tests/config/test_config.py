@@ -76,6 +76,18 @@ def test_values_that_contradict_one_another_are_refused() -> None:
     assert "write trainer.epsilon=" in refusal(loss_args={"epsilon": 0.3})
 
 
+@pytest.mark.parametrize("baseline", ["gdpo", "pass_at_k"])
+def test_penalties_that_a_baseline_would_not_see_are_refused(baseline: str) -> None:
+    said = f"and the baseline {baseline} sees what the reward functions gave or whether a completion is solved. "
+    kl = refusal(baseline=baseline, beta=0.1, kl_placement="reward")
+    assert f"trainer.kl_placement=reward takes the KL off the reward, {said}Use kl_placement=ratio_loss" in kl
+    long = refusal(baseline=baseline, soft_overlong_buffer=64)
+    assert f"trainer.soft_overlong_buffer=64 takes a penalty off the reward, {said}Leave it out (null)" in long
+    assert TrainerConfig(baseline=baseline, beta=0.1).kl_placement == "ratio_loss"
+    assert TrainerConfig(baseline=baseline, kl_placement="reward").beta == 0
+    assert TrainerConfig(baseline="group_mean", beta=0.1, kl_placement="reward", soft_overlong_buffer=64)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -30,6 +30,7 @@ class Variant:
         needs_group: Baseline: alone in its group, a completion has nothing to be compared with and gets advantage 0.
         per_token: Baseline: the advantages are [N, T], not [N].
         scales_itself: Baseline: they are normalised already, so that dividing by a deviation would do it twice.
+        takes_penalties: Baseline: what is taken off a completion's reward, for its KL or its length, lowers its advantage.
         has_own_numerics: Engine: its log-probs are not the trainer's, so that `trainer.rollout_correction` is on by
             default.
     """
@@ -48,6 +49,7 @@ class Variant:
     needs_group: bool = field(default=True, kw_only=True)
     per_token: bool = field(default=False, kw_only=True)
     scales_itself: bool = field(default=False, kw_only=True)
+    takes_penalties: bool = field(default=True, kw_only=True)
     has_own_numerics: bool = field(default=False, kw_only=True)
 
     @property
@@ -57,5 +59,8 @@ class Variant:
         return {name: value for name, value in clip.items() if value is not None}
 
 
-FACTS = ("formula", "source", "aggregation", "clips", "needs_group", "per_token", "scales_itself", "has_own_numerics")
+FACTS = (
+    "formula", "source", "aggregation", "clips", "needs_group", "per_token", "scales_itself", "takes_penalties",
+    "has_own_numerics",
+)  # fmt: skip
 """Facts that a function may state as attributes of its own, for a variant registered as a plain "module:function"."""

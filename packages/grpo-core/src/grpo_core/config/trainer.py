@@ -146,6 +146,7 @@ def _check(trainer: TrainerConfig) -> None:
             "its own, and would be divided twice. Use scale_rewards=none."
         )
     _check_group(trainer)
+    _check_penalties(trainer)
     _check_batch(trainer)
     _check_value_head(trainer)
     _check_kl(trainer)
@@ -221,6 +222,23 @@ def _check_group(trainer: TrainerConfig) -> None:
         raise UserError(
             "trainer.num_generations=1: trainer.dynamic_sampling=true keeps the groups whose rewards differ, and one "
             "reward never does. Use 2 or more, or dynamic_sampling=false."
+        )
+
+
+def _check_penalties(trainer: TrainerConfig) -> None:
+    """Refuse what would be taken off a reward whose size the baseline does not use."""
+    if registry.get("advantage", trainer.baseline).takes_penalties:
+        return
+    baseline = f"the baseline {trainer.baseline} sees what the reward functions gave or whether a completion is solved"
+    if trainer.beta and trainer.kl_placement == "reward":
+        raise UserError(
+            f"trainer.kl_placement=reward takes the KL off the reward, and {baseline}. Use kl_placement=ratio_loss or "
+            "loss, or another baseline, as group_mean."
+        )
+    if trainer.soft_overlong_buffer is not None:
+        raise UserError(
+            f"trainer.soft_overlong_buffer={trainer.soft_overlong_buffer} takes a penalty off the reward, and "
+            f"{baseline}. Leave it out (null), or use another baseline, as group_mean."
         )
 
 

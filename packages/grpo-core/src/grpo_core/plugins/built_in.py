@@ -51,6 +51,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
             ),
             source="GDPO, arXiv 2601.05242; TRL's normalize_then_sum",
             scales_itself=True,
+            takes_penalties=False,
         ),
         "gpg": Variant(
             "grpo_core.algorithms.advantages.baselines:gpg",
@@ -98,6 +99,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
             ),
             source="Pass@k training, analytical form, arXiv 2508.10751",
             scales_itself=True,
+            takes_penalties=False,
         ),
         "pass_at_k_best": Variant(
             "grpo_core.algorithms.advantages.normalised:pass_at_k_best",
