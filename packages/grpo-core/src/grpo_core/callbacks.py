@@ -45,6 +45,7 @@ class RunInfo:
         seconds_left: Time until `trainer.max_minutes` ends the run; None where it does not.
         settings: Dotted key -> value of every setting, with what was found on the model.
         also_trained: Task name -> held-out rows that are also trained on: `n`, `of`, and the first `pairs`.
+        step: Steps done already; 0 unless the run is resumed.
     """
 
     run_dir: Path
@@ -54,6 +55,7 @@ class RunInfo:
     seconds_left: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     also_trained: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,9 @@ class Callback:
     def on_evaluation(self, task: str, phase: EvalPhase, result: Mapping[str, Any]) -> None:
         """A held-out evaluation of one task finished; `result` is its entry in summary.json."""
 
+    def on_step_end(self, step: int) -> None:
+        """A step finished, logged or not (`trainer.logging_steps`); what is said until the next one is of this step."""
+
     def on_step(self, record: StepRecord) -> None:
         """An optimizer step finished and is logged."""
 
@@ -210,6 +215,11 @@ class Callbacks(Callback):
         """Notify every callback."""
         for callback in self._callbacks:
             callback.on_evaluation(task, phase, result)
+
+    def on_step_end(self, step: int) -> None:
+        """Notify every callback."""
+        for callback in self._callbacks:
+            callback.on_step_end(step)
 
     def on_step(self, record: StepRecord) -> None:
         """Notify every callback."""

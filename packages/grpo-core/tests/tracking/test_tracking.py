@@ -83,14 +83,18 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Recorder]]:
     registry.unregister("tracker", "recorder")
 
 
-def a_run(folder: Path, config: RunConfig, steps: Sequence[Mapping[str, float]], ears: Ears) -> None:
+def a_run(
+    folder: Path, config: RunConfig, steps: Sequence[Mapping[str, float]], ears: Ears, *, resumed_at: int = 0
+) -> None:
     """What a trainer tells of a run."""
     (folder / "logs").mkdir(exist_ok=True)
     with ExitStack() as resources:
         observed = observe(config, [ears], resources)
         callbacks = observed.callbacks
-        callbacks.on_run_start(RunInfo(folder, {"math.a": (8, 4)}, [ResolvedDefault("device", "cpu", "")], len(steps)))
+        choices = [ResolvedDefault("device", "cpu", "")]
+        callbacks.on_run_start(RunInfo(folder, {"math.a": (8, 4)}, choices, len(steps), step=resumed_at))
         for step, metrics in enumerate(steps, start=1):
+            callbacks.on_step_end(step)
             callbacks.on_step(StepRecord(step, metrics, (SAMPLE,)))
         callbacks.on_evaluation("math.a", "final", RESULT)
         callbacks.on_run_end({"interrupted": False}, folder)
@@ -163,9 +167,30 @@ def test_a_resumed_run_says_so_and_appends(tmp_path: Path, recorded: list[Record
     (tmp_path / "logs" / "train_log.jsonl").write_text('{"step":1}\n')
     with (tmp_path / "logs" / "events.jsonl").open("a") as log:
         log.write('{"kind":"warn')  # killed within a line
-    a_run(tmp_path, config, [{"reward": 1}], Ears())
+    a_run(tmp_path, config, [{"reward": 1}], Ears(), resumed_at=1)
     assert [each.run.is_resumed for each in recorded] == [False, True]
     assert [event["kind"] for event in read_events(tmp_path)] == ["start", "evaluation", "end"] * 2
+
+
+def test_an_evaluation_stands_at_its_step_where_few_steps_are_logged(
+    tmp_path: Path, recorded: list[Recorder]
+) -> None:
+    (tmp_path / "logs").mkdir()
+    with ExitStack() as resources:
+        callbacks = observe(RunConfig(tracking=TrackingConfig(trackers=("recorder",))), [], resources).callbacks
+        callbacks.on_run_start(RunInfo(tmp_path, {}, (), 60))
+        callbacks.on_evaluation("math.a", "initial", RESULT)
+        for step in range(1, 61):
+            callbacks.on_step_end(step)
+            if step in (50, 60):  # trainer.logging_steps=50
+                callbacks.on_step(StepRecord(step, {}))
+            if step % 20 == 0:
+                callbacks.on_evaluation("math.a", "interval", RESULT)
+        callbacks.on_evaluation("math.a", "final", RESULT)
+        callbacks.on_run_end({"interrupted": False}, tmp_path)
+    steps = [0, 20, 40, 60, 60]
+    assert [step for step, _ in recorded[0].logged] == steps
+    assert [event["step"] for event in read_events(tmp_path) if event["kind"] == "evaluation"] == steps
 
 
 def test_a_missing_extra_is_one_line_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,6 +265,7 @@ class ProgressDisplay(Waiting):
         self._tasks = tuple(info.tasks)
         self._total = None if info.total_steps is None or info.total_steps >= ENDLESS else info.total_steps
         self._time_limit = info.seconds_left
+        self._step = info.step
         self._started = self._clock()
         self._sampled = self._started - SAMPLE_EVERY_S
         self.say("grpo-run", lines.header(info.tasks, info.choices))
@@ -279,10 +280,13 @@ class ProgressDisplay(Waiting):
         self.say(phase, lines.evaluation(result, "" if is_obvious else visible(task), "initial"))
         self._previous = self._clock()
 
+    def on_step_end(self, step: int) -> None:
+        """Record the step for evaluations."""
+        self._step = step
+
     def on_step(self, record: StepRecord) -> None:
         """Draw the step, or print it in a pipe, and print completions every `SAMPLE_EVERY_S`."""
         now = self._clock()
-        self._step = record.step
         self._panel.add_step(record.step, record.metrics)
         self._show_panel(last=record.step == self._total)
         self._time_step(record, now)

@@ -14,7 +14,6 @@ from typing import Any, Literal, Protocol
 from grpo_core.callbacks import Callback, EvalPhase, Finding, RunInfo, Sample, StepRecord
 from grpo_core.tracking.aliases import with_reference_names
 from grpo_core.tracking.evaluations import evaluation_metrics
-from grpo_core.tracking.jsonl import last_logged
 
 Mode = Literal["online", "offline", "disabled"]
 Cell = str | float | bool | None
@@ -116,7 +115,7 @@ class TrackerCallback(Callback):
 
     def on_run_start(self, info: RunInfo) -> None:
         """Open the tracker, before anything is sampled."""
-        self._step = last_logged(info.run_dir).get("step", 0)
+        self._step = info.step
 
         def start() -> None:
             described = self._describe(info.run_dir, self._step > 0)
@@ -124,9 +123,12 @@ class TrackerCallback(Callback):
 
         self._guarded(start)
 
+    def on_step_end(self, step: int) -> None:
+        """Record the step for evaluations and warnings."""
+        self._step = step
+
     def on_step(self, record: StepRecord) -> None:
         """Log the metrics of a step, and its completions every `TABLE_EVERY_S`."""
-        self._step = record.step
         values = with_reference_names(record.metrics) if self._reference_names else record.metrics
         self._log(record.step, values)
         if record.samples and self._clock() - self._tabled >= TABLE_EVERY_S:

@@ -10,9 +10,9 @@ from typing import IO, Any, Literal
 
 import orjson
 
-from grpo_core.callbacks import Callback, EvalPhase, Finding, RunInfo, StepRecord
+from grpo_core.callbacks import Callback, EvalPhase, Finding, RunInfo
 from grpo_core.tracking.base import first_line, plain, without_secrets
-from grpo_core.tracking.jsonl import last_logged, open_log, read_jsonl
+from grpo_core.tracking.jsonl import open_log, read_jsonl
 
 EVENTS = Path("logs") / "events.jsonl"
 
@@ -36,7 +36,7 @@ class EventLog(Callback):
 
     def on_run_start(self, info: RunInfo) -> None:
         """Open the log and write the chosen values."""
-        self._step = last_logged(info.run_dir).get("step", 0)
+        self._step = info.step
         with contextlib.suppress(OSError):
             self._file = open_log(info.run_dir / EVENTS)
         self._write(
@@ -51,9 +51,9 @@ class EventLog(Callback):
         """Write an evaluation."""
         self._write("evaluation", task=task, phase=phase, result=dict(result))
 
-    def on_step(self, record: StepRecord) -> None:
+    def on_step_end(self, step: int) -> None:
         """Record the step for later events."""
-        self._step = record.step
+        self._step = step
 
     def on_warning(self, message: str) -> None:
         """Write a warning."""

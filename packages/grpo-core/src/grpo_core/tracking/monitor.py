@@ -39,7 +39,12 @@ class Monitor(Callback):
         self._history.tasks = _tasks(self._history.config)
         self._history.also_trained = info.also_trained
         self._catch_up(info)
+        self._history.step = info.step
         self._diagnose("start")
+
+    def on_step_end(self, step: int) -> None:
+        """Record the step for what an evaluation shows."""
+        self._history.step = step
 
     def on_step(self, record: StepRecord) -> None:
         """Report what is to be reported after this step."""

@@ -57,7 +57,7 @@ class Report:
         self._chosen: Sequence[str] = ()
         self._model_was_chosen = False
 
-    def start(self, choices: Sequence[ResolvedDefault], clock: RunClock) -> None:
+    def start(self, step: int, choices: Sequence[ResolvedDefault], clock: RunClock) -> None:
         """Write the configuration, and notify callbacks of the start with every choice made for the user."""
         setup, model = self._setup, self._config.model
         self._model_was_chosen = any(choice.what == "model" and choice.value == model for choice in choices)
@@ -74,7 +74,7 @@ class Report:
         }
         settings = flatten(self._config)
         self._callbacks.on_run_start(
-            RunInfo(self._folder.path, counts, choices, setup.total_steps, left, settings, also_trained)
+            RunInfo(self._folder.path, counts, choices, setup.total_steps, left, settings, also_trained, step)
         )
 
     def rollouts(self, step: int, collected: Collected) -> None:
@@ -139,6 +139,7 @@ class Report:
     def step(self, step: int, collected: Collected, metrics: Mapping[str, float], n_tokens: int) -> None:
         """Log a step's metrics, and show some of its completions."""
         trainer, seconds = self._config.trainer, time.perf_counter() - collected.started
+        self._callbacks.on_step_end(step)
         if step % trainer.logging_steps and step != self._setup.total_steps:
             return
         metrics = {

@@ -141,7 +141,7 @@ class Trainer:
             self.state.load(checkpoint, read_state(checkpoint))
         self.stop.count_from(self.step)
         store_reference(self.policy, self.folder.path, self.ranks)
-        self.report.start(self.choices, self.clock)
+        self.report.start(self.step, self.choices, self.clock)
         self.checkpoints.start(checkpoint)
         self.callbacks.on_choices(self.judges.measure_errors(self.callbacks.on_progress))
         is_done = False
@@ -245,5 +245,6 @@ class Trainer:
             metrics = self.updater.update(rest.batch, time_share=self.clock.time_share(), taken=rest.taken)
             self.state.finish_step(rest.batch.n_tokens)
             self.folder.log_step(self.step, {**rest.metrics, **metrics})
+            self.callbacks.on_step_end(self.step)
         self.evaluations.after(self.step)
         self.checkpoints.after(self.step)
