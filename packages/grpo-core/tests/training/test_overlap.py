@@ -21,6 +21,7 @@ from grpo_core.engines.native import NativeEngine
 from grpo_core.errors import NonFiniteError, UserError
 from grpo_core.training.batch import TrainBatch
 from grpo_core.training.collect import Collected, Collector
+from grpo_core.training.forward import ForwardPasses
 from grpo_core.training.overlap import SamplingAhead
 from grpo_core.training.resume import resume
 from grpo_core.training.trainer import Trainer
@@ -54,6 +55,21 @@ def test_a_batch_is_sampled_by_the_weights_of_one_step_before(
     in_turn = log(train(config(folder, tmp_path, "plain")).run_dir)
     assert {name: steps[0][name] for name in in_turn[0]} == pytest.approx(in_turn[0], rel=1e-5)  # the mismatch
     assert steps[4]["grad_norm"] != pytest.approx(in_turn[4]["grad_norm"], rel=1e-3)
+
+
+def test_what_an_update_compares_with_is_computed_without_dropout(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = []
+    freeze = ForwardPasses.freeze
+
+    def recording(passes: ForwardPasses, batch: TrainBatch) -> TrainBatch:
+        modes.append(passes.policy.model.training)
+        return freeze(passes, batch)
+
+    monkeypatch.setattr(ForwardPasses, "freeze", recording)
+    train(config(folder, tmp_path, "LoRA with dropout, sampled ahead", max_steps=2))
+    assert modes == [False, False]
 
 
 def test_the_engine_that_samples_ahead_has_the_options_of_the_run(

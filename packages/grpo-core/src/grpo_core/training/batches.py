@@ -67,6 +67,7 @@ class Batches:
         """
         if self._failure is not None:
             raise self._failure
+        self._setup.policy.model.eval()  # also for a batch that is here: old log-probs are without dropout
         if self.ahead is not None:
             collected, self.ahead = replace(self.ahead.collected, started=time.perf_counter()), None
             return collected
@@ -76,7 +77,6 @@ class Batches:
             except BaseException:
                 self._sampler.abandon()
                 raise
-        self._setup.policy.model.eval()
         self._setup.engine.sync(version)
         return self._collector.collect(step)
 
