@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ from resumed_runs import config, log, model_and_tasks
 
 from grpo_core import train
 from grpo_core.config import EvalConfig
+from grpo_core.errors import UserError
 from grpo_core.tracking.events import read_events
 from grpo_core.training.resume import resume
+from grpo_core.training.stored_run import check_resume
 
 
 @pytest.fixture(scope="module")
@@ -26,3 +29,28 @@ def test_events_have_their_step_where_few_steps_are_logged(folder: Path, tmp_pat
     events = [(event["kind"], event["step"]) for event in read_events(run)]
     assert [step for kind, step in events if kind == "start"] == [0, 3]
     assert [step for kind, step in events if kind == "evaluation"] == [0, 2, 4, 6, 6]
+
+
+@pytest.fixture(scope="module")
+def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(config(folder, tmp_path_factory.mktemp("finished"), "plain", max_steps=3, save_every=1)).run_dir
+
+
+def copied(run: Path, to: Path) -> Path:
+    return Path(shutil.copytree(run, to / run.name, symlinks=True))
+
+
+@pytest.mark.parametrize(("key", "was", "now"), [("max_steps", "3", "200"), ("num_train_epochs", "null", "2.0")])
+def test_planned_steps_that_a_resume_would_not_take_are_refused(
+    finished: Path, tmp_path: Path, key: str, was: str, now: str
+) -> None:
+    run = copied(finished, tmp_path)
+    text = (run / "config.yaml").read_text()
+    if key == "num_train_epochs":
+        text = text.replace("max_steps: 3\n", "max_steps: null\n")
+    assert f" {key}: {was}\n" in text
+    (run / "config.yaml").write_text(text.replace(f" {key}: {was}\n", f" {key}: {now}\n"))
+    with pytest.raises(
+        UserError, match=r"which a resume does not change\. Put it back; --additional-steps N trains on"
+    ):
+        check_resume(run, from_step=1, allow=["trainer.max_steps", "trainer.num_train_epochs"])

@@ -101,6 +101,7 @@ class StoredRun:
         checkpoint = reader.path(from_step)
         reader.verify(checkpoint, only=None if verifies_weights else (STATE_FILE, INFO_FILE))
         state, info = read_state(checkpoint), read_json(checkpoint / INFO_FILE, "training info")
+        _check_steps(path, config, state, info)
         _check_config(path, config, info, allow)
         if config.trainer.backend_args.get("sync_ref_model"):
             raise UserError(
@@ -239,6 +240,20 @@ def sources_of(path: Path, config: RunConfig, stored: StoredRun) -> dict[str, st
 def _flat_configs(config: RunConfig, info: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Dotted key -> value: of a configuration, and of the one that a checkpoint was trained with."""
     return flatten(config), flatten(RunConfig.model_validate_json(orjson.dumps(info["training_config"])))
+
+
+def _check_steps(path: Path, config: RunConfig, state: Mapping[str, Any], info: Mapping[str, Any]) -> None:
+    """Check that the planned steps are those of the checkpoint, whose end and schedule hold, whatever is allowed."""
+    if int(state["planned_steps"]) >= ENDLESS:  # where time ends the run, steps may, too
+        return
+    now, then = _flat_configs(config, info)
+    for key in ("trainer.max_steps", "trainer.num_train_epochs"):
+        if now[key] != then[key]:
+            raise UserError(
+                f"{path / 'config.yaml'}: {key} is {format_value(now[key])} now, and the run was planned with "
+                f"{format_value(then[key])}, which a resume does not change. Put it back; --additional-steps N trains "
+                "on from a checkpoint."
+            )
 
 
 def _check_config(path: Path, config: RunConfig, info: Mapping[str, Any], allow: Collection[str]) -> None:
