@@ -9,11 +9,13 @@ import pytest
 from resumed_runs import config, log, model_and_tasks
 
 from grpo_core import train
+from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.config import EvalConfig
 from grpo_core.errors import UserError
 from grpo_core.tracking.events import read_events
 from grpo_core.training.resume import resume
 from grpo_core.training.stored_run import check_resume
+from grpo_core.training.trainer import Trainer
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +56,19 @@ def test_planned_steps_that_a_resume_would_not_take_are_refused(
         UserError, match=r"which a resume does not change\. Put it back; --additional-steps N trains on"
     ):
         check_resume(run, from_step=1, allow=["trainer.max_steps", "trainer.num_train_epochs"])
+
+
+def test_a_run_that_was_killed_after_it_went_back_goes_on_from_there(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = copied(finished, tmp_path)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Trainer, "run", killed)
+        resume(run, from_step=1)
+    assert [line["step"] for line in log(run)] == [1]
+    assert CheckpointReader(run).path("latest").name == "step_1"
+    check_resume(run)

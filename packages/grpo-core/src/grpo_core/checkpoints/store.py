@@ -55,6 +55,20 @@ class CheckpointStore(CheckpointReader):
                     self._refuse_full(target.name, reason, written, error)
                 raise
 
+    def go_back_to(self, checkpoint: Path) -> None:
+        """Point `step_latest` to a checkpoint that the run goes on from; those written after it are another branch.
+
+        Raises:
+            CheckpointError: the folder cannot be written.
+        """
+        if read_latest(self.folder) == checkpoint.name or parse_checkpoint(checkpoint.name) is None:
+            return
+        try:
+            point_latest(self.folder, checkpoint.name)
+            fsync(self.folder)
+        except OSError as error:
+            raise CheckpointWriteError(f"cannot write to {self.folder}: {system_words(error)}.") from error
+
     def prune(self, *, keep_last: int | None, keep: Collection[int] = ()) -> list[int]:
         """Delete older checkpoints; damaged ones neither count nor go.
 

@@ -79,8 +79,9 @@ def resume(
         is_in_batch = state.get("buffer") is not None  # version 0.1 saved between the optimizer steps of a batch
         folder: RunFolder = SilentFolder(path)
         if ranks.is_main:
-            CheckpointStore(path).clean()
-            steps = state["step"]
+            store, steps = CheckpointStore(path), state["step"]
+            store.clean()
+            store.go_back_to(checkpoint)  # before the logs are cut: a kill in between loses no line of the branch
             folder = RunFolder.reopen(path, steps, steps + is_in_batch, evaluates_end=bool(end.missing))
         resources.enter_context(closing(folder))
         anchor = "same KL anchor, " if setup.policy.has_reference else ""
