@@ -20,10 +20,12 @@ import torch
 from resumed_runs import TASKS, assert_same
 from safetensors.torch import load_file, save_file
 
+from grpo_core.checkpoints import CheckpointStore
 from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.cli.main import main
 from grpo_core.errors import UserError
-from grpo_core.launch.supervisor import Command, _advice
+from grpo_core.launch.processes import Machine
+from grpo_core.launch.supervisor import Command, Failure, _advice, supervise
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.policy.ranks import joined
 
@@ -40,6 +42,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         part.save_pretrained(path / "model")
     (path / "tasks.py").write_text(TASKS)
     return path
+
+
+def test_a_checkpoint_that_replaces_another_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, starts = CheckpointStore(tmp_path), []
+
+    def failure(words: Sequence[str], *_: object) -> Failure | None:
+        starts.append(list(words))
+        if len(starts) == 1:
+            store.go_back_to(checkpoint)  # as the resume does, which then fails before it saves
+        if len(starts) == 2:
+            with store.writing("final") as folder:
+                (folder / "weights").write_text("of the additional steps")
+        return Failure("rank 1 failed", 1) if len(starts) < 3 else None
+
+    for step in ("final", 7):
+        with store.writing(step) as checkpoint:
+            (checkpoint / "weights").write_text(str(step))
+    checkpoint = CheckpointReader(tmp_path).path("final")
+    monkeypatch.setattr("grpo_core.launch.supervisor._failure", failure)
+    words = ["resume", str(tmp_path), "--from-step", "final", "--additional-steps", "9"]
+    assert supervise(Command(words, [], run=tmp_path), 2, Machine(), 2, print) == 0
+    assert starts == [words, words, ["resume", str(tmp_path)]]
 
 
 LISTENS = """

@@ -39,6 +39,10 @@ class CheckpointReader:
         """Return the numbers of the complete checkpoints, ascending: every file there, with its size."""
         return sorted(step for step in self._complete() if step != "final")
 
+    def newest_serial(self) -> int:
+        """Return the serial number of the complete checkpoint that was written last, or 0."""
+        return next((checksums.serial for _, checksums in self._complete().values()), 0)
+
     def path(self, which: Step | Literal["latest"]) -> Path:
         """Return the folder of a complete checkpoint; its content is not read, see `verify`.
 

@@ -22,6 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 from grpo_core.checkpoints import CheckpointError
+from grpo_core.checkpoints.checksums import read_checksums
 from grpo_core.checkpoints.reader import CheckpointReader
 from grpo_core.errors import ExitCode, InfrastructureError
 from grpo_core.launch.processes import Machine, several
@@ -107,7 +108,7 @@ def supervise(command: Command, processes: int, machine: Machine, restarts: int,
         _meeting_point(machine) as store,
     ):
         note = Path(folder) / "run"
-        saved = None if command.run is None else _latest(command.run)
+        saved = 0 if command.run is None else CheckpointReader(command.run).newest_serial()
         words, attempt = command.words, 0
         while (failure := _failure(words, processes, machine, attempt, note)) is not None:
             if failure.code in FINAL_CODES:
@@ -118,8 +119,10 @@ def supervise(command: Command, processes: int, machine: Machine, restarts: int,
                 return _end(
                     failure, _advice(run, latest, command, [*machine.options, *several(processes)]), latest, say
                 )
+            # By serial: a checkpoint may replace another of its name, and the link may go back to an older one.
+            is_new = latest is not None and read_checksums(latest).serial > saved
             resumed = ["resume", str(run), *command.options]
-            words = _agreed(store, machine, attempt, command.words if latest == saved else resumed)
+            words = _agreed(store, machine, attempt, resumed if is_new else command.words)
             attempt += 1
             say(f"restart {attempt} of {restarts}: {failure.reason}; grpo {shlex.join(words)}")
     return ExitCode.DONE
