@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ class Search:
         )
         self._trials: dict[str, optuna.Trial] = {}
         self._reported: dict[str, int] = {}
-        self._looks = 0
+        self._looks: Counter[str] = Counter()
         self._again: list[SweepRun] = []
         self._left = (definition.trials or 0) - len(planned)
         for status in map(folder.status, planned):
@@ -77,9 +78,9 @@ class Search:
 
     def is_hopeless(self, run: SweepRun, path: Path) -> bool:
         """Report the interval evaluations of a run; whether they are below the median of the others."""
-        self._looks += 1
+        self._looks[run.name] += 1
         trial = self._trials.get(run.name)
-        if trial is None or not self._definition.prune or self._looks % LOOK_EVERY:
+        if trial is None or not self._definition.prune or self._looks[run.name] % LOOK_EVERY:
             return False
         for step, value in interim_values(path, self._metric).items():
             if step > self._reported.get(run.name, -1):
