@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.algorithms.losses import MAX_LOG_RATIO, bounded_exp, per_token
-from grpo_core.algorithms.masking import masked_mean, masked_sum
+from grpo_core.algorithms.masking import masked_mean, masked_sum, sorted_quantile
 from grpo_core.errors import UserError
 
 RolloutCorrection = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
@@ -101,5 +101,5 @@ def high_entropy_mask(entropy: Tensor, mask: Tensor, *, quantile: float) -> Tens
     """
     if not bool(mask.any()):
         return torch.zeros_like(mask)
-    threshold = torch.quantile(entropy[mask].double(), 1 - quantile)
+    threshold = sorted_quantile(entropy[mask].double().sort().values, 1 - quantile)
     return (entropy.double() >= threshold) & mask

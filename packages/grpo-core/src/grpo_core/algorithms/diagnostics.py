@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.algorithms.losses import MAX_LOG_RATIO
+from grpo_core.algorithms.masking import sorted_quantile
 from grpo_core.errors import UserError
 
 OUTLIER = 2.0
@@ -87,9 +88,9 @@ def ratio_statistics(
     return {
         "mean": float(ratio.mean()),
         "std": float(ratio.std(correction=0)),
-        "median": _quantile(ratio, 0.5),
-        "p90": _quantile(ratio, 0.9),
-        "p99": _quantile(ratio, 0.99),
+        "median": sorted_quantile(ratio, 0.5),
+        "p90": sorted_quantile(ratio, 0.9),
+        "p99": sorted_quantile(ratio, 0.99),
         "max": float(ratio[-1]),
         "outliers": float((logs.abs() > math.log(OUTLIER)).double().mean()),
         "clamped": float((logs.abs() > limit).double().mean()),
@@ -114,11 +115,3 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     if n - c < k:
         return 1.0
     return 0.0 - math.expm1(math.fsum(math.log1p(-k / i) for i in range(n - c + 1, n + 1)))
-
-
-def _quantile(ordered: Tensor, q: float) -> float:
-    """Linear interpolation between sorted values; torch.quantile refuses more than 16 million of them."""
-    position = q * (ordered.numel() - 1)
-    below = math.floor(position)
-    above = min(below + 1, ordered.numel() - 1)
-    return float(torch.lerp(ordered[below], ordered[above], position - below))
