@@ -172,9 +172,7 @@ def test_a_resumed_run_says_so_and_appends(tmp_path: Path, recorded: list[Record
     assert [event["kind"] for event in read_events(tmp_path)] == ["start", "evaluation", "end"] * 2
 
 
-def test_an_evaluation_stands_at_its_step_where_few_steps_are_logged(
-    tmp_path: Path, recorded: list[Recorder]
-) -> None:
+def test_an_evaluation_stands_at_its_step_where_few_steps_are_logged(tmp_path: Path, recorded: list[Recorder]) -> None:
     (tmp_path / "logs").mkdir()
     with ExitStack() as resources:
         callbacks = observe(RunConfig(tracking=TrackingConfig(trackers=("recorder",))), [], resources).callbacks

@@ -69,6 +69,20 @@ def test_draws_lie_in_their_ranges_and_do_not_depend_on_their_number() -> None:
     assert all(0 <= float(each["trainer.beta"]) <= 0.1 for each in drawn)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "step", "values"),
+    [
+        (0.1, 0.3, 0.1, {"0.1", "0.2", "0.3"}),  # (0.3 - 0.1) / 0.1 is below 2 in binary
+        (0.05, 0.2, 0.05, {"0.05", "0.1", "0.15", "0.2"}),
+        (0.1, 0.35, 0.1, {"0.1", "0.2", "0.3"}),
+    ],
+)
+def test_a_range_with_a_step_is_drawn_up_to_its_end(low: float, high: float, step: float, values: set[str]) -> None:
+    parameters = {"trainer.beta": {"min": low, "max": high, "step": step}}
+    definition = validated({"method": "random", "trials": len(values), "parameters": parameters}, "")
+    assert {each["trainer.beta"] for each in configurations(definition)} == values
+
+
 def test_more_draws_than_configurations_are_refused() -> None:
     definition = validated({"method": "random", "trials": 3, "parameters": {"lora.r": [8, 16]}}, "")
     with pytest.raises(UserError, match="there are only 2 different configurations"):

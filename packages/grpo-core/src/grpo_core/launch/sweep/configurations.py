@@ -14,6 +14,9 @@ from grpo_core.launch.sweep.definition import MAX_RUNS, Definition, Range, text_
 MAX_REPEATS = 1000
 """Draws in a row that were drawn before, after which there are no others."""
 
+ROUNDING = 1e-9
+"""Share of a step by which a range may seem to miss its end: (0.3 − 0.1) / 0.1 is below 2 in binary."""
+
 
 def configurations(definition: Definition) -> list[dict[str, str]]:
     """Return the varied settings of each configuration, each once.
@@ -58,7 +61,8 @@ def _draw(values: list[object] | Range, rng: np.random.Generator) -> str:
         return text_of(values[int(rng.integers(len(values)))])
     low, high = values.min, values.max
     if values.step is not None:
-        drawn: float = low + values.step * int(rng.integers(math.floor((high - low) / values.step) + 1))
+        steps = math.floor((high - low) / values.step + ROUNDING)
+        drawn: float = min(low + values.step * int(rng.integers(steps + 1)), high)
     elif values.log:
         drawn = math.exp(rng.uniform(math.log(low), math.log(high)))
         drawn = min(max(round(drawn), low), high) if values.is_whole else drawn
