@@ -215,6 +215,20 @@ def test_what_was_measured_since_is_in_the_card(full: Path, tmp_path: Path) -> N
     assert "pass@" not in section(final, "Evaluation"), "that was measured on another step"
 
 
+def test_evaluations_of_a_run_whose_name_begins_alike_are_left_out(full: Path, tmp_path: Path) -> None:
+    for name, rate in ((full.name, 0.3125), (f"{full.name}_2", 0.9375)):
+        folder = tmp_path / "eval_runs" / f"{name}_math.arithmetic"
+        folder.mkdir(parents=True)
+        entry_of_task = {"checkpoints": {"step_1": {**BASE, "solved_rate": rate}}}
+        summary = {"run_dir": f"/elsewhere/{name}", "tasks": {"math.arithmetic": entry_of_task}}
+        (folder / "summary.json").write_text(json.dumps(summary))
+
+    made = publish(full, str(tmp_path / "out"), step=1, facts=CardFacts(eval_dir=tmp_path / "eval_runs")).folder
+
+    assert "0.312" in section(made, "Evaluation")
+    assert "0.938" not in section(made, "Evaluation")
+
+
 def test_the_card_says_that_the_value_head_is_left_out(full: Path, lora: Path, tmp_path: Path) -> None:
     assert "value head" in section(publish(full, str(tmp_path / "a")).folder, "Limits")
     assert "value head" not in section(publish(lora, str(tmp_path / "b")).folder, "Limits")

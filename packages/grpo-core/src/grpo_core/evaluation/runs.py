@@ -237,7 +237,7 @@ class _Plan:
             folder.write_summary(
                 {
                     "tasks": {label: _entry(results[label]) | judges},
-                    "run_dir": str(self.run_dir),
+                    "run_dir": str(self.run_dir.resolve()),
                     "failures": dict(failures),
                     "settings": asdict(settings),
                     "seed": settings.seed,

@@ -163,9 +163,12 @@ def _metrics(log: Path, step: int) -> Mapping[str, Any]:
 def _evaluations(eval_dir: Path, run: str, checkpoint: str) -> list[Evaluated]:
     """Read the results in the folders `RUN_TASK`; a damaged file is an error, since the card would lack its results."""
     evaluations = []
-    for summary in sorted(eval_dir.glob(f"{escape(run)}_*/summary.json")):
-        tasks = read_json(summary, "an evaluation of the run").get("tasks") or {}
-        for label, entry in tasks.items():
+    for path in sorted(eval_dir.glob(f"{escape(run)}_*/summary.json")):
+        summary = read_json(path, "an evaluation of the run")
+        # The folders of a run called RUN_2 match as well; the name is empty where the run was given as ".".
+        if Path(summary.get("run_dir") or "").name not in ("", run):
+            continue
+        for label, entry in (summary.get("tasks") or {}).items():
             if this := (entry.get("checkpoints") or {}).get(checkpoint):
                 evaluations.append(Evaluated(label, _initial(entry), this))
     return evaluations
