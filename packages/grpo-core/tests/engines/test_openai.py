@@ -68,8 +68,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def say(self, text: str | None, finish_reason: str = "stop") -> None:
-        place = {"text": text} if self.path.endswith("/v1/completions") else {"message": {"content": text}}
+    def say(self, text: str | None, finish_reason: str = "stop", **message: Any) -> None:
+        place = {"text": text} if self.path.endswith("/v1/completions") else {"message": {"content": text, **message}}
         reply = {"choices": [{**place, "finish_reason": finish_reason}], "usage": {"completion_tokens": 3}}
         self.send(200, json.dumps(reply).encode())
 
@@ -184,6 +184,25 @@ def test_an_empty_text_is_a_completion_and_no_text_is_none(endpoint: Endpoint) -
     endpoint.respond = lambda handler, n: handler.say(None)
     assert ask(engine(endpoint)) == [Answer("", "stop", error="a reply without text")]
     assert len(endpoint.seen) == 2  # not repeated: drawing until there is a text would choose among completions
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_what_a_reasoning_model_thought_is_part_of_its_completion(endpoint: Endpoint, field: str) -> None:
+    endpoint.respond = lambda handler, n: handler.say("4", **{field: "2 and 2"})
+    assert ask(engine(endpoint)) == [Answer("<think>2 and 2</think>4", "stop", tokens=3)]
+    prefilled = (*CHAT, Message(role="assistant", content="<think>\n"))
+    assert ask(engine(endpoint), prompt=prefilled) == [Answer("2 and 2</think>4", "stop", tokens=3)]
+    endpoint.respond = lambda handler, n: handler.say("4", **{field: {"text": "2 and 2"}})
+    assert ask(engine(endpoint)) == [Answer("4", "stop", tokens=3)]
+
+
+def test_a_thought_that_the_limit_ended_is_a_truncated_completion(endpoint: Endpoint) -> None:
+    endpoint.respond = lambda handler, n: handler.say(None, "length", reasoning_content="2 and")
+    assert ask(engine(endpoint)) == [Answer("<think>2 and", "length", tokens=3)]
+    endpoint.respond = lambda handler, n: handler.say(None, "length")  # an endpoint that keeps thoughts to itself
+    assert ask(engine(endpoint)) == [Answer("", "length", tokens=3)]
+    endpoint.respond = lambda handler, n: handler.say(None, reasoning_content="2 and 2")
+    assert ask(engine(endpoint)) == [Answer("<think>2 and 2</think>", "stop", tokens=3)]
 
 
 def test_a_filtered_answer_is_no_completion(endpoint: Endpoint) -> None:

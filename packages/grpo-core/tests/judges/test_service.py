@@ -144,6 +144,12 @@ def test_what_may_succeed_yet_is_asked_again(tmp_path: Path, first: Reply, reque
         assert len(server.seen) == judge.service.usage.requests == requests
 
 
+def thought_only() -> Reply:
+    """The length limit ended the judge's thought, in which no verdict is looked for."""
+    message = {"content": None, "reasoning_content": "verdict: 10"}
+    return 200, json.dumps({"choices": [{"message": message, "finish_reason": "length"}]}).encode()
+
+
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
@@ -151,6 +157,7 @@ def test_what_may_succeed_yet_is_asked_again(tmp_path: Path, first: Reply, reque
         ((400, b"no such field"), "HTTP 400: no such field"),
         ((200, b"x" * (5 << 20)), "a reply of more than 4194304 bytes"),
         (chat("Hm."), "no verdict in 3 replies: the last ends 'Hm.'"),
+        (thought_only(), "a reply without text; a model that reasons first may need a larger max_tokens"),
         (chat("verdict-0000000000000000: 10"), "no verdict in 3 replies"),
     ],
 )

@@ -61,6 +61,8 @@ class Answer:
         error: Why there is no completion, or an empty string. Never a statement about a model's skill.
         is_too_long: Whether the endpoint refused the prompt for its length.
         prompt_tokens: Length of the prompt as the endpoint counts it, if it does.
+        thought: What the model thought before the text, where the endpoint sends it apart; `OpenAIEngine` puts it into
+            the text.
     """
 
     text: str
@@ -69,6 +71,7 @@ class Answer:
     error: str = ""
     is_too_long: bool = False
     prompt_tokens: int | None = None
+    thought: str = ""
 
 
 Admission = Callable[[], AbstractAsyncContextManager[object]]
@@ -226,6 +229,13 @@ class _TryAgain(Exception):
 
 class _Message(BaseModel):
     content: str | None = None
+    reasoning_content: Any = None  # vLLM, SGLang, llama.cpp, DeepSeek
+    reasoning: Any = None  # OpenRouter, Ollama, newer vLLM
+
+    @property
+    def thought(self) -> str:
+        found = (self.reasoning_content, self.reasoning)
+        return next((each for each in found if isinstance(each, str) and each), "")
 
 
 class _Choice(BaseModel):
@@ -264,11 +274,12 @@ def _parse(data: bytes) -> Answer:
     if choice.finish_reason not in (None, "stop", "length"):
         return failed_answer(f"the endpoint ended the completion for {excerpt(repr(choice.finish_reason), '')}")
     finish: FinishReason = "length" if choice.finish_reason == "length" else "stop"
-    if text is None:  # an empty text is a completion; none at all says nothing about the model
-        hint = "; a model that reasons first may need a larger max_completion_length" if finish == "length" else ""
-        return failed_answer(f"a reply without text{hint}")
+    thought = choice.message.thought if choice.message is not None else ""
+    if text is None and finish != "length" and not thought:
+        # An empty text is a completion, also where all tokens went into a thought; none at all says nothing.
+        return failed_answer("a reply without text")
     usage = reply.usage or _Usage()
-    return Answer(text, finish, usage.completion_tokens, prompt_tokens=usage.prompt_tokens)
+    return Answer(text or "", finish, usage.completion_tokens, prompt_tokens=usage.prompt_tokens, thought=thought)
 
 
 def failed_answer(error: str) -> Answer:

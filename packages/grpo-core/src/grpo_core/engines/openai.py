@@ -113,7 +113,8 @@ class OpenAIEngine:
 
                 async def ask(index: int) -> None:
                     async with slots:
-                        answer = given_up.answer or _cut(await self._client.ask(client, *bodies[index], key), stop)
+                        answer = given_up.answer or await self._client.ask(client, *bodies[index], key)
+                        answer = _cut(_with_thought(answer, prompts[index]), stop)
                         given_up.see(answer)
                         put((index, answer))
 
@@ -134,6 +135,16 @@ class _GivenUp:
         self._in_a_row = self._in_a_row + 1 if answer.error and not answer.is_too_long else 0
         if self._in_a_row == self._limit:
             self.answer = failed_answer(f"not tried, since {self._limit} requests in a row failed: {answer.error}")
+
+
+def _with_thought(answer: Answer, prompt: Prompt) -> Answer:
+    """Put the thought back before the text, as the model wrote both; one that the length limit ended stays open."""
+    if not answer.thought:
+        return answer
+    prefill = "" if isinstance(prompt, str) or prompt[-1]["role"] != "assistant" else prompt[-1]["content"]
+    opening = "" if prefill.rstrip().endswith("<think>") else "<think>"
+    closing = "" if answer.finish_reason == "length" and not answer.text else "</think>"
+    return replace(answer, text=f"{opening}{answer.thought}{closing}{answer.text}", thought="")
 
 
 def _cut(answer: Answer, stop: Sequence[str]) -> Answer:

@@ -37,7 +37,11 @@ class EndpointBackend:
             answer = await self._client.ask(self._session, path, body, self._key, admit)
         except UserError as error:
             return Reply(error=str(error).rstrip("."), is_refused=True)
-        return Reply(answer.text, None, answer.prompt_tokens, answer.tokens, answer.error)
+        why = answer.error  # the verdict is read from the text, never from what the judge thought before it
+        if not why and not answer.text and answer.finish_reason == "length":
+            hint = "a model that reasons first may need a larger max_tokens"
+            why = f"{self._client.base_url}: a reply without text; {hint}"
+        return Reply(answer.text, None, answer.prompt_tokens, answer.tokens, why)
 
     def close(self) -> None:
         """Forget the connections and the key; the operating system closes them with the process."""
