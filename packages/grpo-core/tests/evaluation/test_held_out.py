@@ -143,6 +143,27 @@ def test_the_best_step_goes_by_the_tasks_that_are_evaluated_most_often(tmp_path:
     assert evaluator.judged_rate(6) == 0.25
 
 
+def test_an_evaluation_of_which_too_little_was_scored_judges_no_checkpoint(
+    tmp_path: Path, resources: ExitStack
+) -> None:
+    lab = Lab(tmp_path, resources, surprisal=False)
+    letters = lab.tasks["tasks.letters"]
+    lab.tasks = {"tasks.letters": replace(letters, plan=replace(letters.plan, interval_steps=2))}
+    evaluator = lab.evaluator(max_abstain_share=0.25)
+    evaluator.run("interval", 2)
+    result, total = evaluator.results["tasks.letters"]["interval"], len(letters.rows)
+    assert evaluator.judged_rate(2) == result["solved_rate"] and not lab.watch.said
+
+    result |= {"solved_rate": 1.0, "n": 1, "abstained": total - 1}  # a judge that was reached once
+    assert evaluator.judged_rate(2) is None
+    result |= {"solved_rate": None, "n": 0, "abstained": total}
+    assert evaluator.judged_rate(2) is None
+    assert [f"{total - 1} of {total} completions" in lab.watch.said[0], len(lab.watch.said)] == [True, 2]
+
+    result |= {"solved_rate": 0.5, "n": total, "abstained": total // 4}
+    assert evaluator.judged_rate(2) == 0.5
+
+
 def test_a_run_that_goes_on_compares_with_the_same_start(tmp_path: Path, resources: ExitStack) -> None:
     lab = Lab(tmp_path, resources)
     first = lab.evaluator()

@@ -118,6 +118,7 @@ class HeldOutEvaluator:
         callbacks: Notified of progress, results and warnings.
         names: Owners of the metrics' names.
         should_stop: Whether to stop; called after every completion.
+        max_abstain_share: Largest share of unscored completions with which a task judges which checkpoint is best.
 
     Attributes:
         results: Label -> phase -> entry of `summary.json`; of the interval evaluations the newest.
@@ -133,10 +134,12 @@ class HeldOutEvaluator:
         callbacks: Callbacks | None = None,
         names: MetricNames | None = None,
         should_stop: Callable[[], bool] = lambda: False,
+        max_abstain_share: float = 0.5,
     ) -> None:
         self.results: dict[str, dict[str, dict[str, Any]]] = {label: {} for label in tasks}
         self._tasks, self._model, self._scoring, self._run = tasks, model, scoring, run
         self._callbacks, self._should_stop = callbacks or Callbacks(), should_stop
+        self._max_abstain_share = max_abstain_share
         self._entries = TrainingEntries(names or MetricNames(), partial(self._callbacks.warn_once, kind="metrics"))
         self._newest: dict[tuple[str, int], Evaluation] = {}  # the end may fall on an interval: no need to do it twice
         self._folders: dict[str, EvaluationFolder] = {}
@@ -151,14 +154,26 @@ class HeldOutEvaluator:
     def judged_rate(self, step: int) -> float | None:
         """Number by which the best checkpoint is chosen; None where a task was not evaluated after `step`.
 
-        The mean solved rate of the tasks that are evaluated most often: the same ones at each of these steps.
+        The mean solved rate of the tasks that are evaluated most often: the same ones at each of these steps. Where
+        too much of a task was not scored it is None, with a warning: the rate of an outage says nothing of the model.
         """
         intervals = {label: held.plan.interval_steps for label, held in self._tasks.items()}
         shortest = min((every for every in intervals.values() if every is not None), default=None)
         judges = [label for label, every in intervals.items() if every == shortest is not None]
         if not judges or not set(judges) <= set(self.due("interval", step)):
             return None
-        return sum(self.results[label]["interval"]["solved_rate"] or 0.0 for label in judges) / len(judges)
+        results = [self.results[label]["interval"] for label in judges]
+        for label, result in zip(judges, results, strict=True):
+            unscored = result["abstained"]
+            total = len(self._tasks[label].rows) * result["completions_per_row"]
+            if result["solved_rate"] is None or unscored > self._max_abstain_share * total:
+                self._callbacks.on_warning(
+                    f"{label}: {unscored} of {total} completions were not scored, so this evaluation is left out of "
+                    f"the choice of the best checkpoint and of patience (scoring.max_abstain_share is "
+                    f"{self._max_abstain_share:g})"
+                )
+                return None
+        return sum(result["solved_rate"] for result in results) / len(results)
 
     def run(self, phase: EvalPhase, step: int) -> dict[str, float]:
         """Evaluate the tasks that are due and tell the callbacks; later evaluations are compared with phase `initial`.

@@ -200,4 +200,5 @@ def held_out_evaluator(
         callbacks=callbacks,
         names=setup.metric_names,
         should_stop=should_stop,
+        max_abstain_share=config.scoring.max_abstain_share,
     )
