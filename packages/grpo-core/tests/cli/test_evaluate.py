@@ -143,6 +143,7 @@ def test_json_is_alone_on_stdout(fake: Fake, capsys: pytest.CaptureFixture[str])
 def test_the_table_shows_pass_at_k_and_the_control(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
     fake.result |= {
         **{"pass@1": 0.5, "pass@1_ci_low": 0.4, "pass@2": 0.7, "pass@4": 0.8, "completions_per_row": 4},
+        **{"pass@1_n": RESULT["n"], "pass@2_n": RESULT["n"], "pass@4_n": 3},
         **{"temperature": 0.7, "delta": 0.25, "delta_ci_low": 0.1, "delta_ci_high": 0.3, "base": RESULT},
     }
     assert entry.main(["eval", *LETTERS, "--n", "4", "--base", "tiny"]) == 0
@@ -150,7 +151,7 @@ def test_the_table_shows_pass_at_k_and_the_control(fake: Fake, capsys: pytest.Ca
     columns = "task solved 95% interval over base 95% interval pass@2 pass@4 mean reward valid length truncated rows"
     assert " ".join(header.split()) == f"{columns} split"
     assert base.startswith("tasks.letters (base)   0.50     [0.40, 0.60]   -           -")
-    assert "+0.25       [0.10, 0.30]   0.70     0.80" in row
+    assert "+0.25       [0.10, 0.30]   0.70     0.80 (3 rows)" in row
     assert row.endswith("test, 4 completions a row at temperature 0.7")
 
 

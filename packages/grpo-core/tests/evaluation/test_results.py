@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from grpo_core.evaluation.answers import unscored_warnings
 from grpo_core.evaluation.intervals import rate_over_rows
 from grpo_core.evaluation.results import Evaluation, RowRates
 from grpo_core.evaluation.surprisal import Certainty, TokenStatistics
@@ -83,6 +84,20 @@ def test_an_abstention_leaves_every_rate() -> None:
     assert found["mean_reward"] == 0.5
     assert found["pass@1"] == 0.5
     assert found["pass@2"] == 1.0, "one of the two scored ones is right, whichever two are drawn"
+    assert (found["pass@1_n"], found["pass@2_n"]) == (1, 1)
+
+
+def test_pass_at_k_says_how_many_rows_it_is_of() -> None:
+    # Row 0 is solved once of 4. Row 1 never, and one of its completions was not scored: only pass@4 lacks it.
+    results = evaluation([score(True)] + [score(False)] * 6 + [LOST], n=4)
+    found = results.summary()
+    assert (found["n"], found["pass@2_n"], found["pass@4_n"]) == (2, 2, 1)
+    assert (found["pass@2"], found["pass@4"]) == (0.25, 1.0)
+    assert unscored_warnings("t", results)[1:] == [
+        "t: pass@4 is of 1 rows and the solved rate of 2: in the others, fewer than 4 completions were scored, so the "
+        "rates cannot be compared"
+    ]
+    assert len(unscored_warnings("t", evaluation([score(True), LOST], n=1))) == 1, "there is no pass@k"
 
 
 def test_nothing_scored_is_null_and_not_zero() -> None:

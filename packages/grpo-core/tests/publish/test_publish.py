@@ -197,7 +197,7 @@ def test_a_command_that_is_damaged_or_missing_is_left_out(command: str | None) -
 
 def test_what_was_measured_since_is_in_the_card(full: Path, tmp_path: Path) -> None:
     sampled = {**BASE, "temperature": 0.7, "completions_per_row": 8, "pass@8": 0.75, "pass@1": 0.5}
-    better = {**sampled, "pass@8": 0.875, "pass@8_ci_low": 0.7, "pass@8_ci_high": 0.95, "delta": 0.05}
+    better = {**sampled, "pass@8": 0.875, "pass@8_ci_low": 0.7, "pass@8_ci_high": 0.95, "pass@8_n": 9, "delta": 0.05}
     folder = tmp_path / "eval_runs" / f"{full.name}_math.arithmetic"
     folder.mkdir(parents=True)
     entry_of_task = {"base": sampled, "checkpoints": {"base": sampled, "step_1": better}}
@@ -209,7 +209,7 @@ def test_what_was_measured_since_is_in_the_card(full: Path, tmp_path: Path) -> N
 
     evaluation = section(made, "Evaluation")
     assert "at temperature 0.7, 8 a row" in evaluation
-    assert "pass@1 0.500 → 0.500; pass@8 0.750 → 0.875 [0.700, 0.950]" in evaluation
+    assert "pass@1 0.500 → 0.500; pass@8 0.750 → 0.875 [0.700, 0.950] (9 rows)" in evaluation
     names = [result.metric_name for result in ModelCard.load(made / "README.md").data.eval_results or []]
     assert names[0] == "solved rate, at temperature 0.7, 8 a row, 95% interval [0.250, 0.750]"
     assert "pass@" not in section(final, "Evaluation"), "that was measured on another step"

@@ -37,7 +37,7 @@ def evaluation_table(
         if has_delta:
             over = interval(result.get("delta_ci_low"), result.get("delta_ci_high"))
             cells += [number(result.get("delta"), "+.2f"), over]
-        cells += [number(result.get(f"pass@{k}")) for k in ks if k > 1]
+        cells += [number(result.get(f"pass@{k}")) + pass_rows(result, k) for k in ks if k > 1]
         listing.add_row(
             *cells,
             number(result.get("mean_reward")),
@@ -48,6 +48,13 @@ def evaluation_table(
             _how(result),
         )
     return listing
+
+
+def pass_rows(result: Mapping[str, Any], k: int) -> str:
+    """The rows that pass@k is of, where they are fewer than those of the solved rate: ` (40 rows)`."""
+    of_k, rows = result.get(f"pass@{k}_n"), result.get("n")
+    is_fewer = isinstance(of_k, int) and isinstance(rows, int) and of_k < rows
+    return f" ({of_k} rows)" if is_fewer else ""
 
 
 def _how(result: Mapping[str, Any]) -> str:

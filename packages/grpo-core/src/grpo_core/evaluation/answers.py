@@ -192,7 +192,7 @@ def _answer(
 
 
 def unscored_warnings(label: str, evaluation: Evaluation) -> list[str]:
-    """A warning for each kind of reason for which completions abstained."""
+    """A warning for each kind of reason for which completions abstained, and one where pass@k lacks rows for that."""
     counts: dict[str, int] = {}
     first: dict[str, str] = {}
     for score in evaluation.scores:
@@ -200,7 +200,15 @@ def unscored_warnings(label: str, evaluation: Evaluation) -> list[str]:
             why = first.setdefault(reason_head(score.why), f"({score.fault}) {score.why}")
             counts[why] = counts.get(why, 0) + 1
     total = len(evaluation.scores)
-    return [f"{label}: {count} of {total} completions were not scored: {why}" for why, count in counts.items()]
+    warnings = [f"{label}: {count} of {total} completions were not scored: {why}" for why, count in counts.items()]
+    largest, scored = max(evaluation.ks()), [count for count, _ in evaluation.counts()]
+    rows, whole = sum(count > 0 for count in scored), sum(count >= largest for count in scored)
+    if whole < rows:
+        warnings.append(
+            f"{label}: pass@{largest} is of {whole} rows and the solved rate of {rows}: in the others, fewer than "
+            f"{largest} completions were scored, so the rates cannot be compared"
+        )
+    return warnings
 
 
 def _certainty(policy: Policy, answers: Sequence[Sampled], warn: Callable[[str], None]) -> tuple[Certainty | None, ...]:

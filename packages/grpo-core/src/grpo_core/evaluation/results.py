@@ -149,10 +149,11 @@ class Evaluation:
         return [2**power for power in range(self.n.bit_length()) if 2**power <= self.n]
 
     def _pass_at(self, seed: int) -> dict[str, float | None]:
+        """Each rate with its rows: completions without a score leave fewer rows for a larger k, often the easy ones."""
         rates: dict[str, float | None] = {}
-        if self.n > 1:
-            for k in self.ks():
-                rates |= _named(f"pass@{k}", rate_over_rows(self.pass_at(k), seed=seed))
+        for k in self.ks() if self.n > 1 else ():
+            rate = rate_over_rows(self.pass_at(k), seed=seed)
+            rates |= {**_named(f"pass@{k}", rate), f"pass@{k}_n": rate.n}
         return rates
 
     def _parts(self, seed: int) -> dict[str, dict[str, float | None]]:

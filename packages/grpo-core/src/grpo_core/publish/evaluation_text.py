@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from grpo_core.display.results import pass_rows
 from grpo_core.publish.source import Evaluated, Source
 
 
@@ -46,11 +47,15 @@ def _pass_rates(evaluations: Sequence[Evaluated]) -> list[str]:
         names = [name for name in each.this if name.startswith("pass@") and name.removeprefix("pass@").isdigit()]
         if names:
             rates = "; ".join(
-                f"{name} {_interval(each.base, name)} → {_interval(each.this, name)}"
+                f"{name} {_pass_rate(each.base, name)} → {_pass_rate(each.this, name)}"
                 for name in sorted(names, key=lambda name: int(name.removeprefix("pass@")))
             )
             lines.append(f"* {code(each.task)}, base → this model: {rates}")
     return [*lines, ""] if lines else []
+
+
+def _pass_rate(result: Mapping[str, Any], name: str) -> str:
+    return _interval(result, name) + pass_rows(result, int(name.removeprefix("pass@")))
 
 
 def eval_results(source: Source) -> list[Any]:

@@ -358,6 +358,11 @@ _OF_EVALUATIONS = (
         "mean over rows of 1 − C(n−c, K) / C(n, K), c of n completions solved; from two completions a row on",
         "rises at K = 1; falling at large K means that diversity is lost",
     ),
+    (
+        "pass@K_n",
+        "rows with K scored completions, over which it is",
+        "as `n`; the rows that are left out may be harder",
+    ),
     ("mean_reward", "mean of the task's value", "rises; with a flat `solved_rate` the reward is hacked"),
     ("parts/FUNCTION/mean", "mean raw value of a reward function", "all of them rise"),
     ("valid_rate", "share in which the validator found an answer", "near 1"),
