@@ -144,14 +144,25 @@ def test_metrics_that_are_not_finite_are_gaps() -> None:
 
 
 def test_two_runs_are_compared_by_prompt(capsys: Capture) -> None:
-    make_run(Path("a"), rollouts(10, seed=1, gain=0.0))
-    make_run(Path("b"), rollouts(10, seed=1, gain=0.8))
+    for run, gain in (("a", 0.0), ("b", 0.8)):
+        lines = rollouts(10, seed=1, gain=gain)
+        make_run(Path(run), [{**line, "row": {"id": line["prompt_id"]}} for line in lines])
     data = report_data([Path("a"), Path("b")])
     training = [each for each in data["comparison"]["differences"] if each["what"].startswith("training reward")]
     assert [(each["run"], each["n"]) for each in training] == [("b", 12)]
     assert training[0]["low"] > 0.3
     problem = next(each for each in data["comparison"]["differences"] if each["what"] == "held-out")
     assert problem["problem"] == "no final evaluation of a and b"
+
+
+def test_a_row_that_is_met_often_is_one_observation() -> None:
+    # In every step b gains on row-0 and loses as much on row-1: however long, that says little about other rows.
+    for run, solved in (("a", (0.0, 1.0)), ("b", (1.0, 0.25))):
+        make_run(Path(run), [rollout(step, group, 0, solved[group]) for step in range(1, 81) for group in (0, 1)])
+    differences = report_data([Path("a"), Path("b")])["comparison"]["differences"]
+    (training,) = (each for each in differences if each["what"].startswith("training reward"))
+    assert (training["value"], training["n"]) == (0.125, 2)
+    assert training["low"] < 0 < training["high"]
 
 
 def write_final_evaluation(run: str, solved: Sequence[int], **settings: object) -> None:

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import Any
-
-import numpy as np
 
 from grpo_core.checkpoints import evaluation_dir
 from grpo_core.config.layers import format_value
@@ -98,7 +97,10 @@ def _final(run: Path, task: str) -> tuple[Path, Meta] | None:
 
 
 def _training(first: RunView, other: RunView) -> Iterator[dict[str, Any]]:
-    """Differences of mean rewards of groups that answer the same prompt in the same step."""
+    """Differences of mean rewards of groups that answer the same prompt in the same step.
+
+    A row that is met several times is one observation, its mean difference: how two runs differ depends on the row.
+    """
     last = min(first.steps, other.steps)
     start = last - max(1, math.ceil(last * LAST_SHARE)) + 1
     try:
@@ -112,7 +114,10 @@ def _training(first: RunView, other: RunView) -> Iterator[dict[str, Any]]:
         if len(common) < 2:
             yield {"task": task, "what": "training reward", "problem": "no prompts in common: other seed or batch"}
             continue
-        interval: Interval = bootstrap_mean([own[key] - base[key] for key in sorted(common)])
+        rows: dict[str, list[float]] = {}
+        for key in sorted(common):
+            rows.setdefault(key[0], []).append(own[key] - base[key])
+        interval: Interval = bootstrap_mean([fmean(differences) for differences in rows.values()])
         low, high = (None if math.isnan(end) else end for end in (interval.low, interval.high))
         yield {
             "task": task, "what": f"training reward, steps {start} to {last}", "value": interval.value,
@@ -120,15 +125,14 @@ def _training(first: RunView, other: RunView) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _group_means(run: Path, start: int, last: int) -> Mapping[str, Mapping[tuple[int, str], float]]:
-    """Task -> (step, prompt) -> mean reward."""
-    means: dict[str, dict[tuple[int, str], float]] = {}
+def _group_means(run: Path, start: int, last: int) -> Mapping[str, Mapping[tuple[str, int, str], float]]:
+    """Task -> (row, step, prompt) -> mean reward."""
+    means: dict[str, dict[tuple[str, int, str], float]] = {}
     records = (record for record in read_rollouts(run) if start <= record.step <= last)
     for (task, step, group), members in groupby(records, key=lambda record: (record.task, record.step, record.group)):
         listed = list(members)
         rewards = [value for value in map(reward_of, listed) if not math.isnan(value)]
         if rewards:
-            means.setdefault(task, {})[step, listed[0].prompt_id or f"{listed[0].row_id}/{group}"] = float(
-                np.mean(rewards)
-            )
+            row = listed[0].row_id
+            means.setdefault(task, {})[row, step, listed[0].prompt_id or f"{row}/{group}"] = fmean(rewards)
     return means
