@@ -18,12 +18,14 @@ SUMS = f"{Path(scoring_tasks.__file__)}:sums"
 WORDS = f"{Path(group_tasks.__file__)}:words"
 
 
-def rewards(completions: list[str], *, spec: str = SUMS, indices: list[int] | None = None, size: int = 2) -> Any:
+def rewards(
+    completions: list[str], *, spec: str = SUMS, indices: list[int] | None = None, size: int = 2, **args: int
+) -> Any:
     with TaskAdapter(spec, "ms-swift", "group", workers=1) as adapter:
         rows = adapter.task.rows()
         made = [record(adapter, rows[index]) for index in indices or [2] * len(completions)]
     columns = {name: [each[name] for each in made] for name in ("row", "task", "messages")}
-    return TaskORM(SimpleNamespace(num_generations=size))(completions, trainer_state=None, **columns)
+    return TaskORM(SimpleNamespace(num_generations=size, **args))(completions, trainer_state=None, **columns)
 
 
 def test_a_batch_of_several_prompts_is_scored_in_order() -> None:
@@ -55,6 +57,15 @@ def test_a_part_of_a_group_is_refused_only_where_the_whole_is_needed() -> None:
         rewards(["4", "404"], size=8)
     with pytest.raises(UserError, match=r"compares the completions.*per_device_train_batch_size"):
         rewards(["aaa", "b"], spec=WORDS, size=8)
+
+
+def test_an_evaluation_of_one_completion_a_prompt_makes_no_groups_of_parts_of_one() -> None:
+    assert rewards(["4", "404", "5"], indices=[2, 3, 4], size=8, num_generations_eval=1) == [2.0, 1.0, 0.0]
+    assert rewards(["aaa"], spec=WORDS, size=8, num_generations_eval=1) == [0.5]
+    with pytest.raises(UserError, match=r"got 2 of its 8 or 1 completions"):
+        rewards(["4", "404"], size=8, num_generations_eval=1)
+    with pytest.raises(UserError, match=r"compares the completions.*got 2 of its 8 or 1"):
+        rewards(["aaa", "b"], spec=WORDS, size=8, num_generations_eval=1)
 
 
 def test_group_rewards_compare_the_completions_of_a_prompt() -> None:

@@ -86,7 +86,9 @@ class TaskORM:
         groups = []
         for _, members in groupby(range(len(keys)), key=keys.__getitem__):
             together = list(members)
-            size = next((size for size in self._group_sizes if len(together) % size == 0), len(together))
+            # One completion a prompt, as in an evaluation, would make groups of any part of a group.
+            sizes = (size for size in self._group_sizes if size > 1 and len(together) % size == 0)
+            size = next(sizes, len(together))
             groups += [together[start : start + size] for start in range(0, len(together), size)]
         return groups
 

@@ -15,7 +15,7 @@ import pytest
 from judge_server import judging
 
 from grpo_core.errors import AbstentionLimitError, UserError
-from grpo_core.interop.trl import TaskReward, completion_text, dataset, reward_funcs
+from grpo_core.interop.trl import TaskReward, TrlTask, completion_text, dataset, reward_funcs
 
 TASKS = """
 import time
@@ -331,6 +331,40 @@ def test_trl_trains_two_steps(path: Path, tmp_path: Path, spec: str) -> None:
         assert logs[0]["reward"] == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # as above
+@pytest.mark.parametrize("eval_size", [None, 1])
+def test_trl_evaluates_a_task_with_group_rewards(tmp_path: Path, eval_size: int | None) -> None:
+    trl = pytest.importorskip("trl")
+    config = trl.GRPOConfig(
+        output_dir=str(tmp_path),
+        per_device_train_batch_size=4,
+        per_device_eval_batch_size=4,
+        num_generations=2,
+        num_generations_eval=eval_size,
+        max_completion_length=2,
+        max_steps=1,
+        eval_strategy="steps",
+        eval_steps=1,
+        use_cpu=True,
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+    )
+    spec = f"{Path(group_tasks.__file__)}:words"
+    with TrlTask(spec, workers=1, num_generations=2, num_generations_eval=eval_size, max_abstain_share=1.0) as task:
+        trainer = trl.GRPOTrainer(
+            model=str(_tiny_model(tmp_path / "model")),
+            reward_funcs=list(task.reward_funcs),
+            train_dataset=task.train_dataset,
+            eval_dataset=task.eval_dataset,
+            args=config,
+        )
+        trainer.train()
+    (entry,) = (entry for entry in trainer.state.log_history if "eval_reward" in entry)
+    assert math.isfinite(entry["eval_reward"])
+
+
 def _tiny_model(folder: Path) -> Path:
     """A random Llama over digits, which answers with a number often enough."""
     import torch
@@ -373,12 +407,29 @@ def test_group_rewards_compare_the_completions_of_a_prompt() -> None:
         rows = [json.dumps({"id": number}) for number in ("0", "0", "1", "1")]
         columns = {"row": rows, "task": None}
         assert function(**{**batch(["a", "aa", "bb", "b"]), **columns}, **log.keywords()) == [0.75, 0.5, 0.0, 0.25]
-        assert function(**batch(["a"], row={"id": "0"}, task=None)) == [0.5], "an evaluation of one completion"
         with pytest.raises(UserError, match="compares the 2 completions of a prompt, and this process got 3 of them"):
             function(**batch(["a", "a", "a"], row={"id": "0"}, task=None))
+        # One row twice, side by side; compared with all four, "aa" would be as long as the shortest of its own pair.
+        twice = function(**batch(["aa", "aaa", "a", "b"], row={"id": "0"}, task=None))
+        assert twice == [0.75, 0.5, 0.75, 0.25]
     finally:
         function.close()
     assert log.metrics["group_tasks.words/shortest"] == 0.5
+
+
+def test_a_completion_alone_is_a_group_in_an_evaluation_of_one_completion_a_prompt() -> None:
+    spec = f"{Path(group_tasks.__file__)}:words"
+    (training,) = reward_funcs(spec, workers=1, num_generations=2)
+    (evaluating,) = reward_funcs(spec, workers=1, num_generations=2, num_generations_eval=1)
+    try:
+        with pytest.raises(UserError, match=r"got 1 of them: .*per_device_eval_batch_size.*num_generations_eval=…"):
+            training(**batch(["a"], row={"id": "0"}, task=None))
+        alone = pickle.loads(pickle.dumps(evaluating))
+        assert alone(**batch(["a"], row={"id": "0"}, task=None)) == [0.5]
+        alone.close()
+    finally:
+        training.close()
+        evaluating.close()
 
 
 # --- judges

@@ -48,6 +48,8 @@ class TaskReward:
         max_abstain_share: Largest share of unscored completions.
         num_generations: Completions of a prompt, for a task with group rewards.
         labels: Task labels of the mixture; a batch that has none of them is warned about, once.
+        num_generations_eval: Completions of a prompt in an evaluation, where TRL's configuration has other than
+            `num_generations`; a group of one is compared with nothing.
     """
 
     def __init__(
@@ -59,15 +61,18 @@ class TaskReward:
         max_abstain_share: float = MAX_ABSTAIN_SHARE,
         num_generations: int | None = None,
         labels: Collection[str] = (),
+        num_generations_eval: int | None = None,
     ) -> None:
         self.__name__ = label  # TRL's name of the reward in its logs
         self.task = load_task(task)
-        self._arguments = (send(self.task), label, workers, opponent_url, max_abstain_share, num_generations, labels)
+        options = (workers, opponent_url, max_abstain_share, num_generations, labels, num_generations_eval)
+        self._arguments = (send(self.task), label, *options)
         self._parts = [
             *(spec.name for spec in self.task.rewards),
             *(spec.name for spec in self.task.task.group_specs()),
         ]
-        self._max_abstain_share, self._num_generations = max_abstain_share, num_generations
+        self._max_abstain_share = max_abstain_share
+        self._num_generations, self._num_generations_eval = num_generations, num_generations_eval
         self._labels, self._is_warned = frozenset(labels), False
         self._opponent = EndpointOpponent(OpenAIEngine.from_url(opponent_url)) if opponent_url else None
         self._scorer = Scorer(self.task, workers=workers)
@@ -158,16 +163,26 @@ class TaskReward:
 
     def _with_group_rewards(self, texts: Sequence[str], rows: Sequence[Row], scores: Sequence[Score]) -> list[Score]:
         """Add the group rewards; TRL puts the completions of a prompt side by side."""
-        groups = [list(members) for _, members in groupby(range(len(rows)), key=lambda index: rows[index].id)]
-        sizes = {len(members) for members in groups}
-        if not sizes <= {1, self._num_generations}:  # 1 in an evaluation
-            raise UserError(
-                f"reward {self.__name__!r} compares the {self._num_generations} completions of a prompt, and this "
-                f"process got {', '.join(map(str, sorted(sizes)))} of them: per_device_train_batch_size must be a "
-                "multiple of num_generations."
-            )
+        groups: list[list[int]] = []
+        for _, members in groupby(range(len(rows)), key=lambda index: rows[index].id):
+            groups += self._split(list(members))
         batch = [([texts[i] for i in own], rows[own[0]], [scores[i] for i in own]) for own in groups]
         return [score for own in group_scores(self._scorer, batch) for score in own]
+
+    def _split(self, members: list[int]) -> list[list[int]]:
+        """The groups among neighbouring completions of one row, which may have been drawn several times in a row."""
+        count, size = len(members), self._num_generations
+        if size and count % size == 0:
+            return [members[start : start + size] for start in range(0, count, size)]
+        if count == self._num_generations_eval:
+            return [members]
+        hint = "multiples of num_generations"
+        if self._num_generations_eval is None:
+            hint += "; with GRPOConfig(num_generations_eval=…), give its number here too"
+        raise UserError(
+            f"reward {self.__name__!r} compares the {size} completions of a prompt, and this process got {count} of "
+            f"them: per_device_train_batch_size and per_device_eval_batch_size must be {hint}."
+        )
 
     def _columns(self) -> dict[str, Callable[[Score], Any]]:
         # The same columns in every batch, also for abstained scores: TRL's table needs a value for each completion.
@@ -243,6 +258,7 @@ def reward_funcs(
     opponent_url: str | None = None,
     max_abstain_share: float = MAX_ABSTAIN_SHARE,
     num_generations: int | None = None,
+    num_generations_eval: int | None = None,
 ) -> list[TaskReward]:
     """Return the reward function of a task, or one for each task of a mixture.
 
@@ -253,12 +269,13 @@ def reward_funcs(
         max_abstain_share: Largest share of a task's completions in a batch that may go unscored.
         num_generations: That of TRL's configuration, for a task with group rewards: a process that gets a part of a
             group then says so.
+        num_generations_eval: That of TRL's configuration, if it is set there.
 
     Raises:
         UserError: TRL cannot train the task; gives the reason.
     """
-    spec = name_tasks(task).spec
-    return reward_functions(spec, workers, opponent_url, max_abstain_share, num_generations, with_turns=False)
+    sizes = (num_generations, num_generations_eval)
+    return reward_functions(name_tasks(task).spec, workers, opponent_url, max_abstain_share, sizes, with_turns=False)
 
 
 def reward_functions(
@@ -266,11 +283,21 @@ def reward_functions(
     workers: int | None,
     opponent_url: str | None,
     max_abstain_share: float,
-    num_generations: int | None,
+    group_sizes: tuple[int | None, int | None],
     *,
     with_turns: bool,
 ) -> list[TaskReward]:
-    """Like `reward_funcs`, of a spec; `with_turns` also for tasks of several turns and games."""
+    """Like `reward_funcs`, of a spec; `with_turns` also for tasks of several turns and games.
+
+    Args:
+        spec: Spec of the tasks.
+        workers: As for `reward_funcs`.
+        opponent_url: As for `reward_funcs`.
+        max_abstain_share: As for `reward_funcs`.
+        group_sizes: `num_generations` and `num_generations_eval`.
+        with_turns: Whether tasks of several turns and games are accepted.
+    """
+    num_generations, num_generations_eval = group_sizes
     tasks = [bind(each) for each in parse_task_specs(spec)]
     for each in tasks:
         if not with_turns:
@@ -282,7 +309,16 @@ def reward_functions(
             )
     labels = task_labels(tasks)
     return [
-        TaskReward(each, label, workers, _endpoint_of(each, opponent_url), max_abstain_share, num_generations, labels)
+        TaskReward(
+            each,
+            label,
+            workers,
+            _endpoint_of(each, opponent_url),
+            max_abstain_share,
+            num_generations,
+            labels,
+            num_generations_eval,
+        )
         for each, label in zip(tasks, labels, strict=True)
     ]
 

@@ -32,6 +32,7 @@ class TrlTask:
         opponent_url: Endpoint that plays the opponent of tasks that have one: `http://host:port/v1#model`.
         max_abstain_share: Largest share of a task's completions in a batch that may go unscored.
         num_generations: That of TRL's configuration, for a task with group rewards.
+        num_generations_eval: That of TRL's configuration, if it is set there.
         seed: Seed of a mixture's shuffling.
 
     Attributes:
@@ -50,12 +51,14 @@ class TrlTask:
         opponent_url: str | None = None,
         max_abstain_share: float = MAX_ABSTAIN_SHARE,
         num_generations: int | None = None,
+        num_generations_eval: int | None = None,
         seed: int = 0,
     ) -> None:
         self._spec, self._seed = name_tasks(task).spec, seed
         self._workers, self._opponent_url = workers, opponent_url
+        sizes = (num_generations, num_generations_eval)
         self.reward_funcs = reward_functions(
-            self._spec, workers, opponent_url, max_abstain_share, num_generations, with_turns=True
+            self._spec, workers, opponent_url, max_abstain_share, sizes, with_turns=True
         )
         self.tasks = {function.__name__: function.task for function in self.reward_funcs}
         self._closing: list[Callable[[], None]] = [function.close for function in self.reward_funcs]
