@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -17,12 +18,15 @@ from published_runs import BASE, FINAL, TASK, make_run
 
 from grpo_core.checkpoints import CheckpointError
 from grpo_core.cli import main as entry
+from grpo_core.config import EvalConfig, RunConfig
 from grpo_core.errors import UserError
 from grpo_core.plugins.models import base_model, model_source
 from grpo_core.policy.load import load_policy
 from grpo_core.publish import CardFacts, PublishError, publish
-from grpo_core.publish.card import public_command
+from grpo_core.publish.card import evaluation_command, public_command
+from grpo_core.publish.evaluation_text import evaluation_section
 from grpo_core.publish.publication import parse_target
+from grpo_core.publish.source import Evaluated
 
 PROMPT_IDS = torch.tensor([[5, 17, 40, 9, 33, 8]])
 
@@ -213,6 +217,56 @@ def test_what_was_measured_since_is_in_the_card(full: Path, tmp_path: Path) -> N
     names = [result.metric_name for result in ModelCard.load(made / "README.md").data.eval_results or []]
     assert names[0] == "solved rate, at temperature 0.7, 8 a row, 95% interval [0.250, 0.750]"
     assert "pass@" not in section(final, "Evaluation"), "that was measured on another step"
+
+
+@pytest.mark.parametrize(
+    ("split", "also_trained", "rows", "text"),
+    [
+        ("test", {"n": 0, "of": 16}, 16, "Held-out rows, none of which is trained on; the same ones for base and"),
+        ("test", {"n": 3, "of": 16}, 16, "3 of 16 rows of `t` are also trained on: what these show may be memory."),
+        ("test", {"n": 0, "of": 16}, 512, "Whether rows of `t` are also trained on is not known."),
+        ("test", None, 16, "Whether rows of `t` are also trained on is not known."),
+        ("train", {"n": 16, "of": 16}, 16, "Those of `t` are of the training split: what they show may be memory."),
+    ],
+)
+def test_the_card_claims_of_the_rows_only_what_is_known(
+    split: str, also_trained: dict[str, int] | None, rows: int, text: str
+) -> None:
+    result = {**BASE, "split": split, "n": 16}
+    summary = {"tasks": {"t": {"final": result, **({"also_trained": also_trained} if also_trained else {})}}}
+    evaluated = Evaluated("t", {}, {**result, "n": rows})
+    source: Any = SimpleNamespace(step=5, summary=summary, evaluated=lambda: [evaluated])
+    described = evaluation_section(source)
+    assert text in described
+    assert ("none of which is trained on" in described) == text.startswith("Held-out")
+
+
+@pytest.mark.parametrize(
+    ("config", "command"),
+    [
+        (
+            RunConfig(
+                task="math.gsm8k:2?split=train&template=r1,math.arithmetic", eval=EvalConfig(size=8, split="test")
+            ),
+            "--task 'math.gsm8k:2?template=r1,math.arithmetic' --model m --size 8 --split test --seed 0 "
+            "trainer.max_completion_length=512",
+        ),
+        (
+            RunConfig(task="t.a", eval=EvalConfig(temperature=0.0, max_completion_length=9)),
+            "--task t.a --model m eval.max_completion_length=9",
+        ),
+        (
+            RunConfig(task="t.a", seed=3, eval=EvalConfig(n=4, temperature=0.7)),
+            "--task t.a --model m --n 4 --temperature 0.7 --seed 3 trainer.max_completion_length=512",
+        ),
+    ],
+)
+def test_the_command_of_the_evaluation_leaves_open_what_the_run_left_to_the_task(
+    config: RunConfig, command: str
+) -> None:
+    source: Any = SimpleNamespace(config=config)
+    longest = config.trainer.max_completion_length
+    assert evaluation_command(source, "m") == f"grpo eval {command}".replace("length=512", f"length={longest}")
 
 
 def test_evaluations_of_a_run_whose_name_begins_alike_are_left_out(full: Path, tmp_path: Path) -> None:

@@ -104,18 +104,35 @@ def model_card(source: Source, form: Form, *, name: str, facts: CardFacts) -> st
 
 
 def evaluation_command(source: Source, model: str) -> str:
-    """Return the command that repeats the run's held-out evaluation on a published model."""
-    config = source.config
-    longest = config.eval.max_completion_length or config.trainer.max_completion_length
-    size = "null" if config.eval.size is None else str(config.eval.size)
-    words = ["grpo", "eval", "--task", config.task, "--model", model, "--size", size, "--split", config.eval.split]
-    if config.eval.temperature:
-        sampling = {"n": config.eval.n, "temperature": config.eval.temperature, "top-p": config.eval.top_p}
-        words += [word for name, value in sampling.items() for word in (f"--{name}", f"{value:g}")]
+    """Return the command that repeats the run's held-out evaluation on a published model.
+
+    What config.yaml leaves open is the task's own wish, which an option would override.
+    """
+    config, settings = source.config, source.config.eval
+    given = settings.model_fields_set
+    words = ["grpo", "eval", "--task", _without_split(config.task), "--model", model]
+    if "size" in given:
+        words += ["--size", "null" if settings.size is None else str(settings.size)]
+    words += ["--split", settings.split] if "split" in given else []
+    is_greedy = settings.temperature == 0 and "temperature" in given
+    if not is_greedy:
+        sampling = {"n": settings.n, "temperature": settings.temperature, "top_p": settings.top_p}
+        for name, value in sampling.items():
+            words += [f"--{name.replace('_', '-')}", f"{value:g}"] if name in given else []
         words += ["--seed", str(config.seed)]
-    if config.eval.subset_frac is not None:
-        words += ["--subset-frac", f"{config.eval.subset_frac:g}"]
-    return shlex.join([*words, f"trainer.max_completion_length={longest}"])
+    if settings.subset_frac is not None:
+        words += ["--subset-frac", f"{settings.subset_frac:g}"]
+    if settings.max_completion_length is not None:
+        words.append(f"eval.max_completion_length={settings.max_completion_length}")
+    else:
+        words.append(f"trainer.max_completion_length={config.trainer.max_completion_length}")
+    return shlex.join(words)
+
+
+def _without_split(task: str) -> str:
+    """The spec of a training without the splits that it trains on: the evaluation's is another setting."""
+    specs = {str(spec): spec for spec in (spec.with_options(split=None) for spec in parse_task_specs(task))}
+    return ",".join(spec.weighted for spec in specs.values())
 
 
 def _title(source: Source, form: Form, name: str) -> str:

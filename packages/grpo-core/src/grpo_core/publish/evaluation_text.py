@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpo_core.display.results import pass_rows
-from grpo_core.publish.source import Evaluated, Source
+from grpo_core.publish.source import Evaluated, Source, initial_of
 
 
 def evaluation_section(source: Source) -> str:
@@ -30,14 +30,38 @@ def evaluation_section(source: Source) -> str:
         )
     lines += ["", *_pass_rates(evaluations)]
     lines.append(
-        "Held-out rows that were never trained on, the same ones for base and this model. Brackets are 95% intervals: "
-        "Wilson's for rates of one completion a row, the bootstrap over rows for all others, paired for differences. "
-        "*Solved* is the task's own verdict; the *reward* is what training maximised. Rows that could not be scored "
-        "are in no rate."
+        f"{_rows_text(source, evaluations)} Brackets are 95% intervals: Wilson's for rates of one completion a row, "
+        "the bootstrap over rows for all others, paired for differences. *Solved* is the task's own verdict; the "
+        "*reward* is what training maximised. Rows that could not be scored are in no rate."
     )
     if not any(each.this for each in evaluations):
         lines += ["", f"Only the base was evaluated; this model (step {source.step}) was not."]
     return "\n".join(lines)
+
+
+def _rows_text(source: Source, evaluations: Sequence[Evaluated]) -> str:
+    """What is known of the rows: whether they are trained on, too."""
+    notes = dict.fromkeys(_row_note(source, each) for each in evaluations)
+    if not any(notes):
+        return "Held-out rows, none of which is trained on; the same ones for base and this model."
+    return " ".join(["The same rows for base and this model.", *filter(None, notes)])
+
+
+def _row_note(source: Source, evaluated: Evaluated) -> str:
+    """A sentence on the rows of an evaluation that may be trained on; empty where it is known that none is."""
+    task, result = code(evaluated.task), evaluated.this or evaluated.base
+    if result.get("split") == "train":
+        return f"Those of {task} are of the training split: what they show may be memory."
+    entry = (source.summary.get("tasks") or {}).get(evaluated.task) or {}
+    overlap, own = entry.get("also_trained"), entry.get("final") or initial_of(entry)
+    rows = result.get("n")
+    # The run compared the rows of its own evaluations; a later one may have had others.
+    is_own = own.get("split") == result.get("split") and is_number(rows)
+    if not overlap or not is_own or rows > overlap["of"]:
+        return f"Whether rows of {task} are also trained on is not known."
+    if overlap["n"]:
+        return f"{overlap['n']} of {overlap['of']} rows of {task} are also trained on: what these show may be memory."
+    return ""
 
 
 def _pass_rates(evaluations: Sequence[Evaluated]) -> list[str]:
