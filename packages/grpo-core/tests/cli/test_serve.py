@@ -117,6 +117,29 @@ def test_the_token_is_shown_nowhere(tmp_path: Path) -> None:
         assert "travel unencrypted" in errors
 
 
+def test_a_script_can_wait_for_the_line_that_names_the_address(tmp_path: Path) -> None:
+    # Where python is not told to write at once, as in a container.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "grpo_core", "serve", "core.qa", "--port", "0", "--workers", "1"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+    )
+    assert process.stdout is not None
+    watchdog = threading.Timer(SOON_S, process.kill)
+    watchdog.start()
+    try:
+        assert process.stdout.readline().startswith("serving core.qa on http://127.0.0.1:")
+        assert process.poll() is None
+    finally:
+        watchdog.cancel()
+        process.kill()
+        process.communicate()
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

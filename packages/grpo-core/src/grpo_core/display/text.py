@@ -57,6 +57,7 @@ def print_out(*renderables: RenderableType) -> None:
         console.print(*(fitted(each, console, console.width) for each in renderables), sep="\n")
         return
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in rendered(*renderables).splitlines()))
+    sys.stdout.flush()  # a pipe would keep it until the command ends, as `grpo serve` may never
 
 
 def line_width() -> int | None:
