@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import socket
 import sys
 import threading
@@ -76,6 +78,36 @@ def test_requests_of_other_kinds_are_refused(server: TaskServer) -> None:
     assert send(server, f"{SUMS}/score", RIGHT, Origin="http://evil.example")[0] == 403
     assert send(server, f"{SUMS}/score", RIGHT, Host="evil.example")[0] == 403
     assert send(server, f"{SUMS}/score", RIGHT, Origin=server.address)[0] == 200  # a page of its own
+
+
+def test_a_path_of_posts_says_so(server: TaskServer) -> None:
+    for path in ("/score", f"{SUMS}/score", f"{SUMS}/tasks"):
+        status, answer, headers = send(server, path)
+        name = path.rpartition("/")[2]
+        assert (status, headers["Allow"]) == (405, "POST")
+        assert answer == {"error": f"{name} takes POST requests, with a body of JSON"}
+    assert send(server, "/tasks")[0] == send(server, SUMS)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "why"),
+    [
+        (b"f4240\r\n" + b" " * 1_000_000 + b"\r\n", 413, "a request may have 2000000 bytes at most"),
+        (b"1\r\n{\r\n", 408, "a request may take 0.5 s"),
+    ],
+)
+def test_a_body_of_unknown_length_has_the_same_limits(server: TaskServer, body: bytes, status: int, why: str) -> None:
+    parts = urlsplit(server.address)
+    head = (
+        f"POST {SUMS}/score HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n"
+    )
+    with socket.create_connection((parts.hostname, parts.port), timeout=SOON_S) as client:
+        client.sendall(head.encode() + (body * 3 if status == 413 else body))
+        response = http.client.HTTPResponse(client, method="POST")
+        response.begin()
+        assert (response.status, response.headers["Connection"]) == (status, "close")
+        assert json.loads(response.read()) == {"error": why}
 
 
 def test_slow_clients_are_cut_off(server: TaskServer) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute, request_response
@@ -45,6 +46,9 @@ ROWS = ("tasks", "num_tasks", "task", "task_range")
 
 CLIENT_GONE = 499
 """Status in the metrics of a request whose client hung up."""
+
+_METHODS = ("GET", "POST")
+"""Methods of paths that are for POST alone: they tell a GET so, before another path would match it."""
 
 LARGE_BODY_BYTES = 256 << 10
 """A body that takes a millisecond or more to parse is parsed in a thread."""
@@ -95,7 +99,7 @@ class TaskApplication:
         ]
         for prefix in ("", "/{task}"):
             routes += [
-                Route(f"{prefix}/{name}", self._posted(name, handler), methods=["POST"])
+                Route(f"{prefix}/{name}", self._posted(name, handler), methods=_METHODS)
                 for name, handler in handlers.items()
             ]
             routes += [
@@ -106,7 +110,7 @@ class TaskApplication:
             ]
         for prefix in ("/{task}", "/{task}/{environment}"):  # OpenEnv puts the name of an environment into these
             routes.append(Route(f"{prefix}/splits", self._read(lambda task, _: _splits(task))))
-            routes += [Route(f"{prefix}/{name}", self._rows(name), methods=["POST"]) for name in ROWS]
+            routes += [Route(f"{prefix}/{name}", self._rows(name), methods=_METHODS) for name in ROWS]
         routes += [
             Route("/{task}/health", self._health),
             Route("/{task}/list_environments", self._read(lambda task, _: [task.label])),
@@ -120,6 +124,9 @@ class TaskApplication:
         async def respond(request: Request) -> Response:
             started, status = time.perf_counter(), int(HTTPStatus.OK)
             try:
+                if request.method != "POST":
+                    why = f"{name} takes POST requests, with a body of JSON"
+                    raise RequestError(HTTPStatus.METHOD_NOT_ALLOWED, why, {"Allow": "POST"})
                 body = await _body(request)
                 task = self._service.tasks[_label(request, body)]
                 answer = await _unless_gone(request, handler(self._service, task, body))
@@ -130,6 +137,11 @@ class TaskApplication:
             except ClientDisconnect:
                 status = CLIENT_GONE
                 return Response()  # nobody receives it
+            except HTTPException as error:  # the guard's: the body is too long, or too slow
+                status = error.status_code
+                # The rest of the body is not read, so that nothing else can be on this connection.
+                headers = {**(error.headers or {}), "Connection": "close"}
+                return _refusal(RequestError(HTTPStatus(status), error.detail, headers))
             except asyncio.CancelledError:  # the time that a shutdown gives is over
                 status = int(HTTPStatus.SERVICE_UNAVAILABLE)
                 return _refusal(RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the server stops"))
