@@ -24,6 +24,7 @@ from grpo_core.display.libraries import BAR_SWITCHES
 from grpo_core.errors import InfrastructureError
 from grpo_core.evaluation.evaluate import Candidate
 from grpo_core.evaluation.evaluate import evaluate_as as real_evaluate
+from grpo_core.evaluation.runs import RunEvaluation
 from grpo_core.plugins.tasks import load_task
 
 RESULT = {
@@ -96,6 +97,20 @@ def test_an_evaluation_without_a_score_has_its_exit_code(fake: Fake, capsys: pyt
     captured = capsys.readouterr()
     assert json.loads(captured.out)["tasks.letters"]["abstained"] == 4
     assert "task 'tasks.letters': none of 4 completions could be scored" in captured.err
+
+
+def test_a_run_of_which_nothing_was_scored_has_the_same_exit_code(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "run").mkdir()
+    (home / "run" / "config.yaml").write_text("seed: 1\n")
+    lost = {**RESULT, "n": 0, "abstained": 4, "solved_rate": None}
+    results = {"t": {"base": RESULT, "step_1": lost}}
+    monkeypatch.setattr(command, "run_run_evaluation", lambda *_: RunEvaluation(results, {}, [], {}))
+    assert entry.main(["eval", "--run", "run"]) == 3
+    assert "task 't': none of 4 completions could be scored" in capsys.readouterr().err
+    results["t"]["step_1"] = RESULT
+    assert entry.main(["eval", "--run", "run"]) == 0
 
 
 def test_everything_is_passed_on(fake: Fake) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,11 +208,21 @@ def _evaluate_model(loaded: LoadedConfig, options: Mapping[str, Any], *, as_json
     else:
         print_results(results)
     for name, result in results.items():
-        if result["abstained"] and not result["n"]:
-            raise AbstentionLimitError(
-                f"task {name!r}: none of {result['abstained']} completions could be scored, for the reasons above."
-            )
+        _check_scored(name, [result])
     return ExitCode.DONE
+
+
+def _check_scored(task: str, results: Sequence[Mapping[str, Any]]) -> None:
+    """Check that something of a task was scored.
+
+    Raises:
+        AbstentionLimitError: there are results, and none holds a score.
+    """
+    unscored = sum(result.get("abstained", 0) for result in results)
+    if unscored and not any(result["n"] for result in results):
+        raise AbstentionLimitError(
+            f"task {task!r}: none of {unscored} completions could be scored, for the reasons above."
+        )
 
 
 def _run_settings(
@@ -232,6 +242,7 @@ def _run_settings(
 
 def _evaluate_run(loaded: LoadedConfig, options: Mapping[str, Any], *, as_json: bool, quiet: bool) -> int:
     from grpo_core.display.text import err, print_json
+    from grpo_core.evaluation.output import phase_of
 
     with _checkpoint_progress()(err(), quiet=quiet) as progress:
         evaluation = run_run_evaluation(loaded, options, (progress,))
@@ -241,6 +252,9 @@ def _evaluate_run(loaded: LoadedConfig, options: Mapping[str, Any], *, as_json: 
         print_json({"tasks": evaluation.results, "failures": evaluation.failures})
     else:
         _print_run(evaluation)
+    for task, results in evaluation.results.items():
+        # The control may have been scored before, and kept.
+        _check_scored(task, [result for step, result in results.items() if phase_of(step) != "initial"])
     return ExitCode.DONE if evaluation.has_any else ExitCode.FAILED
 
 
