@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -35,8 +36,22 @@ def test_bootstrap_of_a_coin_is_near_the_normal_interval() -> None:
 
 
 def test_bootstrap_is_the_same_for_the_same_seed() -> None:
-    values = [0.1, 0.5, 0.9, 0.3]
+    values = [0.1, 0.5, 0.9, 0.3] * 6
     assert bootstrap_mean(values, seed=3) == bootstrap_mean(values, seed=3)
+
+
+def test_few_values_have_students_interval_within_what_is_possible() -> None:
+    # Mean 0.6, deviation 0.1 / √2, t of one degree of freedom 12.706: 0.6 ± 1.27.
+    assert bootstrap_mean([0.5, 0.7]).high == pytest.approx(0.6 + 12.706 * 0.1, abs=1e-3)
+    rate, difference = rate_over_rows([0.5, 0.75]), rate_difference([0.25, -0.5])
+    assert (rate.low, rate.value, rate.high) == (0.0, 0.625, 1.0)
+    assert (difference.low, difference.value, difference.high) == (-1.0, -0.125, 1.0)
+
+
+def test_few_shares_are_covered_as_often_as_is_said() -> None:
+    drawn = np.random.default_rng(1).binomial(8, 0.5, size=(1_000, 5)) / 8
+    intervals = [rate_over_rows([*row]) for row in drawn]
+    assert sum(each.low <= 0.5 <= each.high for each in intervals) > 930  # the bootstrap's: 860
 
 
 def test_bootstrap_of_equal_values_knows_no_interval() -> None:
@@ -78,7 +93,7 @@ def test_rows_that_all_differ_alike_are_not_certain() -> None:
 
 
 def test_differences_of_several_completions_are_bootstrapped() -> None:
-    differences = [0.25, -0.5, 0.0, 0.75, math.nan]
+    differences = [0.25, -0.5, 0.0, 0.75, math.nan] * 6
     assert rate_difference(differences, seed=3) == bootstrap_mean(differences, seed=3)
     assert math.isnan(rate_difference([math.nan]).value)
 

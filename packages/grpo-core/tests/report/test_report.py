@@ -210,6 +210,12 @@ def test_intervals_count_prompts() -> None:
     assert curve([1], [float("nan")], edges) == []
 
 
+def test_groups_that_are_equal_say_nothing_of_the_spread() -> None:
+    assert curve([1, 1, 1], [0.0, 0.0, 0.0], spans(1)) == [[1, 1, 0.0, None, None, 3]]
+    (rate,) = curve([1, 1, 1], [0.0, 0.0, 0.0], spans(1), is_rate=True)
+    assert rate[3] == 0.0 and rate[4] > 0.5
+
+
 def test_long_runs_have_few_points() -> None:
     edges = spans(100_000)
     assert len(edges) == 61 and edges[-1] > 100_000

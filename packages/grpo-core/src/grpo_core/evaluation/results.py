@@ -166,7 +166,7 @@ class Evaluation:
         means = self._by_row([math.nan if numbers is None else numbers.mean for numbers in measured])
         known = [numbers for numbers in measured if numbers is not None]
         return {
-            **_nested("mean", bootstrap_mean(means, seed=seed)),
+            **_nested("mean", bootstrap_mean(means, seed=seed, bounds=(0.0, math.inf))),
             "std": float(np.mean([numbers.std for numbers in known])),
             "max": max(numbers.max for numbers in known),
             "p95": float(np.mean([numbers.p95 for numbers in known])),

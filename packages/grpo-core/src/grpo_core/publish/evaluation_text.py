@@ -31,8 +31,8 @@ def evaluation_section(source: Source) -> str:
     lines += ["", *_pass_rates(evaluations)]
     lines.append(
         f"{_rows_text(source, evaluations)} Brackets are 95% intervals: Wilson's for rates of one completion a row, "
-        "the bootstrap over rows for all others, paired for differences. *Solved* is the task's own verdict; the "
-        "*reward* is what training maximised. Rows that could not be scored are in no rate."
+        "the bootstrap over rows for all others (below 20 rows Student's), paired for differences. *Solved* is the "
+        "task's own verdict; the *reward* is what training maximised. Rows that could not be scored are in no rate."
     )
     if not any(each.this for each in evaluations):
         lines += ["", f"Only the base was evaluated; this model (step {source.step}) was not."]

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
-from grpo_core.evaluation.intervals import CONFIDENCE, wilson
+from grpo_core.evaluation.intervals import student_mean, wilson
 from grpo_core.tracking.rollouts import RolloutRecord
 
 MAX_POINTS = 60
@@ -125,16 +124,11 @@ def curve(
     points: list[list[float | None]] = []
     for span in np.unique(index):
         inside, n = known[index == span], int((index == span).sum())
-        if is_rate:
-            interval = wilson(min(float(n), float(inside.sum())), n)
-            low, mean, high = interval.low, interval.value, interval.high
-        else:
-            mean = float(inside.mean())
-            half = stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) * inside.std(ddof=1) / math.sqrt(n) if n > 1 else math.nan
-            low, high = mean - half, mean + half
-        ends = [None if math.isnan(end) else round(float(end), 6) for end in (low, high)]
+        # Groups that are all equal say nothing of the spread: a rate has ends all the same, another mean has none.
+        interval = wilson(min(float(n), float(inside.sum())), n) if is_rate else student_mean(inside)
+        ends = [None if math.isnan(end) else round(float(end), 6) for end in (interval.low, interval.high)]
         own = at[index == span]
-        points.append([int(own.min()), int(own.max()), round(mean, 6), *ends, n])
+        points.append([int(own.min()), int(own.max()), round(interval.value, 6), *ends, n])
     return points
 
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from grpo_core.errors import UserError
-from grpo_core.evaluation.intervals import mean_over_seeds
+from grpo_core.evaluation.intervals import student_mean
 from grpo_core.launch.sweep.folder import RunStatus, SweepRun
 from grpo_core.launch.sweep.metrics import goal_of
 from grpo_core.launch.sweep.summary import as_data, configurations_csv, runs_csv, summarize
@@ -91,5 +91,5 @@ def test_directions_are_known(metric: str, goal: str) -> None:
 
 
 def test_equal_seeds_say_nothing_of_the_spread() -> None:
-    interval = mean_over_seeds([0.5, 0.5])
+    interval = student_mean([0.5, 0.5])
     assert interval.value == 0.5 and math.isnan(interval.low) and interval.n == 2

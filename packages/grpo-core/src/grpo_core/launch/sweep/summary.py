@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_core.errors import UserError, unknown_name
-from grpo_core.evaluation.intervals import Interval, mean_over_seeds
+from grpo_core.evaluation.intervals import Interval, student_mean
 from grpo_core.launch.sweep.definition import Goal
 from grpo_core.launch.sweep.folder import RunStatus
 from grpo_core.launch.sweep.metrics import DEFAULT, goal_of, measure, name_in, numbers_of
@@ -87,7 +87,7 @@ def summarize(statuses: Sequence[RunStatus], metric: str | None, goal: Goal | No
         measured = {seed: interval for seed, interval in found.items() if interval is not None}
         values = {seed: interval.value for seed, interval in measured.items()}
         only = next(iter(measured.values()), None)
-        result = mean_over_seeds(list(values.values())) if len(measured) > 1 else only
+        result = student_mean(list(values.values())) if len(measured) > 1 else only
         configurations.append(Configuration(number, runs[0].run.settings, runs, values, result))
     first = baseline if baseline is not None else min(by_number, default=1)
     base = next((each for each in configurations if each.number == first), None)
@@ -108,7 +108,7 @@ def _compared(each: Configuration, base: Configuration | None) -> Configuration:
     common = [seed for seed in each.values if seed in base.values]
     if not common:
         return each
-    difference = mean_over_seeds([each.values[seed] - base.values[seed] for seed in common])
+    difference = student_mean([each.values[seed] - base.values[seed] for seed in common])
     return Configuration(each.number, each.settings, each.runs, each.values, each.result, difference)
 
 
