@@ -72,3 +72,15 @@ def test_giving_up_answers_all() -> None:
     queue.give_up("the pool was closed", [new])
     assert [outcome(each) for each in (waiting, new)] == [Outcome("unavailable", why="the pool was closed")] * 2
     assert counts == {"unavailable": 2}
+
+
+def test_giving_up_the_rest_answers_what_has_left_the_queue_too() -> None:
+    queue = ItemQueue(Quarantine(), Counter())
+    answered, lost, waiting = item(b"1"), item(b"2"), item(b"3")
+    for each in (answered, lost, waiting):
+        queue.add(each)
+    assert [queue.take(), queue.take()] == [answered, lost]
+    queue.unavailable(answered, "as it was")
+    queue.give_up_rest("the pool failed")
+    assert [outcome(each).why for each in (answered, lost, waiting)] == ["as it was"] + ["the pool failed"] * 2
+    assert not queue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import multiprocessing
 import os
@@ -20,6 +21,8 @@ import pytest
 
 from grpo_core.errors import InfrastructureError
 from grpo_core.killable import KillablePool
+from grpo_core.killable.orphans import kill_orphans
+from grpo_core.killable.process import WorkerProcess
 
 ENOUGH_S = 30.0
 HERE = str(Path(killable_targets.__file__).parent)
@@ -159,6 +162,8 @@ import sys, time
 sys.path.insert(0, HERE)
 import psutil
 from grpo_core.killable import KillablePool
+from grpo_core.killable.orphans import kill_orphans
+from grpo_core.killable.process import WorkerProcess
 
 def resources():
     process = psutil.Process()
@@ -305,9 +310,31 @@ def test_a_worker_dies_with_its_keeper() -> None:
         assert pid_of(workers) != worker
 
 
+def _without_pidfd_open(patch: pytest.MonkeyPatch) -> None:
+    patch.delattr("os.pidfd_open")
+
+
+def _with_an_old_kernel(patch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    patch.setattr("os.pidfd_open", refuse)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="keepers are Linux's")
-@pytest.mark.parametrize("verb", ["escape", "escape_spin"])
-def test_what_a_worker_started_ends_though_its_keeper_was_killed(verb: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("verb", "prepare"),
+    [
+        ("escape", lambda patch: None),
+        ("escape_spin", lambda patch: None),
+        ("escape", _without_pidfd_open),
+        ("escape", _with_an_old_kernel),
+    ],
+)
+def test_what_a_worker_started_ends_though_its_keeper_was_killed(
+    verb: str, prepare: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(monkeypatch)
     log = tmp_path / "pids"
     with pool() as workers:
         worker = pid_of(workers)
@@ -318,6 +345,41 @@ def test_what_a_worker_started_ends_though_its_keeper_was_killed(verb: str, tmp_
         keeper.kill()
         assert eventually(lambda: not any(map(is_running, [worker, *escaped])))
     assert eventually(lambda: not any(map(is_running, noted(log, 2))))  # of the second attempt too, where there is one
+
+
+def test_looking_for_orphans_without_descriptors_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> list[str]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("os.listdir", refuse)
+    kill_orphans("A_NAME=of nobody")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_pool_that_fails_answers_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(worker: WorkerProcess) -> None:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(WorkerProcess, "kill_orphans", fail)
+    with pool() as workers:
+        futures = [workers.submit(payload, ENOUGH_S) for payload in (b"die:", b"echo:innocent")]
+        outcomes = [future.result(ENOUGH_S) for future in futures]
+    assert [outcome.status for outcome in outcomes] == ["unavailable"] * 2
+    assert outcomes[0].why.startswith("the pool failed: RuntimeError: out of luck")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="keepers are Linux's")
+def test_a_keeper_closes_only_what_is_open() -> None:
+    """A range up to the limit takes minutes where the system call for ranges is missing."""
+    program = """
+        import os
+        from grpo_core.killable import worker
+        os.closerange = None
+        held = os.pipe()
+        worker._close_inherited()
+        assert os.open("/dev/null", os.O_RDONLY) == 3
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="keepers are Linux's")

@@ -226,17 +226,18 @@ class Dispatcher:
             reason = f"the pool failed: {program.describe(error)}"
             raise
         finally:
-            self._shut_down(executor, workers, reason)
+            self._shut_down(executor, workers, queue, reason)
 
     def _is_done(self, executor: Executor) -> bool:
         if not self._is_draining:
             return self._is_closed
         return executor.is_idle and not (self._inbox or self._warm_requests)
 
-    def _shut_down(self, executor: Executor, workers: Workers, reason: str) -> None:
+    def _shut_down(self, executor: Executor, workers: Workers, queue: ItemQueue, reason: str) -> None:
         with self._lock:
             self._is_closed = True
         executor.give_up(self._inbox, self._warm_requests, reason)
+        queue.give_up_rest(reason)  # where the pool failed, the executor may have lost one
         workers.shutdown()
         with self._lock:
             assert self._wake_pipe is not None

@@ -22,12 +22,14 @@ class ItemQueue:
     def __init__(self, quarantine: Quarantine, counts: MutableMapping[str, int]) -> None:
         self._quarantine, self._counts = quarantine, counts
         self._items: deque[Item] = deque()
+        self._unresolved: dict[Item, None] = {}  # in the order they came
 
     def __len__(self) -> int:
         return len(self._items)
 
     def add(self, item: Item) -> None:
         """Queue an item, or answer it from the quarantine."""
+        self._unresolved[item] = None
         if not self.answer_from_quarantine(item):
             self._items.append(item)
 
@@ -35,7 +37,10 @@ class ItemQueue:
         """Remove the first item; None where it is cancelled or in quarantine."""
         item = self._items.popleft()
         # Looked up again: its twin may have been quarantined meanwhile.
-        return item if item.begin() and not self.answer_from_quarantine(item) else None
+        if not item.begin():
+            self._unresolved.pop(item, None)
+            return None
+        return None if self.answer_from_quarantine(item) else item
 
     def put_back(self, items: Sequence[Item]) -> None:
         """Put items to the front, in their order."""
@@ -54,9 +59,9 @@ class ItemQueue:
         """Resolve an item with a worker's answer."""
         self._counts["answered"] += 1
         if answer.kind & program.ERROR:
-            item.resolve(Outcome("error", why=answer.value.decode("utf-8", "replace"), seconds=answer.seconds))
+            self._resolve(item, Outcome("error", why=answer.value.decode("utf-8", "replace"), seconds=answer.seconds))
         else:
-            item.resolve(Outcome("ok", answer.value, seconds=answer.seconds))
+            self._resolve(item, Outcome("ok", answer.value, seconds=answer.seconds))
 
     def timed_out(self, item: Item, seconds: float) -> None:
         """Resolve an item that used up its time, or queue its fallback."""
@@ -70,12 +75,12 @@ class ItemQueue:
         self._counts["crashes"] += 1
         outcome = Outcome("crashed", why=why, seconds=seconds)
         self._quarantine.admit(item.payload, item.timeout_s, outcome)
-        item.resolve(outcome)
+        self._resolve(item, outcome)
 
     def unavailable(self, item: Item, why: str, seconds: float = 0.0) -> None:
         """Resolve an item of which nothing is known."""
         self._counts["unavailable"] += 1
-        item.resolve(Outcome("unavailable", why=why, seconds=seconds))
+        self._resolve(item, Outcome("unavailable", why=why, seconds=seconds))
 
     def give_up(self, why: str, items: Iterable[Item] = ()) -> None:
         """Resolve every queued item, and those given, as unavailable."""
@@ -83,10 +88,20 @@ class ItemQueue:
         while self._items:
             self.unavailable(self._items.popleft(), why)
 
+    def give_up_rest(self, why: str) -> None:
+        """Resolve every item that was added and has no outcome yet as unavailable, whoever has it."""
+        for item in list(self._unresolved):
+            self.unavailable(item, why)
+        self._items.clear()
+
+    def _resolve(self, item: Item, outcome: Outcome) -> None:
+        self._unresolved.pop(item, None)
+        item.resolve(outcome)
+
     def _settle(self, item: Item, outcome: Outcome) -> None:
         """Resolve an item, or queue its fallback if it timed out and has one."""
         if outcome.status != "timeout" or item.fallback is None:
-            item.resolve(outcome)
+            self._resolve(item, outcome)
             return
         item.payload, item.fallback, item.timeout, item.has_killed = item.fallback, None, outcome, False
         self._items.appendleft(item)

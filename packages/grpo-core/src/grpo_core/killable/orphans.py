@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import time
@@ -22,15 +23,32 @@ def kill_orphans(variable: str) -> None:
     """
     entry, give_up = variable.encode(), time.monotonic() + SEARCH_S
     is_alone = False
-    while not is_alone and time.monotonic() < give_up:  # again, because one may have started another meanwhile
-        is_alone = sum(_kill_if_marked(name, entry) for name in os.listdir("/proc") if name.isdigit()) == 0
+    with contextlib.suppress(OSError):  # no /proc, or no descriptor left to read it with
+        while not is_alone and time.monotonic() < give_up:  # again, because one may have started another meanwhile
+            is_alone = sum(_kill_if_marked(name, entry) for name in os.listdir("/proc") if name.isdigit()) == 0
 
 
 def _kill_if_marked(pid: str, entry: bytes) -> bool:
     with contextlib.suppress(OSError), contextlib.ExitStack() as stack:  # it has ended, or is another user's
-        process = os.pidfd_open(int(pid))  # before the look, so that the number cannot become somebody else's
-        stack.callback(os.close, process)
+        process = _opened(int(pid), stack)  # before the look, so that the number cannot become somebody else's
         if entry in Path("/proc", pid, "environ").read_bytes().split(b"\0"):
-            signal.pidfd_send_signal(process, signal.SIGKILL)
+            if process is None:
+                os.kill(int(pid), signal.SIGKILL)
+            else:
+                signal.pidfd_send_signal(process, signal.SIGKILL)
             return True
     return False
+
+
+def _opened(pid: int, stack: contextlib.ExitStack) -> int | None:
+    """A descriptor of a process, closed with the stack; None where Python or the kernel knows none."""
+    try:
+        process = os.pidfd_open(pid)
+    except AttributeError:  # a Python that was built for an older glibc
+        return None
+    except OSError as error:
+        if error.errno == errno.ENOSYS:
+            return None
+        raise
+    stack.callback(os.close, process)
+    return process

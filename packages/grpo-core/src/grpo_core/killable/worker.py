@@ -137,7 +137,7 @@ def keep(parent: int, grace_s: float = 0.0) -> None:
     keeper, worker = os.getpid(), os.fork()
     if worker:
         _silence_descriptors()
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the worker's end of the socket is the worker's alone
+        _close_inherited()  # the worker's end of the socket is the worker's alone
         _leave_as(_end_all(worker, grace_s))
     os.setpgid(0, 0)  # a handler may kill its own process group, not its keeper
     die_with(keeper, signal.SIGKILL)
@@ -213,6 +213,19 @@ def _silence_descriptors() -> None:
     os.dup2(null, 1)
     os.dup2(null, 2)
     os.close(null)
+
+
+def _close_inherited() -> None:
+    """Close every descriptor but the standard ones."""
+    try:
+        names = os.listdir("/proc/self/fd")  # a range may have 2^30 numbers, closed one by one without close_range()
+    except OSError:
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        return
+    for fd in map(int, names):
+        if fd > 2:
+            with contextlib.suppress(OSError):  # that of the listing is closed already
+                os.close(fd)
 
 
 class _MemoryLimit:
