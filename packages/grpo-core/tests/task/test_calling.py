@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from functools import partial
 
 import pytest
 
 from grpo_core.errors import UserError
-from grpo_core.task.calling import asked_for, binding_of, call_by_name
+from grpo_core.task.calling import asked_for, binding_of, call_by_name, prints_to_stderr
 
 GIVEN = {"text": "T", "row": "R", "config": "C"}
 
@@ -74,3 +77,29 @@ def test_objects_that_can_be_called_work_and_go_by_their_class() -> None:
 def test_a_builtin_without_a_signature_is_refused_in_words() -> None:
     with pytest.raises(UserError, match=r"type\(\) has no signature that can be read; wrap it in a def"):
         asked_for(type, ("row",))
+
+
+def test_prints_of_threads_that_overlap_are_diverted_until_the_last_ends(capfd: pytest.CaptureFixture[str]) -> None:
+    stdout = sys.stdout
+    is_inside, may_leave = threading.Event(), threading.Event()
+
+    def load() -> None:
+        with prints_to_stderr():
+            is_inside.set()
+            may_leave.wait(10.0)
+            os.write(1, b"second module\n")
+
+    with prints_to_stderr():
+        other = threading.Thread(target=load)
+        other.start()
+        assert is_inside.wait(10.0)
+        print("first module")
+    os.write(1, b"still diverted\n")
+    may_leave.set()
+    other.join()
+    assert sys.stdout is stdout
+    print("a result", flush=True)
+    os.write(1, b"another\n")
+    captured = capfd.readouterr()
+    assert captured.out == "a result\nanother\n"
+    assert captured.err == "first module\nstill diverted\nsecond module\n"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -155,19 +156,45 @@ def errors_named(where: str, *, but: type[Exception] | None = None) -> Iterator[
         raise DataError(f"{where} {raised(error)}") from error
 
 
+class _Diversion:
+    """Diverts stdout to stderr while at least one thread wants it: the first diverts, the last restores."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._undo = ExitStack()
+        self.renew_lock()
+
+    def renew_lock(self) -> None:
+        """In a forked child: the lock may have been held by a thread that does not exist there."""
+        self._lock = threading.RLock()  # re-entrant: a signal's handler may load a module
+
+    def begin(self) -> None:
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._undo.enter_context(redirect_stdout(sys.stderr))
+                with suppress(OSError):  # this process has no stdout, or no stderr
+                    stdout = os.dup(1)
+                    self._undo.callback(os.close, stdout)
+                    self._undo.callback(os.dup2, stdout, 1)
+                    os.dup2(2, 1)
+
+    def end(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._undo.close()
+
+
+_diversion = _Diversion()
+os.register_at_fork(after_in_child=_diversion.renew_lock)
+
+
 @contextmanager
 def prints_to_stderr() -> Iterator[None]:
-    """Send what a module prints meanwhile to stderr, also through programs that it starts: stdout is for results."""
-    with redirect_stdout(sys.stderr):
-        try:
-            stdout = os.dup(1)
-        except OSError:  # this process has none
-            yield
-            return
-        try:
-            with suppress(OSError):
-                os.dup2(2, 1)
-            yield
-        finally:
-            os.dup2(stdout, 1)
-            os.close(stdout)
+    """Send what is printed meanwhile to stderr, also by programs that are started: stdout is for results."""
+    _diversion.begin()
+    try:
+        yield
+    finally:
+        _diversion.end()
