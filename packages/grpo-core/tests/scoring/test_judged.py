@@ -219,6 +219,16 @@ def test_one_overlong_answer_does_not_cost_the_others_their_comparison(
         [scores] = group_scores(scorer, [(texts, ROW, scorer.score(texts, [ROW] * 3))])
     assert [each.parts.get("kinder") for each in scores] == [0.0, 1.0, rate]
     assert scores[2].value == rate and (rate is not None or "too long for judge kinder" in scores[2].why)
+    assert scores[2].fault == ("timeout" if rate is None else "")
+
+
+def test_an_empty_answer_is_compared_like_any_other(server: Server) -> None:
+    task = replace(best(server.url), validate=lambda text: text, on_timeout="fail")
+    with Scorer(task, workers=1) as scorer:
+        texts = ["", "please"]
+        [scores] = group_scores(scorer, [(texts, ROW, scorer.score(texts, [ROW] * 2))])
+    assert [each.parts["kinder"] for each in scores] == [0.0, 1.0]
+    assert len(server.seen) == 2
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from grpo_core.scoring.wire import JUDGED, abstention, encode_request, graded_of
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.group_grading import GroupParts
 from grpo_core.task.judging import JudgedReward, JudgeQuestion
-from grpo_core.task.score import Score, one_line
+from grpo_core.task.score import Fault, Score, one_line
 
 Ask = Callable[[JudgedReward, JudgeQuestion], "Future[Verdict]"]
 """Asks a judge one question."""
@@ -193,10 +193,13 @@ def with_verdicts(
     completed = list(groups)
     for number, name, comparisons in comparisons_of:
         verdicts = {pair: future.result() for pair, future in comparisons.items()}
-        values, reasons = _win_rates(judges[name], groups[number].questions[name].texts, verdicts, task)
+        rates = _win_rates(judges[name], groups[number].questions[name], verdicts, task)
         group = completed[number]
         completed[number] = replace(
-            group, parts={**group.parts, name: values}, reasons={**group.reasons, name: reasons}
+            group,
+            parts={**group.parts, name: [rate.value for rate in rates]},
+            reasons={**group.reasons, name: [rate.why for rate in rates]},
+            faults={**group.faults, name: [rate.fault for rate in rates]},
         )
     return completed
 
@@ -211,28 +214,39 @@ def pairs(count: int, comparisons: int | None) -> list[tuple[int, int]]:
 def _compare(judge: JudgedReward, question: JudgeQuestion, ask: Ask) -> dict[tuple[int, int], Future[Verdict]]:
     """Both orders of every pair; equal texts are a tie that nobody is asked about."""
     comparisons = {}
-    readable = [index for index, text in enumerate(question.texts) if text]
+    readable = [index for index in range(len(question.texts)) if index not in question.too_long]
     for place, other_place in pairs(len(readable), judge.comparisons):
         one, other = readable[place], readable[other_place]
         for first, second in ((one, other), (other, one)):
             texts = (question.texts[first], question.texts[second])
             is_tie = texts[0] == texts[1]
             comparisons[first, second] = (
-                resolved(Verdict(0.5, "equal texts")) if is_tie else ask(judge, replace(question, texts=texts))
+                resolved(Verdict(0.5, "equal texts"))
+                if is_tie
+                else ask(judge, replace(question, texts=texts, too_long=()))
             )
     return comparisons
 
 
+@dataclass(frozen=True, slots=True)
+class _WinRate:
+    """Mean value of an answer over its pairs; None with the reason and the fault where it has none."""
+
+    value: float | None
+    why: str = ""
+    fault: Fault = ""
+
+
 def _win_rates(
-    judge: JudgedReward, texts: Sequence[str], verdicts: Mapping[tuple[int, int], Verdict], task: BoundTask
-) -> tuple[list[float | None], list[str]]:
-    """Mean value of each answer over the pairs of which both orders have a verdict; else why it has none.
+    judge: JudgedReward, question: JudgeQuestion, verdicts: Mapping[tuple[int, int], Verdict], task: BoundTask
+) -> list[_WinRate]:
+    """The mean value of each answer over the pairs of which both orders have a verdict.
 
     An answer that is too long for the judge abstains, or loses where the task's `on_timeout` is `fail`; one that is
     left with nobody to be compared with gets 0, as every lone one does.
     """
-    won: list[list[float]] = [[] for _ in texts]
-    reasons = [""] * len(texts)
+    won: list[list[float]] = [[] for _ in question.texts]
+    reasons = [""] * len(question.texts)
     for (first, second), verdict in verdicts.items():
         other = verdicts[second, first]
         for missing in (verdict, other):
@@ -242,11 +256,14 @@ def _win_rates(
                 reasons[first] = reasons[first] or missing.why
         if verdict.value is not None and other.value is not None:
             won[first].append((verdict.value + 1 - other.value) / 2)
-    for index, text in enumerate(texts):
-        if not text and task.task.on_timeout == "abstain":
-            reasons[index] = f"too long for judge {judge.name}; the limit is {judge.max_chars} characters"
-    rates = [
-        sum(values) / len(values) if values else None if reason else 0.0
-        for values, reason in zip(won, reasons, strict=True)
-    ]
-    return rates, ["" if rate is not None else reason for rate, reason in zip(rates, reasons, strict=True)]
+    abstains = task.task.on_timeout == "abstain"
+    too_long = f"too long for judge {judge.name}; the limit is {judge.max_chars} characters"
+    rates = []
+    for index, (values, why) in enumerate(zip(won, reasons, strict=True)):
+        if index in question.too_long:
+            rates.append(_WinRate(None, too_long, "timeout") if abstains else _WinRate(0.0))
+        elif values:
+            rates.append(_WinRate(sum(values) / len(values)))
+        else:
+            rates.append(_WinRate(None, why, "infrastructure") if why else _WinRate(0.0))
+    return rates

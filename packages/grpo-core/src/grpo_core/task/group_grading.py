@@ -26,6 +26,7 @@ class GroupParts:
         why: The reason in one line.
         questions: Name of a reward that a judge decides -> what it is asked; its values are added by the scorer.
         reasons: Name of such a reward -> why it has no value for a completion; empty where it has one.
+        faults: Name of such a reward -> the fault of each completion that has no value.
     """
 
     parts: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
@@ -34,6 +35,7 @@ class GroupParts:
     why: str = ""
     questions: Mapping[str, JudgeQuestion] = field(default_factory=dict)
     reasons: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    faults: Mapping[str, Sequence[Fault]] = field(default_factory=dict)
 
 
 def group_parts(task: BoundTask, texts: Sequence[str], row: Row) -> GroupParts:
@@ -98,9 +100,13 @@ def with_group_parts(task: BoundTask, scores: Sequence[Score], group: GroupParts
             completed.append(Score(None, why=group.why, fault=group.fault, seconds=score.seconds))
         else:
             raw = {spec.name: group.parts[spec.name][position] if group.parts else 0.0 for spec in specs}
-            reasons = [group.reasons[spec.name][position] for spec in specs if spec.name in group.reasons]
+            missing = [
+                (group.reasons[name][position], group.faults[name][position])
+                for name in group.reasons
+                if group.reasons[name][position]
+            ]
             timed = replace(score, seconds={**score.seconds, **group.seconds})
-            completed.append(_with_parts(timed, specs, raw, next(filter(None, reasons), "")))
+            completed.append(_with_parts(timed, specs, raw, missing))
             position += 1
     return completed
 
@@ -111,10 +117,13 @@ def is_compared(score: Score) -> bool:
 
 
 def _with_parts(
-    score: Score, specs: Sequence[GroupRewardSpec], raw: Mapping[str, float | None], no_verdict: str
+    score: Score,
+    specs: Sequence[GroupRewardSpec],
+    raw: Mapping[str, float | None],
+    no_verdicts: Sequence[tuple[str, Fault]],
 ) -> Score:
-    if no_verdict:
-        return Score(None, why=one_line(no_verdict), fault="infrastructure", seconds=score.seconds)
+    for why, fault in no_verdicts:
+        return Score(None, why=one_line(why), fault=fault, seconds=score.seconds)
     missing = next((name for name, value in raw.items() if value is None), None)
     if missing is not None:
         why = one_line(f"group reward {missing}() gave None: it cannot be scored")

@@ -8,7 +8,7 @@ is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from grpo_core.errors import InfrastructureError
@@ -124,22 +124,24 @@ class JudgeQuestion:
 
     Attributes:
         prompt: What the completion answers.
-        texts: The completion; all completions of a prompt for a pairwise judge, empty for one that is too long.
+        texts: The completion; all completions of a prompt for a pairwise judge.
         reference: Text to compare with; None where there is none.
+        too_long: Places among the texts of a pairwise judge of those that are too long to be judged.
     """
 
     prompt: str
     texts: tuple[str, ...]
     reference: str | None = None
+    too_long: tuple[int, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The question as plain values."""
-        return asdict(self)
+        """What is asked, as plain values."""
+        return {"prompt": self.prompt, "texts": self.texts, "reference": self.reference}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> JudgeQuestion:
-        """The question that `as_json` described."""
-        return cls(**{**content, "texts": tuple(content["texts"])})
+        """The question of these fields."""
+        return cls(**{**content, "texts": tuple(content["texts"]), "too_long": tuple(content["too_long"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +186,10 @@ def question_of(
     """
     shown = tuple(str(answer) for answer in answers) if judge.shown == "answer" else tuple(texts)
     longest = max(map(len, shown))
+    too_long = tuple(place for place, text in enumerate(shown) if len(text) > judge.max_chars)
     if judge.kind == "pairwise":
-        shown = tuple(text if len(text) <= judge.max_chars else "" for text in shown)
-    elif longest > judge.max_chars:
+        shown = tuple("" if place in too_long else text for place, text in enumerate(shown))
+    elif too_long:
         raise TooLong(f"too long for judge {judge.name}: {longest} characters; the limit is {judge.max_chars}")
     if judge.question is None:
         question = prompt_text(as_prompt(call_by_name(prompt, available, positional=1), "prompt()"))
@@ -196,7 +199,7 @@ def question_of(
     if judge.reference is not None:
         content = call_by_name(judge.reference, available, positional=1)
         reference = None if content is None else _text(content, f"reference of judge {judge.name}")
-    return JudgeQuestion(question, shown, reference)
+    return JudgeQuestion(question, shown, reference, too_long)
 
 
 def judged_rewards(functions: Sequence[Callable[..., Any]]) -> tuple[JudgedReward, ...]:
