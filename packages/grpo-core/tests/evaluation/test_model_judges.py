@@ -31,6 +31,7 @@ def test_a_chat_model_writes_a_reply_to_each_call(tmp_path: Path) -> None:
     assert short["output_tokens"] <= 8 and short["text"] and not short["error"]
     assert (short["input_tokens"], other["input_tokens"]) == (len("user: a\nassistant: "), len("user: bb\nassistant: "))
     assert overlong["error"].startswith(f"judge {tmp_path}: ")
+    assert (short["is_too_long"], overlong["is_too_long"]) == (False, True)
     assert answered(judge, calls[0]) == [short], "alone as in a batch"
 
 
@@ -58,7 +59,8 @@ def test_a_text_that_does_not_fit_the_classifier_has_no_value(tmp_path: Path) ->
     judge = make_classifier(small_classifier(tmp_path, ("reward",)), "cpu", None)
     long_one, short_one = answered(judge, {"prompt": None, "text": "go " * 40}, {"prompt": None, "text": "go"})
 
-    assert "a text of 40 tokens; the model takes 32" in long_one["error"] and "value" in short_one
+    assert "a text of 40 tokens; the model takes 32" in long_one["error"] and long_one["is_too_long"]
+    assert "value" in short_one
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 from judge_server import Asked, judging
 from judged_tasks import KEY_VARIABLE, Question, best, endpoint, polite
-from local_endpoint import Server
+from local_endpoint import Reply, Server
 
 from grpo_core import Score, Scorer, Task, UserError, load_task, reward, score
 from grpo_core.errors import AbstentionLimitError
@@ -141,6 +141,38 @@ def test_a_text_that_is_too_long_for_the_judge_is_out_of_its_limit(server: Serve
 
     assert (late.value, late.fault) == (None, "timeout") and "too long for judge polite: 21 characters" in late.why
     assert (wrong.value, wrong.valid, wrong.fault) == (0.0, False, "") and not server.seen
+
+
+def small_context(asked: Asked) -> str | Reply:
+    if sum(map(len, asked.texts)) > 30:
+        return 400, b"This model's maximum context length is 30 tokens."
+    return by_politeness(asked)
+
+
+def test_texts_that_do_not_fit_the_judges_model_are_out_of_their_limit_and_no_outage() -> None:
+    with judging(small_context) as small:
+        abstains = polite(small.url, model={"concurrency": 1})
+        texts = ["x" * 31, "y" * 31, "z" * 31, "please"]
+        *late, fine = scored(abstains, *texts)
+        *wrong, good = scored(replace(abstains, on_timeout="fail"), *texts)
+
+    assert [(each.value, each.fault) for each in late] == [(None, "timeout")] * 3
+    assert "judge polite: http://127.0.0.1" in late[0].why and "maximum context length" in late[0].why
+    assert [(each.value, each.valid, each.fault) for each in wrong] == [(0.0, False, "")] * 3
+    assert fine.value == good.value == 1.5
+
+
+@pytest.mark.parametrize(("on_timeout", "rate"), [("abstain", None), ("fail", 0.0)])
+def test_of_a_pair_that_does_not_fit_the_judges_model_the_longer_one_is_too_long(
+    on_timeout: Literal["abstain", "fail"], rate: float | None
+) -> None:
+    with judging(small_context) as small:
+        task = replace(best(small.url), on_timeout=on_timeout)
+        with Scorer(task, workers=1) as scorer:
+            texts = ["go", "please", "please " * 5]
+            [scores] = group_scores(scorer, [(texts, ROW, scorer.score(texts, [ROW] * 3))])
+    assert [each.parts.get("kinder") for each in scores] == [0.0, 1.0, rate]
+    assert scores[2].fault == ("timeout" if rate is None else "")
 
 
 def test_one_at_a_time_from_asyncio_and_from_copies(server: Server) -> None:

@@ -53,6 +53,7 @@ def make_language_model(name: str, device: str, temperature: float, max_tokens: 
                     "input_tokens": len(answer.prompt_ids),
                     "output_tokens": len(answer.token_ids),
                     "error": f"judge {name}: {answer.error}" if answer.error else "",
+                    "is_too_long": answer.is_too_long,
                 }
         return json.dumps(replies).encode()
 
@@ -107,7 +108,8 @@ def make_classifier(name: str, device: str, label: str | None) -> Handler:
         lengths = [len(each["input_ids"]) for each in encoded]
         fitting = [index for index, length in enumerate(lengths) if longest is None or length <= longest]
         replies: list[dict[str, Any]] = [
-            {"error": f"judge {name}: a text of {length} tokens; the model takes {longest}"} for length in lengths
+            {"error": f"judge {name}: a text of {length} tokens; the model takes {longest}", "is_too_long": True}
+            for length in lengths
         ]
         if fitting:
             batch = tokenizer.pad([encoded[index] for index in fitting], return_tensors="pt").to(where)

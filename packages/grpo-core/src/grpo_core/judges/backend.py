@@ -24,6 +24,7 @@ class Reply:
         output_tokens: Tokens of the reply, if known.
         error: Why there is no reply; empty where there is one.
         is_refused: Whether the user must change something, e.g. a key or a model's name.
+        is_too_long: Whether the texts do not fit the model: the completion's doing, and no failure of the model.
     """
 
     text: str = ""
@@ -32,6 +33,7 @@ class Reply:
     output_tokens: int | None = None
     error: str = ""
     is_refused: bool = False
+    is_too_long: bool = False
 
 
 class Backend(Protocol):

@@ -41,7 +41,7 @@ class EndpointBackend:
         if not why and not answer.text and answer.finish_reason == "length":
             hint = "a model that reasons first may need a larger max_tokens"
             why = f"{self._client.base_url}: a reply without text; {hint}"
-        return Reply(answer.text, None, answer.prompt_tokens, answer.tokens, why)
+        return Reply(answer.text, None, answer.prompt_tokens, answer.tokens, why, is_too_long=answer.is_too_long)
 
     def close(self) -> None:
         """Forget the connections and the key; the operating system closes them with the process."""

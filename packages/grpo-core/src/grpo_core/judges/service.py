@@ -52,11 +52,13 @@ class Verdict:
         value: In [0, 1]; None where there is none.
         why: The judge's reason, or why there is no verdict.
         is_refused: Whether the user must change something before there can be any, e.g. a key.
+        is_too_long: Whether the texts do not fit the model.
     """
 
     value: float | None
     why: str = ""
     is_refused: bool = False
+    is_too_long: bool = False
 
 
 class _BoundReachedError(Exception):
@@ -151,6 +153,9 @@ class JudgeService:
         for _ in range(VERDICT_ATTEMPTS):
             call = JudgeCall.new(judge, question)
             reply = await self._reply(call)
+            if reply.is_too_long:
+                self._failures, self._has_answered = 0, True
+                return Verdict(None, reply.error, is_too_long=True)
             if reply.error:
                 self._failures += 1
                 self._last_error = reply.error

@@ -14,7 +14,7 @@ from grpo_core.errors import GrpoError, UserError
 from grpo_core.judges.service import Verdict, service_for
 from grpo_core.killable import KillablePool, Outcome
 from grpo_core.killable.pool import WaitAll, resolved, wait_all
-from grpo_core.scoring.wire import JUDGED, abstention, encode_request, graded_of
+from grpo_core.scoring.wire import JUDGED, abstention, encode_out_of_time, encode_request, graded_of, score_of
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.group_grading import GroupParts
 from grpo_core.task.judging import JudgedReward, JudgeQuestion
@@ -127,11 +127,21 @@ class _Completion:
         for verdict in verdicts.values():
             if verdict.is_refused:
                 raise UserError(f"{verdict.why}.")
+            if verdict.is_too_long:
+                self._out_of_time(verdict.why)
+                return
             if verdict.value is None:
                 self._resolve(abstention(verdict.why, self._scoring.task.name, "infrastructure"))
                 return
         self._reasons |= {name: verdict.why for name, verdict in verdicts.items()}
         self.grade({**parts, **{name: each.value for name, each in verdicts.items() if each.value is not None}})
+
+    def _out_of_time(self, why: str) -> None:
+        """Have a worker give the score of a completion that is beyond a limit, by the task's `on_timeout`."""
+        scoring = self._scoring
+        request = encode_out_of_time(self._row_json, f"task {scoring.task.name}: {why}")
+        scored = scoring.pool.submit_as(request, scoring.timeout_s, partial(score_of, task=scoring.task.name))
+        scored.add_done_callback(lambda done: self._guarded(lambda: self._resolve(done.result())))
 
     def _resolve(self, score: Score) -> None:
         if not score.abstained and self._reasons:
@@ -242,28 +252,32 @@ def _win_rates(
 ) -> list[_WinRate]:
     """The mean value of each answer over the pairs of which both orders have a verdict.
 
-    An answer that is too long for the judge abstains, or loses where the task's `on_timeout` is `fail`; one that is
-    left with nobody to be compared with gets 0, as every lone one does.
+    An answer that is too long for the judge abstains, or loses where the task's `on_timeout` is `fail`; of a pair that
+    does not fit the judge's model, the longer one is. One that is left with nobody to be compared with gets 0, as every
+    lone one does.
     """
     won: list[list[float]] = [[] for _ in question.texts]
     reasons = [""] * len(question.texts)
+    limit = f"too long for judge {judge.name}; the limit is {judge.max_chars} characters"
+    too_long = dict.fromkeys(question.too_long, limit)
     for (first, second), verdict in verdicts.items():
         other = verdicts[second, first]
         for missing in (verdict, other):
             if missing.is_refused:
                 raise UserError(f"{missing.why}.")
-            if missing.value is None:
+            if missing.is_too_long:
+                too_long[max(first, second, key=lambda index: len(question.texts[index]))] = missing.why
+            elif missing.value is None:
                 reasons[first] = reasons[first] or missing.why
         if verdict.value is not None and other.value is not None:
             won[first].append((verdict.value + 1 - other.value) / 2)
     abstains = task.task.on_timeout == "abstain"
-    too_long = f"too long for judge {judge.name}; the limit is {judge.max_chars} characters"
     rates = []
     for index, (values, why) in enumerate(zip(won, reasons, strict=True)):
-        if index in question.too_long:
-            rates.append(_WinRate(None, too_long, "timeout") if abstains else _WinRate(0.0))
-        elif values:
+        if values:
             rates.append(_WinRate(sum(values) / len(values)))
+        elif index in too_long:
+            rates.append(_WinRate(None, too_long[index], "timeout") if abstains else _WinRate(0.0))
         else:
             rates.append(_WinRate(None, why, "infrastructure") if why else _WinRate(0.0))
     return rates
