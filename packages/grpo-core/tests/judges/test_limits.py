@@ -10,6 +10,7 @@ from pathlib import Path
 import limited_requests
 import pytest
 
+from grpo_core.judges.database import UnusableDatabaseError
 from grpo_core.judges.limits import LEASE_SLACK_S, POLL_S, WINDOW_S, Bounds, SharedLimits
 
 PROGRAM = (sys.executable, limited_requests.__file__)
@@ -130,7 +131,7 @@ def test_a_file_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     shared = SharedLimits(tmp_path / "file" / "limits.sqlite", "m", Bounds(1))
 
-    with pytest.raises((OSError, sqlite3.Error)):
+    with pytest.raises(UnusableDatabaseError):
         shared.begin(1)
 
 

@@ -17,6 +17,10 @@ BUSY_S = 30.0
 T = TypeVar("T")
 
 
+class UnusableDatabaseError(Exception):
+    """A file of the cache folder cannot be made or written, e.g. since the disk is full."""
+
+
 class Database:
     """A connection that is made when it is first used, and made again after the file proves broken.
 
@@ -33,9 +37,14 @@ class Database:
         """Call `action` in a transaction of its own; a broken file is replaced by an empty one, once per call.
 
         Raises:
-            OSError: the file cannot be made.
-            sqlite3.Error: it cannot be written, e.g. since the disk is full.
+            UnusableDatabaseError: the file cannot be made or written.
         """
+        try:
+            return self._run(action)
+        except (sqlite3.Error, OSError) as error:
+            raise UnusableDatabaseError(str(error)) from error
+
+    def _run(self, action: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return self._transaction(action)
         except sqlite3.OperationalError:  # locked, full, read-only: making it again would not help

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sqlite3
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -17,14 +16,16 @@ from typing import Any
 
 from grpo_core.engines.background import BackgroundLoop
 from grpo_core.errors import UserError
-from grpo_core.judges.backend import Backend, Reply
+from grpo_core.judges.backend import Admission, Backend, Reply
 from grpo_core.judges.cache import VerdictCache, key_of
+from grpo_core.judges.database import UnusableDatabaseError
 from grpo_core.judges.limits import Bounds, SharedLimits
 from grpo_core.judges.prompts import JudgeCall
 from grpo_core.judges.usage import Usage
 from grpo_core.killable.secrets import withhold
 from grpo_core.plugins import variants
 from grpo_core.plugins.folders import cache_folder
+from grpo_core.task.calling import raised
 from grpo_core.task.judging import JudgedReward, JudgeQuestion
 
 _LOGGER = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class JudgeService:
         self._running: dict[bytes, tuple[asyncio.Task[Verdict], list[int]]] = {}
         self._reserved = 0.0
         self._failures, self._paused_until, self._last_error = 0, 0.0, ""
-        self._has_answered = False
+        self._has_answered, self._has_warned = False, False
 
     def submit(self, judge: JudgedReward, question: JudgeQuestion) -> Future[Verdict]:
         """Ask; cancelling the future takes the request back. Never raises for what a model or an endpoint does."""
@@ -137,16 +138,26 @@ class JudgeService:
             if time.monotonic() < self._paused_until:
                 return Verdict(None, f"{self._last_error} (not tried: {self._failures} questions in a row failed)")
             verdict = await self._ask(judge, question)
-            if self._cache is not None and verdict.value is not None:
-                self._cache.put(key, verdict.value, verdict.why)
+            self._keep(key, verdict)
         except _BoundReachedError as error:
             return Verdict(None, str(error))
         except UserError as error:  # the backend cannot be made
             return Verdict(None, str(error).rstrip("."), is_refused=True)
-        except (sqlite3.Error, OSError) as error:
+        except UnusableDatabaseError as error:
             folder = f"the judges' folder {cache_folder() / 'judges'} cannot be used: {error}"
             return Verdict(None, f"{folder}. GRPO_CACHE_DIR names another one", is_refused=True)
         return verdict
+
+    def _keep(self, key: bytes, verdict: Verdict) -> None:
+        """Put a verdict into the cache; a cache that fails costs a later request, and no verdict."""
+        if self._cache is None or verdict.value is None:
+            return
+        try:
+            self._cache.put(key, verdict.value, verdict.why)
+        except UnusableDatabaseError as error:
+            if not self._has_warned:
+                self._has_warned = True
+                _LOGGER.warning("%s: verdicts cannot be kept for later: %s", self.model.address, error)
 
     async def _ask(self, judge: JudgedReward, question: JudgeQuestion) -> Verdict:
         ending = ""
@@ -173,8 +184,6 @@ class JudgeService:
         )
 
     async def _reply(self, call: JudgeCall) -> Reply:
-        if self._backend is None:
-            self._backend = self._open(self.model)
         chars = sum(len(message["content"]) for message in call.messages)
         prompt_tokens = chars // CHARS_PER_TOKEN
         numbers: list[int] = []
@@ -190,7 +199,7 @@ class JudgeService:
                     self._reserved -= reserved
 
         started = time.perf_counter()
-        reply = await self._backend.ask(call, admit)
+        reply = await self._guarded(call, admit)
         self.usage.seconds += time.perf_counter() - started
         if not reply.error:
             read = prompt_tokens if reply.input_tokens is None else reply.input_tokens
@@ -201,6 +210,20 @@ class JudgeService:
             if numbers:
                 self._limits.end(numbers[-1], read + written)
         return reply
+
+    async def _guarded(self, call: JudgeCall, admit: Admission) -> Reply:
+        """The backend's reply; what it raises is the error of the reply, for a plugin's bug ends no training."""
+        try:
+            if self._backend is None:
+                self._backend = self._open(self.model)
+            reply = await self._backend.ask(call, admit)
+            if not isinstance(reply, Reply):
+                raise TypeError(f"ask() gave a {type(reply).__name__} and no Reply")
+            return reply if reply.value is None else replace(reply, value=float(reply.value))
+        except (UserError, _BoundReachedError, UnusableDatabaseError):
+            raise
+        except Exception as error:
+            return Reply(error=f"{self.model.address}: backend {self.model.backend!r} {raised(error)}")
 
     def _reserve(self, prompt_tokens: int) -> float:
         """Count a request that is about to be sent, with the most that it may cost."""
