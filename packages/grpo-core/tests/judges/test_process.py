@@ -51,6 +51,17 @@ def test_a_process_that_hangs_or_dies_is_made_again(ask: Callable[..., list[Verd
     assert good.value == 0.1
 
 
+def test_a_batch_that_cannot_be_sent_has_no_verdict_and_no_one_waits(
+    ask: Callable[..., list[Verdict]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpo_core.killable.pool.MAX_FRAME_BYTES", 10_000)
+    judge, backend = counting(batch_size=1)
+
+    bad, good = ask(judge, "x" * 10_000, "fine", backend=backend)
+    assert bad.value is None and "counting in a process of its own: " in bad.why and "is longer than 10000" in bad.why
+    assert good.value == 0.1
+
+
 def test_a_model_that_cannot_be_loaded_is_the_users_mistake(ask: Callable[..., list[Verdict]], tmp_path: Path) -> None:
     [verdict] = ask(rubric("Many.", model=LocalModel(str(tmp_path / "nothing"))), "one")
 

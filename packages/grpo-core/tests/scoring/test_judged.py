@@ -19,6 +19,7 @@ from grpo_core.errors import AbstentionLimitError
 from grpo_core.judges import rubric
 from grpo_core.scoring import group_scores
 from grpo_core.scoring.judged import assume_best, pairs
+from grpo_core.task.judging import MAX_QUESTION_CHARS
 from grpo_core.task.row import Row
 
 ROW = Question(id="q0", gold="well")
@@ -173,6 +174,13 @@ def test_of_a_pair_that_does_not_fit_the_judges_model_the_longer_one_is_too_long
             [scores] = group_scores(scorer, [(texts, ROW, scorer.score(texts, [ROW] * 3))])
     assert [each.parts.get("kinder") for each in scores] == [0.0, 1.0, rate]
     assert scores[2].fault == ("timeout" if rate is None else "")
+
+
+def test_a_prompt_that_is_too_long_to_be_shown_to_a_judge_is_a_fault(server: Server) -> None:
+    [result] = scored(replace(polite(server.url), prompt=lambda row: "x" * (MAX_QUESTION_CHARS + 1)), "please")
+
+    assert (result.value, result.fault) == (None, "reward") and not server.seen
+    assert "the question of judge polite has 200001 characters; the limit is 200000" in result.why
 
 
 def test_one_at_a_time_from_asyncio_and_from_copies(server: Server) -> None:

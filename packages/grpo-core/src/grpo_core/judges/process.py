@@ -68,13 +68,18 @@ class ProcessBackend:
             replies = self._replies(outcome, len(batch))
         except InfrastructureError as error:  # the pool is closed
             replies = [Reply(error=str(error))] * len(batch)
+        except Exception as error:  # those who wait would wait for ever
+            replies = [Reply(error=f"{self._model.address}: {' '.join(str(error).split())}")] * len(batch)
         for (_, future), reply in zip(batch, replies, strict=True):
             if not future.done():
                 future.set_result(reply)
 
     def _replies(self, outcome: Outcome, count: int) -> list[Reply]:
         if outcome.status == "ok":
-            return [Reply(**content) for content in json.loads(outcome.value)]
+            replies = [Reply(**content) for content in json.loads(outcome.value)]
+            if len(replies) != count:
+                raise ValueError(f"{len(replies)} replies to {count} calls")
+            return replies
         is_refused = outcome.status == "unavailable"  # it cannot be loaded, and the reason is in the message
         return [Reply(error=f"{self._model.address}: {outcome.why}", is_refused=is_refused)] * count
 

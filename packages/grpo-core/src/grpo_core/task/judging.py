@@ -194,7 +194,8 @@ def question_of(
     if judge.question is None:
         question = prompt_text(as_prompt(call_by_name(prompt, available, positional=1), "prompt()"))
     else:
-        question = _text(call_by_name(judge.question, available, positional=1), f"question of judge {judge.name}")
+        question = call_by_name(judge.question, available, positional=1)
+    question = _text(question, f"question of judge {judge.name}")
     reference = None
     if judge.reference is not None:
         content = call_by_name(judge.reference, available, positional=1)
