@@ -68,6 +68,25 @@ def test_a_model_that_cannot_be_loaded_is_the_users_mistake(ask: Callable[..., l
     assert verdict.is_refused and "nothing" in verdict.why
 
 
+def test_verdicts_of_a_local_model_are_of_its_files(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    usages = []
+    for weights in ("one", "one", "another"):
+        if not (folder / "model.safetensors").exists() or weights == "another":
+            (folder / "model.safetensors").write_text(weights)
+        model = LocalModel(str(folder))
+        backend = ProcessBackend(model, "judge_processes:make", ("",))
+        service = JudgeService(model, tmp_path)
+        service._backend = backend
+        assert service.submit(rubric("Many.", model=model), JudgeQuestion("", ("a",))).result(60).value == 0.1
+        backend.close()
+        usages.append(service.usage.cached)
+    assert usages == [0, 1, 0]
+    assert LocalModel("tiny").files() == ()
+
+
 def test_a_classifier_gives_the_probability_of_a_label(ask: Callable[..., list[Verdict]], tmp_path: Path) -> None:
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_core.judges.database import Database
@@ -51,10 +52,16 @@ class VerdictCache:
         self._database.close()
 
 
-def key_of(judge: JudgedReward, question: JudgeQuestion) -> bytes:
-    """Hash of what decides a verdict: model, address, sampling, criterion, texts, and the version of the prompts."""
+def key_of(judge: JudgedReward, question: JudgeQuestion, files: Sequence[object] = ()) -> bytes:
+    """Hash of what decides a verdict: model, address, sampling, criterion, texts, and the version of the prompts.
+
+    Args:
+        judge: The judged reward.
+        question: What it is asked.
+        files: Fingerprint of the model's files, of a model that is in a folder.
+    """
     content = [
         PROTOCOL_VERSION, judge.kind, judge.criterion, judge.scale, judge.model.address, judge.model.meaning(),
-        question.as_json(),
+        question.as_json(), *files,
     ]  # fmt: skip
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=24).digest()

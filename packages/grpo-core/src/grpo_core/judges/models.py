@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -186,6 +187,16 @@ class LocalModel(ModelLimits):
     def address(self) -> str:
         """The model with its place, for messages."""
         return f"{self.model} in a process of its own"
+
+    def files(self) -> tuple[object, ...]:
+        """Place, sizes and times of a local model's files, which may be trained anew under one name; else empty."""
+        if not self.model.startswith((".", "/", "~")) and not self.model.endswith(".gguf"):
+            return ()
+        path = Path(self.model).expanduser().resolve()
+        patterns = ("*.safetensors", "config.json", "tokenizer*", "adapter_config.json")
+        found = [path] if path.is_file() else sorted({file for each in patterns for file in path.glob(each)})
+        facts = [(file.name, status.st_size, status.st_mtime_ns) for file in found for status in [file.stat()]]
+        return str(path), *facts
 
     def meaning(self) -> tuple[object, ...]:
         """What decides its verdicts."""

@@ -20,6 +20,7 @@ from grpo_core.judges.backend import Admission, Backend, Reply
 from grpo_core.judges.cache import VerdictCache, key_of
 from grpo_core.judges.database import UnusableDatabaseError
 from grpo_core.judges.limits import Bounds, SharedLimits
+from grpo_core.judges.models import LocalModel
 from grpo_core.judges.prompts import JudgeCall
 from grpo_core.judges.usage import Usage
 from grpo_core.killable.secrets import withhold
@@ -82,6 +83,7 @@ class JudgeService:
         bounds = Bounds(model.concurrency, model.requests_per_minute, model.tokens_per_minute, model.timeout_s)
         self._limits = SharedLimits(folder / "limits.sqlite", model.address, bounds)
         self._cache = VerdictCache(folder / "verdicts.sqlite") if model.cache else None
+        self._files = model.files() if isinstance(model, LocalModel) else ()
         self._running: dict[bytes, tuple[asyncio.Task[Verdict], list[int]]] = {}
         self._reserved = 0.0
         self._failures, self._paused_until, self._last_error = 0, 0.0, ""
@@ -103,7 +105,7 @@ class JudgeService:
         """The verdict, shared with whoever asks the same at the same time."""
         if self._cache is None:
             return await self._counted(judge, question, b"")
-        key = key_of(judge, question)
+        key = key_of(judge, question, self._files)
         while (taken_back := self._running.get(key)) is not None and taken_back[0].cancelling():
             await asyncio.wait([taken_back[0]])
         if key not in self._running:
