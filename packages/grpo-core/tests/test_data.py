@@ -325,6 +325,14 @@ def test_blank_lines_and_a_byte_order_mark_are_no_rows(tmp_path: Path) -> None:
     assert [record for _, record in read_records(f"{tmp_path}/rows.csv")] == [{"a": "1"}, {"a": "2"}]
 
 
+def test_integers_of_any_length_are_exact(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"gold": 265252859812191058636308480000000, "text": "1234567890123456789", "part": 0.5}\n')
+
+    [(_, record)] = read_records(str(path))
+    assert record == {"gold": 265252859812191058636308480000000, "text": "1234567890123456789", "part": 0.5}
+
+
 def test_records_say_where_they_stand(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('\n{"a": 1}\n')
     (tmp_path / "rows.csv").write_text('a\n"two\nlines"\n')

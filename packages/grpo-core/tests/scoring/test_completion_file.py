@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from grpo_core import Scorer
+from grpo_core import Scorer, load_task
 from grpo_core.scoring import completion_file
 from grpo_core.scoring.completion_file import FileSummary, LineScore, score_lines
 
@@ -34,6 +34,12 @@ def test_rows_are_given_by_id_or_whole_and_scores_come_in_order() -> None:
     assert [result.score and result.score.solved for result in results] == [True, True, False]
 
 
+def test_integers_of_any_length_are_exact() -> None:
+    line = json.dumps({"row": {**WHOLE_ROW, "a": 2**64 + 1}, "completion": "5"}).encode()
+    _, row, _ = completion_file._LineReader(load_task(f"{TASKS}:bounded")).read(line)
+    assert row.model_dump()["a"] == 2**64 + 1
+
+
 def test_a_score_that_takes_long_is_told_of_while_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completion_file, "ASK_EVERY_S", 0.01)
     told: list[None] = []
@@ -53,6 +59,7 @@ def test_a_score_that_takes_long_is_told_of_while_it_is_waited_for(monkeypatch: 
         ({"completion": "4"}, "no row"),
         ({"row": "2+22", "completion": "4"}, "no row '2+22' among its 5. Did you mean '2+2'?"),
         ({"row": {"id": "x", "a": "?"}, "completion": "4"}, "does not fit Sum"),
+        (b'{"completion": "4", "row": {"id": "x", "a": ' + b"[" * 300 + b"]" * 300 + b"}}", "recursion limit exceeded"),
     ],
 )
 def test_a_wrong_line_is_named_and_stops_nothing(line: Any, problem: str) -> None:

@@ -10,6 +10,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ MAX_LINE_BYTES = 16 * 2**20
 """A longer line is refused: a dataset is hostile until parsed."""
 
 NOT_UTF_8 = "not UTF-8 text; save the file as UTF-8."
+
+_LONG_INTEGER = re.compile(rb"[0-9]{19}")
 
 _KEY_END = re.compile(rb'"[ \t]*:')
 
@@ -79,7 +82,7 @@ def _jsonl_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             if not line.strip():
                 continue
             try:
-                record = orjson.loads(line)
+                record = parsed_json(line)
             except orjson.JSONDecodeError as error:
                 raise RowError(f"{where}: {json_problem(line, error)}") from None
             try:
@@ -91,6 +94,20 @@ def _jsonl_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             if not isinstance(record, dict):
                 raise RowError(f"{where}: a {type(record).__name__} where an object {{…}} is wanted.")
             yield where, record
+
+
+def parsed_json(line: bytes) -> Any:
+    """The value of a line of JSON, whose integers are exact, however long.
+
+    Raises:
+        orjson.JSONDecodeError: it is no JSON.
+    """
+    value = orjson.loads(line)
+    if _LONG_INTEGER.search(line) is None:
+        return value
+    with suppress(ValueError, RecursionError):  # more digits than Python reads
+        return json.loads(line)  # orjson makes a float of an integer beyond 64 bits
+    return value
 
 
 def json_problem(line: bytes, error: orjson.JSONDecodeError) -> str:

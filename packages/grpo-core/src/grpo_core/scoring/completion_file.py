@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
@@ -12,7 +13,7 @@ from typing import IO, Any
 
 import orjson
 
-from grpo_core.data.records import json_problem
+from grpo_core.data.records import json_problem, parsed_json
 from grpo_core.errors import GrpoError, UserError
 from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.bound import BoundTask
@@ -121,7 +122,7 @@ class _LineReader:
         if line is None:
             raise UserError(f"longer than {MAX_LINE_BYTES} bytes.")
         try:
-            record = orjson.loads(line)
+            record = parsed_json(line)
         except orjson.JSONDecodeError as error:
             raise UserError(f"{json_problem(line, error).rstrip('.')}.") from None
         if not isinstance(record, dict):
@@ -140,7 +141,10 @@ class _LineReader:
             return self._rows[row] if row in self._rows else row_by_id(self._rows.values(), row, self._task.spec)
         if not isinstance(row, dict):
             raise UserError("no row: give its id, or the whole row as an object, in 'row'.")
-        return self._task.row_from_json(orjson.dumps(row))
+        try:
+            return self._task.row_from_json(json.dumps(row))
+        except RecursionError:
+            raise UserError("the row is nested too deeply.") from None
 
     def _predictions(self, record: Mapping[str, Any]) -> tuple[str, ...] | None:
         predictions = record.get("predictions")
