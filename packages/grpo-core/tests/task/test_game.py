@@ -98,7 +98,16 @@ def test_a_game_is_a_task_whose_completion_is_a_transcript() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "\ud800", "[]", '{"role": "third", "moves": []}', '{"role": "first", "moves": [true]}', "9" * 10_000]
+    "text",
+    [
+        "",
+        "\ud800",
+        "[]",
+        '{"role": "third", "moves": []}',
+        '{"role": "first", "moves": [true]}',
+        '{"role": "first", "moves": 5}',
+        "9" * 10_000,
+    ],
 )
 def test_what_is_no_transcript_gets_a_verdict(text: str) -> None:
     score = heap().score(text, EPISODE)

@@ -177,6 +177,7 @@ def read_transcript(text: str) -> tuple[str, tuple[Move, ...]]:
         role, moves = transcript["role"], transcript["moves"]
     except (ValueError, TypeError, KeyError, RecursionError):
         raise Invalid(_NO_TRANSCRIPT) from None
-    if not isinstance(role, str) or not all(isinstance(m, str | int) and not isinstance(m, bool) for m in moves):
+    is_list = isinstance(role, str) and isinstance(moves, list)
+    if not is_list or not all(isinstance(move, str | int) and not isinstance(move, bool) for move in moves):
         raise Invalid(_NO_TRANSCRIPT)
     return role, tuple(moves)
