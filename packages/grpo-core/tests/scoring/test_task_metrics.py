@@ -55,6 +55,7 @@ def test_arguments_may_have_names_of_their_own() -> None:
         ({"a/b": math.nan}, {}, "'a/b' is nan; it is left out"),
         ({"a/b": -math.inf, "a/c": 1}, {"a/c": 1.0}, "'a/b' is -inf"),
         ({"a/b": "1"}, {}, "'a/b' is a str and no number"),
+        ({"a/b": 10**400, "a/c": 1}, {"a/c": 1.0}, "'a/b' is an integer that no float holds"),
         ({"a/b": None}, {}, "'a/b' is a NoneType and no number"),
         ({3: 1}, {}, "3 is no name"),
         ({"a/" + "x" * 200: 1}, {}, "is no name of at most 120 printable characters"),

@@ -156,4 +156,7 @@ def _refused(name: Any, value: Any) -> str:
         return f"{name!r} must hold a '/', as in 'task/number'"
     if not isinstance(value, Real):  # NumPy's numbers are Real too, a tensor is not
         return f"{name!r} is a {type(value).__name__} and no number"
-    return "" if math.isfinite(value) else f"{name!r} is {value}"
+    try:
+        return "" if math.isfinite(value) else f"{name!r} is {value}"
+    except OverflowError:
+        return f"{name!r} is an integer that no float holds"
