@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -47,6 +47,21 @@ def test_what_is_no_completion_or_no_row_is_named(scorer: Scorer) -> None:
         scorer.submit(None, ROWS[0])  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"a row must be a Row, not a dict: load_task\(…\)\.rows\(\) has them"):
         scorer.score(["1"], [{"id": "0"}])  # type: ignore[list-item]
+
+
+class NewRows(Sequence[Row]):
+    """Rows of a data set that makes each when it is asked for."""
+
+    def __len__(self) -> int:
+        return len(ROWS)
+
+    def __getitem__(self, index: int) -> Row:  # type: ignore[override]
+        return ROWS[index].model_copy()
+
+
+def test_rows_may_be_made_when_they_are_asked_for(scorer: Scorer) -> None:
+    texts = [str(2 * index) for index in range(len(ROWS))]
+    assert scorer.score(texts, NewRows()) == scorer.score(texts, ROWS)
 
 
 # Equal to scoring in process

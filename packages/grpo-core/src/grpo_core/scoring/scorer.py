@@ -211,6 +211,7 @@ class Scorer:
         self, texts: Sequence[str], rows: Sequence[Row], predictions: Sequence[Sequence[str]] | None
     ) -> list[Future[Score]]:
         _check_lengths(self.task.name, texts, rows, predictions)
+        rows = list(rows)  # a sequence may make its rows anew, whose ids would be used again
         texts_of_rows = {id(row): _row_json(row) for row in rows}  # the completions of a group share their row
         return [
             self._submit(text, texts_of_rows[id(row)], None if predictions is None else predictions[index])
