@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
@@ -72,6 +73,18 @@ def test_objects_that_can_be_called_work_and_go_by_their_class() -> None:
 
     with pytest.raises(UserError, match=r"Template\(\) takes 'rwo'"):
         binding_of(Template(), ("row", "config"), 1)
+
+
+def test_objects_without_a_hash_work() -> None:
+    @dataclass
+    class Near:
+        tolerance: float
+
+        def __call__(self, text, tolerance=None):
+            return text * int(self.tolerance)
+
+    assert call_by_name(Near(2.0), GIVEN) == "TT"
+    assert asked_for(Near(2.0), ("text",)) == ("text",)
 
 
 def test_a_builtin_without_a_signature_is_refused_in_words() -> None:

@@ -9,11 +9,14 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from grpo_core.errors import DataError, GrpoError, UserError, near_match
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 LARGEST_REWARD = 1e30
 """Sums and squares of rewards below it are finite, so means and standard deviations are too."""
@@ -24,7 +27,22 @@ BOUNDS = f"between -{LARGEST_REWARD:g} and {LARGEST_REWARD:g}"
 _GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-@lru_cache(maxsize=1024)
+def remembered(compute: Callable[P, R]) -> Callable[P, R]:
+    """Cache what is computed from a function, the first argument; a callable without a hash is looked at each time."""
+    cached = lru_cache(maxsize=1024)(compute)
+
+    @wraps(compute)
+    def look_up(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            hash(args[0])
+        except TypeError:  # e.g. of a dataclass that is not frozen
+            return compute(*args, **options)
+        return cached(*args, **options)  # type: ignore[arg-type] # the others are names and a number
+
+    return look_up
+
+
+@remembered
 def asked_for(function: Callable[..., Any], available: tuple[str, ...]) -> tuple[str, ...]:
     """Names of the parameters that a call must fill or may fill from `available`, in order.
 
@@ -85,7 +103,7 @@ def in_bounds(number: Any) -> bool:
         return False
 
 
-@lru_cache(maxsize=1024)
+@remembered
 def binding_of(function: Callable[..., Any], available: tuple[str, ...], positional: int = 0) -> Mapping[str, str]:
     """Map each parameter of a function to the name in `available` that it gets.
 

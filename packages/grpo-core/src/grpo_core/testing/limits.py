@@ -5,11 +5,10 @@ from __future__ import annotations
 import dis
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from grpo_core.task.bound import BoundTask
-from grpo_core.task.calling import binding_of
+from grpo_core.task.calling import binding_of, remembered
 from grpo_core.task.composition import REWARD_ARGUMENTS, RewardSpec
 from grpo_core.task.judging import JudgedReward
 from grpo_core.task.score import Score
@@ -79,8 +78,8 @@ def _composed(task: BoundTask, parts: Mapping[str, float], score: Score, *, vali
     return float(task.task.compose(task.rewards, {**parts, **facts}, valid))
 
 
-@lru_cache(maxsize=1024)
-def _reads(function: Callable[..., Any], available: Sequence[str], names: Sequence[str], positional: int = 0) -> bool:
+@remembered
+def _reads(function: Callable[..., Any], available: tuple[str, ...], names: Sequence[str], positional: int = 0) -> bool:
     """Whether a function's code uses one of its arguments; one that it only has in its signature does not count."""
     parameters = {parameter for parameter, name in binding_of(function, available, positional).items() if name in names}
     plain = inspect.unwrap(function)
