@@ -14,6 +14,7 @@ from grpo_core.task.composition import (
     GRADUATED_LEVELS,
     Composer,
     RewardSpec,
+    explain_composition,
     graduated,
     ladder,
     reward,
@@ -22,6 +23,7 @@ from grpo_core.task.composition import (
     weighted_sum,
 )
 from grpo_core.task.group_rewards import group_reward
+from grpo_core.task.identity import meaning_of
 
 QUALITY = st.floats(0, 1)
 COMPOSERS = [
@@ -29,6 +31,7 @@ COMPOSERS = [
     graduated(),
     graduated(shaping="linear"),
     graduated(shaping="binary"),
+    graduated(shaping="binary", binary_from=0.9),
     graduated(shaping="continuous"),
 ]
 
@@ -90,6 +93,26 @@ def test_graduated_clips_the_quality_of_signed_parts() -> None:
 )
 def test_shapings(shaping: str, quality: float, expected: float) -> None:
     assert graduated(shaping=shaping)((spec("a"),), {"a": quality}, True) == pytest.approx(expected)
+
+
+def test_binary_pays_from_its_threshold() -> None:
+    compose = graduated(shaping="binary", binary_from=0.6)
+    rounded = 0.6 - 1e-16
+    values = [compose((spec("a"),), {"a": quality}, True) for quality in (0.59, rounded, 0.6, 1.0)]
+    assert values == pytest.approx([-0.2, 1, 1, 1])
+    assert explain_composition(compose, (spec("a"),), {"a": 0.6}, True).rule.startswith("binary value 1 of quality 0.6")
+    assert shape(0.6, "binary", binary_from=1.0) == -0.3 and shape(0.6, "binary") == 1.0
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.1, float("nan")])
+def test_a_binary_threshold_is_a_quality(threshold: float) -> None:
+    with pytest.raises(UserError, match="binary_from="):
+        graduated(shaping="binary", binary_from=threshold)
+
+
+def test_a_binary_threshold_changes_no_other_identity() -> None:
+    assert meaning_of(graduated(binary_from=0.9)) == meaning_of(graduated())
+    assert "0.9" in meaning_of(graduated(shaping="binary", binary_from=0.9))
 
 
 @pytest.mark.parametrize("compose", COMPOSERS)

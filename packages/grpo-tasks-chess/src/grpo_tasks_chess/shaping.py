@@ -11,7 +11,8 @@ class ShapedConfig(TaskConfig):
 
     Attributes:
         shaping: `graduated` (−0.3, 0.2, 0.4, 0.6, 0.8, 1.0), `linear` (−0.3 + 1.3 · quality), `binary` (1.0 above one
-            half, else −0.3) or `continuous` (the quality).
+            half, in `chess.environment` only for the exact next state; −0.2 below, −0.3 invalid) or `continuous` (the
+            quality).
     """
 
     shaping: Shaping = "graduated"

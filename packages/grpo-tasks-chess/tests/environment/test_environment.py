@@ -120,7 +120,7 @@ def test_the_value_is_the_shaped_quality() -> None:
         ("graduated", 0.8),  # 1.0 is for the right position only
         ("continuous", quality),
         ("linear", -0.3 + 1.3 * quality),
-        ("binary", 1.0),
+        ("binary", -0.2),  # so is its only reward
     ):
         score = environment(f"&shaping={shaping}").score(text, ROW)
         assert score.value == pytest.approx(value) and score.valid and not score.solved
@@ -129,6 +129,22 @@ def test_the_value_is_the_shaped_quality() -> None:
     assert environment().score(f"{START}+0.001+1+0", ROW).value == pytest.approx(0.6)
     assert environment().score("/+-1+1+1", ROW).value == pytest.approx(0.2)
     assert environment().score("e2e4", ROW).value == pytest.approx(-0.3)
+
+
+def test_binary_pays_the_exact_next_state_only() -> None:
+    task = environment("&shaping=binary")
+    for row in task.rows():
+        assert task.score("a/b+0.001+0+0", row).value == pytest.approx(-0.2), "the form alone"
+        copied = task.score(f"{row.fen}+0.001+0+0", row)
+        assert copied.solved is (copied.value == 1.0)
+    for near in (f"{AFTER[:-1]}2+0.001+0+0", f"{AFTER}+0.001+0+1", f"{AFTER}+0.5+0+0"):
+        assert task.score(near, ROW).value == pytest.approx(-0.2)
+    assert task.score(f"{AFTER}+0.001+0+0", ROW).value == 1.0
+
+
+def test_only_binary_is_another_task_than_before() -> None:
+    versions = {name: environment(f"&shaping={name}").task.version for name in ("graduated", "linear", "binary")}
+    assert versions == {"graduated": "0", "linear": "0", "binary": "1"}
 
 
 def test_flags_and_rewards_in_steps() -> None:

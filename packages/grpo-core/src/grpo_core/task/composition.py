@@ -210,11 +210,12 @@ def shape(
     invalid: float = -0.3,
     levels: Sequence[float] = GRADUATED_LEVELS,
     thresholds: Sequence[float] = GRADUATED_THRESHOLDS,
+    binary_from: float | None = None,
 ) -> float:
     """Shape a valid completion's quality in [0, 1] into a reward.
 
     `graduated`: levels[k], k = number of thresholds at or below the quality. `linear`: invalid + (1 − invalid)·quality.
-    `binary`: 1 above one half, else `invalid`. `continuous`: the quality itself.
+    `binary`: 1 above one half, or from `binary_from`, else `invalid`. `continuous`: the quality itself.
 
     Args:
         quality: Share of the possible reward that was earned.
@@ -222,6 +223,7 @@ def shape(
         invalid: Value of an invalid completion.
         levels: Rewards of `graduated`, one more than there are thresholds.
         thresholds: Qualities at which the next level begins.
+        binary_from: Lowest quality for which `binary` pays.
 
     Raises:
         UserError: an unknown shaping.
@@ -233,7 +235,8 @@ def shape(
         case "linear":
             return invalid + (1.0 - invalid) * quality
         case "binary":
-            return 1.0 if quality > 0.5 else invalid
+            is_paid = quality > 0.5 if binary_from is None else quality >= binary_from - 1e-9
+            return 1.0 if is_paid else invalid
         case "continuous":
             return quality
     allowed = get_args(Shaping)
@@ -251,8 +254,7 @@ class _Graduated:
     def __call__(self, specs: Sequence[RewardSpec], parts: Mapping[str, float], valid: bool) -> float:
         earned = [spec for spec in specs if spec.is_criterion]
         penalties = _weighted([spec for spec in specs if spec.is_penalty], parts)
-        quality = _quality(earned, parts)
-        value = shape(quality, self.shaping, invalid=self.invalid, levels=self.levels, thresholds=self.thresholds)
+        value = self._shaped(_quality(earned, parts))
         if value < 0:
             value = min(0.0, value + self.valid_bonus)
         return (value if valid else min(value, self.invalid + _weighted(earned, parts))) + penalties
@@ -265,6 +267,19 @@ class _Graduated:
             f"{self.shaping} value {value:.4g} of quality {_quality(earned, parts):.4g} = Σ weight · part / its maximum"
         )
         return Composition(rule if valid else f"{rule}, at most {self.invalid:g} + Σ weight · part", value, penalties)
+
+    def _shaped(self, quality: float) -> float:
+        return shape(quality, self.shaping, invalid=self.invalid, levels=self.levels, thresholds=self.thresholds)
+
+
+@dataclass(frozen=True, slots=True)
+class _BinaryFrom(_Graduated):
+    """`binary` with a threshold; a class of its own, since a field of `_Graduated` would change all identities."""
+
+    binary_from: float
+
+    def _shaped(self, quality: float) -> float:
+        return shape(quality, self.shaping, invalid=self.invalid, binary_from=self.binary_from)
 
 
 def _quality(earned: Sequence[RewardSpec], parts: Mapping[str, float]) -> float:
@@ -280,6 +295,7 @@ def graduated(
     levels: Sequence[float] = GRADUATED_LEVELS,
     thresholds: Sequence[float] = GRADUATED_THRESHOLDS,
     valid_bonus: float = 0.1,
+    binary_from: float | None = None,
 ) -> Composer:
     """Compose the normalised weighted quality Σ w·raw / Σ w·maximum, then `shape` it; penalties are added after.
 
@@ -292,16 +308,22 @@ def graduated(
         valid_bonus: Added, up to 0, to a valid completion whose shaped value is negative (binary and linear shaping),
             so that valid is worth more than invalid. RookWorld adds it without that bound, by which a better answer
             just below 0 earns more than one just above.
+        binary_from: Lowest quality for which `binary` pays; by default any above one half. Set it where the form alone
+            earns half of the quality.
 
     Raises:
-        UserError: levels or thresholds that do not rise, or whose counts do not fit; a shaping that does not exist.
+        UserError: levels or thresholds that do not rise, or whose counts do not fit; a shaping that does not exist; a
+            `binary_from` that is not above 0 and at most 1.
     """
     _check_levels(invalid, levels)
     _check_rising("thresholds", thresholds)
     if len(levels) != len(thresholds) + 1:
         raise UserError(f"graduated(): {len(levels)} levels need {len(levels) - 1} thresholds, got {len(thresholds)}.")
+    if binary_from is not None and not 0 < binary_from <= 1:
+        raise UserError(f"graduated(): binary_from={binary_from} must be a quality above 0 and at most 1.")
     shape(0.0, shaping)
-    return _Graduated(invalid, shaping, tuple(levels), tuple(thresholds), valid_bonus)
+    settings = (invalid, shaping, tuple(levels), tuple(thresholds), valid_bonus)
+    return _Graduated(*settings) if shaping != "binary" or binary_from is None else _BinaryFrom(*settings, binary_from)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ from grpo_tasks_chess.shaping import ShapedConfig
 
 THRESHOLDS = (0.6, 0.8, 0.9, 1.0)
 """Qualities from which `graduated` gives 0.4, 0.6, 0.8 and 1.0. The form alone contributes 0.4, and the unchanged
-position is nine tenths equal to the right one: with RookWorld's 0.4, 0.6, 0.8 and 0.95 it would get 1.0."""
+position is nine tenths equal to the right one: with RookWorld's 0.4, 0.6, 0.8 and 0.95 it would get 1.0. `binary` pays
+from the last: above one half it would pay the form with any position."""
 
 
 GENERATED = 500
@@ -140,7 +141,10 @@ def metrics(scores: Sequence[Score]) -> dict[str, float]:
 
 def specialize(config: EnvironmentConfig) -> Task:
     """The task with the configured shaping."""
-    return replace(TASK, compose=graduated(shaping=config.shaping, thresholds=THRESHOLDS), specialize=None)
+    compose = graduated(shaping=config.shaping, thresholds=THRESHOLDS, binary_from=THRESHOLDS[-1])
+    # In version 0 `binary` paid any quality above one half.
+    version = "1" if config.shaping == "binary" else TASK.version
+    return replace(TASK, compose=compose, version=version, specialize=None)
 
 
 TASK = Task(
