@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from grpo_tasks_math import rewards
 from grpo_tasks_math.rewards import (
+    MAX_NUMBERS,
     accuracy,
     is_mentioned,
     length_penalty,
@@ -81,6 +82,21 @@ def test_signed_accuracy(completion: str, gold: str, value: float) -> None:
 @given(st.integers(0, 9999), st.integers(0, 9999))
 def test_a_mention_is_a_whole_number(gold: int, other: int) -> None:
     assert is_mentioned(str(gold), f"there are {other} of them") is (gold == other)
+
+
+def test_a_list_of_numbers_mentions_none() -> None:
+    numbers = " ".join(map(str, range(MAX_NUMBERS)))
+    assert signed_accuracy(f"{numbers}, so 3", "12") == 0.5
+    assert signed_accuracy(f"{numbers} 12.0 $12 012 12, so 3", "12") == 0.5, "the same numbers again"
+    assert signed_accuracy(f"{numbers} {MAX_NUMBERS}, so 3", "12") == -1.0
+    assert signed_accuracy(" ".join(map(str, range(201))), "12") == -1.0
+    assert signed_accuracy(f"{numbers} {MAX_NUMBERS}\n#### 12", "12") == 1.0, "an answer is an answer"
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("unit", ["1 ", "1,", "1.5 ", "0.", "-1 ", "1,111", "x "])
+def test_a_hostile_text_is_searched_once(unit: str) -> None:
+    assert not is_mentioned("18", unit * (1_000_000 // len(unit)))
 
 
 @pytest.mark.parametrize(

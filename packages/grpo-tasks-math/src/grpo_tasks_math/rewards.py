@@ -60,13 +60,16 @@ def reasoning(completion: str) -> float:
 
 
 MENTIONED = 0.5
+MAX_NUMBERS = 24
+"""Most different numbers of a text that mentions any: a list of numbers is no mention. GSM8K's reference solutions have
+at most 18 (99.9th percentile: 16), with their questions too."""
 
 
 def signed_accuracy(completion: str, gold: str, *, decimals: Decimals = "point", rel_tol: float = 0.0) -> float:
     """Return +1 for a right final answer, +0.5 if the gold is only mentioned, −1 otherwise.
 
     A mention is a whole number equal to the gold, or the gold's words between word boundaries: "112" does not mention
-    12, "-12" does not, "$1,200" mentions 1200.
+    12, "-12" does not, "$1,200" mentions 1200. A text with more than 24 different numbers mentions none.
 
     Examples:
         >>> from grpo_tasks_math.rewards import signed_accuracy
@@ -86,13 +89,24 @@ _GOLD_NUMBER = re.compile(r"\s*(?P<sign>[-+\u2212]?)\$?(?P<digits>[0-9][0-9,]{0,
 
 
 def is_mentioned(gold: str, text: str) -> bool:
-    """Whether `text` contains the gold as a whole number, or as whole words where it is none."""
+    """Whether `text` contains the gold as a whole number, or as whole words where it is none.
+
+    Nothing is mentioned among more than `MAX_NUMBERS` different numbers.
+    """
     number = _GOLD_NUMBER.fullmatch(gold)
     if number is None:
         words = gold.strip()
         return bool(words) and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text, re.IGNORECASE) is not None
-    wanted = _signed(number)
-    return any(_signed(match) == wanted for match in _NUMBER.finditer(text))
+    spellings: set[tuple[str, str]] = set()  # a number that is repeated is computed once
+    values: set[Fraction] = set()
+    for match in _NUMBER.finditer(text):
+        spelling = match["sign"], match["digits"]
+        if spelling not in spellings:
+            spellings.add(spelling)
+            values.add(_signed(match))
+            if len(values) > MAX_NUMBERS:
+                return False
+    return _signed(number) in values
 
 
 def _signed(match: re.Match[str]) -> Fraction:

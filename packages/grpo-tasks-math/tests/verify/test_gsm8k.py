@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_tasks_math.rewards import reasoning
+from grpo_tasks_math.rewards import is_mentioned, reasoning
 from grpo_tasks_math.verify import Verdict, pool, verify
 
 
@@ -44,6 +44,12 @@ def test_answers_are_found_without_their_marker() -> None:
     rows = [solution.rpartition("####") for solution in solutions("gsm8k_test_500.jsonl")]
     found = sum(verify(gold.strip(), text) is Verdict.CORRECT for text, _, gold in rows)
     assert found >= 480
+
+
+def test_reference_solutions_mention_their_answers() -> None:
+    # At most 18 different numbers, of the MAX_NUMBERS that are allowed.
+    for solution in solutions("gsm8k_train.jsonl"):
+        assert is_mentioned(solution.rpartition("####")[2].strip(), solution), solution
 
 
 def test_the_arithmetic_of_reference_solutions_is_true() -> None:
