@@ -252,6 +252,79 @@ def test_no_answer_is_unparsable(completion: str) -> None:
     assert verify("5", completion) is UNPARSABLE
 
 
+WORDED_SIGNS = [
+    "#### negative 20",
+    "The balance is minus 20.",
+    "minus 20",
+    "It drops to negative $20.",
+    r"\boxed{\text{minus } 20}",
+    "<answer>negative 20 degrees</answer>",
+    "It ends at a negative 20.",
+    "x = minus 20",
+    "The answer is **minus 20**.",
+    "So 20 minus 40 is minus 20",
+]
+SUBTRACTIONS = ["10 minus 20", "$100 minus $20", "40 dollars minus 20", "The total minus 20", "3 non-negative 20"]
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize("completion", WORDED_SIGNS)
+def test_a_worded_sign_is_a_sign(completion: str) -> None:
+    assert verify("-20", completion) is CORRECT
+    assert verify("20", completion) is WRONG
+    assert verify("negative 20", "-20") is CORRECT
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize("completion", SUBTRACTIONS)
+def test_a_worded_operation_is_no_sign(completion: str) -> None:
+    assert verify("-20", completion) is WRONG
+
+
+OTHER_NUMBERS = [
+    "18 and a half",
+    "18 and three quarters",
+    "18 hundredths",
+    "18 halves",
+    "18 divided by 2",
+    "18 multiplied by 2",
+    "18 times 2",
+    "18 squared",
+    "18 less 2",
+    "18 to the power of 2",
+    "half of 18",
+    "a third of the 18",
+    "twice 18",
+    "double $18",
+]
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize("words", OTHER_NUMBERS)
+@pytest.mark.parametrize(
+    "form", ["{}", r"\boxed{{\text{{{}}}}}", "<answer>{}</answer>", "The answer is {}.", "#### {}"]
+)
+def test_words_that_make_another_number_are_no_unit(words: str, form: str) -> None:
+    assert verify("18", form.format(words)) is not CORRECT
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "18 quarters",
+        "18 dozen eggs",
+        "18 less than Ann",
+        "18 seconds",
+        "twice as much: 18",
+        "18, half of 36",
+        "18 cm^2",
+    ],
+)
+def test_words_that_describe_the_number_say_nothing(completion: str) -> None:
+    assert verify("18", f"The answer is {completion}") is CORRECT
+
+
 WHAT_IS_NOT_SAID = [
     r"\boxed{6=5}",
     r"\boxed{x=4=5}",

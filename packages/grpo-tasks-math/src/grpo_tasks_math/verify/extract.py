@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from grpo_tasks_math.verify.normalise import point_decimals, to_ascii
+from grpo_tasks_math.verify.normalise import point_decimals, spell_signs, to_ascii
 from grpo_tasks_math.verify.reader import MAX_ANSWER_CHARS, read
 from grpo_tasks_math.verify.sentence import after_phrase, correction, read_sentence, stated
 from grpo_tasks_math.verify.values import Value, Words
@@ -77,7 +77,7 @@ def read_gold(gold: str, decimals: Decimals = "point") -> Value | None:
 
 
 def _spelled(text: str, decimals: Decimals) -> str:
-    text = to_ascii(text)
+    text = spell_signs(to_ascii(text))
     return point_decimals(text) if decimals == "comma" else text
 
 

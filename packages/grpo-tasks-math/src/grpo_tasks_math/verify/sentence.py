@@ -6,6 +6,7 @@ import re
 
 from grpo_tasks_math.verify.normalise import group_digits
 from grpo_tasks_math.verify.reader import contradicts, read
+from grpo_tasks_math.verify.units import CHANGES
 from grpo_tasks_math.verify.values import Choice, Contradiction, Value, Words
 
 SENTENCE_CHARS = 16_384
@@ -214,19 +215,46 @@ def _without_denied(text: str) -> str:
     return "".join((*pieces, text[position:])) if pieces else text
 
 
+_CHANGED = re.compile(
+    rf"[$*_)\\]{{0,4}}[\s-](?:{'|'.join(CHANGES)}|and\s(?:an?|one|two|three|four|five)[\s-](?:half|third|quarter)s?)(?!\w)",
+    re.IGNORECASE,
+)
+"""Words behind a number that make another one of it: `18 squared` is no 18."""
+_SCALED = re.compile(
+    r"\b(?:(?:half|thirds?|quarters?|fourths?|fifths?|tenths?)\sof|twice|double|triple)(?:\sthe)?[\s$*_(\\]{1,4}$",
+    re.IGNORECASE,
+)
+"""Words before a number that make another one of it: `half of 18` is no 18."""
+_OPERATED = re.compile(
+    r"[$*_)\\]{0,4}\s(?:to\sthe\s\w{0,10}\s?power|(?:plus|minus|times|over|less)[\s$*_(\\]{1,4}[0-9])", re.IGNORECASE
+)
+"""Words of an operation behind a number: "the answer is 18 times 3" starts with no answer."""
+
+
 def _leading_numbers(clause: str) -> str:
-    match = _NUMBERS.match(clause.lstrip("$(*_ ~"))
-    return match[0] if match else ""
+    clause = clause.lstrip("$(*_ ~")
+    match = _NUMBERS.match(clause)
+    if match is None or _CHANGED.match(clause, match.end()) or _OPERATED.match(clause, match.end()):
+        return ""
+    return match[0]
 
 
 def _last_number(text: str) -> Value | None:
-    """Read the last number with the numbers and operators it is joined to, so that `42 or 43` is no 43."""
+    """Read the last number with the numbers and operators it is joined to, so that `42 or 43` is no 43.
+
+    A number that words make another one of, `18 squared`, is read as words.
+    """
     near = text[-_NEAR_END:]
     if len(near) < len(text):
         near = near[re.search(r"\s|$", near).end() :]  # type: ignore[union-attr]  # `$` always matches
     for window in (near, text):
         *_, last = (None, *_NUMBERS.finditer(window))
         if last is not None:
+            changed = _CHANGED.match(window, last.end())
+            scaled = _SCALED.search(window, max(0, last.start() - 32), last.start())
+            if changed or scaled:
+                phrase = f"{scaled[0] if scaled else ''}{last[0]}{changed[0] if changed else ''}"
+                return Words(phrase, phrase.lower(), is_prose=True)
             relation = _RELATION.search(window, max(0, last.start() - 16), last.start())
             return _span_around(window, last) or read((relation[0] if relation else "") + last[0])
     return None

@@ -60,8 +60,15 @@ _GLUE = frozenset((
     "a", "an", "at", "by", "cu", "for", "her", "his", "in", "is", "its", "more", "my", "of", "on", "our",
     "per", "sq", "st", "th", "the", "to", "us",
 ))  # fmt: skip
+FRACTION_UNITS = (
+    "halves", "thirds", "fourths", "fifths", "sixths", "sevenths", "eighths", "ninths", "tenths", "hundredths",
+    "thousandths",
+)  # fmt: skip
+"""Words that divide the number before them; `quarters` are coins more often."""
+CHANGES = ("squared", "cubed", "halved", "doubled", "tripled", "divided", "multiplied", *FRACTION_UNITS)
+"""Words that make another number of the one before them."""
 _NOT_A_UNIT = frozenset((
-    "and", "or", "plus", "minus", "times", "over", "mod", "not", "nor", "if", "then", "else", "versus",
+    "and", "or", "plus", "minus", "times", "over", "mod", "not", "nor", "if", "then", "else", "versus", *CHANGES,
 ))  # fmt: skip
 # With two letters these could be products of variables, so they are listed.
 _ABBREVIATIONS = frozenset(("KB", "MB", "GB", "TB", "BC", "AD", "Kg", "KG", "Km", "KM", "Mi", "Hz"))
@@ -91,6 +98,9 @@ def read_unit(tail: str, *, is_spaced: bool) -> str | None:
         return None
     if len(words) == 1 and words[0] in CANONICAL:
         return CANONICAL[words[0]] + suffix if is_spaced or len(words[0]) > 1 else None
+    # The 2 of `18 less 2` is no power of a unit.
+    if suffix and words[-1].lower() in ("less", "to", "of"):
+        return None
     if any(word.lower() in _NOT_A_UNIT or not _is_unit_word(word) for word in words):
         return None
     # `5abc` is a product of variables; `5apples` is a slip of the space bar.
