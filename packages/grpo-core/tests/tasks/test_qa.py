@@ -53,7 +53,13 @@ def scored(spec: str, text: str) -> Score:
         ("exact", "New York", [" new  york\n", "It is <answer>New York</answer>."], ["York", "New York City"], [" "]),
         ("number", "1,250.5", [" 1250.5", "so #### 1,250.50", r"\boxed{1250.5}"], ["1250", "1250.5 + 1"], ["many"]),
         ("number", 0.75, ["3/4", "75%", ".75", "7.5e-1"], ["0.7500001", "-0.75"], ["three"]),
-        ("number", -3, ["-3", "\u22123", "5 - 8 = -3"], ["3"], []),
+        (
+            *("number", -3, ["-3", "\u22123", "\u20133", "5 - 8 = -3", "-$3", r"-\$3", "$-3", "minus 3"]),
+            *(["3", "5-3", "5\u20133", "9 minus 3", "$9-$3"], []),
+        ),
+        ("number", 1234, [r"\boxed{1{,}234} of 9", r"\boxed{1234\text{ apples}}, not 7"], [r"\boxed{1{,}235}"], []),
+        ("number", 0.5, [r"so \boxed{\frac{1}{2}}", r"\boxed{\dfrac{1}{2}}", r"\boxed{50\%}"], [r"-\frac{1}{2}"], []),
+        ("exact", "New York", [r"\boxed{\text{New York}}"], [r"\boxed{\text{York}}"], []),
         ("math", r"\frac{1}{2}", ["The answer is 1/2.", r"\boxed{0.5}"], ["The answer is 2."], []),
         ("choice", "B", ["B", "(B)", "A is wrong, so B", "Answer: B."], ["A", "B or C"], ["both", "b"]),
         ("regex", r"\d{4}-\d\d", ["2024-05", "the date: #### 2024-05"], ["2024-05-01"], []),
@@ -287,19 +293,57 @@ def test_numbers(text: str, value: float | None) -> None:
     assert read_number(text) == (None if value is None else Fraction(value))
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("It drops to negative $6.", -6),
+        ("the balance is minus 6", -6),
+        ("The total minus 6", 6),
+        ("$12 - $6", 6),
+        ("a range of 5\u20136", 6),
+        (r"-\frac{3}{4}", -0.75),
+        (r"\frac{-3}{4}", -0.75),
+        ("\u20ac6", 6),
+        ("-\u20ac6.50", -6.5),
+    ],
+)
+def test_signs_of_numbers(text: str, value: float) -> None:
+    assert read_number(text) == Fraction(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"\boxed{a{b}{c{d}}} and {e}", "a{b}{c{d}}"),
+        (r"\boxed{1} then \boxed{2", "1"),
+        (r"\boxed{\boxed{5}}", "5"),
+        (r"} \boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{1", r"\boxed{1"),
+    ],
+)
+def test_the_last_balanced_box_is_the_answer(text: str, answer: str) -> None:
+    assert answer_of(text) == answer
+
+
 def test_hostile_numbers_take_no_time() -> None:
-    began = time.perf_counter()
     for text in (
         "1," * 100_000,
         "1/" * 100_000,
         "-" * 200_000,
         "<answer>" * 50_000,
         r"\boxed{" * 50_000,
+        r"\boxed{" * 50_000 + "}" * 50_000,
+        "minus " * 50_000,
+        "is  minus" * 50_000,
+        "negative " * 50_000,
+        r"\frac{" * 50_000,
+        "-$" * 100_000,
         "```" * 50_000,
         "1e999",
     ):
+        began = time.perf_counter()
         read_number(answer_of(text))
-    assert time.perf_counter() - began < 5
+        assert time.perf_counter() - began < 5, text[:20]
 
 
 def test_it_is_listed_and_needs_no_torch(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,12 +31,23 @@ more. Within it, 0.1 and 1e-1 are one number, and 0.333 is not 1/3."""
 LETTERS = "ABCDEFGHIJ"
 
 _NUMBER = re.compile(
-    r"[-+\u2212]?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]{1,300}+)?(?:\.[0-9]{1,300}+)?(?:[eE][-+]?[0-9]{1,3}+)?"
+    r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]{1,300}+)?(?:\.[0-9]{1,300}+)?(?:[eE][-+]?[0-9]{1,3}+)?"
 )
-_STARTS_NUMBER = re.compile(r"(?<![\w.])[-+\u2212]?\.?[0-9]")
+_STARTS_NUMBER = re.compile(r"(?<![\w.])[-+]?\.?[0-9]")
 _LETTER = re.compile(r"(?<![A-Za-z])\(?([A-J])\)?(?![A-Za-z'])")
 _DENOMINATOR = re.compile(r" ?/ ?([0-9]{1,300}+)(?![0-9])")
-_BOXED = re.compile(r"\\boxed\{([^{}]{0,10000})\}")
+_BOX_TOKEN = re.compile(r"\\boxed\s?\{|\\.|[{}]", re.DOTALL)
+_BOXED_TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mbox|mathrm)\s?\{([^{}]{0,1000})\}")
+
+_DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-"))
+_FRACTION = re.compile(r"(?<![0-9])\\[dtc]?frac\s?\{\s?(-?[0-9]{1,300})\s?\}\s?\{\s?([0-9]{1,300})\s?\}")
+_WORDED_SIGN = re.compile(
+    # Behind another word, such as a unit, "minus" subtracts.
+    r"(?:(?<!\w)(?<![0-9)]\s)negative|(?P<before>^|[\n=:#>(]|\b(?:is|are|was|were|be|equals?|to|of|at|or|and)\s)"
+    r"(?P<space>[\s$*]{0,4})minus)\s{1,4}(?=\\?[$€£¥₹]?\.?[0-9])",
+    re.IGNORECASE,
+)
+_SIGNED_CURRENCY = re.compile(r"(?<![\w.])([-+])\\?[$€£¥₹]\s?(?=\.?[0-9])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +88,32 @@ def answer_of(text: str) -> str:
     _, opened, tagged = before.rpartition("<answer>")
     if closed and opened:
         return tagged.strip()
-    if boxed := _BOXED.findall(text):
-        return str(boxed[-1]).strip()
+    if (boxed := _last_box(text)) is not None:
+        return _BOXED_TEXT.sub(r"\1", boxed).strip()
     return text.rpartition("####")[2].strip()
 
 
+def _last_box(text: str) -> str | None:
+    """The inside of the last box whose braces are balanced; of nested ones the inner. One pass."""
+    if "\\boxed" not in text:
+        return None
+    opened: list[int | None] = []  # where the inside of each open brace starts; None for a brace that is no box
+    last: tuple[int, int] | None = None
+    for token in _BOX_TOKEN.finditer(text):
+        if token[0] == "{":
+            opened.append(None)
+        elif token[0].startswith("\\boxed"):
+            opened.append(token.end())
+        elif token[0] == "}" and opened:
+            start = opened.pop()
+            if start is not None and (last is None or start > last[0]):
+                last = start, token.start()
+    return None if last is None else text[slice(*last)]
+
+
 def read_number(text: str) -> Fraction | None:
-    """The last number of a text: 1,234.5, -3, 2e-3, 3/4 or 12%; None where there is none."""
+    r"""The last number of a text: 1,234.5, -3, 2e-3, 3/4, \frac{3}{4} or 12%; None where there is none."""
+    text = _plain_numbers(text)
     found: Fraction | None = None
     position = 0
     while (start := _STARTS_NUMBER.search(text, position)) is not None:
@@ -100,11 +130,22 @@ def read_number(text: str) -> Fraction | None:
     return found
 
 
+def _plain_numbers(text: str) -> str:
+    """Spell signs, fractions, grouped digits and percent signs in one way, and put a sign before its digits."""
+    text = text.translate(_DASHES)
+    if "\\" in text or "{" in text:
+        text = _FRACTION.sub(r"\1/\2", text.replace("{,}", ",").replace("\\%", "%"))
+    lowered = text.lower()
+    if "minus" in lowered or "negative" in lowered:
+        text = _WORDED_SIGN.sub(lambda sign: f"{sign['before'] or ''}{sign['space'] or ''}-", text)
+    return _SIGNED_CURRENCY.sub(r"\1", text)
+
+
 def _fraction(text: str) -> Fraction | None:
     if len(text) > MAX_NUMBER_CHARS:
         return None
     try:
-        return Fraction(text.replace(",", "").replace("\u2212", "-"))
+        return Fraction(text.replace(",", ""))
     except (ValueError, ZeroDivisionError):
         return None
 
