@@ -30,7 +30,7 @@ class Variant:
         needs_group: Baseline: alone in its group, a completion has nothing to be compared with and gets advantage 0.
         per_token: Baseline: the advantages are [N, T], not [N].
         scales_itself: Baseline: they are normalised already, so that dividing by a deviation would do it twice.
-        takes_penalties: Baseline: what is taken off a completion's reward, for its KL or its length, lowers its advantage.
+        takes_penalties: Baseline: a penalty on the reward, for KL or length, lowers the advantage of its completion.
         has_own_numerics: Engine: its log-probs are not the trainer's, so that `trainer.rollout_correction` is on by
             default.
     """

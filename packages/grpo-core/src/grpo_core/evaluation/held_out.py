@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from grpo_core.callbacks import Callbacks, EvalPhase, ResolvedDefault
@@ -173,7 +174,7 @@ class HeldOutEvaluator:
                     f"{self._max_abstain_share:g})"
                 )
                 return None
-        return sum(result["solved_rate"] for result in results) / len(results)
+        return fmean(result["solved_rate"] for result in results)
 
     def run(self, phase: EvalPhase, step: int) -> dict[str, float]:
         """Evaluate the tasks that are due and tell the callbacks; later evaluations are compared with phase `initial`.
