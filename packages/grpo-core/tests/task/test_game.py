@@ -224,6 +224,16 @@ def test_rates_and_counts_of_a_batch() -> None:
     assert game_metrics(small_games.HEAP, []) == {}
 
 
+def test_an_episode_that_did_not_end_is_in_no_rate() -> None:
+    task = heap()
+    won = task.score(write_transcript("first", ["1", "1", "3"]), EPISODE)
+    unfinished = [task.score(text, EPISODE) for text in (write_transcript("first", ["1"]), "no transcript")]
+    assert won.solved
+    alone = game_metrics(small_games.HEAP, [won])
+    assert game_metrics(small_games.HEAP, [won, *unfinished]) == {**alone, "games/unfinished": 2.0}
+    assert (alone["games/heap/first/win_rate"], alone["games/unfinished"]) == (1.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("change", "rivals"),
     [

@@ -159,14 +159,15 @@ def _evaluation(config: GameConfig) -> EvaluationDefaults:
 
 
 def game_metrics(game: Game, scores: Sequence[Score]) -> dict[str, float]:
-    """Rates for each seat, and SPIRAL's counts of a batch of episodes.
+    """Rates for each seat, and SPIRAL's counts of a batch of episodes, but for those that did not end.
 
     Args:
         game: The game.
         scores: Scores of the game's task, one for each learning seat of an episode.
     """
-    parts = [score.parts for score in scores if not score.abstained]
-    metrics: dict[str, float] = {}
+    scored = [score.parts for score in scores if not score.abstained]
+    parts = [facts for facts in scored if facts["win"] + facts["draw"] + facts["loss"] > 0]
+    metrics = {"games/unfinished": float(len(scored) - len(parts))} if scored else {}
     for seat, role in enumerate(game.roles):
         own = [facts for facts in parts if facts["seat"] == seat]
         others = [facts for facts in parts if facts["seat"] != seat and facts["sides"] == 1]
