@@ -3,7 +3,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import pytest
@@ -46,6 +46,22 @@ class Unknown:
     pass
 
 
+class Near:
+    def __init__(self, tolerance: float) -> None:
+        self.tolerance, self._calls = tolerance, 0
+
+    def __call__(self, answer):
+        self._calls += 1
+        return float(answer <= self.tolerance)
+
+
+def with_named_default(tolerance: float) -> Callable[..., float]:
+    def close(answer, row, *, tolerance=tolerance):
+        return float(abs(answer - row) <= tolerance)
+
+    return close
+
+
 def made(source: str) -> Callable[..., float]:
     names: dict[str, Any] = {}
     exec(source, names)
@@ -57,6 +73,9 @@ DIFFERENT = [
     (within(0.1), within(0.2)),
     (within(plain), within(other)),
     (with_default(0.1), with_default(0.2)),
+    (with_named_default(0.1), with_named_default(0.2)),
+    (lru_cache(plain), lru_cache(other)),
+    (Near(0.1), Near(0.2)),
     (partial(plain, answer=1), partial(plain, answer=2)),
     (partial(plain), partial(other)),
     (Composer(0.0), Composer(0.1)),
@@ -85,6 +104,9 @@ def test_no_address_gets_into_the_text(given: Any) -> None:
 def test_two_of_one_kind_read_alike() -> None:
     assert meaning_of(within(0.1)) == meaning_of(within(0.1))
     assert meaning_of(Unknown()) == meaning_of(Unknown())
+    asked, new = Near(0.1), Near(0.1)
+    asked(1.0)
+    assert meaning_of(asked) == meaning_of(new)
 
 
 def tree(source: str) -> str:

@@ -9,7 +9,7 @@ import inspect
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from functools import lru_cache, partial
+from functools import _lru_cache_wrapper, lru_cache, partial
 from importlib import resources
 from types import CodeType, FunctionType
 from typing import Any
@@ -27,8 +27,9 @@ def meaning_of(value: Any, depth: int = 0) -> str:
     """Text that is equal in every process, and changes with what a function computes.
 
     A function is its normalised syntax tree with its defaults and the values that it closes over; without source, its
-    bytecode. Containers, `partial`, methods and dataclasses (composers, `Opponent`) are their contents. Other objects
-    count by class alone: their `repr` may hold an address, as a set's holds an order that depends on PYTHONHASHSEED.
+    bytecode. Containers, `partial`, methods and dataclasses (composers, `Opponent`) are their contents. A callable
+    object is its `__call__` with its public attributes. Other objects count by class alone: their `repr` may hold an
+    address, as a set's holds an order that depends on PYTHONHASHSEED.
     """
 
     def inner(*values: Any) -> str:
@@ -49,7 +50,11 @@ def meaning_of(value: Any, depth: int = 0) -> str:
     if isinstance(value, CodeType):
         return f"code({inner(value.co_code, value.co_names, value.co_consts)})"
     if isinstance(value, FunctionType):
-        return f"{_tree_of(value) or inner(value.__code__)}({inner(value.__defaults__, *_closed_over(value))})"
+        by_name = [value.__kwdefaults__] if value.__kwdefaults__ else []
+        held = inner(value.__defaults__, *by_name, *_closed_over(value))
+        return f"{_tree_of(value) or inner(value.__code__)}({held})"
+    if isinstance(value, _lru_cache_wrapper) and isinstance(value.__wrapped__, FunctionType):
+        return f"cached({inner(value.__wrapped__)})"
     if inspect.ismethod(value):
         return f"{inner(value.__self__, value.__func__)}"
     if isinstance(value, JudgedReward):
@@ -57,7 +62,18 @@ def meaning_of(value: Any, depth: int = 0) -> str:
     if is_dataclass(value) and not isinstance(value, type):
         contents = (getattr(value, field.name) for field in fields(value))
         return f"{type(value).__qualname__}({inner(*contents)})"
-    return value.__qualname__ if isinstance(value, type) else type(value).__qualname__
+    if isinstance(value, type):
+        return value.__qualname__
+    name = type(value).__qualname__
+    call = inspect.getattr_static(type(value), "__call__", None)
+    if isinstance(call, FunctionType):
+        return f"{name}({inner(call, _settings_of(value))})"
+    return name
+
+
+def _settings_of(value: Any) -> dict[str, Any]:
+    """The public attributes of a callable object; a leading underscore marks what changes, such as a cache."""
+    return {name: each for name, each in getattr(value, "__dict__", {}).items() if not name.startswith("_")}
 
 
 def _tree_of(function: FunctionType) -> str:
