@@ -79,10 +79,7 @@ def resume(
         is_in_batch = state.get("buffer") is not None  # version 0.1 saved between the optimizer steps of a batch
         folder: RunFolder = SilentFolder(path)
         if ranks.is_main:
-            store, steps = CheckpointStore(path), state["step"]
-            store.clean()
-            store.go_back_to(checkpoint)  # before the logs are cut: a kill in between loses no line of the branch
-            folder = RunFolder.reopen(path, steps, steps + is_in_batch, evaluates_end=bool(end.missing))
+            folder = _reopened(path, stored, is_in_batch=is_in_batch)
         resources.enter_context(closing(folder))
         anchor = "same KL anchor, " if setup.policy.has_reference else ""
         why = end.missing or f"{anchor}same data order" + ("; inside a batch" if is_in_batch else "")
@@ -90,6 +87,14 @@ def resume(
         choices = [ResolvedDefault("resume", position, why), *_renamed(state), *shared, *observed.choices]
         resources.enter_context(in_contact(path))
         return Trainer(setup, folder, observed.callbacks, choices, resources, ranks).run(checkpoint)
+
+
+def _reopened(path: Path, stored: StoredRun, *, is_in_batch: bool) -> RunFolder:
+    """The folder of the run for the first rank, as it was at the checkpoint."""
+    store, steps = CheckpointStore(path), stored.state["step"]
+    store.clean()
+    store.go_back_to(stored.checkpoint)  # before the logs are cut: a kill in between loses no line of the branch
+    return RunFolder.reopen(path, steps, steps + is_in_batch, evaluates_end=bool(stored.end.missing))
 
 
 def _check_surroundings(
