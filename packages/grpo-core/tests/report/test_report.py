@@ -165,12 +165,14 @@ def test_a_row_that_is_met_often_is_one_observation() -> None:
     assert training["low"] < 0 < training["high"]
 
 
-def write_final_evaluation(run: str, solved: Sequence[int], **settings: object) -> None:
-    folder = Path("eval_runs") / f"{run}_math.a" / "step_final" / "temp0.0_p1.0_r1"
+def write_final_evaluation(
+    run: str, solved: Sequence[int], label: str = "math.a", task: str = "math.a", **settings: object
+) -> None:
+    folder = Path("eval_runs") / f"{run}_{label}" / "step_final" / "temp0.0_p1.0_r1"
     folder.mkdir(parents=True)
     lines = [f"row{index},{value},{value}" for index, value in enumerate(solved)]
     (folder / "metrics.csv").write_text("\n".join(["row,solved_rate,reward", *lines, ""]))
-    meta = {"run": run, "step": "step_final", "model": "tiny", "adapter": None, "task": "math.a", "identity": "x",
+    meta = {"run": run, "step": "step_final", "model": "tiny", "adapter": None, "task": task, "identity": "x",
             "settings": {"seed": 0, "temperature": 0.0, **settings}, "summary": {}, "timing": {},
             "version": 1}  # fmt: skip
     (folder / "run_meta.json").write_text(json.dumps(meta))
@@ -188,6 +190,15 @@ def test_evaluations_of_two_seeds_are_compared_row_by_row() -> None:
         write_final_evaluation(str(seed), solved, seed=seed)
     compared = held_out("0", "1")
     assert (compared["value"], compared["n"]) == (0.5, 4)
+
+
+def test_a_task_that_is_named_by_its_spec_is_compared() -> None:
+    for run in ("a", "b"):
+        final = {"kind": "evaluation", "step": 10, "task": "math.a?template=r1", "phase": "final"}
+        make_run(Path("runs", run), events=[{**final, "result": {"solved_rate": 0.5}}])
+        write_final_evaluation(run, [0, 1], label="math.a_template_r1", task="math.a?size=2&split=test&template=r1")
+    compared = held_out("a", "b")
+    assert (compared["task"], compared.get("n")) == ("math.a?template=r1", 2)
 
 
 def test_evaluations_of_other_sampling_are_not_compared() -> None:

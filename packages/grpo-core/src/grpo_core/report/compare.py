@@ -91,7 +91,9 @@ def _final(run: Path, task: str) -> tuple[Path, Meta] | None:
                 meta = read_meta(results)
             except UserError:
                 continue  # damaged, or of a newer version: as if it was not there
-            if Path(meta.run).name == run.resolve().name and safe_name(task) == safe_name(meta.task.partition("?")[0]):
+            # A label is a spec where two tasks share a name; the evaluated one has further options, as the split.
+            names = {safe_name(spec.partition("?")[0]) for spec in (task, meta.task)}
+            if Path(meta.run).name == run.resolve().name and len(names) == 1:
                 return results, meta
     return None
 
