@@ -215,6 +215,11 @@ def test_equal_completions_give_equal_summaries() -> None:
     assert evaluation(scores, n=4, seconds=1.0).summary() == evaluation(scores, n=4, seconds=2.0).summary()
 
 
+def test_difficulties_that_differ_in_the_seventh_digit_are_levels_of_their_own() -> None:
+    rows = [Row(id=str(number), difficulty=number) for number in (1_234_567.0, 1_234_568.0, 1.0)]
+    assert evaluation([score(True)] * 3, n=1, rows=rows).levels() == {"1": [2], "1234567.0": [0], "1234568.0": [1]}
+
+
 def test_shares_that_are_no_counts_are_bootstrapped() -> None:
     interval = rate_over_rows([0.25, 0.75, math.nan] * 10)
     assert (interval.value, interval.n) == (0.5, 20)

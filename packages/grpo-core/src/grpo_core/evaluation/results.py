@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -185,8 +186,9 @@ class Evaluation:
         """Rows by difficulty, the easiest first: each value, or quartiles where there are many."""
         known = {index: row.difficulty for index, row in enumerate(self.rows) if row.difficulty is not None}
         values = sorted(set(known.values()))
+        names = _distinct_names(values)
         if len(values) <= MAX_LEVELS:
-            return {f"{value:g}": [index for index in known if known[index] == value] for value in values}
+            return {names[value]: [index for index in known if known[index] == value] for value in values}
         edges = np.quantile(list(known.values()), QUARTILES)
         quartile = {index: int(np.searchsorted(edges, value)) for index, value in known.items()}
         levels = {}
@@ -194,7 +196,7 @@ class Evaluation:
             members = [index for index in known if quartile[index] == number]
             if members:
                 low, high = min(known[index] for index in members), max(known[index] for index in members)
-                levels[f"{low:g} to {high:g}"] = members
+                levels[f"{names[low]} to {names[high]}"] = members
         return levels
 
     def _shares(self, is_so: Callable[[Score], bool]) -> list[float]:
@@ -258,6 +260,12 @@ class RowRates:
             "delta_n": delta.n,
             **_named("reward_delta", bootstrap_mean(reward, seed=seed)),
         }
+
+
+def _distinct_names(values: Sequence[float]) -> dict[float, str]:
+    """Short names of different numbers; whole ones where two would have the same six digits."""
+    counts = Counter(f"{value:g}" for value in values)
+    return {value: f"{value:g}" if counts[f"{value:g}"] == 1 else repr(value) for value in values}
 
 
 def _minus(value: float | None, base: float | None) -> float:
