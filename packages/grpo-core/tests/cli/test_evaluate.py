@@ -136,6 +136,12 @@ def _with_a_model(arguments: list[str]) -> int:
     return entry.main(arguments)
 
 
+def test_a_home_folder_is_expanded(fake: Fake, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(home))
+    assert entry.main(["eval", *LETTERS, "--eval-dir=~/evals"]) == 0
+    assert fake.asked["output_dir"] == str(home / "evals")
+
+
 def test_the_length_of_an_evaluation_stands_above_a_tasks_wish(fake: Fake) -> None:
     assert entry.main(["eval", *LETTERS, "eval.max_completion_length=16"]) == 0
     assert fake.asked["given"] == {"max_completion_length": 16}

@@ -66,7 +66,9 @@ def evaluate(overrides: tuple[str, ...], config_file: str | None, as_json: bool,
     the folder of the runs. With --endpoint, evaluate the model that an endpoint serves.
     """
     if options["eval_dir"] is not None:
-        check_makeable(user_path(options["eval_dir"], "--eval-dir"), f"--eval-dir {options['eval_dir']}")
+        eval_dir = user_path(options["eval_dir"], "--eval-dir")
+        check_makeable(eval_dir, f"--eval-dir {options['eval_dir']}")
+        options["eval_dir"] = str(eval_dir)
     settings = {f"eval.{name}": options[name] for name in _EVAL_OPTIONS}
     settings |= {name: options[name] for name in ("task", "model", "adapter", "seed")}
     if options["run_dir"] is not None:
