@@ -211,6 +211,41 @@ def test_two_golds_of_a_dataset_that_nobody_can_edit_are_two_rows(monkeypatch: p
     assert [row.gold for row in load_task("core.qa?path=hub:o/n").rows()] == [" x", " y"]
 
 
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("The answer is B, I think.", "B"),
+        ("B. A whale is no fish", "B"),
+        ("B (I checked A)", "A"),  # the last letter counts
+        ("The answer is B, not A", "A"),
+        ("I choose B", "B"),
+        ("I\u2019d say B, as I see it", "B"),
+        ("The answer is A because it is big.", "A"),
+        ("The answer is A, a whale", "A"),
+        ("A is right", "A"),
+        ("So it is A for sure.", "A"),
+        ("A", "A"),
+        ("A. whale", "A"),
+        ("B, plan D failed", "B"),  # there is no D
+        ("A whale", None),
+        ("I am not sure", None),
+        ("E", None),
+    ],
+)
+def test_words_are_no_choices(write: Write, text: str, letter: str | None) -> None:
+    records = [{"question": "Which?", "answer": answer, "choices": ["one", "two", "six"]} for answer in ("A", "B", "C")]
+    for expected, record in zip("ABC", records, strict=True):
+        score = scored(write([record], "&verifier=choice"), text)
+        assert (score.valid, score.solved) == (letter is not None, letter == expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_right"), [("I", True), ("(I)", True), ("I think H", False), ("H, I think", False)]
+)
+def test_without_choices_all_letters_count_but_no_pronoun(write: Write, text: str, is_right: bool) -> None:
+    assert scored(write([{"question": "Which?", "answer": "I"}], "&verifier=choice"), text).solved is is_right
+
+
 def test_a_question_may_come_with_other_choices(write: Write) -> None:
     records = [
         {"question": "Which is even?", "answer": answer, "choices": choices}

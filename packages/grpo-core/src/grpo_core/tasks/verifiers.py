@@ -34,7 +34,13 @@ _NUMBER = re.compile(
     r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]{1,300}+)?(?:\.[0-9]{1,300}+)?(?:[eE][-+]?[0-9]{1,3}+)?"
 )
 _STARTS_NUMBER = re.compile(r"(?<![\w.])[-+]?\.?[0-9]")
-_LETTER = re.compile(r"(?<![A-Za-z])\(?([A-J])\)?(?![A-Za-z'])")
+_LETTER = re.compile(r"(?<![A-Za-z])\(?([A-J])\)?(?![A-Za-z'\u2019])")
+_SAYS_OF_CHOICE = (
+    r"(?:is|was|because|since|as|and|or|but|not|seems|looks|would|fits|makes|must|can|cannot|has|should|does)\b"
+)
+_ARTICLE = re.compile(rf"(?:^|(?<=[.!?:;\n])|(?<=[.!?:;] ))A (?!{_SAYS_OF_CHOICE})(?=[a-z])")
+"""An `A` that begins a sentence, before a word that says nothing of a choice; elsewhere the article is no capital."""
+_PRONOUN = re.compile(r"(?<![A-Za-z])I (?!(?:is|because|since|as)\b)(?=[a-z])")
 _DENOMINATOR = re.compile(r" ?/ ?([0-9]{1,300}+)(?![0-9])")
 _BOX_TOKEN = re.compile(r"\\boxed\s?\{|\\.|[{}]", re.DOTALL)
 _BOXED_TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mbox|mathrm)\s?\{([^{}]{0,1000})\}")
@@ -215,7 +221,8 @@ def _score_choice(text: str, gold: str, choices: tuple[str, ...]) -> float:
     answer, expected = answer_of(text), _letter_of(gold, choices)
     if any(_plain(choice) == _plain(answer) for choice in choices):
         return float(_letter_of(answer, choices) == expected)
-    letters = _LETTER.findall(answer)
+    offered = LETTERS[: len(choices)] if choices else LETTERS
+    letters = [letter for letter in _LETTER.findall(_PRONOUN.sub("", _ARTICLE.sub("", answer))) if letter in offered]
     if not letters:
         raise Invalid("no letter of a choice")
     return float(letters[-1] == expected)
