@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core import Invalid
-from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of, program_of
+from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of, program_of, script_of
 
 
 @pytest.mark.parametrize(
@@ -27,10 +27,21 @@ from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of, program_of
         ("```pytest\nx\n```", "```pytest\nx\n```"),
         ("````python\nx = '```'\n````\n```python\ny\n```", "x = '```'\n"),  # ends at as many backticks
         ("````python\nx = 1\n```", "x = 1\n```"),
+        # A draft in the thinking is not the answer, unless there is no other.
+        ("<think>First:\n```python\n1/0\n```\nNo.</think>\n```python\nprint(2)\n```", "print(2)\n"),
+        ("a\n```python\n1/0\n```\n</think> b </think>```python\nprint(2)\n```\n```python\n3\n```", "print(2)\n"),
+        ("<think>```python\nprint(1)\n```</think> That is all.", "print(1)\n"),
+        ("```python\nprint('</think>')\n```", "print('</think>')\n"),
+        ("<think>```python\nprint(1)\n```", "print(1)\n"),
     ],
 )
 def test_the_first_python_block_else_the_whole_text(completion: str, program: str) -> None:
     assert program_of(completion) == program
+
+
+def test_a_script_in_the_thinking_is_a_draft() -> None:
+    assert script_of("<think>```bash\nrm x\n```</think>```sh\nls\n```") == "ls\n"
+    assert script_of("<think>```bash\nls\n```</think> Done.") == "ls\n"
 
 
 @pytest.mark.parametrize("completion", ["", " \n\t", "```python\n```", "```python\n \n```", "```python"])

@@ -1,4 +1,4 @@
-"""The program in a completion: the first python block, else the whole text; the script: the first bash block."""
+"""The program in a completion: the first python block of the answer, else the whole text; the script: a bash block."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ MAX_PROGRAM_CHARS = 65_536
 """Longer programs are refused: this is over ten times the longest solution of MBPP or HumanEval."""
 
 FENCE = "```"
+END_OF_THINKING = "</think>"
 
 _OPENING = re.compile(r"(?<!`)(?P<fence>`{3,}+)(?:python3?|py)(?![\w.+#-])[^\S\n]*\n?", re.IGNORECASE)
 _SHELL_OPENING = re.compile(r"(?<!`)(?P<fence>`{3,}+)(?:bash|shell|sh)(?![\w.+#-])[^\S\n]*\n?", re.IGNORECASE)
@@ -26,9 +27,10 @@ def block_of(program: str, language: str = "python") -> str:
 def program_of(completion: str) -> str:
     """Return the first ```python block of a completion, else the whole completion.
 
-    A block ends at the next fence with as many backticks as it begins with, or at the end of the text: a completion
-    that was cut, or ended at a stop string, has no closing fence. ```py and ```python3 count as python; other blocks
-    do not, nor does one without a language.
+    A block behind the last `</think>` comes first: one before it is a draft, which counts only if there is no other. A
+    block ends at the next fence with as many backticks as it begins with, or at the end of the text: a completion that
+    was cut, or ended at a stop string, has no closing fence. ```py and ```python3 count as python; other blocks do not,
+    nor does one without a language.
 
     Raises:
         Invalid: the program is blank, or longer than `MAX_PROGRAM_CHARS`.
@@ -38,7 +40,7 @@ def program_of(completion: str) -> str:
 
 
 def script_of(completion: str) -> str:
-    """Return the first ```bash block of a completion, which ends as in `program_of`. ```sh and ```shell count too.
+    """Return the first ```bash block of a completion, as in `program_of`. ```sh and ```shell count too.
 
     Raises:
         Invalid: there is none, or it is blank, holds a null character, or is longer than `MAX_PROGRAM_CHARS`.
@@ -50,7 +52,7 @@ def script_of(completion: str) -> str:
 
 
 def _first_block(completion: str, opening: re.Pattern[str]) -> str | None:
-    opened = opening.search(completion)
+    opened = opening.search(completion, completion.rfind(END_OF_THINKING) + 1) or opening.search(completion)
     if opened is None:
         return None
     closed = completion.find(opened["fence"], opened.end())

@@ -166,6 +166,7 @@ TASK = Task(
     (checks,),
     config=HumanEvalConfig,
     row=HumanEvalRow,
+    version="1",
     max_completion_length=512,
     timeout_s=longest_run_s(MAX_TIMEOUT_S) + 30,  # the sandbox's own limits come first, and name what is slow
     on_timeout="fail",
