@@ -120,20 +120,22 @@ def _last_box(text: str) -> str | None:
 def read_number(text: str) -> Fraction | None:
     r"""The last number of a text: 1,234.5, -3, 2e-3, 3/4, \frac{3}{4} or 12%; None where there is none."""
     text = _plain_numbers(text)
-    found: Fraction | None = None
+    numbers: list[tuple[str, int, bool]] = []  # as written, its denominator, and whether it is in percent
     position = 0
     while (start := _STARTS_NUMBER.search(text, position)) is not None:
         match = _NUMBER.match(text, start.start())
         if match is None or match.end() == start.start() or text[match.end() : match.end() + 1].isdigit():
             position = start.end()  # more digits than are read
             continue
-        value, position = _fraction(match[0]), match.end()
+        below, position = 1, match.end()
         if (denominator := _DENOMINATOR.match(text, position)) is not None:
             below, position = int(denominator[1]), denominator.end()
-            value = value / below if value is not None and below else None
-        if value is not None:
-            found = value / 100 if text.startswith("%", position) else value
-    return found
+        if below:
+            numbers.append((match[0], below, text.startswith("%", position)))
+    for written, below, is_percent in reversed(numbers):  # only the last is computed, unless it is too long
+        if (value := _fraction(written)) is not None:
+            return value / below / (100 if is_percent else 1)
+    return None
 
 
 def _plain_numbers(text: str) -> str:
