@@ -36,7 +36,7 @@ def test_a_run_of_0_1_goes_on_bit_for_bit(name: str, tmp_path: Path, monkeypatch
 
     allowed = ["hardware", "versions", "conditions"]
     if name == "game":  # whose answers are read in another way since
-        with pytest.raises(UserError, match="changed since the checkpoint.*--allow task"):
+        with pytest.raises(UserError, match=r"changed since the checkpoint.*--allow task"):
             resume("run", allow=allowed)
         allowed.append("task")
     result = resume("run", allow=allowed)
