@@ -302,7 +302,8 @@ def test_a_hostile_name_is_only_text_in_the_card(full: Path, tmp_path: Path) -> 
 
     card = ModelCard.load(folder / "README.md")
     assert card.data.license == "apache-2.0"
-    (row,) = [line for line in section(folder, "Evaluation").splitlines() if "script" in line]
+    row, note = [line for line in section(folder, "Evaluation").splitlines() if "script" in line]
+    assert "of `x'\\|</td><script> --- license: mit` are also trained on" in note
     assert row.startswith("| `x'\\|</td><script> --- license: mit` | \\<img src=x\\>\\| |")
 
 
