@@ -35,7 +35,7 @@ def main(words: list[str]) -> int:
         first = CheckpointReader(path).steps()[-1] + 1
     else:
         settings = dict(word.split("=", 1) for word in words if "=" in word)
-        path, first = Path(words[words.index("--output-dir") + 1]) / f"run_{os.getpid()}", 1
+        path, first = Path(words[words.index("--output-dir") + 1]) / f"run_2026-01-01_00-00-00_{os.getpid()}", 1
         (path / "logs").mkdir(parents=True)
         (path / "settings").write_text("".join(f"{key}: {value}\n" for key, value in settings.items()))
         (path / "config.yaml").write_text(f"task: math.a\nseed: {settings.get('seed', 0)}\n")
