@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from grpo_core.plugins.hooks import hookimpl
     from grpo_core.plugins.models import check_model
     from grpo_core.plugins.tasks import load_task
-    from grpo_core.scoring import Scorer, score
+    from grpo_core.scoring.scorer import Scorer, score
     from grpo_core.task.bound import BoundTask
     from grpo_core.task.calling import errors_named
     from grpo_core.task.composition import graduated, ladder, reward, weighted_sum
@@ -111,7 +111,7 @@ _MODULE_OF = {
     "Row": "task.row",
     "Rules": "task.game.rules",
     "Score": "task.score",
-    "Scorer": "scoring",
+    "Scorer": "scoring.scorer",
     "Task": "task.task",
     "TaskConfig": "task.row",
     "UserError": "errors",
@@ -128,7 +128,7 @@ _MODULE_OF = {
     "refuse_at_import": "killable",
     "resume": "training.python",
     "reward": "task.composition",
-    "score": "scoring",
+    "score": "scoring.scorer",
     "show_progress": "display.plugin_progress",
     "task_for_model": "config.resolution",
     "train": "training.python",

@@ -28,7 +28,7 @@ from grpo_core.evaluation.setup import prepare_tasks
 from grpo_core.judges.usage import Usage
 from grpo_core.policy.fresh import fresh_model
 from grpo_core.rollouts.task_scoring import TaskScoring
-from grpo_core.scoring import Scorer
+from grpo_core.scoring.scorer import Scorer
 
 KEY = "sk-very-secret"
 

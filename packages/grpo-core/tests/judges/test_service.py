@@ -20,7 +20,7 @@ from grpo_core.judges import service as services
 from grpo_core.judges.backend import Reply as Replied
 from grpo_core.judges.prompts import JudgeCall
 from grpo_core.judges.service import JudgeService, Verdict
-from grpo_core.scoring import reason_head
+from grpo_core.scoring.abstention import reason_head
 from grpo_core.task.judging import JudgedReward, JudgeQuestion
 
 

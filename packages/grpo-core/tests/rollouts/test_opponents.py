@@ -28,7 +28,7 @@ from grpo_core.rollouts.opponents import (
     opponent_key,
     play_opponents,
 )
-from grpo_core.scoring import Scorer
+from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.row import Message, Prompt
 

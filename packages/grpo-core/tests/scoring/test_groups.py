@@ -8,8 +8,7 @@ import group_tasks
 import pytest
 
 from grpo_core import Score, Scorer, Task, UserError, group_reward, load_task, reward
-from grpo_core.scoring import group_scores
-from grpo_core.scoring.groups import Group
+from grpo_core.scoring.groups import Group, group_scores
 
 WORDS = load_task(f"{Path(group_tasks.__file__)}:words")
 ROW = WORDS.rows()[0]

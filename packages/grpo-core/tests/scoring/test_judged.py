@@ -17,7 +17,7 @@ from local_endpoint import Reply, Server
 from grpo_core import Score, Scorer, Task, UserError, load_task, reward, score
 from grpo_core.errors import AbstentionLimitError
 from grpo_core.judges import rubric
-from grpo_core.scoring import group_scores
+from grpo_core.scoring.groups import group_scores
 from grpo_core.scoring.judged import assume_best, pairs
 from grpo_core.task.judging import MAX_QUESTION_CHARS
 from grpo_core.task.row import Row

@@ -11,7 +11,7 @@ from grpo_core import Row, Score, Scorer, UserError, load_task
 from grpo_core.engines.base import SampleKey
 from grpo_core.errors import InfrastructureError
 from grpo_core.rollouts.episodes import Play, Reply, play
-from grpo_core.scoring import reason_head
+from grpo_core.scoring.abstention import reason_head
 from grpo_core.task.remote import read_moves, write_moves
 from grpo_core.task.task import Task
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,13 +15,12 @@ import scoring_tasks
 import small_games
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ray_clusters import EXECUTORS, executing, local_only
+from ray_clusters import EXECUTORS, executing
 
 from grpo_core import BoundTask, Row, Score, Scorer, load_task
 from grpo_core.errors import AbstentionLimitError, DataError, InfrastructureError, UnknownNameError, UserError
-from grpo_core.scoring import MAX_TEXT_CHARS, check_abstentions, reason_head, shared_scorer
-from grpo_core.scoring.abstention import MAX_REASONS, OTHER_REASONS, count_reasons
-from grpo_core.scoring.scorer import _shared_scorer
+from grpo_core.scoring.abstention import MAX_REASONS, OTHER_REASONS, check_abstentions, count_reasons, reason_head
+from grpo_core.scoring.scorer import MAX_TEXT_CHARS, _shared_scorer, shared_scorer
 from grpo_core.scoring.wire import decode_request, encode_request
 
 FILE = Path(scoring_tasks.__file__)
@@ -201,21 +200,51 @@ def test_a_text_too_long_to_score_abstains(scorer: Scorer) -> None:
     )
 
 
-def test_a_task_that_workers_cannot_load_abstains_as_infrastructure(tmp_path: Path, executor: str) -> None:
-    local_only(executor, "the file is sent along")
-    file = tmp_path / "moved_tasks.py"
-    file.write_text(FILE.read_text())
+def test_a_task_that_workers_cannot_load_abstains_as_infrastructure(tmp_path: Path) -> None:
+    words, file = tmp_path / "words.txt", tmp_path / "moved_tasks.py"
+    words.touch()
+    file.write_text(f"{FILE.read_text()}\nopen({str(words)!r}).close()\n")
     task = load_task(f"{file}:sums")
-    file.unlink()
+    words.unlink()
     with Scorer(task, workers=1) as scorer:
         (score,) = scorer.score(["4"], [ROWS[2]])
-        with pytest.raises(InfrastructureError, match=r"UserError: task '.*moved_tasks.py:sums': there is no file"):
+        with pytest.raises(InfrastructureError, match=r"moved_tasks.py: FileNotFoundError: .*words.txt"):
             scorer.warm()
     assert (score.value, score.fault) == (None, "infrastructure")
     assert score.why.startswith("task moved_tasks.sums: no worker for grpo_core.scoring.wire:make_handler: UserError")
 
 
-def test_a_closed_scorer_says_so() -> None:
+def revalue(file: Path) -> None:
+    file.write_text(file.read_text().replace("weight=2.0", "weight=0.5"))
+
+
+@pytest.mark.parametrize("change", [Path.unlink, revalue])
+def test_new_workers_score_with_the_file_that_the_task_was_loaded_from(
+    tmp_path: Path, change: Callable[[Path], object]
+) -> None:
+    file = tmp_path / "edited_tasks.py"
+    file.write_text(FILE.read_text())
+    with Scorer(load_task(f"{file}:sums"), workers=1, timeout_s=1.0) as scorer:
+        before = scorer.score(["4"], [ROWS[2]])
+        change(file)
+        killed, *after = scorer.score(["spin", "4"], [ROWS[0], ROWS[2]])
+    assert killed.fault == "timeout", "its worker was replaced"
+    assert [score.value for score in (*before, *after)] == [2.0, 2.0]
+
+
+def test_a_file_that_was_edited_is_loaded_anew(tmp_path: Path) -> None:
+    file = tmp_path / "edited_tasks.py"
+    file.write_text(FILE.read_text())
+    first = load_task(f"{file}:sums")
+    assert load_task(f"{file}:sums").task is first.task
+    revalue(file)
+    second = load_task(f"{file}:sums")
+    assert first.identity != second.identity
+    row = second.rows()[2]
+    assert [shared_scorer(task).score(["4"], [row])[0].value for task in (first, second)] == [2.0, 0.5]
+    file.write_text("1 / 0")
+    with pytest.raises(UserError, match=r"edited_tasks.py: ZeroDivisionError: division by zero \(edited_tasks.py:1\)"):
+        load_task(f"{file}:sums")
     scorer = Scorer(SUMS, workers=1)
     pending = scorer.submit("spin", ROWS[0])
     scorer.close()

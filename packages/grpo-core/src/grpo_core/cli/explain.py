@@ -70,7 +70,7 @@ def read_completion(argument: str) -> str:
         UserError: the file cannot be read, or the text is longer than what is scored.
     """
     from grpo_core.paths import kind_of, user_path
-    from grpo_core.scoring import MAX_TEXT_CHARS
+    from grpo_core.scoring.scorer import MAX_TEXT_CHARS
 
     if argument != "-" and not argument.startswith("@"):
         return argument

@@ -33,8 +33,8 @@ def judge(task: str, as_json: bool) -> int:
     from grpo_core.display.text import err, print_json, print_out, table, visible
     from grpo_core.judges.service import usages
     from grpo_core.plugins.tasks import load_task
-    from grpo_core.scoring import Scorer
     from grpo_core.scoring.judge_errors import judge_errors
+    from grpo_core.scoring.scorer import Scorer
 
     bound = load_task(task)
     judges = bound.task.judges()

@@ -69,7 +69,7 @@ def _check_scored(samples: Sequence[Mapping[str, Any]]) -> None:
 
 def _samples(bound: BoundTask, count: int) -> Iterable[dict[str, Any]]:
     """Yield rows with prompt, gold and the gold's score, which the killable scorer computes as in training."""
-    from grpo_core.scoring import Scorer
+    from grpo_core.scoring.scorer import Scorer
 
     conditions = dict(bound.conditions)
     if bound.config.size is None or bound.config.size > count:

@@ -53,8 +53,8 @@ def score(
     from grpo_core.display.progress import Waiting
     from grpo_core.display.text import err
     from grpo_core.plugins.tasks import load_task
-    from grpo_core.scoring import Scorer
     from grpo_core.scoring.completion_file import FileSummary, score_lines
+    from grpo_core.scoring.scorer import Scorer
 
     summary = FileSummary()
     with (

@@ -23,7 +23,8 @@ from grpo_core.policy.policy import Policy
 from grpo_core.policy.ranks import Ranks
 from grpo_core.rollouts.opponents import OpponentSampler, play_opponents
 from grpo_core.rollouts.task_scoring import TaskScoring
-from grpo_core.scoring import Scorer, reason_head
+from grpo_core.scoring.abstention import reason_head
+from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Row
 from grpo_core.task.score import Score

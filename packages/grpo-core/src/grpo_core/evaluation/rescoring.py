@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import orjson
 
 from grpo_core.errors import DataError
-from grpo_core.scoring import Scorer, group_scores
+from grpo_core.scoring.groups import group_scores
+from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Row
 from grpo_core.task.score import Score

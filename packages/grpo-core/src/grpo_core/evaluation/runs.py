@@ -262,7 +262,6 @@ class _Plan:
     def _job(self, checkpoint: EvaluatedCheckpoint, folders: Mapping[str, Path]) -> Job:
         """The evaluation of a checkpoint on the tasks whose results folders are given."""
         options = self.options if checkpoint.is_of_run else replace(self.options, lora=None)
-        tasks = {label: send(self.tasks[label].task, with_rows=True) for label in folders}
         return Job(
             run=str(self.run_dir.resolve()),
             step=checkpoint.name,
@@ -270,11 +269,10 @@ class _Plan:
             model=checkpoint.model,
             adapter=checkpoint.adapter,
             start=self.start,
-            tasks={label: sent[0] for label, sent in tasks.items()},
+            tasks={label: send(self.tasks[label].task, with_rows=True) for label in folders},
             folders={label: str(folder) for label, folder in folders.items()},
             settings={label: asdict(self.tasks[label].settings) for label in folders},
             options=_as_json(options),
-            objects={label: sent[1] for label, sent in tasks.items() if len(sent) > 1},
         )
 
 

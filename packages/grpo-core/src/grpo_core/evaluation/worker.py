@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,10 @@ class Job:
         model: Model to load.
         adapter: Adapter to put on the model.
         start: Model and adapter that the run started from: the opponent `base`.
-        tasks: Label -> spec.
+        tasks: Label -> what `send` returns for the task.
         folders: Label -> results folder to write.
         settings: Label -> fields of `EvaluationSettings`.
         options: Fields of `ModelOptions`, sections of the configuration as mappings.
-        objects: Label -> pickle of a task that is an object of the process that started this one.
     """
 
     run: str
@@ -45,11 +44,10 @@ class Job:
     model: str
     adapter: str | None
     start: tuple[str, str | None]
-    tasks: Mapping[str, str]
+    tasks: Mapping[str, Sequence[str]]
     folders: Mapping[str, str]
     settings: Mapping[str, Mapping[str, Any]]
     options: Mapping[str, Any]
-    objects: Mapping[str, str] = field(default_factory=dict)
 
 
 class Reporter(Callback):
@@ -94,10 +92,8 @@ def evaluate_job(job: Job, callbacks: Callbacks) -> None:
         }
     )
     tasks = {
-        label: EvaluationTask(
-            received_task(spec, job.objects.get(label)), EvaluationSettings.from_json(job.settings[label])
-        )
-        for label, spec in job.tasks.items()
+        label: EvaluationTask(received_task(*sent), EvaluationSettings.from_json(job.settings[label]))
+        for label, sent in job.tasks.items()
     }
     model, adapter = job.start  # a list by now
     evaluations = evaluate_model(job.model, job.adapter, tasks, options, callbacks, start=(model, adapter))

@@ -127,7 +127,9 @@ def take_names(tasks: Tasks, spec: str) -> NamedTasks:
 
 
 def send(task: BoundTask, *, with_rows: bool = False) -> tuple[str, ...]:
-    """What another process needs to make a task, by `received_task`: its spec, and of an object its pickle.
+    """What another process needs to make a task, by `received_task`.
+
+    That is its spec; of an object its pickle, too; of a task in a file an empty pickle and the text of the file.
 
     Args:
         task: The task.
@@ -136,9 +138,9 @@ def send(task: BoundTask, *, with_rows: bool = False) -> tuple[str, ...]:
     Raises:
         UserError: the object holds something that cannot be sent.
     """
-    if not task.is_object:
-        return (task.spec,)
-    return task.spec, _pickled(task.task, with_rows=with_rows)
+    if task.is_object:
+        return task.spec, _pickled(task.task, with_rows=with_rows)
+    return (task.spec, "", task.source) if task.source else (task.spec,)
 
 
 def receive(spec: str, pickled: str) -> BoundTask:

@@ -26,6 +26,8 @@ def load_task(task: AnyTask, host: PluginHost | None = None, **options: Any) -> 
         UserError: an option that does not exist, or a value that does not fit; several tasks in the spec; an object
             that other processes cannot get.
     """
+    if isinstance(task, BoundTask) and task.source:  # its file may have been edited since
+        return task.with_options(**options)
     named = name_tasks(task, host)
     specs = parse_task_specs(named.spec)
     if len(specs) != 1:
@@ -38,12 +40,18 @@ def bind(spec: TaskSpec, host: PluginHost | None = None) -> BoundTask:
     if (bound := bind_object(spec)) is not None:
         return bound
     if ".py:" in spec.name or is_file(spec.name):
-        task, name = task_from_file(spec.name)
-    else:
-        task, name = (host or default_host()).task(spec.name), spec.name
+        return _bind_file(spec)
+    task, name = (host or default_host()).task(spec.name), spec.name
     return BoundTask(task, name, bind_config(task, name, spec), spec)
 
 
-def received_task(spec: str, pickled: str | None = None) -> BoundTask:
+def received_task(spec: str, pickled: str = "", source: str = "") -> BoundTask:
     """Make a task again in a child of the process that called `send` with it."""
-    return load_task(spec) if pickled is None else receive(spec, pickled)
+    if pickled:
+        return receive(spec, pickled)
+    return _bind_file(parse_task_specs(spec)[0], source) if source else load_task(spec)
+
+
+def _bind_file(spec: TaskSpec, source: str = "") -> BoundTask:
+    task, name, source = task_from_file(spec.name, source)
+    return BoundTask(task, name, bind_config(task, name, spec), spec, source=source)

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from grpo_core.engines.base import SampleKey
 from grpo_core.errors import UserError
 from grpo_core.rollouts.opponents import EndpointOpponent, OpponentSampler, Unanswered
-from grpo_core.scoring import Scorer
+from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.game import SELF, Episode, GameConfig, Move, write_transcript
 from grpo_core.task.opponent import Opponent

@@ -9,8 +9,8 @@ from grpo_core.killable.pool import WaitAll, wait_all
 from grpo_core.rollouts.prompt_group import PromptGroup
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.rollouts.task_scoring import Scoring
-from grpo_core.scoring import Scorer
 from grpo_core.scoring.groups import group_scores
+from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.score import Score
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from grpo_core.engines.base import Engine, Request, SampleKey, Sampling
 from grpo_core.errors import EmptyPromptError
-from grpo_core.scoring import Scorer
+from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.row import Prompt, Row
 from grpo_core.task.score import Fault, Score

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from grpo_core.engines.base import SampleKey
 from grpo_core.rollouts.episodes import Play, PlayedTurn, game_opponent, retried_turn
 from grpo_core.rollouts.opponents import OpponentSampler, Unanswered, play_opponents
-from grpo_core.scoring import Scorer
+from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.row import Prompt, Row
 from grpo_core.task.score import Score
 

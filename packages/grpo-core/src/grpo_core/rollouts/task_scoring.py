@@ -12,8 +12,8 @@ from grpo_core.policy.policy import Policy
 from grpo_core.rollouts.episodes import needs_opponent
 from grpo_core.rollouts.model_opponents import opponent_sampler
 from grpo_core.rollouts.opponents import OpponentSampler
-from grpo_core.scoring import Scorer
 from grpo_core.scoring.cluster import ray_cluster, use_nodes
+from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.bound import BoundTask, scores_by_config
 
 

@@ -17,7 +17,6 @@ from grpo_core.errors import InfrastructureError, UserError
 from grpo_core.killable import KillablePool
 from grpo_core.killable.ray import RayCluster, RayPool
 from grpo_core.killable.ray.cluster import Node
-from grpo_core.paths import user_path
 from grpo_core.plugins.folders import cache_folder
 from grpo_core.plugins.host import default_host
 from grpo_core.plugins.task_objects import send
@@ -28,9 +27,6 @@ from grpo_core.task.spec import TaskSpec, parse_task_specs
 
 ENVIRONMENT = ("GRPO_SANDBOX_ALLOW_WEAK", "GRPO_SANDBOX_LEVEL")
 """What the user demands of the sandbox holds on every node; other variables, and secrets, stay here."""
-
-MAX_FILE_BYTES = 4 << 20
-"""Largest task file that is sent along."""
 
 MAX_NAMED = 4
 """Nodes that are named; of more, the first ones."""
@@ -58,9 +54,6 @@ def node_pool(task: BoundTask, sent: Sequence[str], cluster: RayCluster, **optio
         sent: What `send` returns for it.
         cluster: The cluster.
         options: Options of the pool.
-
-    Raises:
-        UserError: the task's file cannot be sent along.
     """
     cluster = replace(cluster, versions=_versions([task]))
     return RayPool(f"{__name__}:make_node_handler", args=_portable(task, sent), cluster=cluster, **options)
@@ -77,7 +70,6 @@ def use_nodes(cluster: RayCluster, tasks: Sequence[BoundTask]) -> list[ResolvedD
         The nodes, as a choice to be shown.
 
     Raises:
-        UserError: a task's file cannot be sent along.
         InfrastructureError: the cluster cannot be joined, or a node lacks something; says what.
     """
     sent = [_portable(task, send(task, with_rows=task.task.conditions is not None)) for task in tasks]
@@ -123,15 +115,11 @@ def _versions(tasks: Sequence[BoundTask]) -> dict[str, str]:
 
 def _portable(task: BoundTask, sent: Sequence[str]) -> tuple[str, ...]:
     """What `_node_task` makes the task of: what was sent, and the name and the text of its file, if it has one."""
-    (spec,) = parse_task_specs(task.spec)
-    if len(sent) > 1 or ".py:" not in spec.name:
+    if not task.source:
         return tuple(sent)
+    (spec,) = parse_task_specs(task.spec)
     file, _, attribute = spec.name.rpartition(":")
-    path = user_path(file, f"task {task.name!r}:").resolve()
-    source = path.read_bytes()
-    if len(source) > MAX_FILE_BYTES:
-        raise UserError(f"task {task.name!r}: {path} is larger than {MAX_FILE_BYTES >> 20} MiB, too large to be sent.")
-    return "", path.name, source.decode("utf-8", "surrogateescape"), attribute, json.dumps(spec.options)
+    return "", Path(file).name, task.source, attribute, json.dumps(spec.options)
 
 
 def _node_task(sent: Sequence[str]) -> BoundTask:

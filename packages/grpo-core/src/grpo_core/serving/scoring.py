@@ -10,7 +10,8 @@ from typing import Any
 from grpo_core.engines.base import SampleKey
 from grpo_core.engines.stop_strings import END_TOKENS, cut_at_stop, strip_end_tokens
 from grpo_core.rollouts.opponents import play_opponents
-from grpo_core.scoring import Scorer, group_scores
+from grpo_core.scoring.groups import group_scores
+from grpo_core.scoring.scorer import Scorer
 from grpo_core.serving.errors import bad_request
 from grpo_core.serving.metrics import Metrics
 from grpo_core.serving.tasks import ServedTask, ServedTasks

@@ -16,7 +16,8 @@ from typing import Any, get_args
 from grpo_core.errors import MAX_NAME_CHARS, GrpoError, UserError, near_match, unknown_name
 from grpo_core.rollouts.episodes import needs_opponent
 from grpo_core.rollouts.opponents import OpponentSampler
-from grpo_core.scoring import Scorer, ScorerStats
+from grpo_core.scoring.abstention import ScorerStats
+from grpo_core.scoring.scorer import Scorer
 from grpo_core.serving.errors import RequestError, bad_request
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Row, Split

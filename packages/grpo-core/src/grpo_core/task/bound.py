@@ -38,10 +38,13 @@ class BoundTask:
         spec: Spec with which `load_task` makes the same task in another process.
         rewards: The rewards with their marks, in order.
         is_object: Whether the spec names a `Task` object of this process, which others do not have.
+        source: Text of the Python file that it is from; empty for a plugin's task and for an object.
     """
 
-    def __init__(self, task: Task, name: str, config: TaskConfig, spec: TaskSpec, *, is_object: bool = False) -> None:
-        self.name, self.config, self.is_object = name, config, is_object
+    def __init__(
+        self, task: Task, name: str, config: TaskConfig, spec: TaskSpec, *, is_object: bool = False, source: str = ""
+    ) -> None:
+        self.name, self.config, self.is_object, self.source = name, config, is_object, source
         self._unspecialized, self._spec = task, spec
         self.task = task = Declarations(task, name, config).specialized()
         self.rewards, self._loader = task.specs(), RowLoader(task, name, config)
@@ -63,7 +66,8 @@ class BoundTask:
     def with_options(self, **options: object) -> BoundTask:
         """The same task with some options changed; None returns an option to its default."""
         task, spec = self._unspecialized, self._spec.with_options(**options)
-        return BoundTask(task, self.name, bind_config(task, self.name, spec), spec, is_object=self.is_object)
+        config = bind_config(task, self.name, spec)
+        return BoundTask(task, self.name, config, spec, is_object=self.is_object, source=self.source)
 
     def rows(self) -> list[Row]:
         """Every row of the configured split and size, loaded once.
@@ -144,14 +148,10 @@ class BoundTask:
         return self.grader.refuse(text, row, why)
 
     def out_of_time(self, row: Row, why: str) -> Score:
-        """Score a completion whose limit ran out, by the task's `on_timeout`.
+        """Score a completion whose limit ran out, for the reason `why`, by the task's `on_timeout`.
 
         With `fail` it scores as an empty completion that the validator refused: the text took too long once, so no
         function of the task sees it again.
-
-        Args:
-            row: Row of the completion.
-            why: The limit that ran out.
         """
         return self.grader.out_of_time(row, why)
 

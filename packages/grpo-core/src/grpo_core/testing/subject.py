@@ -13,8 +13,8 @@ from typing import Any, Self
 from grpo_core.errors import ExhaustedError
 from grpo_core.killable import KillablePool, Outcome
 from grpo_core.plugins.task_objects import send
-from grpo_core.scoring import Scorer
 from grpo_core.scoring.judged import assume_best
+from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.game import write_transcript
 from grpo_core.task.row import Prompt, Row

@@ -11,8 +11,8 @@ from grpo_core.judges.known import JudgeErrors
 from grpo_core.judges.service import usages
 from grpo_core.judges.usage import Usage
 from grpo_core.policy.ranks import Ranks
-from grpo_core.scoring import Scorer
 from grpo_core.scoring.judge_errors import error_choices, judge_errors
+from grpo_core.scoring.scorer import Scorer
 
 SHOWN = ("verdicts", "cached", "abstained", "requests", "unreadable", "input_tokens", "output_tokens", "cost")
 """Counts that are logged, as `judge/NAME` of a step and `judge/total_NAME` of the run."""

@@ -17,7 +17,7 @@ from grpo_core.prompts.mixture import Draw, Mixture
 from grpo_core.rollouts.prompt_group import PromptGroup
 from grpo_core.rollouts.rollout import Rollout
 from grpo_core.rollouts.thinking import think_tokens
-from grpo_core.scoring import check_abstentions, reason_head
+from grpo_core.scoring.abstention import check_abstentions, reason_head
 from grpo_core.scoring.metrics import numbers_of, step_numbers
 from grpo_core.task.calling import call_by_name
 from grpo_core.tracking.rollout_lines import BatchOrigin, GroupOrigin

@@ -18,7 +18,8 @@ from grpo_core.plugins.tasks import load_task, received_task
 from grpo_core.rollouts.episodes import endpoint_opponent, needs_opponent
 from grpo_core.rollouts.opponents import play_opponents
 from grpo_core.rollouts.stepwise import SteppedEpisode, arun
-from grpo_core.scoring import Scorer, group_scores
+from grpo_core.scoring.groups import group_scores
+from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.game import RANDOM, SELF, GameConfig
 from grpo_core.task.row import Prompt, Row
 from grpo_core.task.score import Score

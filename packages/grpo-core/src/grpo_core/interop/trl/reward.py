@@ -17,7 +17,9 @@ from grpo_core.plugins.task_objects import AnyTask, Tasks, name_tasks, send
 from grpo_core.plugins.tasks import bind, load_task, received_task
 from grpo_core.prompts.mixture import task_labels
 from grpo_core.rollouts.opponents import EndpointOpponent, play_opponents
-from grpo_core.scoring import Scorer, check_abstentions, group_scores
+from grpo_core.scoring.abstention import check_abstentions
+from grpo_core.scoring.groups import group_scores
+from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Row
 from grpo_core.task.score import Score
