@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
+from unicodedata import normalize
 
 from grpo_core.errors import UserError
 from grpo_core.plugins.loading import resolve
@@ -42,11 +43,13 @@ _ARTICLE = re.compile(rf"(?:^|(?<=[.!?:;\n])|(?<=[.!?:;] ))A (?!{_SAYS_OF_CHOICE
 """An `A` that begins a sentence, before a word that says nothing of a choice; elsewhere the article is no capital."""
 _PRONOUN = re.compile(r"(?<![A-Za-z])I (?!(?:is|because|since|as)\b)(?=[a-z])")
 _DENOMINATOR = re.compile(r" ?/ ?([0-9]{1,300}+)(?![0-9])")
+_FRACTION_PART = re.compile(r" ([0-9]{1,300}+) ?/ ?([0-9]{1,300}+)(?![0-9.])")
 _BOX_TOKEN = re.compile(r"\\boxed\s?\{|\\.|[{}]", re.DOTALL)
 _BOXED_TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mbox|mathrm)\s?\{([^{}]{0,1000})\}")
 
 _DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-"))
-_FRACTION = re.compile(r"(?<![0-9])\\[dtc]?frac\s?\{\s?(-?[0-9]{1,300})\s?\}\s?\{\s?([0-9]{1,300})\s?\}")
+_FRACTION = re.compile(r"(?P<whole>[0-9]\s?)?\\[dtc]?frac\s?\{\s?(-?[0-9]{1,300})\s?\}\s?\{\s?([0-9]{1,300})\s?\}")
+_VULGAR_FRACTION = re.compile("(?P<whole>[0-9]\\s?)?([¼½¾⅐-⅞])")
 _WORDED_SIGN = re.compile(
     # Behind another word, such as a unit, "minus" subtracts.
     r"(?:(?<!\w)(?<![0-9)]\s)negative|(?P<before>^|[\n=:#>(]|\b(?:is|are|was|were|be|equals?|to|of|at|or|and)\s)"
@@ -118,35 +121,54 @@ def _last_box(text: str) -> str | None:
 
 
 def read_number(text: str) -> Fraction | None:
-    r"""The last number of a text: 1,234.5, -3, 2e-3, 3/4, \frac{3}{4} or 12%; None where there is none."""
+    r"""The last number of a text: 1,234.5, -3, 2e-3, 3/4, \frac{3}{4}, 2 3/4 or 12%; None where there is none."""
     text = _plain_numbers(text)
-    numbers: list[tuple[str, int, bool]] = []  # as written, its denominator, and whether it is in percent
+    numbers: list[tuple[str, Fraction, int, bool]] = []  # as written, what is added, a denominator, if it is in percent
     position = 0
     while (start := _STARTS_NUMBER.search(text, position)) is not None:
         match = _NUMBER.match(text, start.start())
         if match is None or match.end() == start.start() or text[match.end() : match.end() + 1].isdigit():
             position = start.end()  # more digits than are read
             continue
-        below, position = 1, match.end()
+        part, below, position = Fraction(0), 1, match.end()
         if (denominator := _DENOMINATOR.match(text, position)) is not None:
             below, position = int(denominator[1]), denominator.end()
+        elif set(match[0]).isdisjoint(".eE") and (mixed := _proper_fraction(text, position)) is not None:
+            part, position = mixed
         if below:
-            numbers.append((match[0], below, text.startswith("%", position)))
-    for written, below, is_percent in reversed(numbers):  # only the last is computed, unless it is too long
+            numbers.append((match[0], part, below, text.startswith("%", position)))
+    for written, part, below, is_percent in reversed(numbers):  # only the last is computed, unless it is too long
         if (value := _fraction(written)) is not None:
+            value += -part if written.startswith("-") else part
             return value / below / (100 if is_percent else 1)
     return None
+
+
+def _proper_fraction(text: str, position: int) -> tuple[Fraction, int] | None:
+    """What makes a mixed number of the whole number that ends here, and where it ends."""
+    match = _FRACTION_PART.match(text, position)
+    if match is None or int(match[1]) >= int(match[2]):
+        return None
+    return Fraction(int(match[1]), int(match[2])), match.end()
 
 
 def _plain_numbers(text: str) -> str:
     """Spell signs, fractions, grouped digits and percent signs in one way, and put a sign before its digits."""
     text = text.translate(_DASHES)
     if "\\" in text or "{" in text:
-        text = _FRACTION.sub(r"\1/\2", text.replace("{,}", ",").replace("\\%", "%"))
+        text = _FRACTION.sub(_spelled_fraction, text.replace("{,}", ",").replace("\\%", "%"))
+    if not text.isascii():
+        text = _VULGAR_FRACTION.sub(_spelled_fraction, text)
     lowered = text.lower()
     if "minus" in lowered or "negative" in lowered:
         text = _WORDED_SIGN.sub(lambda sign: f"{sign['before'] or ''}{sign['space'] or ''}-", text)
     return _SIGNED_CURRENCY.sub(r"\1", text)
+
+
+def _spelled_fraction(match: re.Match[str]) -> str:
+    whole, *parts = match.groups()
+    part = "/".join(parts) if len(parts) > 1 else normalize("NFKC", parts[0]).replace("\u2044", "/")
+    return f"{whole.strip()} {part}" if whole else part
 
 
 def _fraction(text: str) -> Fraction | None:
@@ -344,7 +366,7 @@ def _score_code(text: str, gold: str, choices: tuple[str, ...]) -> float:
 
 VERIFIERS: Mapping[str, Verifier] = {
     "exact": Verifier(_check_text, _score_exact, "the answer; white space and upper case do not matter"),
-    "number": Verifier(_check_number, _score_number, "a number: 1,234.5, -3, 2e-3, 3/4 or 12%"),
+    "number": Verifier(_check_number, _score_number, "a number: 1,234.5, -3, 2e-3, 3/4, 2 3/4 or 12%"),
     "math": Verifier(_check_math, _score_math, "a number, a formula or a list, plain or LaTeX", "grpo-tasks-math"),
     "choice": Verifier(_check_choice, _score_choice, "a letter, or the text of one of the field `choices`"),
     "regex": Verifier(_check_regex, _score_regex, "a pattern that the whole answer must match", is_answer=False),
