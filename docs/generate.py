@@ -459,13 +459,14 @@ def _reward(name: str, function: Callable[..., float]) -> str:
 
 def main(arguments: Iterable[str]) -> int:
     """Write the pages, or compare them; 1 if one is not current."""
-    stale = [path for path, text in pages().items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
-    for path in stale:
+    found = pages().items()
+    stale = {path: text for path, text in found if not path.is_file() or path.read_text(encoding="utf-8") != text}
+    for path, text in stale.items():
         if "--check" in arguments:
             print(f"{path.relative_to(REFERENCE.parent.parent)} is not current: run python docs/generate.py")
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(pages()[path], encoding="utf-8")
+            path.write_text(text, encoding="utf-8")
             print(f"wrote {path.relative_to(REFERENCE.parent.parent)}")
     return int(bool(stale) and "--check" in arguments)
 
