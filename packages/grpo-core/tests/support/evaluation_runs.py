@@ -74,7 +74,7 @@ for label, folder in job["folders"].items():
     settings = job["settings"][label]
     deciding = {name: value for name, value in settings.items() if name not in ("batch_size", "surprisal")}
     summary = {"solved_rate": share, "ci_low": 0.0, "ci_high": 1.0, "n": 8, "completions_per_row": settings["n"]}
-    meta = dict(run=job["run"], step=step, model=job["model"], adapter=job["adapter"], task=job["tasks"][label],
+    meta = dict(run=job["run"], step=step, model=job["model"], adapter=job["adapter"], task=job["tasks"][label][0],
                 identity=json.loads(os.environ["FAKE_IDENTITIES"])[label], settings=deciding, summary=summary,
                 steps_done=job["steps_done"], precision=job["options"]["precision"],
                 timing=dict(seconds=1.0, samples_per_s=64.0, tokens_per_s=128.0, peak_memory_mib=1.0), version=1)

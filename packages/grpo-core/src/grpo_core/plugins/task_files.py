@@ -105,6 +105,7 @@ def _imported(name: str, path: Path, source: str, file: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
+    module.__dict__[_SOURCE] = source
     # Tracebacks and `inspect` read the text that is imported, not what the file holds by then: without a time of change
     # nothing looks for a newer one.
     linecache.cache[str(path)] = (len(source), None, io.StringIO(source, newline=None).readlines(), str(path))
@@ -119,7 +120,6 @@ def _imported(name: str, path: Path, source: str, file: str) -> ModuleType:
         if before is not None:
             sys.modules[name] = before
         raise UserError(_import_problem(error, file, path)) from error
-    module.__dict__[_SOURCE] = source
     return module
 
 
