@@ -342,10 +342,10 @@ def test_games_are_the_same_in_every_process_and_import_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("chosen", "sync", "why"),
     [
-        ({}, 60, ""),
-        ({"trainer.beta": 0}, None, "trainer.beta=0 has no reference to move; 60 is recommended for the embedded"),
-        ({"lora.enabled": True}, None, "an adapter's reference is the model that it was put on; 60 is"),
-        ({"adapter": "./adapter"}, None, "an adapter's reference is the model that it was put on; 60 is"),
+        ({}, 6, ""),
+        ({"trainer.beta": 0}, None, "trainer.beta=0 has no reference to move; 6 is recommended for the embedded"),
+        ({"lora.enabled": True}, None, "an adapter's reference is the model that it was put on; 6 is"),
+        ({"adapter": "./adapter"}, None, "an adapter's reference is the model that it was put on; 6 is"),
     ],
 )
 def test_in_poker_the_reference_follows_where_there_is_one_that_can(

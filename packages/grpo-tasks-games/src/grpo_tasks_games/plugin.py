@@ -52,15 +52,17 @@ def grpo_models() -> list[EmbeddedModel]:
                     "trainer.num_generations": 2,
                     "trainer.max_steps": 300,
                 },
-                # Each stretch of steps approaches the equilibrium of the game with the penalty, and then moves on from
-                # it. The exact KL(π_ref‖π) pulls at moves that are no longer sampled, too.
+                # The policy approaches the equilibrium of the game with the penalty, and the reference, an average of
+                # earlier policies, moves on from it. The exact KL(π_ref‖π) pulls at moves that are no longer sampled,
+                # too. Momentum would carry two sides that learn from each other round the equilibrium.
                 "games.kuhn_poker": {
                     "trainer.beta": 0.3,
                     "trainer.kl": "full",
                     "trainer.kl_args": {"direction": "forward"},
                     "trainer.kl_placement": "loss",
-                    "trainer.ref_model_sync_steps": 60,
-                    "trainer.ref_model_mixup_alpha": 1.0,
+                    "trainer.ref_model_sync_steps": 6,
+                    "trainer.ref_model_mixup_alpha": 0.1,
+                    "trainer.adam_beta1": 0.0,
                     "trainer.entropy_coef": 0.0,
                     "trainer.prompts_per_step": 48,
                     "trainer.max_steps": 300,
