@@ -19,6 +19,7 @@ from ray_clusters import EXECUTORS, executing
 
 from grpo_core import BoundTask, Row, Score, Scorer, load_task
 from grpo_core.errors import AbstentionLimitError, DataError, InfrastructureError, UnknownNameError, UserError
+from grpo_core.plugins.task_files import MAX_BYTES
 from grpo_core.scoring.abstention import MAX_REASONS, OTHER_REASONS, check_abstentions, count_reasons, reason_head
 from grpo_core.scoring.scorer import MAX_TEXT_CHARS, _shared_scorer, shared_scorer
 from grpo_core.scoring.wire import decode_request, encode_request
@@ -230,6 +231,20 @@ def test_new_workers_score_with_the_file_that_the_task_was_loaded_from(
         killed, *after = scorer.score(["spin", "4"], [ROWS[0], ROWS[2]])
     assert killed.fault == "timeout", "its worker was replaced"
     assert [score.value for score in (*before, *after)] == [2.0, 2.0]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "large_tasks.py"
+    file.write_bytes(b"#" * (MAX_BYTES + 1))
+    with pytest.raises(UserError, match=r"large_tasks.py has more than 8 MiB: keep rows in a file of their own\."):
+        load_task(f"{file}:sums")
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refused)  # permissions do not bind every user
+    with pytest.raises(UserError, match=r"large_tasks.py cannot be read: Permission denied\."):
+        load_task(f"{file}:sums")
 
 
 def test_a_file_that_was_edited_is_loaded_anew(tmp_path: Path) -> None:

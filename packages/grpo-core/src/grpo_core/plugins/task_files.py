@@ -94,9 +94,14 @@ def _read(path: Path, file: str, who: str) -> str:
     if (kind := kind_of(path)) != "a file":
         what = f"{file} is {kind}, not a file" if kind else f"there is no file {file}"
         raise UserError(f"{who}: {what}.")
-    if path.stat().st_size > MAX_BYTES:
+    try:
+        with path.open("rb") as opened:
+            content = opened.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"{who}: {file} cannot be read: {error.strerror or error}.") from None
+    if len(content) > MAX_BYTES:
         raise UserError(f"{who}: {file} has more than {MAX_BYTES >> 20} MiB: keep rows in a file of their own.")
-    return path.read_bytes().decode("utf-8", "surrogateescape")
+    return content.decode("utf-8", "surrogateescape")
 
 
 def _imported(name: str, path: Path, source: str, file: str) -> ModuleType:
