@@ -162,6 +162,13 @@ def test_nothing_that_starts_processes_runs_while_a_file_is_imported(name: str, 
         getattr(importlib.import_module(module), function)(*arguments)
 
 
+def test_a_sandbox_that_is_running_is_refused_too() -> None:
+    run = pytest.importorskip("grpo_tasks_code.sandbox").run
+    assert run("print(1)").stdout == "1\n"
+    with importing(Path("mine.py")), pytest.raises(UserError, match=r"the sandbox runs while the task file mine\.py"):
+        run("print(1)")
+
+
 def test_runs_are_never_started_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_in_worker("train()")
     monkeypatch.setenv(IN_WORKER_VARIABLE, "1")

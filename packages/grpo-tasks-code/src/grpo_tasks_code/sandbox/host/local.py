@@ -96,6 +96,7 @@ class Sandbox(CheckedExecutor):
 
     def _pool(self, kind: str, machine_state: int = 0) -> ServerPool:
         """Return the servers for `plain` programs, for programs under a policy, or for judges."""
+        refuse_at_import("the sandbox")  # also where its servers are running already
         name = f"{kind} {machine_state}" if machine_state else kind
         with self._lock:
             self.level  # noqa: B018  # makes the first pool
