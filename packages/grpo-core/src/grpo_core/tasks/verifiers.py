@@ -48,8 +48,8 @@ _BOX_TOKEN = re.compile(r"\\boxed\s?\{|\\.|[{}]", re.DOTALL)
 _BOXED_TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mbox|mathrm)\s?\{([^{}]{0,1000})\}")
 
 _DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-"))
-_FRACTION = re.compile(r"(?P<whole>[0-9]\s?)?\\[dtc]?frac\s?\{\s?(-?[0-9]{1,300})\s?\}\s?\{\s?([0-9]{1,300})\s?\}")
-_VULGAR_FRACTION = re.compile("(?P<whole>[0-9]\\s?)?([¼½¾⅐-⅞])")
+_FRACTION = re.compile(r"([0-9]\s?)?\\[dtc]?frac\s?\{\s?(-?[0-9]{1,300})\s?\}\s?\{\s?([0-9]{1,300})\s?\}")
+_VULGAR_FRACTION = re.compile(r"([0-9]\s?)?([¼½¾⅐-⅞])")
 _WORDED_SIGN = re.compile(
     # Behind another word, such as a unit, "minus" subtracts.
     r"(?:(?<!\w)(?<![0-9)]\s)negative|(?P<before>^|[\n=:#>(]|\b(?:is|are|was|were|be|equals?|to|of|at|or|and)\s)"
