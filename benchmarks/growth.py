@@ -177,10 +177,10 @@ def main() -> None:
         curves |= curves_of_file
     for size in () if options.measured else options.sizes:
         curves[size] = curve(size, steps=options.steps, rounds=options.rounds)
+        if options.json:  # a later curve may fail
+            options.json.write_text(json.dumps(curves, indent=1) + "\n")
     for size, points in curves.items():
         show_slopes(size, points)
-    if options.json:
-        options.json.write_text(json.dumps(curves, indent=1) + "\n")
     if options.svg:
         options.svg.write_text(picture(curves), encoding="utf-8")
 

@@ -20,6 +20,12 @@ needs_onednn = pytest.mark.skipif(not has_onednn(), reason="this torch or proces
 N, K, ROWS = 320, 256, 64  # above MIN_PRODUCTS
 
 
+@pytest.fixture(autouse=True)
+def avx512(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes through oneDNN is the same on every CPU."""
+    monkeypatch.setattr(cpu_matmul, "has_avx512", lambda: True)
+
+
 def llama(**options: object) -> LlamaForCausalLM:
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -57,6 +63,23 @@ def test_gradients_are_those_of_torch(shape: tuple[int, ...], with_bias: bool) -
         )
     for own, expected in zip(*found, strict=True):
         assert own.shape == expected.shape
+        assert torch.allclose(own, expected, atol=1e-3, rtol=1e-4)
+
+
+@needs_onednn
+@pytest.mark.parametrize(("outputs", "is_used"), [(1024, True), (1023, False)])
+def test_without_avx512_only_large_weights_go_through_onednn_and_no_gradient_of_them(
+    monkeypatch: pytest.MonkeyPatch, outputs: int, is_used: bool
+) -> None:
+    monkeypatch.setattr(cpu_matmul, "has_avx512", lambda: False)
+    torch.manual_seed(0)
+    x, weight = torch.randn(ROWS, K, requires_grad=True), torch.randn(outputs, K, requires_grad=True)
+    products = []
+    monkeypatch.setattr(cpu_matmul, "_product", lambda *each: products.append(each) or F.linear(*each))
+    out = linear(x, weight)
+    found = torch.autograd.grad(out, (x, weight), torch.ones_like(out))
+    assert len(products) == 2 * is_used  # the product and its gradient by x
+    for own, expected in zip(found, torch.autograd.grad(F.linear(x, weight).sum(), (x, weight)), strict=True):
         assert torch.allclose(own, expected, atol=1e-3, rtol=1e-4)
 
 

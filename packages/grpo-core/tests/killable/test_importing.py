@@ -82,8 +82,7 @@ def test_a_file_that_starts_work_in_a_thread_cannot_do_so_in_workers(tmp_path: P
         "        thread = threading.Thread(target=work)\n        thread.start()\n        thread.join()\n",
     )
     command = (
-        "from grpo_core import Scorer\nfrom grpo_core.killable import worker_set\n"
-        "worker_set.SPARES = 0\n"  # it imports the file, too
+        "from grpo_core import Scorer\n"
         f"with Scorer({str(file)!r} + ':one', workers=1) as s:\n    s.warm()\n"
     )
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, timeout=60)
@@ -96,8 +95,6 @@ def test_a_guarded_script_runs_and_sigterm_ends_all_of_it(tmp_path: Path) -> Non
     guarded = (
         "if __name__ == '__main__':\n"
         "    import time\n"
-        "    from grpo_core.killable import worker_set\n"
-        "    worker_set.SPARES = 0\n"  # it imports the file, too
         "    with Scorer(SPEC, workers=2) as scorer:\n"
         "        scorer.warm()\n"
         "        print('ready', flush=True)\n"

@@ -142,8 +142,7 @@ def test_closing_while_busy_answers_everybody() -> None:
         workers.warm()
 
 
-def test_closing_lets_idle_workers_run_their_exit_handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpo_core.killable.worker_set.SPARES", 0)
+def test_closing_lets_idle_workers_run_their_exit_handlers(tmp_path: Path) -> None:
     with pool(2, "make_with_exit_handler", str(tmp_path / "log")) as workers:
         workers.warm()
     assert (tmp_path / "log").read_text() == "left in peace\n" * 2
@@ -176,6 +175,7 @@ def eventually(condition):
     return condition()
 
 with KillablePool("killable_targets:make", args=(), workers=2, name="test") as workers:
+    workers.submit(b"sleep:60", 0.01).result()
     workers.warm()
     assert eventually(lambda: resources()[1] == 3)  # with the spare
     descriptors, _ = resources()
@@ -184,7 +184,7 @@ with KillablePool("killable_targets:make", args=(), workers=2, name="test") as w
     killed = workers.map([b"sleep:60.%d" % index for index in range(100)], 0.01)
     assert {outcome.status for outcome in crashed} == {"crashed"}
     assert {outcome.status for outcome in killed} == {"timeout"}
-    assert workers.stats.restarts == 200
+    assert workers.stats.restarts == 201
     workers.warm()
     # A spare that was still loading above has one descriptor more now; a leak would have 200.
     assert eventually(lambda: resources()[0] <= descriptors + 1 and resources()[1] == 3), (resources(), descriptors)
@@ -210,7 +210,7 @@ def worker_pids() -> set[int]:
 @pytest.mark.skipif(sys.platform != "linux", reason="keepers are Linux's")
 def test_a_spare_that_was_there_before_the_hang_answers_after_it() -> None:
     with pool() as workers:
-        workers.warm()
+        workers.submit(b"sleep:60", 0.01).result()
         for hang in range(3):
             assert eventually(lambda: len(worker_pids()) == 2)
             before = worker_pids()
@@ -222,6 +222,7 @@ def test_a_spare_that_was_there_before_the_hang_answers_after_it() -> None:
 def test_a_spare_does_no_work_until_it_is_needed() -> None:
     with pool(2) as workers:
         workers.warm()
+        assert workers.submit(b"sleep:0.5", ENOUGH_S).result().status == "ok"
         assert eventually(lambda: len(children()) == 3)
         busy = [workers.submit(b"sleep:0.5", ENOUGH_S) for _ in range(2)]
         third = workers.submit(b"pid:", ENOUGH_S)
@@ -232,10 +233,15 @@ def test_a_spare_does_no_work_until_it_is_needed() -> None:
         assert len(known) <= 2
 
 
-def test_the_spare_comes_by_itself_to_a_pool_that_stays() -> None:
+def test_a_pool_of_quick_payloads_has_no_spare_until_one_takes_long() -> None:
     with pool() as workers:
-        assert workers.submit(b"echo:", ENOUGH_S).result().status == "ok"
+        workers.warm()
+        workers.map([b"echo:"] * 100, ENOUGH_S)
+        time.sleep(0.3)
+        assert len(children()) == 1
+        long = workers.submit(b"sleep:2", ENOUGH_S)
         assert eventually(lambda: len(children()) == 2)
+        assert not long.done()
 
 
 def test_a_closed_pool_leaves_no_descriptor_and_no_process() -> None:

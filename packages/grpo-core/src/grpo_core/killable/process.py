@@ -99,7 +99,7 @@ class Launch:
         memory_mib: Address space a worker may take beyond what its loaded target has; None is no limit.
         name: Shown in process lists.
         cwd: Working directory, fixed when the pool was made, so that relative paths keep their meaning.
-        has_spare: Whether one more worker than may be busy is kept ready.
+        has_spare: Whether one more worker than may be busy is kept ready, once one may be killed.
         environment: Environment variables set for the workers beside those of this process.
     """
 

@@ -88,7 +88,6 @@ class Supervisor:
         """Tell the worker set how many workers are needed."""
         if self._warming:
             self._worker_set.want(self._size)
-            self._worker_set.spare_due = 0.0
         else:
             self._worker_set.want(len(self._queue) + sum(bool(worker.held) for worker in self._worker_set.workers))
 
@@ -169,8 +168,9 @@ class Supervisor:
             self._next_check = now + LIVENESS_TICK_S
         for worker in list(self._worker_set.workers):
             is_overdue = now >= worker.deadline
-            if check_liveness and now - worker.since >= LIVENESS_TICK_S:
+            if check_liveness and worker.held and now - worker.since >= LIVENESS_TICK_S:
                 worker.look()
+                self._worker_set.expect_death()
             has_exited = check_liveness and worker.deadline != math.inf and worker.has_exited()
             if not (is_overdue or has_exited):
                 continue

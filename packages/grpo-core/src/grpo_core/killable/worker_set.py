@@ -21,9 +21,6 @@ GRACE_S = 1.0
 SPARES = 1
 """Workers beyond those that may be busy at once."""
 
-SPARE_AFTER_S = 0.25
-"""From the first ready worker to the start of the spare: a pool that is used once, and briefly, goes without."""
-
 NEXT_SPARE_AFTER_S = 0.05
 """From the end of a worker to the start of the next spare: first the one that took its place gets its work."""
 
@@ -38,8 +35,8 @@ class WorkerSet:
     waits for a pause to pass and for somebody to need a worker, so a broken target costs little and a repaired one is
     noticed.
 
-    One more worker than may be busy waits as a spare with the target loaded: it takes the place of one that is killed,
-    so that the next payload does not wait for a process to start.
+    Once a payload has taken long or ended its worker, one more than may be busy waits as a spare with the target loaded:
+    it takes the place of one that is killed, so that the next payload does not wait for a process to start.
 
     Args:
         launch: How workers are started.
@@ -47,7 +44,7 @@ class WorkerSet:
         start_timeout_s: Limit of loading the target.
 
     Attributes:
-        spare_due: When the spare is started, by the monotonic clock; infinite while no worker is ready.
+        spare_due: When the spare is started, by the monotonic clock; infinite while none is needed.
     """
 
     def __init__(self, launch: Launch, size: int, start_timeout_s: float) -> None:
@@ -129,7 +126,10 @@ class WorkerSet:
     def is_ready(self, worker: WorkerProcess, pid: int) -> None:
         """Note that a worker has loaded the target, and its process."""
         worker.loaded(pid)
-        self.spare_due = min(self.spare_due, time.monotonic() + SPARE_AFTER_S)
+
+    def expect_death(self) -> None:
+        """Have a spare: a payload may end with its worker's death."""
+        self.spare_due = min(self.spare_due, time.monotonic())
 
     def proved_useful(self) -> None:
         """Note that a worker answered: starting works."""
@@ -153,7 +153,7 @@ class WorkerSet:
         worker.kill()
         self._watch()
         self._dying.append(worker)
-        if self.spare_due < math.inf:
+        if worker.is_ready:
             self.spare_due = time.monotonic() + NEXT_SPARE_AFTER_S
 
     def reap(self) -> None:
