@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -98,6 +97,8 @@ def ask_now(remote: Callable[[], Remote], ask: Callable[[Remote], Awaitable[T]])
         remote: Makes what asks the server.
         ask: Asks it.
     """
+
+    import asyncio  # 30 ms that workers never need
 
     async def once() -> T:
         client = remote()
