@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 
+import pytest
 from hypothesis import settings
 
 # The tests' models are too small for two threads, and beside other work threads that wait for one another spin.
@@ -22,6 +23,14 @@ if "GRPO_CACHE_DIR" not in os.environ:
 # Times belong to benchmarks: on a busy machine a law is not broken because checking it took long.
 settings.register_profile("grpo", settings.default, deadline=None)
 settings.load_profile("grpo")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One more than cores: tests wait for processes that they start. xdist's own variable says otherwise."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else None
 
 
 _frozen_modules = 0

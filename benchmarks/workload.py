@@ -85,8 +85,8 @@ def make_model(folder: Path, work: Workload) -> None:
     )  # fmt: skip
     model, tokenizer = LlamaForCausalLM(config), byte_tokenizer()
     with torch.no_grad():
-        # No layer writes to the first coordinate of a hidden state, which is positive, and only the end token's embedding
-        # is negative there: it is never sampled, and completions have their full length on both sides.
+        # No layer writes to the first coordinate of a hidden state, so it stays positive, and only the end token's
+        # embedding is negative there: it is never sampled, and completions have their full length on both sides.
         embeddings = model.get_input_embeddings().weight
         embeddings[:, 0], embeddings[tokenizer.eos_token_id, 0] = 0.5, -30.0
         for layer in model.model.layers:

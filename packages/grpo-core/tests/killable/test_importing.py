@@ -81,10 +81,7 @@ def test_a_file_that_starts_work_in_a_thread_cannot_do_so_in_workers(tmp_path: P
         "    if os.environ.get('GRPO_KILLABLE_WORKER'):\n"
         "        thread = threading.Thread(target=work)\n        thread.start()\n        thread.join()\n",
     )
-    command = (
-        "from grpo_core import Scorer\n"
-        f"with Scorer({str(file)!r} + ':one', workers=1) as s:\n    s.warm()\n"
-    )
+    command = f"from grpo_core import Scorer\nwith Scorer({str(file)!r} + ':one', workers=1) as s:\n    s.warm()\n"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "Scorer() runs while the task file unguarded.py is imported" in done.stderr

@@ -48,9 +48,9 @@ class KillablePool:
     payload that timed out or crashed is remembered, and the same bytes get the same outcome at once. What a handler
     prints goes to this process's stderr, up to 4 KiB per payload.
 
-    Once a payload has taken 0.1 s or ended its worker, one worker more than may be busy waits as a spare with the target
-    loaded, so that the next payload need not wait for the successor of a killed one. It costs the memory of one worker
-    that has only loaded the target (`math.arithmetic`: 22 MiB, and 5 MiB for its keeper).
+    Once a payload has taken 0.1 s or ended its worker, one worker more than may be busy waits as a spare with the
+    target loaded, so that the next payload need not wait for the successor of a killed one. It costs the memory of one
+    worker that has only loaded the target (`math.arithmetic`: 22 MiB, and 5 MiB for its keeper).
 
     Args:
         target: "module:factory", importable here.

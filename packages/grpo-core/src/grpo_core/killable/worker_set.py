@@ -35,8 +35,8 @@ class WorkerSet:
     waits for a pause to pass and for somebody to need a worker, so a broken target costs little and a repaired one is
     noticed.
 
-    Once a payload has taken long or ended its worker, one more than may be busy waits as a spare with the target loaded:
-    it takes the place of one that is killed, so that the next payload does not wait for a process to start.
+    Once a payload has taken long or ended its worker, one more than may be busy waits as a spare with the target
+    loaded: it takes the place of one that is killed, so that the next payload does not wait for a process to start.
 
     Args:
         launch: How workers are started.

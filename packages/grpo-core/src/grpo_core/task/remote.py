@@ -97,7 +97,6 @@ def ask_now(remote: Callable[[], Remote], ask: Callable[[Remote], Awaitable[T]])
         remote: Makes what asks the server.
         ask: Asks it.
     """
-
     import asyncio  # 30 ms that workers never need
 
     async def once() -> T:
