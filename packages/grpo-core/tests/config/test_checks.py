@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 from pydantic import ValidationError
 
+from grpo_core.algorithms.advantages.normalised import pass_at_k
 from grpo_core.config import TrainerConfig
 from grpo_core.config.keys import keys
-from grpo_core.config.trainer import EXCLUSIVE
+from grpo_core.config.trainer import EXCLUSIVE, PASS_AT_K
 
 
 @pytest.mark.parametrize(
@@ -17,6 +20,9 @@ from grpo_core.config.trainer import EXCLUSIVE
         ({"use_gae": True, "baseline": "value"}, "needs trainer.value_head=true"),
         ({"baseline": "value"}, "trainer.baseline=value needs trainer.value_head=true"),
         ({"ref_model_sync_steps": 2}, "trainer.ref_model_sync_steps=2 has no reference to move at trainer.beta=0"),
+        ({"baseline": "pass_at_k", "num_generations": 4}, "sets of k=4 of the trainer.num_generations=4 completions"),
+        ({"baseline": "pass_at_k", "advantage_args": {"k": 9}}, "Set trainer.num_generations=10 or more"),
+        ({"value_learning_rate": 1e-3}, "trainer.value_learning_rate=0.001 has no effect: there is no value head"),
         ({"gae_bootstrap": True}, "trainer.gae_bootstrap=true is part of GAE: set use_gae=true"),
         (
             {"use_gae": True, "value_head": True},
@@ -107,3 +113,7 @@ def test_a_configuration_lists_its_variants() -> None:
 
 def test_exclusive_pairs_are_keys() -> None:
     assert all(f"trainer.{name}" in keys() for first, second, _ in EXCLUSIVE for name in (first, second))
+
+
+def test_the_default_of_pass_at_k_is_that_of_the_function() -> None:
+    assert inspect.signature(pass_at_k).parameters["k"].default == PASS_AT_K

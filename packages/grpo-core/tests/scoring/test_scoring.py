@@ -290,6 +290,11 @@ def test_a_row_that_is_no_json_is_refused(scorer: Scorer) -> None:
         scorer.score(["4"], [Loose(id="7", value=object())])
 
 
+def test_a_text_in_place_of_a_list_is_refused(scorer: Scorer) -> None:
+    with pytest.raises(UserError, match=r"score\(\) takes a list of completions, not a text: 'abc'"):
+        scorer.score("abc", [*"abc"])  # type: ignore[list-item]
+
+
 def test_unequal_lengths_are_refused(scorer: Scorer) -> None:
     with pytest.raises(UserError, match="2 texts, 1 rows; give one of each"):
         scorer.score(["4", "5"], [ROWS[0]])

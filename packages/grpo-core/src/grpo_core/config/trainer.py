@@ -34,6 +34,9 @@ LIMITS = ("trainer.max_steps", "trainer.num_train_epochs", "trainer.max_minutes"
 IS_COMPLETE = "is_complete"
 """Key of pydantic's context: whether all values are known, so that they can be compared with one another."""
 
+PASS_AT_K = 4
+"""Default of the argument k of the baseline pass_at_k."""
+
 _SETTING_OF_ARGUMENT = {
     ("loss", "epsilon"): "trainer.epsilon",
     ("loss", "epsilon_high"): "trainer.epsilon_high",
@@ -205,6 +208,13 @@ def _check_group(trainer: TrainerConfig) -> None:
             f"trainer.dynamic_sampling_min_std={trainer.dynamic_sampling_min_std:g} has no effect: "
             "trainer.dynamic_sampling=false keeps every group. Set trainer.dynamic_sampling=true, or leave it out."
         )
+    k = trainer.advantage_args.get("k", PASS_AT_K)
+    if trainer.baseline == "pass_at_k" and isinstance(k, int) and k >= trainer.num_generations > 1:
+        raise UserError(
+            f"trainer.baseline=pass_at_k compares sets of k={k} of the trainer.num_generations="
+            f"{trainer.num_generations} completions of a prompt: there must be several, or every advantage is 0. Set "
+            f"trainer.num_generations={k + 1} or more, or trainer.advantage_args.k to a smaller number."
+        )
     if trainer.num_generations > 1:
         return
     if registry.get("advantage", trainer.baseline).needs_group:
@@ -249,6 +259,11 @@ def _check_value_head(trainer: TrainerConfig) -> None:
             "gae_bootstrap=false."
         )
     if not trainer.value_head:
+        if trainer.value_learning_rate is not None:
+            raise UserError(
+                f"trainer.value_learning_rate={trainer.value_learning_rate:g} has no effect: there is no value head. "
+                "Set trainer.value_head=true, or leave it out."
+            )
         if trainer.use_gae:
             raise UserError(
                 "trainer.use_gae=true needs trainer.value_head=true: GAE is made of the values that a trained head "

@@ -210,6 +210,8 @@ class Scorer:
     def _submit_all(
         self, texts: Sequence[str], rows: Sequence[Row], predictions: Sequence[Sequence[str]] | None
     ) -> list[Future[Score]]:
+        if isinstance(texts, str):
+            raise UserError(f"score() takes a list of completions, not a text: {texts!r:.80}.")
         _check_lengths(self.task.name, texts, rows, predictions)
         rows = list(rows)  # a sequence may make its rows anew, whose ids would be used again
         texts_of_rows = {id(row): _row_json(row) for row in rows}  # the completions of a group share their row

@@ -19,7 +19,7 @@ from grpo_core.task.game import Move
 from grpo_core.task.grading import Grader, next_turn, score_remotely
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.remote import read_moves
-from grpo_core.task.row import Prompt, Row, TaskConfig, as_prompt, first_problem
+from grpo_core.task.row import Prompt, Row, TaskConfig, as_prompt, encodable, first_problem
 from grpo_core.task.rows import RowLoader
 from grpo_core.task.score import Score
 from grpo_core.task.spec import TaskSpec
@@ -91,10 +91,10 @@ class BoundTask:
 
     def prompt(self, row: Row) -> Prompt:
         """The prompt of a row: text, or a tuple of messages; what `prompt` raises becomes a `DataError`."""
-        where = f"task {self.name!r}: prompt()"
-        with calling(f"prompt() of row {row.id!r} of {self.name}"), errors_named(f"{where} of row {row.id!r}"):
+        where = f"task {self.name!r}: prompt() of row {row.id!r}"
+        with calling(f"prompt() of row {row.id!r} of {self.name}"), errors_named(where):
             prompt = call_by_name(self.task.prompt, {"row": row, "config": self.config}, positional=1)
-        return as_prompt(prompt, where)
+        return encodable(as_prompt(prompt, where), where)
 
     def demos(self) -> Iterator[tuple[Prompt, str]]:
         """(prompt, completion) pairs for a warm start: `size` of the task's own, else each row with its gold.

@@ -84,6 +84,20 @@ def as_prompt(made: Any, who: str) -> Prompt:
     raise UserError(f"{who} must give text or a list of messages with role and content, not {made!r:.80}.")
 
 
+def encodable(prompt: Prompt, who: str) -> Prompt:
+    """Check that a prompt can be written, and return it.
+
+    Raises:
+        UserError: it holds half of a surrogate pair.
+    """
+    try:
+        prompt_text(prompt).encode()
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise UserError(f"{who} gives {half!a}, half of a surrogate pair, which is no text.") from None
+    return prompt
+
+
 def prompt_text(prompt: Prompt) -> str:
     """A prompt as text: chat messages in order, each with its role."""
     if isinstance(prompt, str):
