@@ -114,6 +114,13 @@ def test_any_bytes_return_as_they_were(echo: KillablePool, payloads: list[bytes]
     assert values(echo.map(payloads, ENOUGH_S)) == payloads
 
 
+def test_lines_are_printed_whole_and_the_last_one_without_an_end(capfd: pytest.CaptureFixture[str]) -> None:
+    with KillablePool("killable_targets:make", workers=2) as workers:
+        workers.map([b"print_pieces:abcdefgh\n%d\n" % index for index in range(500)] + [b"print_pieces:end"], ENOUGH_S)
+    lines = capfd.readouterr().err.splitlines()
+    assert sorted(lines) == sorted(["abcdefgh"] * 500 + [str(index) for index in range(500)] + ["end"])
+
+
 def test_prints_are_bounded_and_do_not_disturb_answers(capfd: pytest.CaptureFixture[str], executor: str) -> None:
     local_only(executor, "what is printed on a node goes to Ray's logs")
     with pool() as workers:

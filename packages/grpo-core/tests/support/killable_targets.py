@@ -67,6 +67,7 @@ def verbs(argument: str) -> dict[str, object]:
         "bomb_in_steps": bomb_in_steps,
         "keep": lambda: kept.append(bytes(int(argument) << 20)),
         "print": lambda: chatter(int(argument)),
+        "print_pieces": lambda: print(*argument, sep="", end=""),
         "stdin": lambda: os.read(0, 10),
         "long": lambda: "x" * int(argument),
         "sleeper": lambda: note(argument, start_sleeper()),

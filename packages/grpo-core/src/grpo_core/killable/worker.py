@@ -65,13 +65,15 @@ Handler = Callable[[bytes], bytes]
 
 
 class _BoundedPrints(io.RawIOBase):
-    """Passes what is written on to a descriptor, up to `MAX_PRINT_BYTES` per payload."""
+    """Passes what is written on to a descriptor, in whole lines, up to `MAX_PRINT_BYTES` per payload."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._left = MAX_PRINT_BYTES
+        self._line = b""  # workers share the descriptor, and print() writes a line in pieces
 
     def renew(self) -> None:
+        self.flush()
         self._left = MAX_PRINT_BYTES
 
     def writable(self) -> bool:
@@ -83,15 +85,24 @@ class _BoundedPrints(io.RawIOBase):
     def write(self, data: Buffer, /) -> int:
         view = memoryview(data).cast("B")
         if self._left > 0:
-            shown = bytes(view[: self._left])
+            self._line += bytes(view[: self._left])
             self._left -= len(view)
             if self._left < 0:
-                shown += b"\n... (more was printed and dropped)\n"
-            try:
-                os.write(self._fd, shown)
-            except OSError:  # the parent's stderr is closed or full: prints are a courtesy
-                self._left = 0
+                self._line += b"\n... (more was printed and dropped)\n"
+            self._pass_on(self._line.rfind(b"\n") + 1)
         return len(view)
+
+    def flush(self) -> None:
+        self._pass_on(len(self._line))
+
+    def _pass_on(self, size: int) -> None:
+        if not size:
+            return
+        shown, self._line = self._line[:size], self._line[size:]
+        try:
+            os.write(self._fd, shown)
+        except OSError:  # the parent's stderr is closed or full: prints are a courtesy
+            self._left, self._line = 0, b""
 
 
 def describe(error: BaseException) -> str:
@@ -301,6 +312,7 @@ def _serve(
         if os.getpid() != server:  # forked by the handler and come back: its answer would be taken for the next one
             os._exit(0)
         seconds = time.perf_counter() - begin
+        prints.flush()
         served += 1
         is_leaving = is_leaving or (served % MEMORY_CHECK_EVERY == 0 and limit.is_half_used())
         _write(channel, kind + LEAVING * is_leaving, seconds, value)
