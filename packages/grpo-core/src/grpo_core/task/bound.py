@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 
-import orjson
 from pydantic import ValidationError
 
 from grpo_core.errors import DataError, UserError, near_match
@@ -19,7 +18,7 @@ from grpo_core.task.game import Move
 from grpo_core.task.grading import Grader, next_turn, score_remotely
 from grpo_core.task.opponent import Opponent
 from grpo_core.task.remote import read_moves
-from grpo_core.task.row import Prompt, Row, TaskConfig, as_prompt, encodable, first_problem
+from grpo_core.task.row import Prompt, Row, TaskConfig, as_prompt, first_problem, prompt_json
 from grpo_core.task.rows import RowLoader
 from grpo_core.task.score import Score
 from grpo_core.task.spec import TaskSpec
@@ -94,7 +93,7 @@ class BoundTask:
         where = f"task {self.name!r}: prompt() of row {row.id!r}"
         with calling(f"prompt() of row {row.id!r} of {self.name}"), errors_named(where):
             prompt = call_by_name(self.task.prompt, {"row": row, "config": self.config}, positional=1)
-        return encodable(as_prompt(prompt, where), where)
+        return as_prompt(prompt, where)
 
     def demos(self) -> Iterator[tuple[Prompt, str]]:
         """(prompt, completion) pairs for a warm start: `size` of the task's own, else each row with its gold.
@@ -225,7 +224,7 @@ class BoundTask:
         def rows() -> Iterator[bytes]:
             for row in self._rows:
                 yield row.model_dump_json().encode()
-                yield orjson.dumps(self.prompt(row))
+                yield prompt_json(self.prompt(row), f"task {self.name!r}: prompt() of row {row.id!r}")
 
         return Fingerprint(self.task, self.name, self.config, self.rewards, self.opponent, rows)
 

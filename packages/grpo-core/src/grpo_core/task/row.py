@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from grpo_core.errors import UserError
@@ -84,8 +85,8 @@ def as_prompt(made: Any, who: str) -> Prompt:
     raise UserError(f"{who} must give text or a list of messages with role and content, not {made!r:.80}.")
 
 
-def encodable(prompt: Prompt, who: str) -> Prompt:
-    """Check that a prompt can be written, and return it.
+def prompt_json(prompt: Prompt, who: str) -> bytes:
+    """A prompt as JSON.
 
     Raises:
         UserError: it holds half of a surrogate pair.
@@ -95,7 +96,7 @@ def encodable(prompt: Prompt, who: str) -> Prompt:
     except UnicodeEncodeError as error:
         half = error.object[error.start]
         raise UserError(f"{who} gives {half!a}, half of a surrogate pair, which is no text.") from None
-    return prompt
+    return orjson.dumps(prompt)
 
 
 def prompt_text(prompt: Prompt) -> str:
