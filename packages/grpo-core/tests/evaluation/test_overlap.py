@@ -207,3 +207,7 @@ def test_the_commands_show_it(spec: str, capsys: pytest.CaptureFixture[str]) -> 
     assert json.loads(capsys.readouterr().out)["also_trained"] == {"n": 0, "of": 4, "pairs": {}}
     assert entry.main(["sample", spec, "-n", "1"]) == 0
     assert "trained on" not in capsys.readouterr().err
+
+
+def test_ids_that_would_control_a_terminal_are_escaped() -> None:
+    assert str(Overlap(1, {"\x1b[31mX\r\n": "a"})) == r"1 of 1 held-out rows are trained on (\x1b[31mX\r\n is a)"

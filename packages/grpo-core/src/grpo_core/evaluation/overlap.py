@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_core.callbacks import ResolvedDefault
+from grpo_core.display.text import visible
 from grpo_core.errors import UserError
 from grpo_core.evaluation.rows import held_out
 from grpo_core.task.bound import BoundTask
@@ -31,17 +32,13 @@ class Overlap:
     pairs: Mapping[str, str]
 
     def __str__(self) -> str:
-        named = ", ".join(f"{_id(held)} is {_id(trained)}" for held, trained in [*self.pairs.items()][:NAMED])
+        named = ", ".join(f"{visible(held)} is {visible(trained)}" for held, trained in [*self.pairs.items()][:NAMED])
         more = ", …" if len(self.pairs) > NAMED else ""
         return f"{len(self.pairs)} of {self.of} held-out rows are trained on ({named}{more})"
 
     def as_json(self) -> dict[str, Any]:
         """The entry in summary.json."""
         return {"n": len(self.pairs), "of": self.of, "pairs": dict([*self.pairs.items()][:NAMED])}
-
-
-def _id(row_id: str) -> str:
-    return row_id if row_id.isprintable() else ascii(row_id)
 
 
 class TrainedProblems:
