@@ -73,12 +73,28 @@ def without_timing(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, An
 
 
 def test_the_split_of_the_spec_is_evaluated(folder: Path, spec: str) -> None:
-    tasks, _ = prepare_tasks(f"{spec}?split=train", {}, EvaluationSettings(), split_of_spec=True)
+    tasks, _ = prepare_tasks(f"{spec}?split=train", {}, EvaluationSettings(), rows_of_spec=True)
     assert [each.task.config.split for each in tasks.values()] == ["train"]
     tasks, _ = prepare_tasks(f"{spec}?split=train", {}, EvaluationSettings())
     assert [each.task.config.split for each in tasks.values()] == ["test"], "a training is evaluated on other rows"
     with pytest.raises(UserError, match=r"split=train names the split train, and split=test is asked for: give one"):
         evaluate(f"{spec}?split=train", str(folder / "model"), split="test")
+
+
+@pytest.mark.parametrize(("options", "given", "rows"), [
+    ("?size=3", {}, 3),
+    ("?size=3", {"size": 5}, 5),
+    ("", {}, 8),
+    ("?size=500", {"size": None}, 8),
+])  # fmt: skip
+def test_the_size_of_the_spec_bounds_the_rows(spec: str, options: str, given: dict[str, int], rows: int) -> None:
+    tasks, _ = prepare_tasks(spec + options, given, EvaluationSettings(), rows_of_spec=True)
+    assert [len(each.rows) for each in tasks.values()] == [rows]
+
+
+def test_the_size_of_a_training_does_not_bound_its_evaluation(spec: str) -> None:
+    tasks, _ = prepare_tasks(f"{spec}?size=3", {}, EvaluationSettings())
+    assert [len(each.rows) for each in tasks.values()] == [8]
 
 
 def test_one_greedy_completion_a_row(folder: Path, spec: str) -> None:

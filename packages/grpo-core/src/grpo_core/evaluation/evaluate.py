@@ -206,7 +206,7 @@ def evaluate_as(
     why = ""
     if candidate.endpoint is None:
         task, why = task_for_model(task, candidate.model)
-    tasks, choices = prepare_tasks(task, given, defaults, options.scoring, split_of_spec=True)
+    tasks, choices = prepare_tasks(task, given, defaults, options.scoring, rows_of_spec=True)
     callback.on_choices([*([ResolvedDefault("task", task, why)] if why else []), *choices])
     folders = {} if output_dir is None else _new_folders(Path(output_dir), candidate.model, tasks, overwrite=overwrite)
     bound = {label: each.task for label, each in tasks.items()}

@@ -77,7 +77,7 @@ def prepare_tasks(
     defaults: EvaluationSettings,
     scoring: ScoringConfig | None = None,
     *,
-    split_of_spec: bool = False,
+    rows_of_spec: bool = False,
 ) -> tuple[dict[str, EvaluationTask], list[ResolvedDefault]]:
     """The tasks of a spec on their held-out rows, by label.
 
@@ -86,7 +86,8 @@ def prepare_tasks(
         given: Settings of the user, by the names of `EvaluationSettings`.
         defaults: Settings where neither the user nor the task gives one.
         scoring: The scorers' worker processes; by default those of this machine.
-        split_of_spec: Whether a split that a spec names is evaluated; that of a training's spec is not.
+        rows_of_spec: Whether the split that a spec names is evaluated, and no more rows than the size that it names;
+            those of a training's spec are its training's.
 
     Returns:
         (tasks, choices to be shown: settings of the tasks, and what the scores depend on).
@@ -100,14 +101,23 @@ def prepare_tasks(
     tasks = matchups(dict(zip(task_labels(bound), bound, strict=True)))
     prepared, wished = {}, []
     for label, bound_task in tasks.items():
-        named = _split_of(bound_task, given) if split_of_spec else {}
+        named = _split_of(bound_task, given) if rows_of_spec else {}
         settings, wishes = settings_of(bound_task, {**named, **given}, defaults)
         wished += wishes
+        if rows_of_spec and "size" not in given:
+            settings = replace(settings, size=_size_of(bound_task, settings.size))
         prepared[label] = EvaluationTask(held_out(bound_task, size=settings.size, split=settings.split), settings)
         _ = prepared[label].rows  # a share out of range is refused before a model loads
     nodes = prepare_nodes(scoring or ScoringConfig(), [*tasks.values(), *(each.task for each in prepared.values())])
     conditions = condition_choices({label: each.task for label, each in prepared.items()})
     return prepared, [*nodes, *conditions, *wished]
+
+
+def _size_of(task: BoundTask, size: int | None) -> int | None:
+    """`size` rows, but no more than the task's spec names."""
+    if "size" not in parse_task_specs(task.spec)[0].options or task.config.size is None:
+        return size
+    return task.config.size if size is None else min(size, task.config.size)
 
 
 def _split_of(task: BoundTask, given: Mapping[str, Any]) -> dict[str, str]:
