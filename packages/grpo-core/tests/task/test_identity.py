@@ -4,6 +4,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -195,3 +196,62 @@ def test_a_name_that_is_not_bound_yet_is_nothing() -> None:
         return 1.0
 
     assert "late" in text and meaning_of(early) != text
+
+
+USED = """
+LIMIT = {limit}
+WORDS = {{"a"}}
+WORDS |= {words}
+
+class Answer:
+    def value(self): return {value}
+
+def inner(a): return a <= LIMIT
+
+def helper(a):
+    "Doc."
+    return inner(a) and a in WORDS
+
+def unused(a): return {unused}
+
+try:
+    from fast import exact
+except ImportError:
+    def exact(a): return {exact}
+
+def check(a: Answer): return helper(a) and exact(a)
+"""
+
+
+@pytest.fixture
+def meaning_in_file(tmp_path: Path) -> Callable[..., str]:
+    def made(**values: object) -> str:
+        defaults = {"limit": 1, "words": "{'b'}", "value": 1, "unused": 1, "exact": 1}
+        file = tmp_path / f"task{len(list(tmp_path.iterdir()))}.py"
+        file.write_text(USED.format(**{**defaults, **values}))
+        namespace: dict[str, Any] = {}
+        exec(compile(file.read_text(), file, "exec"), namespace)
+        return meaning_of(namespace["check"])
+
+    return made
+
+
+@pytest.mark.parametrize("changed", ["limit", "words", "value", "exact"])
+def test_what_a_function_uses_of_its_own_file_is_part_of_it(meaning_in_file: Callable[..., str], changed: str) -> None:
+    assert meaning_in_file() != meaning_in_file(**{changed: "{'c'}" if changed == "words" else 2})
+
+
+def test_what_a_function_does_not_use_is_no_part_of_it(meaning_in_file: Callable[..., str]) -> None:
+    assert meaning_in_file() == meaning_in_file(unused=2)
+
+
+def test_helpers_that_change_their_names_are_others(tmp_path: Path) -> None:
+    source = "def {}(a): return 1\ndef {}(a): return 2\ndef check(answer): return one(answer) - two(answer)\n"
+    meanings = set()
+    for index, names in enumerate((("one", "two"), ("two", "one"))):
+        file = tmp_path / f"task{index}.py"
+        file.write_text(source.format(*names))
+        namespace: dict[str, Any] = {}
+        exec(compile(file.read_text(), file, "exec"), namespace)
+        meanings.add(meaning_of(namespace["check"]))
+    assert len(meanings) == 2

@@ -183,7 +183,7 @@ TASK = Task(
     (accuracy, boxed),
     config=CompetitionConfig,
     row=CompetitionRow,
-    version="1",
+    version="2",
     solved=solved,
     stop=("\nProblem:",),
     timeout_s=10.0,  # a symbolic check takes 2 to 80 ms, or as much as is given

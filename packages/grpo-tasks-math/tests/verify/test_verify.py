@@ -376,6 +376,27 @@ def test_what_a_text_says_beside_a_denial_is_its_answer(completion: str) -> None
 
 
 @pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize("form", ["#### {}", "The answer is {}.", r"\boxed{{{}}}"])
+@pytest.mark.parametrize(
+    "answer", ["18 (not 20)", "18 (3 * 6)", "18 (= 3 * 6)", "~18", "⇒ 18", "∴ 18", "-> 18", "18 (18.0)"]
+)
+def test_an_answer_may_be_explained_in_brackets_and_pointed_at(form: str, answer: str) -> None:
+    assert verify(form.format(answer), "18") is CORRECT
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_brackets_that_come_to_another_number_are_a_factor() -> None:
+    assert verify("#### 18 (3)", "54") is CORRECT
+    assert verify("#### 18 (3 + 1)", "18") is WRONG
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize("completion", ["=> 18", "#### => 18", "-> 18"])
+def test_an_arrow_may_point_at_the_answer(completion: str) -> None:
+    assert verify(completion, "18") is CORRECT
+
+
+@pytest.mark.usefixtures("no_engine")
 def test_a_choice_that_is_denied_is_not_chosen() -> None:
     assert verify("B", "The answer is not B.") is not CORRECT
     assert verify("C", "The answer is not (B) but (C).") is CORRECT
@@ -459,7 +480,38 @@ SYMBOLIC = [
 ]
 
 
-@pytest.mark.parametrize(("gold", "completion", "verdict"), SYMBOLIC, ids=repr)
+CASE = [
+    (r"\pi(R^2-r^2)", r"\boxed{0}", WRONG),
+    (r"\pi(R^2-r^2)", r"\boxed{\pi(R+r)(R-r)}", CORRECT),
+    (r"\frac{m}{M}", r"\boxed{1}", WRONG),
+    (r"\frac{m}{M}", r"\boxed{\frac{M}{m}}", WRONG),
+    ("N-n", r"\boxed{n-N}", WRONG),
+    ("N-n", r"\boxed{-n+N}", CORRECT),
+    ("2x", "2X", WRONG),
+]
+"""R and r are two variables."""
+
+LETTERS = [
+    ("p - q", "-q+p", CORRECT),
+    ("p - q", "-(q-p)", CORRECT),
+    ("p - q", "q - p", WRONG),
+    ("a(b - c)", "ab-ac", CORRECT),
+    ("-x", r"-1 \cdot x", CORRECT),
+    ("n(n-1)", "n^2-n", CORRECT),
+]
+"""Formulas of nothing but letters, signs and brackets."""
+
+UNIONS = [
+    (r"(-\infty,1)\cup(2,\infty)", r"\boxed{x<1 \text{ or } x>2}", CORRECT),
+    (r"(-\infty,1]\cup[2,\infty)", r"\boxed{x\leq 1\text{ or }x \geq 2}", CORRECT),
+    (r"(-\infty,1)\cup(2,\infty)", r"\boxed{x<1 \text{ or } x \ge 2}", WRONG),
+    (r"(-\infty,1)\cup(2,\infty)", r"\boxed{x<1 \text{ and } x>2}", WRONG),
+    (r"x<1 \text{ or } x>2", r"\boxed{x>2 \text{ or } x<1}", CORRECT),
+    (r"x<1 \text{ or } x>2", r"\boxed{x<1}", WRONG),
+]
+
+
+@pytest.mark.parametrize(("gold", "completion", "verdict"), [*SYMBOLIC, *CASE, *LETTERS, *UNIONS], ids=repr)
 def test_formulas_are_compared_by_value(gold: str, completion: str, verdict: Verdict) -> None:
     assert verify(gold, completion, timeout_s=60.0) is verdict
 

@@ -21,15 +21,17 @@ _DEEPEST = 8
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign | ast.AugAssign
 
 
 def meaning_of(value: Any, depth: int = 0) -> str:
     """Text that is equal in every process, and changes with what a function computes.
 
-    A function is its normalised syntax tree with its defaults and the values that it closes over; without source, its
-    bytecode. Containers, `partial`, methods and dataclasses (composers, `Opponent`) are their contents. A callable
-    object is its `__call__` with its public attributes. Other objects count by class alone: their `repr` may hold an
-    address, as a set's holds an order that depends on PYTHONHASHSEED.
+    A function is its normalised syntax tree with its defaults, the values that it closes over, and what it uses of its
+    own file: functions, classes and assignments at the top level. Without source it is its bytecode. Containers,
+    `partial`, methods and dataclasses (composers, `Opponent`) are their contents. A callable object is its `__call__`
+    with its public attributes. Other objects count by class alone: their `repr` may hold an address, as a set's holds
+    an order that depends on PYTHONHASHSEED.
     """
 
     def inner(*values: Any) -> str:
@@ -79,24 +81,77 @@ def _settings_of(value: Any) -> dict[str, Any]:
 def _tree_of(function: FunctionType) -> str:
     try:
         lines, _ = inspect.findsource(function)
-        functions = _functions("".join(lines))
+        source = "".join(lines)
+        functions = _functions(source)
     except (OSError, SyntaxError):  # made with exec, typed into an interpreter, or the file changed since
         return ""
     code = function.__code__
     here = [node for node in functions.get(code.co_firstlineno, ()) if _may_be(node, code)]
-    return normalised(here[0]) if here else ""
+    return "".join((normalised(here[0]), *_used(here[0], _definitions(source)))) if here else ""
+
+
+_parsed = lru_cache(maxsize=64)(ast.parse)
 
 
 @lru_cache(maxsize=64)
 def _functions(source: str) -> dict[int, list[_Function]]:
     """The functions of a file by the line that their code objects name as their first."""
     functions: dict[int, list[_Function]] = {}
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_parsed(source)):
         if isinstance(node, _Function):
             decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
             first_line = min([node.lineno, *(decorator.lineno for decorator in decorators)])
             functions.setdefault(first_line, []).append(node)
     return functions
+
+
+@lru_cache(maxsize=64)
+def _definitions(source: str) -> dict[str, list[ast.stmt]]:
+    """The functions, classes and assignments at the top level of a file by the names that they bind or change."""
+    definitions: dict[str, list[ast.stmt]] = {}
+    for statement in _top_level(_parsed(source)):
+        if isinstance(statement, _DOCUMENTED):
+            names = {statement.name}
+        else:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            names = {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+        for name in names:
+            definitions.setdefault(name, []).append(statement)
+    return definitions
+
+
+def _top_level(parent: ast.AST) -> Iterable[_Definition]:
+    for statement in ast.iter_child_nodes(parent):
+        if isinstance(statement, _Definition):
+            yield statement
+        elif isinstance(statement, (ast.stmt, ast.ExceptHandler)):  # `if`, `try`, `with` and loops
+            yield from _top_level(statement)
+
+
+def _used(function: _Function, definitions: Mapping[str, list[ast.stmt]]) -> list[str]:
+    """Definitions that a function uses, directly or through others, each with its name, as text."""
+    found: dict[str, list[ast.stmt]] = {}
+    waiting: list[ast.AST] = [function]
+    while waiting:
+        for name in _free_names(waiting.pop()):
+            if name in definitions and name not in found:
+                found[name] = definitions[name]
+                waiting += definitions[name]
+    return [
+        f"{name}: {normalised(each) if isinstance(each, _Function) else _dump(each, {})}"
+        for name in sorted(found)
+        for each in found[name]
+        if each is not function
+    ]
+
+
+def _free_names(node: ast.AST) -> set[str]:
+    """Names that are read within a node; of a function, without its arguments and local variables."""
+    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
+    if not isinstance(node, _Function):
+        return names
+    bound = {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
+    return names - bound - _numbers(node).keys()
 
 
 def _may_be(node: _Function, code: CodeType) -> bool:

@@ -143,7 +143,7 @@ TASK = Task(
     (accuracy, reasoning, format),
     config=GSM8KConfig,
     row=GSM8KRow,
-    version="1",
+    version="2",
     solved=solved,
     stop=STOP,
     timeout_s=10.0,  # a symbolic check takes 2 to 80 ms, or as much as is given

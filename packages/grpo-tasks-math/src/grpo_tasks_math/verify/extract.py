@@ -7,7 +7,7 @@ from typing import Literal
 
 from grpo_tasks_math.verify.normalise import point_decimals, spell_signs, to_ascii
 from grpo_tasks_math.verify.reader import MAX_ANSWER_CHARS, read
-from grpo_tasks_math.verify.sentence import after_phrase, correction, read_sentence, stated
+from grpo_tasks_math.verify.sentence import after_phrase, correction, read_sentence, stated, without_denied
 from grpo_tasks_math.verify.values import Value, Words
 
 Decimals = Literal["point", "comma"]
@@ -195,7 +195,7 @@ def _after_hashes(text: str) -> Value | None:
         if position < 0:
             return None
         end = text.find("\n", position)
-        line = text[position + 4 : end if end >= 0 else len(text)].lstrip("#")
+        line = without_denied(text[position + 4 : end if end >= 0 else len(text)].lstrip("#")[: MAX_ANSWER_CHARS + 1])
         is_last = end < 0 or not text[end:].strip()
         value = read(line)
         if value is not None and (not isinstance(value, Words) or (is_last and not value.is_prose)):

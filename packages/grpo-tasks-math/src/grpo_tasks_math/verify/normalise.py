@@ -209,13 +209,16 @@ _EDGE = ' \t\n*_`"'
 """White space, markdown emphasis and quotes around an answer; a lone `'` is a prime or a foot."""
 
 
+_LEADING = re.compile(r"(?:=>|->|[=:~∴⇒→⟹])+")
+
+
 def trim(text: str) -> str:
     """Strip emphasis, quotes and sentence punctuation around a cleaned answer; `...` and `!` belong to it."""
     text = text.strip(_EDGE)
     if len(text) > 2 and text[0] == text[-1] == "'":
         text = text[1:-1]
-    while text and text[0] in "=:":
-        text = text[1:].lstrip(_EDGE)
+    while (match := _LEADING.match(text)) is not None:
+        text = text[match.end() :].lstrip(_EDGE)
     while text and (text[-1] in ",;:?" or (text[-1] == "." and not text.endswith("..."))):
         text = text[:-1].rstrip(_EDGE)
     return text.removeprefix("\\approx").lstrip()

@@ -73,6 +73,7 @@ def _read_choice(text: str) -> Choice | None:
 _SIGN_AND_CURRENCY = re.compile(
     rf"(?P<sign>[+-]?)\s?(?:(?:US|A|C)?(?P<currency>[{''.join(CURRENCIES)}])|Rs\.?|USD|EUR|GBP|INR)\s?(?=[-+\d.\\({{])"
 )
+_EXPLAINED = re.compile(r"(?P<value>-?[0-9][0-9.,/]{0,60})\s\(\s?=?\s?(?P<how>[^()]{1,200})\)")
 _ENDS_OF_NUMBER = "0123456789)]}!"
 _WORD_UNIT_POWER = re.compile(r"(?<=[A-Za-z])\s?\^?\s?\{?[23]\}?$")
 
@@ -92,6 +93,10 @@ def _read_number(text: str) -> Number | None:
         body = body[:-1].rstrip()
     is_percent = body.endswith("%")
     number = evaluate(body[:-1].rstrip() if is_percent else body)
+    if (explained := _EXPLAINED.fullmatch(body)) is not None:
+        value = evaluate(explained["value"])
+        # `18 (3 * 6)` says how 18 came about; `18 (3 + 1)` is a product.
+        number = value if evaluate(explained["how"]) == value else number
     if number is not None:
         return Number(text, number, is_percent, unit)
     head, tail = _split_unit(body)
@@ -211,6 +216,8 @@ def _read_items(text: str, depth: int) -> Value | None:
     """Read a bracketed or bare list; brackets around one value mean nothing."""
     if _EMPTY_SET.fullmatch(text):
         return Items("\\emptyset", "{}", ())
+    if (union := _read_union(text)) is not None:
+        return union
     if (opened := _unwrap(text)) is not None:
         brackets, inner = opened
         # Inside brackets a comma separates, unless others with a space after them show that it groups digits.
@@ -223,6 +230,25 @@ def _read_items(text: str, depth: int) -> Value | None:
         pieces = text.split()
     pieces = [item for piece in pieces for item in _both_signs(piece)]
     return _items(text, "", pieces, depth) if len(pieces) > 1 else None
+
+
+_ONE_SIDED = re.compile(r"\(?([A-Za-z])\s?(<|>|\\(?:le|ge)q?(?![A-Za-z]))\s?([^<>=,]{1,60}?)\)?")
+_UPPER = {"<": ")", "\\le": "]", "\\leq": "]"}
+_LOWER = {">": "(", "\\ge": "[", "\\geq": "["}
+
+
+def _read_union(text: str) -> Formula | None:
+    r"""Read `x < 1 or x > 2` as the union of intervals."""
+    pieces = [_ONE_SIDED.fullmatch(piece) for piece in _split(text, frozenset(("or",)))]
+    sides = [piece.groups() for piece in pieces if piece is not None]
+    if not 1 < len(sides) == len(pieces) or len({name for name, _, _ in sides}) > 1:
+        return None
+    return Formula(
+        " \\cup ".join(
+            f"(-\\infty, {bound}{_UPPER[relation]}" if relation in _UPPER else f"{_LOWER[relation]}{bound}, \\infty)"
+            for _, relation, bound in sides
+        )
+    )
 
 
 def _both_signs(text: str) -> tuple[str, ...]:
@@ -280,6 +306,8 @@ _SHORT_WORDS = frozenset((
 _LONGEST_PRODUCT = 3
 """`abc` may be a product of three variables; longer runs of letters are words."""
 _MATHEMATICS = re.compile(r"[0-9\\^_=<>+*/|]")
+_DIFFERENCE_OR_PRODUCT = re.compile(r"[A-Za-z)]\s?[-(]\s?[A-Za-z(]|^-\s?[A-Za-z(]")
+"""What else may be mathematics where no run of letters is a word: `p - q`, `a(b - c)`, `-x`."""
 _OPERATION = re.compile(r"[\\^_=<>+*/|]")
 _TRIGONOMETRY = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)")
 
@@ -321,7 +349,7 @@ _ARTICLE = re.compile(r"\b(?:the|an|a)\s(?=\w)")
 
 def _read_words(text: str) -> Words | None:
     has_mathematics = _MATHEMATICS.search(text) is not None or not _FUNCTIONS.isdisjoint(_RUN_OF_LETTERS.findall(text))
-    if has_mathematics and _is_formula(text):
+    if (has_mathematics or _DIFFERENCE_OR_PRODUCT.search(text)) and _is_formula(text):
         return None
     words = " ".join(text.lower().rstrip("!").split())
     return Words(text, _ARTICLE.sub("", words, count=1), is_prose=has_mathematics)

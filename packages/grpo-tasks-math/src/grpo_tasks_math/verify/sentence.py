@@ -30,7 +30,7 @@ def read_sentence(text: str) -> Value | None:
         text = _BOLD.sub("", text)
     if "\\" in text or "{" in text:
         text = group_digits(text)
-    text = _without_denied(text)
+    text = without_denied(text)
     for rule in (after_phrase, _whole, _final_formula, _final_equation, _last_number, _last_choice, _words):
         if (value := rule(text)) is not None:
             return value
@@ -88,7 +88,7 @@ def _clauses(clause: str) -> tuple[str, str]:
 
 def correction(text: str) -> Value | None:
     """Read what a text behind a box puts in its place: a "final answer", or a retraction; words correct nothing."""
-    text = _without_denied(text[-SENTENCE_CHARS:])
+    text = without_denied(text[-SENTENCE_CHARS:])
     match = _FINAL.search(text)
     value = after_phrase(text[match.start() :]) if match else None
     if value is None and (match := _RETRACTION.search(text)) is not None:
@@ -204,7 +204,10 @@ _DENIED = re.compile(
 )
 
 
-def _without_denied(text: str) -> str:
+_EMPTY_BRACKETS = re.compile(r"\s?\(\s?\)")
+
+
+def without_denied(text: str) -> str:
     """Drop what is said not to be, "not 5", so that no rule takes it for the answer."""
     pieces, position = [], 0
     for denial in _DENIAL.finditer(text):
@@ -212,7 +215,7 @@ def _without_denied(text: str) -> str:
         if denied is not None and denial.start() >= position:
             pieces.append(text[position : denial.start()])
             position = denied.end()
-    return "".join((*pieces, text[position:])) if pieces else text
+    return _EMPTY_BRACKETS.sub("", "".join((*pieces, text[position:]))) if pieces else text
 
 
 _CHANGED = re.compile(

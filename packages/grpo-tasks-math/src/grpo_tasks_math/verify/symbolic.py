@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cache, partial
 from typing import Any
 
 from grpo_tasks_math.verify.compare import Equality, compare
@@ -69,18 +70,26 @@ def to_latex(text: str) -> str:
 
 def _parse(text: str) -> list[Any] | None:
     """Parse one formula; None when it is none."""
-    from math_verify import LatexExtractionConfig, LatexNormalizationConfig, parse
+    return None if _UNSAFE.search(text) else _parser()(f"${to_latex(text)}$") or None
+
+
+@cache
+def _parser() -> Callable[[str], list[Any]]:
+    """Set math-verify's parser up."""
+    from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
+    from math_verify import LatexExtractionConfig, LatexNormalizationConfig, parse, parser
 
     # Suppress the warning that time limits are off: the process that runs this has one.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
-    if _UNSAFE.search(text):
-        return None
+    # By default R and r are one symbol, so that R - r is 0; math-verify has no option for that.
+    exact_case = partial(latex2sympy, conversion_config=ConversionConfig(lowercase_symbols=False))
+    parser.latex2sympy = exact_case
     # Boxes and units are handled here: math-verify would read a trailing variable as a unit (`3c` as 3).
     normalisation = LatexNormalizationConfig(
         basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
     )
     target = LatexExtractionConfig(boxed_match_priority=-1, normalization_config=normalisation)
-    return parse(f"${to_latex(text)}$", [target], fallback_mode="no_fallback", parsing_timeout=None) or None
+    return partial(parse, extraction_config=[target], fallback_mode="no_fallback", parsing_timeout=None)
 
 
 def _are_equal(gold: list[Any], answer: list[Any], rel_tol: Fraction) -> bool:
