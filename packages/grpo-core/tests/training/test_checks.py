@@ -8,6 +8,7 @@ import pytest
 import small_games
 
 from grpo_core.config import load_config, resolve
+from grpo_core.engines.servers import products
 from grpo_core.errors import UserError
 from grpo_core.training.checks import check_training
 
@@ -27,3 +28,23 @@ def test_a_reference_moves_where_it_is_a_copy_and_nobodys_opponent(settings: dic
     loaded = load_config(given, environ={}, dotenv_path=None)
     with pytest.raises(UserError, match=message):
         check_training(resolve(loaded.config, loaded.sources).config)
+
+
+def checked(given: dict[str, str]) -> None:
+    loaded = load_config({"model": "tiny", **given}, environ={}, dotenv_path=None)
+    check_training(resolve(loaded.config, loaded.sources).config)
+
+
+@pytest.mark.parametrize(("name", "title"), [("vllm", "vLLM"), ("sglang", "SGLang")])
+def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, name: str, title: str) -> None:
+    monkeypatch.setattr(products, "find_spec", lambda package: None)
+    with pytest.raises(UserError, match=f"engine.name={name} needs {title}, which is not installed here: pip install"):
+        checked({"engine.name": name})
+    checked({"engine.name": name, "engine.fallback": "native"})
+    checked({"engine.name": name, "engine.url": "http://localhost:8000"})
+
+
+@pytest.mark.parametrize(("name", "fallback"), [("native", "vllm"), ("vllm", "vllm")])
+def test_a_fallback_that_is_never_taken_is_refused(name: str, fallback: str) -> None:
+    with pytest.raises(UserError, match=f"engine.fallback={fallback} has no effect with engine.name={name}"):
+        checked({"engine.name": name, "engine.fallback": fallback})

@@ -225,6 +225,11 @@ class EngineConfig(Section):
         registry.check_argument_names("engine", self.name, self.args, "engine.args")
         if self.url is not None and "url" in self.args:
             raise UserError("engine.args.url is engine.url; give it once.")
+        if self.fallback is not None and self.name in ("native", self.fallback):
+            raise UserError(
+                f"engine.fallback={self.fallback} has no effect with engine.name={self.name}: leave it out, or name an "
+                "engine that may fail to start, as vllm or sglang."
+            )
         if self.url is not None and self.name == "native":
             raise UserError(
                 "engine.url has no effect: engine.name=native samples in this process. Set engine.name=vllm or sglang."

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_core.config import RunConfig, TrainerConfig
+from grpo_core.engines.servers.products import PRODUCTS, check_installed
 from grpo_core.errors import UserError, unknown_name
 from grpo_core.evaluation.checks import check_evaluation
 from grpo_core.evaluation.plan import plan_of
@@ -49,9 +50,12 @@ def check_choices(config: RunConfig, tasks: Sequence[BoundTask]) -> None:
 
     Raises:
         UserError: a tracker that is not there, arguments that a variant does not take, or settings of the evaluation
-            that do not fit.
+            that do not fit; an engine that is not installed.
     """
     check_trackers(config.tracking.trackers)
+    engine = config.engine
+    if engine.name in PRODUCTS and engine.url is None and engine.fallback is None:
+        check_installed(PRODUCTS[engine.name])
     for variant in config.trainer.variants:
         registry.check_argument_names(variant.kind, variant.name, variant.arguments, variant.section)
     held_out = tasks if config.eval.task is None else [bind(spec) for spec in parse_task_specs(config.eval.task)]

@@ -12,8 +12,8 @@ from vllm_server import FakeVLLM, handler_of, listening
 
 from grpo_core.engines.servers import client
 from grpo_core.engines.servers.client import ServerClient
+from grpo_core.engines.servers.products import VLLM
 from grpo_core.engines.servers.vllm import open_vllm
-from grpo_core.engines.servers.vllm_api import VLLM
 from grpo_core.errors import EngineError
 
 

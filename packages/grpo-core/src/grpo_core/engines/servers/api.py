@@ -11,7 +11,8 @@ from typing import ClassVar, Literal
 import httpx2
 
 from grpo_core.engines.base import Request, Sampling
-from grpo_core.engines.servers.client import Product, ServerClient
+from grpo_core.engines.servers.client import ServerClient
+from grpo_core.engines.servers.products import Product
 from grpo_core.errors import EngineError
 
 SleepLevel = Literal[0, 1, 2]

@@ -6,7 +6,6 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 import httpx2
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from grpo_core.engines.background import stream_from_thread
 from grpo_core.engines.excerpts import excerpt
+from grpo_core.engines.servers.products import Product
 from grpo_core.errors import EngineError, UserError
 
 MAX_REPLY_BYTES = 64 * 2**20
@@ -34,25 +34,6 @@ Reply = TypeVar("Reply", bound=BaseModel)
 
 class Empty(BaseModel):
     """A reply of which nothing is read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """A server's software.
-
-    Attributes:
-        name: How messages call it.
-        engine: Value of `engine.name`; also its package.
-        since: First version that will do.
-        key_variable: Environment variable of the key of a server that runs already.
-        install: What to install where the package is missing.
-    """
-
-    name: str
-    engine: str
-    since: str
-    key_variable: str
-    install: str
 
 
 class ServerClient:

@@ -18,10 +18,11 @@ from pydantic import BaseModel, Field
 from grpo_core.engines.base import Processes
 from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.servers.api import Facts, ServerAPI
-from grpo_core.engines.servers.client import Product, ServerClient
+from grpo_core.engines.servers.client import ServerClient
 from grpo_core.engines.servers.engine import ServerEngine
 from grpo_core.engines.servers.model import TrainedModel
 from grpo_core.engines.servers.process import Launch, ServerProcess
+from grpo_core.engines.servers.products import Product
 from grpo_core.engines.servers.scratch import ScratchFolder, weights_folder
 from grpo_core.engines.servers.weights import AdapterWeights, FileSender, ModelWeights, Sender, Weights
 from grpo_core.errors import EngineError, UserError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import signal
 import subprocess
@@ -13,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grpo_core.engines.servers.client import Product, ServerClient
+from grpo_core.engines.servers.client import ServerClient
+from grpo_core.engines.servers.products import Product, check_installed
 from grpo_core.engines.servers.scratch import ScratchFolder
-from grpo_core.errors import EngineError, UserError
+from grpo_core.errors import EngineError
 from grpo_core.killable.command import kept
 from grpo_core.killable.secrets import worker_environment
 from grpo_core.killable.worker import LEFT_BEHIND_S
@@ -165,19 +165,6 @@ class ServerProcess:
             self._process.kill()
             self._process.wait()
         self._folder.close(keeps=keeps_log)
-
-
-def check_installed(product: Product) -> None:
-    """Check that a package can be imported, without importing it.
-
-    Raises:
-        UserError: it cannot.
-    """
-    if importlib.util.find_spec(product.engine) is None:
-        raise UserError(
-            f"engine.name={product.engine} needs {product.name}, which is not installed here: {product.install}, or "
-            "name a server that runs elsewhere: engine.url=http://HOST:PORT."
-        )
 
 
 def last_error(log: Path) -> str:

@@ -17,20 +17,13 @@ from grpo_core.engines.base import ONE_PROCESS, Processes, Request, Sampling
 from grpo_core.engines.compatibility import max_context
 from grpo_core.engines.servers import opening
 from grpo_core.engines.servers.api import Facts, Reply, ServerAPI, SleepLevel
-from grpo_core.engines.servers.client import Product, ServerClient
+from grpo_core.engines.servers.client import ServerClient
 from grpo_core.engines.servers.engine import ServerEngine
 from grpo_core.engines.servers.model import Gather, TrainedModel
 from grpo_core.engines.servers.opening import Count, Models, Seconds, Server
 from grpo_core.engines.servers.process import Address, Launch
+from grpo_core.engines.servers.products import SGLANG
 from grpo_core.errors import UserError
-
-SGLANG = Product(
-    "SGLang",
-    "sglang",
-    "0.5.23",
-    "SGLANG_API_KEY",
-    "pip install sglang in an environment with the torch that it pins",
-)
 
 RESERVED_TOKENS = 2
 """Of its context, which SGLang (0.5) never fills: a completion is cut short of it by so much."""

@@ -17,7 +17,8 @@ from grpo_core.engines.servers.client import ServerClient
 from grpo_core.engines.servers.engine import ServerEngine
 from grpo_core.engines.servers.model import MAX_ADAPTER_RANK, Gather, TrainedModel
 from grpo_core.engines.servers.opening import Count, Models, Seconds, Server
-from grpo_core.engines.servers.vllm_api import LAUNCH, VLLM, VLLMServer
+from grpo_core.engines.servers.products import VLLM
+from grpo_core.engines.servers.vllm_api import LAUNCH, VLLMServer
 from grpo_core.engines.servers.vllm_transfer import DirectSender
 from grpo_core.errors import EngineError, UserError
 

