@@ -48,3 +48,10 @@ def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, name: 
 def test_a_fallback_that_is_never_taken_is_refused(name: str, fallback: str) -> None:
     with pytest.raises(UserError, match=f"engine.fallback={fallback} has no effect with engine.name={name}"):
         checked({"engine.name": name, "engine.fallback": fallback})
+
+
+def test_an_opponent_that_is_neither_a_player_nor_a_model() -> None:
+    with pytest.raises(UserError, match=r"opponent=perfetc is none of self, random, .*, base, so it has to be a mod"):
+        checked({"task": f"{GAMES}:HEAP?opponent=perfetc"})
+    checked({"task": f"{GAMES}:HEAP?opponent=tiny"})
+    checked({"task": f"{GAMES}:HEAP?opponent=http://localhost:1/v1%23model"})

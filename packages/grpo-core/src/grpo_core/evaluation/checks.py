@@ -12,6 +12,7 @@ from grpo_core.evaluation.settings import EvaluationSettings
 from grpo_core.plugins.models import check_model
 from grpo_core.plugins.tasks import bind
 from grpo_core.profiles.accelerator import check_device
+from grpo_core.rollouts.episodes import check_opponent
 from grpo_core.task.spec import parse_task_specs
 
 
@@ -28,6 +29,7 @@ def check_evaluation(task: str, given: Mapping[str, Any], defaults: EvaluationSe
     """
     for spec in parse_task_specs(task):
         bound = bind(spec)
+        check_opponent(bound)
         settings, _ = settings_of(bound, given, defaults)
         subset(held_out(bound, size=settings.size, split=settings.split).rows(), settings.subset_frac)
 

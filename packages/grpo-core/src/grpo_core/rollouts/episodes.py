@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 
 from grpo_core.engines.base import SampleKey
 from grpo_core.errors import UserError
+from grpo_core.plugins.models import check_model
 from grpo_core.rollouts.opponents import EndpointOpponent, OpponentSampler, Unanswered
 from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.bound import BoundTask
@@ -281,6 +282,29 @@ def needs_opponent(task: BoundTask) -> bool:
         return False
     assert isinstance(task.config, GameConfig)
     return task.config.opponent not in (SELF, *game.scripted)
+
+
+def check_opponent(task: BoundTask) -> None:
+    """Check that the model exists that plays against the policy, where one does.
+
+    Raises:
+        UserError: it does not; names the players that are no models.
+    """
+    if not needs_opponent(task):
+        return
+    from grpo_core.engines.openai import OpenAIEngine  # here: most tasks have no opponent
+
+    name = game_opponent(task).engine
+    if name == BASE or OpenAIEngine.is_url(name):
+        return
+    try:
+        check_model(name)
+    except UserError as error:
+        game = task.task.game
+        players = ", ".join((SELF, *(game.scripted if game else ()), BASE))
+        raise UserError(
+            f"{task.name}: opponent={name} is none of {players}, so it has to be a model: {error}"
+        ) from None
 
 
 def plays_base(task: BoundTask) -> bool:

@@ -137,14 +137,15 @@ def _used(function: _Function, definitions: Mapping[str, list[ast.stmt]]) -> lis
             if name in definitions and name not in found:
                 found[name] = definitions[name]
                 waiting += definitions[name]
-    return [
-        f"{name}: {normalised(each) if isinstance(each, _Function) else _dump(each, {})}"
-        for name in sorted(found)
-        for each in found[name]
-        if each is not function
-    ]
+    return [f"{name}: {_text(each)}" for name in sorted(found) for each in found[name] if each is not function]
 
 
+@lru_cache(maxsize=4096)
+def _text(definition: ast.stmt) -> str:
+    return normalised(definition) if isinstance(definition, _Function) else _dump(definition, {})
+
+
+@lru_cache(maxsize=4096)
 def _free_names(node: ast.AST) -> set[str]:
     """Names that are read within a node; of a function, without its arguments and local variables."""
     names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}

@@ -18,7 +18,7 @@ from grpo_core.plugins.models import check_model, model_source
 from grpo_core.plugins.tasks import bind
 from grpo_core.policy.fresh import PRESETS, check_vocab_size, tokenizer_location
 from grpo_core.profiles.accelerator import check_device
-from grpo_core.rollouts.episodes import learning_roles, plays_base
+from grpo_core.rollouts.episodes import check_opponent, learning_roles, plays_base
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Row
 from grpo_core.task.spec import parse_task_specs
@@ -67,8 +67,11 @@ def check_tasks(config: RunConfig, tasks: Sequence[BoundTask]) -> None:
     """Check that the tasks can be trained with these settings.
 
     Raises:
-        UserError: a game or a group reward that does not fit them, or what TRL cannot do where it is to train.
+        UserError: an opponent that does not exist, a game or a group reward that does not fit the settings, or what
+            TRL cannot do where it is to train.
     """
+    for task in tasks:
+        check_opponent(task)
     _check_turns(config.trainer, tasks)
     _check_group_rewards(config.trainer, tasks)
     _check_overlap(config.trainer, tasks)
