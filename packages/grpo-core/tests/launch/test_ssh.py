@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,6 +42,18 @@ case "$*" in *short*) exit 3;; esac
 for _ in $(seq 600); do sleep 0.1; done
 """
 """A grpo that starts in no time: it notes its words, and saves at SIGTERM."""
+
+
+FAKE_SSH = """#!/bin/bash
+while [ "$1" != -- ]; do
+  if [ "$1" = -O ]; then exit 0; fi
+  shift
+done
+unset TMUX # of a terminal that runs the tests
+export HOME="$0.home" TMUX_TMPDIR="${0%/*}" PATH="${0%/*}:/usr/local/bin:/usr/bin:/bin"
+cd "$HOME" && exec bash -c "$3"
+"""
+"""An ssh that runs the command here, in a home folder beside itself."""
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +122,32 @@ def test_a_run_is_started_stopped_resumed_and_pulled(launch: Launch, tmp_path: P
     assert launch("--pull", str(tmp_path / "pulled"))[0] == 0
     assert {"log", "run_1", "run.sh"} <= {path.name for path in (tmp_path / "pulled").iterdir()}
     assert not [*tmp_path.rglob("hacked")]
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="no tmux: apt-get install tmux")
+@pytest.mark.parametrize("folder", ["grpo", "my runs/it's here", "/absolute one"])
+def test_a_folder_may_be_relative_to_the_home_folder(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in (("an ssh", FAKE_SSH), ("rsync", ""), ("grpo", FAKE_GRPO)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (home := tmp_path / "an ssh.home").mkdir()
+    folder = str(tmp_path) + folder if folder.startswith("/") else folder
+    ssh = ["--ssh", shlex.quote(str(tmp_path / "an ssh"))]
+    own = [*ssh, *([] if folder == "grpo" else ["--folder", folder])]
+    try:
+        assert main(["launch", "ssh", "somewhere", *own, "--task=x"]) == 0, capsys.readouterr().err
+        wait_for(home / folder / "run" / "log", "begun")
+        printed = capsys.readouterr().out
+        assert f"grpo {shlex.join(['launch', 'ssh', 'somewhere', *own])} --tail " in printed
+        assert main(["launch", "ssh", "somewhere", *own, "--stop"]) == 0
+        assert capsys.readouterr().out == "stopped   exit code 130\n"
+        assert main(["launch", "ssh", "somewhere", *own, "--resume"]) == 0
+        wait_for(home / folder / "words", "resume\nrun/run_1\n")
+    finally:
+        own_server = {"PATH": os.environ["PATH"], "TMUX_TMPDIR": str(tmp_path)}
+        subprocess.run(["tmux", "kill-server"], env=own_server, capture_output=True)
 
 
 def test_what_the_host_refuses_is_not_started(launch: Launch) -> None:

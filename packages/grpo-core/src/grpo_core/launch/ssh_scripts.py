@@ -89,7 +89,7 @@ def start_script(folder: str, session: str, grpo: str, words: Sequence[str] | No
 {keep}rm -f {own}/exit
 cat > {own}/run.sh <<'END_OF_RUN'
 {run_script(folder, session, grpo, words)}END_OF_RUN
-tmux new-session -d -s {own} bash {own}/run.sh
+tmux new-session -d -s {own} -c "$HOME" bash {quote(f"{folder}/{session}/run.sh")}
 sleep 1
 if ! tmux has-session -t {quote(f"={session}")} 2> /dev/null && [ "$(cat {own}/exit 2> /dev/null)" != 0 ]; then
   tail -n 20 {own}/log >&2

@@ -134,8 +134,13 @@ def _start(host: Host, words: list[str] | None, *, send: tuple[str, ...], bootst
     if words is not None:
         host.run(ssh_scripts.check_script(host.folder, facts.grpo, words))
     host.run(ssh_scripts.start_script(host.folder, host.session, facts.grpo, words))
-    session = [] if host.session == "run" else ["--session", host.session]
-    base = command("launch", "ssh", host.name, *session)
+    options = {
+        "--ssh": (shlex.join(host.ssh), "ssh"),
+        "--folder": (host.folder, "grpo"),
+        "--session": (host.session, "run"),
+    }
+    own = [word for name, (value, usual) in options.items() if value != usual for word in (name, value)]
+    base = command("launch", "ssh", host.name, *own)
     click.echo(f"started   session {host.session} on {host.name}: its run and log are in {host.place}")
     click.echo(f"next      {base} --tail   {base} --stop   {base} --pull DIR")
 
