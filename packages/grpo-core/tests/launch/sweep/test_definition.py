@@ -48,6 +48,27 @@ def test_words_take_precedence_over_a_file() -> None:
     assert definition.parameters == {"seed_of_none": [1], "lora.r": ["32", "64"], "trainer.max_steps": ["1", "2"]}
 
 
+@pytest.mark.parametrize(("word", "seeds"), [("seed=5", [5]), ("seed=5,6", [5, 6])])
+@pytest.mark.parametrize("text", ["seeds: [0, 1]", "seeds: [0, 1]\nsettings: {seed: 7}"])
+def test_a_seed_takes_precedence_over_those_of_a_file(word: str, seeds: list[int], text: str) -> None:
+    Path("sweep.yaml").write_text(f"{text}\nparameters: {{lora.r: [8, 16]}}")
+    definition = read_definition(["sweep.yaml", word])
+    assert (definition.seeds, definition.fixed) == (seeds, {})
+
+
+def test_a_word_takes_precedence_over_the_runs_of_a_list() -> None:
+    Path("sweep.yaml").write_text(
+        "method: list\nsettings: {trainer.beta: 0.5}\n"
+        "runs:\n- {trainer: {beta: 0, epsilon: 0.1}}\n- {trainer.epsilon: 0.1, trainer.beta: 0.1}\n- {lora.r: 8}\n"
+    )
+    definition = read_definition(["sweep.yaml", "trainer.beta=0.2", "task=math.echo"])
+    assert definition.fixed == {"task": "math.echo"}
+    assert configurations(definition) == [
+        {"trainer.beta": "0.2", "trainer.epsilon": "0.1"},
+        {"lora.r": "8", "trainer.beta": "0.2"},
+    ], "the first two have become one"
+
+
 def test_a_list_holds_whole_configurations() -> None:
     Path("sweep.yaml").write_text("method: list\nruns:\n- preset: tiny\n- trainer: {beta: 0.1}\n  lora.r: 8\n")
     assert configurations(read_definition(["sweep.yaml"])) == [
@@ -139,6 +160,7 @@ def test_mistakes_in_words(words: list[str], message: str) -> None:
         ("parameters: {seed: [1, 2]}", r"seeds: \[0, 1, 2\]"),
         ("settings: {lora: {r: 1}}\nparameters: {lora.r: [1, 2]}", "both in settings and in parameters"),
         ("parameters: [1]", "sweep.yaml: parameters: "),
+        ("seeds: [0, 1]\nsettings: {seed: 5}", "sweep.yaml: seed is in settings, and seeds give each run its own"),
     ],
 )
 def test_mistakes_in_a_file(text: str, message: str) -> None:

@@ -36,7 +36,7 @@ def configurations(definition: Definition) -> list[dict[str, str]]:
                 raise UserError(f"the grid has {count:,} runs; at most {MAX_RUNS:,} are allowed. Give fewer values.")
             products = itertools.product(*([text_of(value) for value in values] for values in lists.values()))
             listed = (dict(zip(lists, values, strict=True)) for values in products)
-    return [dict(items) for items in dict.fromkeys(tuple(settings.items()) for settings in listed)]
+    return [*{frozenset(settings.items()): settings for settings in listed}.values()]
 
 
 def _drawn(definition: Definition) -> Iterator[dict[str, str]]:
