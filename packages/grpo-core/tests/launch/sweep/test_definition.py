@@ -39,6 +39,16 @@ def test_a_value_with_a_comma_stands_in_quotes() -> None:
     assert configurations(definition) == [{"task": "math.echo:2,math.arithmetic:1"}, {"task": "math.echo"}]
 
 
+def test_a_list_or_mapping_is_one_value() -> None:
+    words = ["lora.target_modules=[q_proj, v_proj],all-linear", "trainer.loss_args={a: [1,2], b: 3}", "seed=0,1"]
+    definition = read_definition(words)
+    assert configurations(definition) == [
+        {"lora.target_modules": "[q_proj,v_proj]"},
+        {"lora.target_modules": "all-linear"},
+    ]
+    assert definition.fixed == {"trainer.loss_args": "{a: [1,2],b: 3}"}
+
+
 def test_words_take_precedence_over_a_file() -> None:
     Path("sweep.yaml").write_text(
         "settings:\n  trainer: {beta: 0.1, max_steps: 5}\nparameters:\n  lora.r: [8, 16]\n  seed_of_none: [1]\n"
@@ -115,9 +125,11 @@ def test_more_draws_than_configurations_are_refused() -> None:
     [
         (["trainer.beta=0.1"], "nothing varies"),
         (["trainer.beta=0,,1"], "a value is empty"),
+        (["trainer.beta="], "a value is empty"),
         (['trainer.beta="0,1'], "write values as in"),
         (["trainer.beta=0,1", "trainer.beta=2"], "given twice"),
         (["trainer.beta=0,0"], "nothing varies"),
+        (["lora.target_modules=[q_proj,v_proj"], "a bracket is not closed"),
         (["seed=0,0"], "a seed is given twice: 0, 0"),
         (["seed=0,-1"], "a seed is a whole number"),
         (["output_dir=a,b"], "give --output-dir"),

@@ -148,8 +148,8 @@ def read_definition(words: Iterable[str], *, metric: str | None = None, goal: st
 
     Args:
         words: At most one file; `KEY=VALUE`, a setting of every run; `KEY=A,B,C`, values of a grid, in CSV: a value
-            with a comma stands in double quotes. Words take precedence over the file; in a list, a setting of some
-            runs becomes one of all.
+            with a comma stands in double quotes or in brackets. Words take precedence over the file; in a list, a
+            setting of some runs becomes one of all.
         metric: Metric to compare, instead of the file's.
         goal: Likewise whether its maximum or minimum is best.
 
@@ -250,9 +250,22 @@ def _values(key: str, text: str) -> list[str]:
         values = next(csv.reader([text], strict=True, skipinitialspace=True), [""])
     except csv.Error:
         raise UserError(f'{key}={text[:80]}: write values as in KEY=A,B,C or KEY="A,1","B,2".') from None
-    if not all(value.strip() for value in values):
+    if not values or not all(value.strip() for value in values):
         raise UserError(f"{key}={text[:80]}: a value is empty. Values are separated by single commas.")
-    return [value.strip() for value in values]
+    joined: list[str] = []
+    for value in map(str.strip, values):
+        if joined and not _is_closed(joined[-1]):
+            joined[-1] += f",{value}"
+        else:
+            joined.append(value)
+    if not _is_closed(joined[-1]):
+        raise UserError(f"{key}={text[:80]}: a bracket is not closed.")
+    return joined
+
+
+def _is_closed(value: str) -> bool:
+    """Whether a value is whole: no list or mapping, or one with all of its brackets."""
+    return value[0] not in "[{" or all(value.count(first) <= value.count(last) for first, last in ("[]", "{}"))
 
 
 def _with_words(runs: list[Any], settings: dict[str, str]) -> tuple[list[Any], dict[str, str]]:
