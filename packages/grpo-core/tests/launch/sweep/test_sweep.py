@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from grpo_core.checkpoints.checksums import seal
 from grpo_core.cli import main as entry
 from grpo_core.launch.sweep import processes
 from grpo_core.launch.sweep.definition import validated
@@ -144,6 +145,19 @@ def test_a_signal_saves_the_runs_and_the_sweep_goes_on_later(sweep: Callable[...
     assert len(list(Path("s/runs").glob("*/run_*/training_state/step_*"))) == 2
     assert states(sweep("s")) == ["finished", "finished"]
     assert started("s") == 2, "both were resumed in their folders"
+
+
+def test_a_run_whose_training_was_complete_is_not_trained_again() -> None:
+    Path("s").mkdir()
+    folder = SweepFolder(Path("s"))
+    folder.begin(validated({"parameters": {"trainer.beta": [0, 0.1]}}, ""), None, None)
+    (run,) = folder.add({"trainer.beta": "0"}, [])
+    path = folder.folder_of(run) / "run_1"
+    (path / "training_state" / "step_final").mkdir(parents=True)
+    (path / "config.yaml").write_text("task: math.a\n")
+    assert folder.next_words(run)[0] == "run"
+    seal(path / "training_state" / "step_final", 1)  # killed in the final evaluation
+    assert folder.next_words(run) == ["resume", str(path)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a parent's death is a signal on Linux only")

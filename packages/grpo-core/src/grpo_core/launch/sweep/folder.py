@@ -198,7 +198,8 @@ class SweepFolder:
     def next_words(self, run: SweepRun) -> list[str]:
         """Return the words after `grpo` of a run's next process: a new run, or the last one resumed."""
         path = self.run_path(run)
-        return ["resume", str(path)] if path is not None and CheckpointReader(path).steps() else self.start_words(run)
+        has_saved = path is not None and CheckpointReader(path).newest_serial() > 0  # also after the last step
+        return ["resume", str(path)] if has_saved else self.start_words(run)
 
     def run_path(self, run: SweepRun) -> Path | None:
         """Return the newest run folder of a run."""
