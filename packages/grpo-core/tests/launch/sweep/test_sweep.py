@@ -18,6 +18,8 @@ import pytest
 
 from grpo_core.checkpoints.checksums import seal
 from grpo_core.cli import main as entry
+from grpo_core.config.layers import format_value
+from grpo_core.errors import UserError
 from grpo_core.launch.sweep import processes
 from grpo_core.launch.sweep.definition import validated
 from grpo_core.launch.sweep.folder import SweepFolder
@@ -128,6 +130,28 @@ def test_other_settings_of_all_runs_are_refused(sweep: Callable[..., Any], monke
     assert "s holds runs with other settings: trainer.max_steps was 3 and is 4. Give another --output-dir." in message
     monkeypatch.setenv("GRPO_TRAINER__BETA", "0.5")
     assert "trainer.beta was its default and is 0.5" in sweep("s", code=2)
+
+
+def test_long_settings_of_all_runs_are_compared_whole() -> None:
+    def begin_with(model: str) -> None:
+        definition = {"settings": {"model": model}, "parameters": {"trainer.beta": [0, 0.1]}}
+        folder = SweepFolder(Path("s"))
+        folder.begin(validated(definition, ""), None, None)
+        folder.save()
+
+    Path("s").mkdir()
+    long = f"/data/{'x' * 100}/checkpoint"
+    begin_with(f"{long}-A")
+    plan = json.loads(Path("s/sweep.json").read_text())
+    assert plan["base"] == {"model": f"{long}-A"}
+    with pytest.raises(UserError, match=r"model was …x{8}/checkpoint-A and is …x{8}/checkpoint-B. Give another"):
+        begin_with(f"{long}-B")
+    with pytest.raises(UserError, match=r"model was /data/x{73}… and is tiny. Give another"):
+        begin_with("tiny")
+    plan["base"]["model"] = format_value(f"{long}-A")
+    Path("s/sweep.json").write_text(json.dumps(plan))
+    begin_with(f"{long}-A")  # an older version stored it shortened
+    assert json.loads(Path("s/sweep.json").read_text())["base"]["model"] == f"{long}-A"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

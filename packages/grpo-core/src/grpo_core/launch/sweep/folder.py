@@ -20,7 +20,7 @@ from grpo_core.config.section import Section
 from grpo_core.display.text import visible
 from grpo_core.errors import DataError, ExitCode, UserError
 from grpo_core.launch.sweep.configurations import label
-from grpo_core.launch.sweep.definition import Definition, validated
+from grpo_core.launch.sweep.definition import Definition, text_of, validated
 from grpo_core.tracking.runs import RunView, find_runs, list_run
 
 VERSION = 1
@@ -30,6 +30,9 @@ PLAN, OUTCOME, LOG, LOCK = "sweep.json", "outcome.json", "log.txt", "sweep.lock"
 
 MAX_LINE_CHARS = 500
 """Longest line of a log that is shown."""
+
+CONTEXT_CHARS = 20
+"""Characters that are shown before the first difference of long values."""
 
 STOPPED = (0, ExitCode.INTERRUPTED, -signal.SIGTERM)
 """Exit codes of a process that was stopped; the last one while it was still importing."""
@@ -139,14 +142,10 @@ class SweepFolder:
         Raises:
             UserError: the folder holds runs with other settings.
         """
-        base = base_settings(definition, config)
-        before = self.plan
-        if before is not None and before.base != base:
-            key = next(key for key in (*base, *before.base) if base.get(key) != before.base.get(key))
-            then, now = (each.get(key, "its default") for each in (before.base, base))
-            raise UserError(
-                f"{self.path} holds runs with other settings: {key} was {then} and is {now}. Give another --output-dir."
-            )
+        before, common = self.plan, common_settings(definition, config)
+        base = {key: text_of(value) for key, value in common.items()}
+        if before is not None:
+            _check_common(self.path, before.base, common)
         self.plan = SweepPlan(
             definition=definition.model_dump(mode="json", exclude_unset=True),
             config=None if config is None else str(config.absolute()),
@@ -256,7 +255,7 @@ def read_plan(path: Path) -> SweepPlan:
     return plan
 
 
-def base_settings(definition: Definition, config: Path | None) -> dict[str, str]:
+def common_settings(definition: Definition, config: Path | None) -> dict[str, Any]:
     """Return the settings that a user has given to all runs, wherever: command line, environment, .env, files.
 
     Raises:
@@ -265,10 +264,27 @@ def base_settings(definition: Definition, config: Path | None) -> dict[str, str]
     loaded = load_config(definition.fixed, config_file=config, is_complete=False)
     values = flatten(loaded.config)
     return {
-        key: format_value(values[key])
+        key: values[key]
         for key, source in loaded.sources.items()
         if key in values and key != "output_dir" and source.kind not in ("default", *RECOMMENDED)
     }
+
+
+def _check_common(path: Path, before: Mapping[str, str], common: Mapping[str, Any]) -> None:
+    """Refuse common settings that differ from those of a folder's runs, which older versions stored shortened."""
+    now = {key: text_of(value) for key, value in common.items()}
+    for key in {**now, **before}:
+        if key in now and before.get(key) in (now[key], format_value(common[key])):
+            continue
+        texts = [each.get(key, "its default") for each in (before, now)]
+        shown = [format_value(text) for text in texts]
+        if shown[0] == shown[1]:
+            first = next((number for number, (one, other) in enumerate(zip(*texts, strict=False)) if one != other), 0)
+            start = max(0, first - CONTEXT_CHARS)
+            shown = [f"…{format_value(text[start:])}" for text in texts]
+        raise UserError(
+            f"{path} holds runs with other settings: {key} was {shown[0]} and is {shown[1]}. Give another --output-dir."
+        )
 
 
 def last_line(log: Path) -> str:
