@@ -79,7 +79,7 @@ def sweep(
     processes = options.processes if options else 1
     if not _is_done(chosen):
         check(chosen, processes * (options.nodes if options else 1), processes)
-    if baseline is not None and baseline > (count := len(chosen.settings) or baseline):
+    if baseline is not None and baseline > (count := _count(chosen)):
         raise UserError(f"--baseline {baseline}: configurations are numbered from 1 to {count}.")
     if output_dir is not None:
         check_makeable(chosen.folder.path, f"--output-dir {output_dir}")
@@ -101,6 +101,14 @@ def _is_done(chosen: Sweep) -> bool:
     if chosen.folder.plan is None or chosen.definition.method == "optuna":
         return False
     return not any(_is_missing(chosen.folder.status(run)) for run in chosen.preview())
+
+
+def _count(chosen: Sweep) -> int:
+    """The number of the last configuration in the folder, with those that will be added."""
+    chosen.preview()
+    assert chosen.folder.plan is not None
+    planned = max((run.configuration for run in chosen.folder.plan.runs), default=0)
+    return max(planned, chosen.definition.trials or 0) if chosen.definition.method == "optuna" else planned
 
 
 def _check_optuna(chosen: Sweep) -> None:
@@ -249,7 +257,15 @@ def _show_runs(chosen: Sweep, *, as_json: bool) -> None:
 
 
 def _finish(chosen: Sweep, runs: Sequence[SweepRun], baseline: int | None, *, is_saved: bool, as_json: bool) -> int:
-    """Print the results, and write the tables."""
+    """Print the results of all runs in the folder, and write the tables.
+
+    Args:
+        chosen: The sweep.
+        runs: Runs whose states decide the exit code.
+        baseline: Number of the configuration to compare with.
+        is_saved: Whether the runs were to be finished, so that the tables are written.
+        as_json: Whether to print JSON.
+    """
     from grpo_core.checkpoints.files import replace_file
     from grpo_core.display.text import print_json, print_out, visible
     from grpo_core.launch.sweep.array import queued
@@ -257,7 +273,8 @@ def _finish(chosen: Sweep, runs: Sequence[SweepRun], baseline: int | None, *, is
 
     definition, path = chosen.definition, chosen.folder.path
     waiting = queued(chosen.folder)
-    statuses = [_status(chosen, run, waiting) for run in runs]
+    assert chosen.folder.plan is not None
+    statuses = [_status(chosen, run, waiting) for run in chosen.folder.plan.runs]
     summary = summarize(statuses, definition.metric, definition.goal, baseline)
     tables = {"summary.csv": configurations_csv(summary), "runs.csv": runs_csv(summary)} if is_saved else {}
     for name, text in tables.items():
@@ -268,7 +285,11 @@ def _finish(chosen: Sweep, runs: Sequence[SweepRun], baseline: int | None, *, is
         _print(summary)
         if tables:
             print_out(visible(f"saved     {path}: {', '.join(tables)}"))
-    return ExitCode.FAILED if any(status.state in ("failed", "killed") for status in statuses) else ExitCode.DONE
+    names = {run.name for run in runs}
+    states = {status.state for status in statuses if status.run.name in names}
+    if states & {"failed", "killed"}:
+        return ExitCode.FAILED
+    return ExitCode.INTERRUPTED if is_saved and states & {"interrupted", "pending"} else ExitCode.DONE
 
 
 def _status(chosen: Sweep, run: SweepRun, waiting: Collection[str]) -> RunStatus:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -109,8 +110,34 @@ def test_the_same_command_again_runs_what_is_missing(sweep: Callable[..., Any]) 
     assert started("s") == 3, "the failed one once more"
     data = sweep(*LETTERS, "trainer.beta=0,0.2", *STEPS, "--output-dir", "s", code=1)
     assert started("s") == 4, "a value more is a run more"
-    assert [each["settings"]["trainer.beta"] for each in data["configurations"]] == ["0", "0.2"]
+    assert [each["settings"]["trainer.beta"] for each in data["configurations"]] == ["0.1", "0", "0.2"]
     assert len(sweep("s", "--show", code=1)["configurations"]) == 3
+
+
+def test_a_sweep_with_new_values_alone_keeps_its_earlier_runs(sweep: Callable[..., Any]) -> None:
+    folder = ("--output-dir", "s")
+    sweep(*LETTERS, RATES, *STEPS, *folder)
+    shutil.rmtree("s/runs/001")
+    added = (*LETTERS, "trainer.learning_rate=0.003,0.004", *STEPS, *folder)
+    message = sweep(*added, "--baseline", "5", code=2)
+    assert "--baseline 5: configurations are numbered from 1 to 4" in message
+    data = sweep(*added, "--baseline", "2")
+    assert (states(data), data["baseline"]) == (["pending", "finished", "finished", "finished"], 2)
+    assert data["configurations"][3]["difference"] == pytest.approx(0.02)
+    assert len(list(csv.DictReader(Path("s/runs.csv").read_text().splitlines()))) == 4
+    data = sweep("s", "--baseline", "4")
+    assert (states(data), data["baseline"]) == (["finished"] * 4, 4)
+
+
+def test_a_run_that_is_interrupted_from_outside_is_not_success(sweep: Callable[..., Any]) -> None:
+    process = begin(*LETTERS, RATES, *SLOW_STEPS, "--output-dir", "s", "--jobs", "2")
+    wait_for(lambda: bool(list(Path("s/runs").glob("001/run_*/logs/train_log.jsonl"))))
+    (path,) = Path("s/runs/001").glob("run_*")
+    os.kill(int(path.name.rpartition("_")[2]), signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert states(sweep("s", "--show")) == ["interrupted", "finished"]
+    assert states(sweep("s")) == ["finished", "finished"]
 
 
 def test_a_run_with_a_suffix_is_older_than_a_later_one(sweep: Callable[..., Any]) -> None:

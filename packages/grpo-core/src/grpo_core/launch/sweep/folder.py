@@ -108,12 +108,12 @@ class SweepFolder:
 
     Attributes:
         path: The folder.
-        plan: What it holds; None before the first start.
+        plan: What it holds, with what `begin` and `add` have changed; None before the first start.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.plan = read_plan(path) if (path / PLAN).exists() else None
+        self.plan = self._saved = read_plan(path) if (path / PLAN).exists() else None
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -142,7 +142,7 @@ class SweepFolder:
         Raises:
             UserError: the folder holds runs with other settings.
         """
-        before, common = self.plan, common_settings(definition, config)
+        before, common = self._saved, common_settings(definition, config)
         base = {key: text_of(value) for key, value in common.items()}
         if before is not None:
             _check_common(self.path, before.base, common)
@@ -176,6 +176,7 @@ class SweepFolder:
         """Write the plan."""
         assert self.plan is not None
         write_json(self.path / PLAN, self.plan.model_dump(mode="json"))
+        self._saved = self.plan
 
     def folder_of(self, run: SweepRun) -> Path:
         """Return the folder of a run, which holds its run folder and its log."""
@@ -279,7 +280,8 @@ def _check_common(path: Path, before: Mapping[str, str], common: Mapping[str, An
         texts = [each.get(key, "its default") for each in (before, now)]
         shown = [format_value(text) for text in texts]
         if shown[0] == shown[1]:
-            first = next((number for number, (one, other) in enumerate(zip(*texts, strict=False)) if one != other), 0)
+            pairs = enumerate(zip(*texts, strict=False))
+            first = next((number for number, (one, other) in pairs if one != other), min(map(len, texts)))
             start = max(0, first - CONTEXT_CHARS)
             shown = [f"…{format_value(text[start:])}" for text in texts]
         raise UserError(

@@ -34,12 +34,14 @@ class Sweep:
         definition: What it runs.
         config: YAML file of settings.
         settings: Varied settings of each configuration; empty where Optuna proposes them.
+        is_begun: Whether it is all runs of its folder, whatever the definition that was last given.
     """
 
     folder: SweepFolder
     definition: Definition
     config: Path | None
     settings: Sequence[dict[str, str]]
+    is_begun: bool = False
 
     def plan(self, threads: int | None) -> list[SweepRun]:
         """Write the plan, and return its runs."""
@@ -49,15 +51,19 @@ class Sweep:
         return runs
 
     def preview(self) -> list[SweepRun]:
-        """Return the runs of a list without writing anything."""
+        """Return the runs of a list; the folder's plan has all of them, and nothing is written."""
         self.folder.begin(self.definition, self.config, None)
         return self._runs()
 
     def _runs(self) -> list[SweepRun]:
         """Every configuration with the first seed, then with the next one."""
-        seeds = self.definition.seeds
-        runs = [run for settings in self.settings for run in self.folder.add(settings, seeds)]
-        return sorted(runs, key=lambda run: 0 if run.seed is None else seeds.index(run.seed))
+        if self.is_begun:
+            assert self.folder.plan is not None
+            runs = self.folder.plan.runs
+        else:
+            runs = [run for settings in self.settings for run in self.folder.add(settings, self.definition.seeds)]
+        seeds = [*dict.fromkeys(run.seed for run in runs)]
+        return sorted(runs, key=lambda run: seeds.index(run.seed))
 
 
 def read_sweep(
@@ -86,10 +92,11 @@ def read_sweep(
         update = {key: value for key, value in (("metric", metric), ("goal", goal)) if value is not None}
         definition = folder.definition.model_copy(update=update)
         config = None if folder.plan.config is None else Path(folder.plan.config)
-    else:
-        definition = read_definition(words, metric=metric, goal=goal)
-        path = _default_folder(words, definition, config) if output_dir is None else None
-        folder = SweepFolder(path or user_path(str(output_dir), "--output-dir"))
+        listed = {run.configuration: run.settings for run in folder.plan.runs}
+        return Sweep(folder, definition, config, [] if definition.method == "optuna" else [*listed.values()], True)
+    definition = read_definition(words, metric=metric, goal=goal)
+    path = _default_folder(words, definition, config) if output_dir is None else None
+    folder = SweepFolder(path or user_path(str(output_dir), "--output-dir"))
     settings = [] if definition.method == "optuna" else configurations(definition)
     return Sweep(folder, definition, config, settings)
 
