@@ -17,6 +17,7 @@ from grpo_core.interop.openrlhf import TaskReward, agent_executor, record
 
 SUMS = f"{Path(scoring_tasks.__file__)}:sums"
 GUESS = f"{Path(small_games.__file__)}:GUESS"
+CHAT_GUESS = f"{Path(small_games.__file__)}:CHAT_GUESS"
 HEAP = f"{Path(small_games.__file__)}:HEAP"
 
 
@@ -49,29 +50,40 @@ def test_the_reward_logs_why_a_run_ends(reward: TaskReward, caplog: pytest.LogCa
     assert "LookupError" in caplog.text and "agent_executor()" in caplog.text
 
 
+BOS, EOS = 1, 2
+
+
 class Engine:
-    """vLLM with one token per character, which answers from a list."""
+    """vLLM with one token per character, which answers from a list and ends as vLLM does, with the token of the end."""
 
     def __init__(self, *answers: str) -> None:
-        self.answers, self.requests = list(answers), []
+        self.answers, self.prompts = list(answers), []
 
     async def generate(self, tokens: list[int], sampling: Any) -> Any:
-        answer = self.answers.pop(0)[: sampling.max_tokens]
-        self.requests.append(sampling)
-        ids = [ord(character) for character in answer]
+        self.prompts.append(list(tokens))
+        ids = [*map(ord, self.answers.pop(0)), EOS][: sampling.max_tokens]
         logprobs = [{token: SimpleNamespace(logprob=-0.5)} for token in ids] if sampling.logprobs is not None else None
-        output = SimpleNamespace(token_ids=ids, text=answer, finish_reason="stop", logprobs=logprobs)
-        return SimpleNamespace(outputs=[output])
+        reason = "stop" if ids[-1] == EOS else "length"
+        return SimpleNamespace(outputs=[SimpleNamespace(token_ids=ids, finish_reason=reason, logprobs=logprobs)])
 
 
 class Tokenizer:
-    """One token per character."""
+    """One token per character, one that begins a text and one that ends it."""
+
+    eos_token_id, all_special_ids = EOS, (BOS, EOS)
+    chat_template = "<role>content</s>"
 
     def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
-        return {"input_ids": [ord(character) for character in text]}
+        return {"input_ids": [BOS] * add_special_tokens + [*map(ord, text.replace("</s>", chr(EOS)))]}
 
-    def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
-        return "".join(map(chr, ids))
+    def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
+        return "".join(map(self.convert_ids_to_tokens, ids))
+
+    def convert_ids_to_tokens(self, token: int) -> str:
+        return {BOS: "<s>", EOS: "</s>"}.get(token, chr(token))
+
+    def apply_chat_template(self, messages: Any, tokenize: bool, add_generation_prompt: bool) -> str:
+        return "".join(f"<{message['role']}>{message['content']}</s>" for message in messages) + "<assistant>"
 
 
 @pytest.fixture
@@ -96,31 +108,51 @@ def executed(
 def test_an_agent_answers_once_and_is_scored() -> None:
     response = executed(SUMS, "2 + 2 =", Engine("4"))
     assert response["reward"] == response["scores"] == 2.0 and response["extra_logs"]["solved"] == 1.0
-    assert response["action_ranges"] == [(7, 8)] and response["rollout_log_probs"] == [0.0] * 7 + [-0.5]
-    assert not response["truncated"]
+    assert response["action_ranges"] == [(8, 10)] and response["rollout_log_probs"] == [0.0] * 8 + [-0.5] * 2
+    assert Tokenizer().decode(response["observation_tokens"]) == "<s>2 + 2 =4</s>" and not response["truncated"]
+    in_a_template = executed(SUMS, "<user>2 + 2 =</s><assistant>", Engine("4"))
+    assert in_a_template["reward"] == 2.0 and in_a_template["observation_tokens"][0] != BOS
 
 
 @pytest.mark.usefixtures("openrlhf")
 def test_what_cannot_be_scored_is_sampled_again_and_ends_the_run_after_some(caplog: pytest.LogCaptureFixture) -> None:
     engine = Engine("404", "5")
     response = executed(SUMS, "2 + 2 =", engine)
-    assert (response["reward"], response["action_ranges"]) == (0.0, [(7, 8)]) and not engine.answers
+    assert (response["reward"], response["action_ranges"]) == (0.0, [(8, 10)]) and not engine.answers
     assert "sampling another completion" in caplog.text
     with pytest.raises(UnscoredError, match="LookupError"):
         executed(SUMS, "2 + 2 =", Engine("404", "404"), attempts=2)
 
 
 @pytest.mark.usefixtures("openrlhf")
-def test_turns_are_one_sequence_in_which_only_the_model_is_trained() -> None:
-    with TaskAdapter(GUESS, "OpenRLHF", "episode", workers=1) as adapter:
+@pytest.mark.parametrize(
+    ("spec", "prompt", "begin", "between", "end"),
+    [
+        (GUESS, "guess:", "<s>guess:", "", ""),
+        (CHAT_GUESS, "<user>guess:</s><assistant>", "<user>guess:</s><assistant>", "<user>", "</s><assistant>"),
+    ],
+)
+def test_turns_are_one_sequence_in_which_only_the_model_is_trained(
+    spec: str, prompt: str, begin: str, between: str, end: str
+) -> None:
+    with TaskAdapter(spec, "OpenRLHF", "episode", workers=1) as adapter:
         secret = int(adapter.task.rows()[0].id)
-    wrong = "0" if secret else "1"
-    response = executed(GUESS, "guess:", Engine(wrong, str(secret)), index=0)
-    whole = "".join(map(chr, response["observation_tokens"]))
+    wrong, long = "0" if secret else "1", "?" * 60
+    engine = Engine(wrong, long, str(secret))
+    response = executed(spec, prompt, engine, index=0, length=200)
+    decode, tokens = Tokenizer().decode, response["observation_tokens"]
     hint = "higher" if secret > int(wrong) else "lower"
-    assert whole == f"guess:{wrong}\n1: {hint}:{secret}" and response["reward"] == 1.0
-    assert [whole[start:end] for start, end in response["action_ranges"]] == [wrong, str(secret)]
-    assert len(response["rollout_log_probs"]) == len(whole)
+    cut = f"{long[:50]}{end.partition('<assistant>')[0]}"  # a turn that was cut off is closed by the template
+    assert decode(tokens) == (
+        f"{begin}{wrong}</s>{between}\n1: {hint}:{end}{cut}{between}\n2: a digit, please:{end}{secret}</s>"
+    )
+    trained = [(start, tokens[start:stop]) for start, stop in response["action_ranges"]]
+    assert [decode(turn) for _, turn in trained] == [f"{wrong}</s>", long[:50], f"{secret}</s>"]
+    assert [tokens[:start] for start, _ in trained] == engine.prompts  # what the model saw before each
+    assert response["rollout_log_probs"] == [
+        -0.5 * any(start <= place < stop for start, stop in response["action_ranges"]) for place in range(len(tokens))
+    ]
+    assert response["reward"] == 1.0
 
 
 @pytest.mark.usefixtures("openrlhf")
@@ -137,8 +169,8 @@ def test_a_full_context_ends_an_episode() -> None:
 def test_what_openrlhf_cannot_train_is_refused() -> None:
     with pytest.raises(UserError, match=r"is a game.*as one sequence"):
         agent_executor(f"{HEAP}?opponent=random")
-    with pytest.raises(UserError, match="does not begin with what the model saw"):
-        executed(GUESS, "<user>guess:<assistant>", Engine("x", "x"), index=0)
+    with pytest.raises(UserError, match=r"<user>guess:.*leave out --data\.apply_chat_template"):
+        executed(GUESS, "<user>guess:</s><assistant>", Engine("x"), index=0)
     with pytest.raises(UserError, match="has several turns; OpenRLHF's reward gets one completion"):
         TaskReward(GUESS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from grpo_core import Game, GameConfig, Invalid, Row, Task, TaskConfig, reward
 
@@ -89,6 +90,9 @@ GUESS = Task(
     exempt={"split": "there are ten digits"},
 )
 """Guess a digit, three times, with hints."""
+
+CHAT_GUESS = replace(GUESS, name="chat_guess", prompt=lambda row: ({"role": "user", "content": "guess:"},))
+"""The same with messages."""
 
 
 class GuessConfig(TaskConfig):

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
+from grpo_core.engines.encode import encode_continuation, encode_prompt
 from grpo_core.errors import UnscoredError, UserError
 from grpo_core.interop.adapter import TaskAdapter, requires
 from grpo_core.plugins.task_objects import AnyTask
@@ -145,17 +146,20 @@ class _Sequence:
     def __init__(
         self, prompt: str, sampling: Any, max_length: int, tokenizer: Any, engine: Any, adapter: TaskAdapter
     ) -> None:
-        self._text, self._tokenizer, self._engine, self._adapter = prompt, tokenizer, engine, adapter
+        self._given, self._tokenizer, self._engine, self._adapter = prompt, tokenizer, engine, adapter
         self._sampling, self._max_length = sampling, max_length
-        self._tokens: list[int] = self._encoded(prompt)
+        self._prompt: Prompt = ""  # of the last turn
+        self._text = ""  # its completion, as the task got it
+        self._tokens: list[int] = []
         self._ranges: list[tuple[int, int]] = []
-        self._logprobs = [0.0] * len(self._tokens)
+        self._logprobs: list[float] = []
         self._is_truncated = False
 
     async def answer(self, prompt: Prompt) -> str | None:
         """Sample a turn; None where the sequence is full."""
-        if self._ranges:
-            self._append(prompt)
+        context = self._continuation(prompt) if self._ranges else self._beginning(prompt)
+        self._logprobs += [0.0] * (len(context) - len(self._tokens))
+        self._prompt, self._tokens = prompt, context
         budget = self._max_length - len(self._tokens)
         if budget <= 0:
             return None
@@ -167,7 +171,7 @@ class _Sequence:
         tokens = list(output.token_ids)
         text = str(self._tokenizer.decode(tokens, skip_special_tokens=False))
         self._ranges.append((len(self._tokens), len(self._tokens) + len(tokens)))
-        self._tokens, self._text = self._tokens + tokens, self._text + text
+        self._tokens, self._text = self._tokens + tokens, self._adapter.completion(text)
         if output.logprobs is not None:
             self._logprobs += [step[token].logprob for token, step in zip(tokens, output.logprobs, strict=True)]
         self._is_truncated = output.finish_reason == "length"
@@ -182,29 +186,30 @@ class _Sequence:
             "truncated": self._is_truncated,
         }
 
-    def _append(self, prompt: Prompt) -> None:
-        """Append what the task said after the last turn."""
-        if isinstance(prompt, str):
-            text = prompt
-        else:
-            messages = self._adapter.messages(prompt)
-            text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        if not text.startswith(self._text):
+    def _beginning(self, prompt: Prompt) -> list[int]:
+        """Tokens of the first prompt: text of the task's own as our engines encode it, else as OpenRLHF gives it."""
+        if prompt == self._given:
+            return list(encode_prompt(self._tokenizer, prompt))
+        if isinstance(prompt, str) and self._adapter.task.has_turns:
             raise UserError(
-                f"task {self._adapter.task.name!r}: its next prompt, as the chat template writes it, does not begin "
-                "with what the model saw and wrote before. OpenRLHF trains an episode as one sequence: use a model "
-                "whose template keeps earlier turns as they are; no --data.apply_chat_template, if the task's prompts "
-                "are text; or another trainer (docs/reference/trainers.md)."
+                f"task {self._adapter.task.name!r} has several turns, whose prompts go on from its own text, "
+                f"{prompt!r:.60}, and OpenRLHF gives the agent {self._given!r:.60}: leave out "
+                "--data.apply_chat_template and --data.input_template."
             )
-        feedback = self._encoded(text[len(self._text) :])
-        self._text, self._tokens = text, self._tokens + feedback
-        self._logprobs += [0.0] * len(feedback)
+        return list(self._tokenizer(self._given, add_special_tokens=False)["input_ids"])
 
-    def _encoded(self, text: str) -> list[int]:
-        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+    def _continuation(self, prompt: Prompt) -> list[int]:
+        """Tokens so far, as they were sampled, and those of what the task said after the last turn."""
+        self._adapter.messages(prompt)  # refuses a prefill, which the template would close
+        start, _ = self._ranges[-1]
+        before, sampled = self._tokens[:start], self._tokens[start:]
+        return list(encode_continuation(self._tokenizer, before, sampled, self._prompt, self._text, prompt))
 
 
 def record(adapter: TaskAdapter, row: Row) -> dict[str, Any]:
-    """One row of OpenRLHF's data, for `--data.input_key prompt --data.label_key label --data.apply_chat_template`."""
+    """One row of OpenRLHF's data, for `--data.input_key prompt --data.label_key label`.
+
+    Prompts that are messages need `--data.apply_chat_template`; those that are text are sampled as they are, without.
+    """
     prompt = adapter.task.prompt(row)
     return {"prompt": prompt if isinstance(prompt, str) else adapter.messages(prompt), "label": row.model_dump_json()}

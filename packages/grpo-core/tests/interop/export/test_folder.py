@@ -24,6 +24,7 @@ from grpo_core.plugins.tasks import load_task
 SUMS = f"{Path(scoring_tasks.__file__)}:sums"
 WORDS = f"{Path(group_tasks.__file__)}:words"
 GUESS = f"{Path(small_games.__file__)}:GUESS"
+CHAT_GUESS = f"{Path(small_games.__file__)}:CHAT_GUESS"
 HEAP = f"{Path(small_games.__file__)}:HEAP"
 
 
@@ -143,6 +144,14 @@ def test_nemo_rl_gets_an_environment_and_only_what_differs_from_its_example() ->
     assert config["policy"]["generation"]["stop_strings"] == list(load_task("math.arithmetic").task.stop)
     assert config["policy"]["model_name"] == "org/a model" and "register()" in made["train.py"]
     assert records("nemo-rl", size=1, test_size=1)[0]["input"] == load_task(SUMS).prompt(load_task(SUMS).rows()[0])
+
+
+def test_openrlhf_writes_messages_by_the_chat_template_and_leaves_text_as_it_is() -> None:
+    assert isinstance(records("openrlhf", CHAT_GUESS)[0]["prompt"], list)
+    assert "    --data.apply_chat_template \\\n" in files("openrlhf", CHAT_GUESS)["train.sh"]
+    assert records("openrlhf", GUESS)[0]["prompt"] == "guess:"
+    text = files("openrlhf", GUESS)["train.sh"]
+    assert "chat_template" not in text and "--data.label_key label \\\n    --data.max_len" in text
 
 
 def test_group_rewards_ask_slime_for_groups() -> None:

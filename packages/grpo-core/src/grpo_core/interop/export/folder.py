@@ -80,7 +80,7 @@ def export_files(
     splits = {split: task.with_options(split=split, size=number) for split, number in sizes.items()}
     rows = {split: _rows(target, task, part) for split, part in splits.items()}
     data = {f"{split}.{target.rows}": _encoded(target, records) for split, records in rows.items() if target.rows}
-    values = _values(target, task, model, cluster, {split: len(records) for split, records in rows.items()})
+    values = _values(target, task, model, cluster, rows)
     values |= {f"{split}_spec_json": orjson.dumps(str(part.spec)).decode() for split, part in splits.items()}
     texts = {
         file.name.removesuffix(".in"): Template(file.read_text(encoding="utf-8")).substitute(values)
@@ -114,8 +114,12 @@ def _encoded(target: Target, records: list[dict[str, Any]]) -> bytes:
     return file.getvalue()
 
 
-def _values(target: Target, task: BoundTask, model: str, cluster: Cluster, counts: Mapping[str, int]) -> dict[str, str]:
+def _values(
+    target: Target, task: BoundTask, model: str, cluster: Cluster, rows: Mapping[str, list[dict[str, Any]]]
+) -> dict[str, str]:
     """What the templates name."""
+    counts = {split: len(records) for split, records in rows.items()}
+    is_chat = any(isinstance(record.get("prompt"), list) for records in rows.values() for record in records)
     gpus = cluster.nodes * cluster.gpus
     prompts = max(gpus, min(128, counts["train"]) // gpus * gpus)
     length = task.task.max_completion_length or MAX_COMPLETION_LENGTH
@@ -155,6 +159,7 @@ def _values(target: Target, task: BoundTask, model: str, cluster: Cluster, count
         "prime_deployment": _prime_deployment(
             cluster, name, orjson.dumps(f"{target.pip} {_distributions(task)}").decode()
         ),
+        "openrlhf_chat": "    --data.apply_chat_template \\\n" if is_chat else "",
         "swift_stop": f"    --stop_words {shlex.join(stop)} \\\n" if stop else "",
     }
 
