@@ -182,6 +182,45 @@ def test_a_file_is_named_by_its_whole_path(monkeypatch: pytest.MonkeyPatch) -> N
     assert "has to lie there on every machine" in files("areal", "scoring_tasks.py:sums")["README.md"]
 
 
+def test_paths_of_options_are_whole_and_mentioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "rows").mkdir()
+    lines = "".join(json.dumps({"question": f"{n} + 0", "answer": n}) + "\n" for n in range(60))
+    for name in ("rows/blob", "rows/train.jsonl", "rows/test.jsonl"):
+        (tmp_path / name).write_text(lines)
+    (tmp_path / "link.jsonl").symlink_to("rows/blob")
+    for path, whole in (
+        ("link.jsonl", "link.jsonl"), ("~/link.jsonl", "link.jsonl"), ("rows/{split}.jsonl", "rows/{split}.jsonl"),
+        ("rows/../link.jsonl", "link.jsonl"), (f"{tmp_path}/link.jsonl", "link.jsonl"),
+    ):  # fmt: skip
+        made = files("prime-rl", f"core.qa?path={path}&verifier=number")
+        assert prime_spec(made, "train") == f"core.qa?path={tmp_path}/{whole}&verifier=number&split=train", path
+        assert "has to lie there on every machine" in made["README.md"]
+    assert "has to lie there" not in files("prime-rl", "math.arithmetic?size=16")["README.md"]
+
+
+def test_a_file_option_is_whole_and_what_is_no_path_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evals.py").write_text("")
+    (tmp_path / "tasks.py").write_text(
+        "from dataclasses import replace\nfrom grpo_core import TaskConfig\nfrom scoring_tasks import sums\n"
+        "class Config(TaskConfig):\n    file: str = ''\n    style: str = ''\n    scale: float = 1.0\n"
+        "task = replace(sums, config=Config)\n"
+    )
+    for options, written in (
+        ("file=evals.py&style=evals.py", f"file={tmp_path}/evals.py&style=evals.py"),
+        ("path=hub:owner/name&file=http://host/evals.py", "path=hub:owner/name&file=http://host/evals.py"),
+    ):
+        assert records("areal", f"tasks.py:task?{options}", size=2)[0]["task"] == f"{tmp_path}/tasks.py:task?{written}"
+
+
+def test_a_model_of_this_folder_is_named_by_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = export_files(target_of("areal"), SUMS, "./model", Cluster())
+    assert yaml.safe_load(made["config.yaml"])["actor"]["path"] == str(tmp_path / "model")
+
+
 def invoked(*arguments: str) -> tuple[int, str]:
     result = CliRunner().invoke(LazyGroup("grpo"), ["export", *arguments], standalone_mode=False)
     return (1, str(result.exception)) if result.exception else (0, result.output)

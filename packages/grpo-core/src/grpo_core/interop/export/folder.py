@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 
@@ -19,6 +20,8 @@ from grpo_core.interop.adapter import TaskAdapter, check_replayable
 from grpo_core.interop.export.targets import Target
 from grpo_core.plugins.tasks import load_task
 from grpo_core.task.bound import BoundTask
+from grpo_core.task.row import Split
+from grpo_core.task.spec import parse_task_specs
 
 MAX_COMPLETION_LENGTH = 1024
 """Tokens of a completion where the task does not say."""
@@ -28,6 +31,12 @@ MAX_PROMPT_LENGTH = 1024
 
 GROUP_SIZE = 8
 """Completions of a prompt."""
+
+PATH_OPTIONS = ("path", "file")
+"""Options of tasks that name a file or folder."""
+
+FILE_NOTE = " It names a file, which has to lie there on every machine."
+"""What the README says of a spec with a path."""
 
 PRIME_STOP = (
     "\n\nThe task has stop strings, which this configuration does not set: completions go on after them, and\n"
@@ -73,8 +82,8 @@ def export_files(
             f"{target.title} needs {target.min_gpus} GPUs, and {cluster.nodes * cluster.gpus} is given: say "
             f"--gpus {target.min_gpus}, or choose another trainer."
         )
-    path, is_file, name = spec.partition(".py:")
-    named = load_task(f"{Path(f'{path}.py').resolve()}:{name}" if is_file else spec)
+    model = _whole_path(model) if model.startswith((".", "~")) else model
+    named = _with_whole_paths(spec)
     task = named.with_options(split=None, size=None)  # of which the rows of both splits are
     sizes = {"train": size or named.config.size, "test": test_size}
     splits = {split: task.with_options(split=split, size=number) for split, number in sizes.items()}
@@ -90,6 +99,31 @@ def export_files(
     readme = resources.files(__package__).joinpath("templates", "README.md.in").read_text(encoding="utf-8")
     notes = texts.pop("notes.md").strip()
     return {**data, **texts, "README.md": Template(readme).substitute(values, notes=notes)}
+
+
+def _with_whole_paths(spec: str) -> BoundTask:
+    """Load a task with absolute paths in place of those that other folders do not have."""
+    name, mark, query = spec.partition("?")
+    file, is_file, attribute = name.partition(".py:")
+    name = f"{_whole_path(f'{file}.py')}:{attribute}" if is_file else name
+    task = load_task(f"{name}{mark}{query}")
+    return task.with_options(**{option: _whole_path(path) for option, path in _paths(task).items() if _is_local(path)})
+
+
+def _paths(task: BoundTask) -> dict[str, str]:
+    """The options of a task's spec that name files, or what else rows are read from."""
+    (spec,) = parse_task_specs(task.spec)
+    return {option: path for option, path in spec.options.items() if option in PATH_OPTIONS}
+
+
+def _is_local(path: str) -> bool:
+    """Whether a path, or the pattern of the splits' paths, is there: names of the hub and addresses are not."""
+    return any(os.path.exists(os.path.expanduser(path.replace("{split}", split))) for split in get_args(Split))
+
+
+def _whole_path(text: str) -> str:
+    path = Path(os.path.expanduser(text))
+    return str(path.parent.resolve() / path.name)  # a link keeps its name, whose suffix is the format of its rows
 
 
 def _rows(target: Target, task: BoundTask, part: BoundTask) -> list[dict[str, Any]]:
@@ -129,7 +163,7 @@ def _values(
         "version": target.version,
         "install": target.install,
         "pip": target.pip,
-        "file": " It names a file, which has to lie there on every machine." if ".py:" in task.spec else "",
+        "file": FILE_NOTE if ".py:" in task.spec or any(map(os.path.isabs, _paths(task).values())) else "",
         "plugin": _distributions(task),
         "task": task.name,
         "spec": task.spec,
