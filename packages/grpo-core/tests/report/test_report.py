@@ -96,6 +96,18 @@ def test_what_a_run_lacks_is_said(capsys: Capture) -> None:
     assert view["settings"][0][2] == ""  # an older run stores no sources
 
 
+def test_evaluations_and_warnings_that_a_resume_has_abandoned_are_not_shown() -> None:
+    def at(step: int, kind: str = "evaluation", **more: Any) -> dict[str, Any]:
+        fields = {"task": "math.a", "phase": "interval", "result": {"solved_rate": 0.5}}
+        return {"kind": kind, "step": step, **fields, **more}
+
+    earlier = [at(0, "start", total_steps=10), at(2), at(6), at(6, "warning", message="old"), at(10, phase="final")]
+    run = make_run(Path("run"), events=[*earlier, at(4, "start", total_steps=10), at(8)])
+    (view,) = report_data([run])["runs"]
+    assert [(each["phase"], each["step"]) for each in view["evaluations"]] == [("interval", 2), ("interval", 8)]
+    assert view["warnings"] == []
+
+
 def test_a_corrupt_line_ends_the_completions_and_is_named(capsys: Capture) -> None:
     run = make_run(Path("run"), rollouts(3))
     with (run / "logs" / "rollouts.jsonl").open("ab") as file:

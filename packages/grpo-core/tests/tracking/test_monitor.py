@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -162,6 +163,25 @@ def test_a_resumed_run_does_not_report_what_was_counted_before(tmp_path: Path) -
         monitor.on_step(StepRecord(step, {**HEALTHY, "skipped_updates": 3}))
     monitor.on_step(StepRecord(30, {**HEALTHY, "skipped_updates": 4}))
     assert len(said) == 1
+
+
+def test_an_abandoned_evaluation_is_not_the_best_one(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    events = [
+        {"kind": "start", "step": 0, "total_steps": 40},
+        {"kind": "evaluation", "step": 30, "task": "math.a", "result": {"ci_low": 0.8, "ci_high": 0.9}},
+        {"kind": "start", "step": 10, "total_steps": 40},
+    ]
+    (tmp_path / "logs" / "events.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in events))
+    steps = ({"step": step, "task/math.a/reward": step / 20 + step % 2 / 100} for step in range(1, 11))
+    (tmp_path / "logs" / "train_log.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in steps))
+    monitor, said = monitored()
+    monitor.on_run_start(RunInfo(tmp_path, {}, (), 40, step=10))
+    for step in range(11, 21):
+        monitor.on_step(StepRecord(step, {**HEALTHY, "task/math.a/reward": step / 20 + step % 2 / 100}))
+        if step % 5 == 0:
+            monitor.on_evaluation("math.a", "interval", {"solved_rate": 0.5, "ci_low": 0.4, "ci_high": 0.6})
+    assert said == []
 
 
 @pytest.mark.parametrize("is_monitored", [True, False])

@@ -15,8 +15,9 @@ import pytest
 from grpo_core.callbacks import RunInfo
 from grpo_core.errors import DataError, UnknownNameError, UserError
 from grpo_core.tracking import presence
-from grpo_core.tracking.events import EventLog, read_events
+from grpo_core.tracking.events import EventLog, read_branch, read_events
 from grpo_core.tracking.runs import (
+    RunView,
     differences,
     essential,
     find_runs,
@@ -281,6 +282,68 @@ def test_of_a_long_event_log_only_what_decides_is_kept() -> None:
     ]
     kept = essential(log)
     assert kept == [first, log[1], log[2], log[1002], log[1003], log[1005]]
+
+
+def start(step: int, total: int) -> dict[str, Any]:
+    return {"kind": "start", "step": step, "total_steps": total}
+
+
+def warning(step: int) -> dict[str, Any]:
+    return {"kind": "warning", "step": step, "message": f"w{step}"}
+
+
+def rated(step: int, phase: str = "interval") -> dict[str, Any]:
+    return evaluation(phase, {"solved_rate": step / 100}, step)
+
+
+ABANDONED = [
+    *(start(0, 40), rated(0, "initial"), rated(10), warning(10), rated(20), warning(30), rated(40), rated(40, "final")),
+    {"kind": "end", "step": 40, "interrupted": False},
+]
+"""Events of a run that was resumed from step 10 when it had finished."""
+
+
+@pytest.mark.parametrize(
+    ("resumed", "kept"),
+    [
+        ([start(10, 50)], [0, 10]),
+        ([start(30, 50), rated(35), start(10, 50), rated(15)], [0, 10, 15]),
+        ([start(10, 50), rated(15), rated(50, "final"), start(20, 50)], [0, 10, 15]),
+        ([start(40, 50)], [0, 10, 20, 40, 40]),
+        ([start(40, 40)], [0, 10, 20, 40]),  # killed before its summary: the final evaluation is made again
+        ([{"kind": "start"}], [0, 10, 20, 40, 40]),
+    ],
+)
+def test_what_a_resume_has_abandoned_is_left_out(
+    tmp_path: Path, resumed: list[dict[str, Any]], kept: list[int]
+) -> None:
+    run = make_run(tmp_path / "r", *ABANDONED, *resumed)
+    events = list(read_branch(run))
+    assert [each["step"] for each in events if each["kind"] == "evaluation"] == kept
+    assert sum(each["kind"] == "start" for each in events) == 1 + sum(each["kind"] == "start" for each in resumed)
+    with (run / "logs" / "events.jsonl").open("ab") as file:
+        file.write(b"!\n")
+    problems: list[str] = []
+    assert list(read_branch(run, problems)) == events and len(problems) == 1
+    with pytest.raises(DataError, match="is corrupt"):
+        list(read_branch(run))
+
+
+def test_a_run_that_went_back_shows_nothing_of_the_abandoned_steps(tmp_path: Path) -> None:
+    final = {"solved_rate": 0.4}
+    summary = {"steps": 40, "planned_steps": 40, "tasks": {"math.a": {"initial": BASE, "final": final}}}
+
+    def view(*events: dict[str, Any]) -> RunView:
+        return read_run(make_run(tmp_path / str(len(events)), *events, steps=[], summary=summary))
+
+    run = view(*ABANDONED, start(10, 50))
+    assert (run.state, run.steps, run.planned, run.n_warnings) == ("killed", 10, 50, 1)
+    assert (run.results["math.a"].latest, run.results["math.a"].phase) == ({"solved_rate": 0.1}, "interval")
+    assert run.warnings == [(10, "w10")]
+    (older,) = view(start(10, 50)).results.values()
+    assert older.initial is not None and older.latest is None, "the summary's final evaluation is of step 40"
+    ended = view(*ABANDONED)
+    assert (ended.results["math.a"].latest, ended.steps, ended.n_warnings) == (final, 40, 2)
 
 
 def test_a_stop_is_no_warning(tmp_path: Path) -> None:

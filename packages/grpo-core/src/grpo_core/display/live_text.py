@@ -14,7 +14,7 @@ from grpo_core.display import lines
 from grpo_core.display.explanation import block
 from grpo_core.display.plots import MARK, WHISKER, Mark, Point, curve
 from grpo_core.display.text import quoted, visible
-from grpo_core.tracking.events import read_events
+from grpo_core.tracking.events import read_branch
 from grpo_core.tracking.runs import is_number, series
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def closing_curve(run_dir: Path, width: int) -> Text | None:
         return None
     results = {
         (event.get("task"), event.get("step")): [event["result"].get(name) for name in INTERVAL]
-        for event in read_events(run_dir)
+        for event in read_branch(run_dir)
         if event.get("kind") == "evaluation"
     }
     marks: list[Mark] = []

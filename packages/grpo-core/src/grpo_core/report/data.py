@@ -16,7 +16,7 @@ from grpo_core.report.healthy import DIAGNOSTICS, healthy_range
 from grpo_core.report.rollouts import MAX_ROLLOUTS, drawer, gather
 from grpo_core.report.training_log import TrainingLog, is_finite_number
 from grpo_core.tracking.base import plain
-from grpo_core.tracking.events import EVENTS
+from grpo_core.tracking.events import read_branch
 from grpo_core.tracking.jsonl import read_until_corrupt
 from grpo_core.tracking.runs import RunView, read_run
 from grpo_core.training.catalogue import CATALOGUE
@@ -125,14 +125,15 @@ class _History:
         missing: Receives which evaluations are missing.
 
     Attributes:
-        evaluations: In the order in which they were made; of one that was made again, the last.
+        evaluations: In the order in which they were made; of one that was made again, the last; none that a resume has
+            abandoned.
         sources: Setting -> where its value comes from, of the last start that says so; None in an older run.
     """
 
     def __init__(self, run: Path, missing: list[str]) -> None:
         self.sources: Mapping[str, Any] | None = None
         found: dict[tuple[str, str, int], dict[str, Any]] = {}
-        for event in read_until_corrupt(run / EVENTS, []):  # read_run has noted what is corrupt
+        for event in read_branch(run, []):  # read_run has noted what is corrupt
             if event.get("kind") == "start" and event.get("sources") and isinstance(event["sources"], dict):
                 self.sources = event["sources"]
             result = event.get("result")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -12,7 +14,7 @@ import orjson
 
 from grpo_core.callbacks import Callback, EvalPhase, Finding, RunInfo
 from grpo_core.tracking.base import first_line, plain, without_secrets
-from grpo_core.tracking.jsonl import open_log, read_jsonl
+from grpo_core.tracking.jsonl import open_log, read_jsonl, read_until_corrupt
 
 EVENTS = Path("logs") / "events.jsonl"
 
@@ -107,3 +109,46 @@ def read_events(run_dir: Path) -> Iterator[dict[str, Any]]:
     if (run_dir / EVENTS).is_file():
         for _, event in read_jsonl(run_dir / EVENTS):
             yield event
+
+
+def read_branch(run_dir: Path, problems: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Read the events of a run, oldest first, without what a resume from an earlier step has abandoned.
+
+    Evaluations and warnings of steps after the one that the run was resumed from are left out: these steps are made
+    again. The log is read twice, so that it need not fit the memory.
+
+    Args:
+        run_dir: Folder of the run.
+        problems: Receives what is corrupt in the log, which is then read up to there; None raises instead.
+
+    Raises:
+        DataError: a line is corrupt, and `problems` is None; names file and line.
+    """
+
+    def read(problems: list[str] | None) -> Iterator[dict[str, Any]]:
+        return read_events(run_dir) if problems is None else read_until_corrupt(run_dir / EVENTS, problems)
+
+    kept_up_to = [
+        _kept_up_to(event) for event in read(None if problems is None else []) if event.get("kind") == "start"
+    ]
+    limits = list(accumulate(reversed(kept_up_to), min))  # the last one is of all starts that are still to come
+    for event in read(problems):
+        if event.get("kind") == "start" and limits:
+            limits.pop()
+        elif event.get("kind") in ("evaluation", "warning") and limits and _position(event) > limits[-1]:
+            continue
+        yield event
+
+
+def _kept_up_to(start: Mapping[str, Any]) -> tuple[float, bool]:
+    """Position of the last event that a resume keeps; a run at its end repeats the final evaluation there."""
+    step, total = start.get("step"), start.get("total_steps")
+    if not isinstance(step, int):
+        return math.inf, True
+    return step, not (isinstance(total, int) and total <= step)
+
+
+def _position(event: Mapping[str, Any]) -> tuple[float, bool]:
+    """Step of an event, and whether it is the final evaluation there."""
+    step = event.get("step")
+    return step if isinstance(step, int) else 0, event.get("phase") == "final"

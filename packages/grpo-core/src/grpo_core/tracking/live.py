@@ -128,7 +128,7 @@ class LiveRun:
         series: Metric -> its values.
         evaluations: Task -> evaluations, in order.
         events: Newest events, oldest first.
-        warnings: Number of warnings.
+        warnings: Number of warnings, without those of steps that a resume has abandoned.
         groups: Newest groups of completions, oldest first.
     """
 
@@ -173,6 +173,11 @@ class LiveRun:
             problems += self._read_state()
         self.problem = "; ".join(problems)
         return more
+
+    @property
+    def warnings(self) -> int:
+        """Number of warnings."""
+        return len(self._warned)
 
     def seconds_left(self, now: float) -> float | None:
         """Estimate the time to the end of the run; None where it has no known end, or is not running.
@@ -237,7 +242,7 @@ class LiveRun:
         self.events.clear()
         self.evaluations: dict[str, list[Evaluated]] = {}
         self.planned: int | None = None
-        self.warnings = 0
+        self._warned: list[int] = []
         self._started: float | None = None
         self._lifecycle: list[dict[str, Any]] = []
 
@@ -248,7 +253,7 @@ class LiveRun:
                 if event["kind"] == "start":
                     self._add_start(event)
             case "warning":
-                self.warnings += 1
+                self._warned.append(_whole(event.get("step", 0)))
             case "evaluation":
                 result, step = event["result"], _whole(event.get("step", 0))
                 ends = (result["solved_rate"], result.get("ci_low"), result.get("ci_high"))
@@ -264,6 +269,7 @@ class LiveRun:
         self._started = datetime.fromisoformat(event["time"]).timestamp() if "time" in event else None
         for task, evaluations in self.evaluations.items():
             self.evaluations[task] = [each for each in evaluations if each.step <= step]
+        self._warned = [each for each in self._warned if each <= step]
 
     def _forget_rollouts(self) -> None:
         self.groups: deque[Group] = deque()

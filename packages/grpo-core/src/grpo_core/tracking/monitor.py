@@ -12,7 +12,7 @@ from grpo_core.prompts.mixture import task_labels
 from grpo_core.task.spec import parse_task_specs
 from grpo_core.tracking.diagnoses import DEFAULT_KL_TARGET, DIAGNOSES
 from grpo_core.tracking.diagnosis import Diagnosis, History, Moment, Streak
-from grpo_core.tracking.events import read_events
+from grpo_core.tracking.events import read_branch
 from grpo_core.tracking.jsonl import TRAIN_LOG, read_jsonl
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Monitor(Callback):
         return self._streaks.setdefault((name, about), Streak())
 
     def _catch_up(self, info: RunInfo) -> None:
-        """Observe the logged steps of a resumed run, without reporting again what it has reported."""
+        """Observe the logged steps and evaluations of a resumed run, without reporting again what it has reported."""
         reported = deque(self._callbacks.findings)
         log = info.run_dir / TRAIN_LOG
         for _, line in read_jsonl(log) if log.is_file() else ():
@@ -87,7 +87,7 @@ class Monitor(Callback):
             self._diagnose("step", is_past=True)
         for each in reported:
             self.on_diagnosis(each)
-        for event in read_events(info.run_dir):
+        for event in read_branch(info.run_dir):
             if event.get("kind") == "evaluation" and isinstance(event.get("result"), dict):
                 self._history.add_evaluation(str(event.get("task")), event["result"])
 

@@ -17,8 +17,8 @@ from grpo_core.tracking import presence
 from grpo_core.tracking.aliases import ALIASES
 from grpo_core.tracking.base import shortened
 from grpo_core.tracking.evaluations import flat
-from grpo_core.tracking.events import EVENTS, read_events
-from grpo_core.tracking.jsonl import TRAIN_LOG, last_logged, read_jsonl, read_until_corrupt
+from grpo_core.tracking.events import EVENTS, read_branch, read_events
+from grpo_core.tracking.jsonl import TRAIN_LOG, last_logged, read_jsonl
 
 State = Literal["running", "finished", "interrupted", "failed", "killed", "unreadable"]
 
@@ -63,7 +63,7 @@ class RunView:
         planned: Planned steps; None if only a time limit ends the run, or if unknown.
         updated: Time of the last write to a log, in seconds since the epoch.
         metrics: Metrics of the last logged step.
-        results: Task name -> its evaluations.
+        results: Task name -> its evaluations, without those of steps that a resume has abandoned.
         choices: (setting, value, reason) of each value chosen for the user.
         warnings: (step, text), oldest first; of more than `MAX_WARNINGS` the newest, after a line that says so.
         n_warnings: Number of warnings, with those that are left out.
@@ -118,10 +118,12 @@ def read_run(path: Path, problems: list[str] | None = None) -> RunView:
     """
     check_run(path)
     last = _readable(lambda: last_logged(path), None if problems is None else [])
-    events = essential(read_events(path) if problems is None else read_until_corrupt(path / EVENTS, problems))
-    summary = _readable(lambda: _summary(path), problems)
+    events = essential(read_branch(path, problems))
+    summary: Mapping[str, Any] = _readable(lambda: _summary(path), problems)
     state, problem = _state(path, events, summary)
     start: dict[str, Any] = next((event for event in reversed(events) if event.get("kind") == "start"), {})
+    if not any(event.get("kind") == "end" for event in events):
+        summary = _resumed_summary(summary, start)
     planned = start.get("total_steps", summary.get("planned_steps"))
     warnings = [event for event in events if event.get("kind") == "warning"]
     return RunView(
@@ -271,6 +273,16 @@ def _last_state(events: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
         case "end":
             return ("interrupted" if last.get("interrupted") else "finished"), ""
     return "killed", ""
+
+
+def _resumed_summary(summary: Mapping[str, Any], start: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the summary of a run's earlier end, without what came after the step that the run was resumed from."""
+    step, tasks = start.get("step"), summary.get("tasks")
+    if not isinstance(step, int) or _whole(summary.get("steps")) <= step:
+        return summary
+    entries = tasks.items() if isinstance(tasks, dict) else ()
+    kept = {task: {**entry, "final": None} for task, entry in entries if isinstance(entry, dict)}
+    return {**summary, "steps": step, "tasks": kept}
 
 
 def _results(events: Iterable[Mapping[str, Any]], summary: Mapping[str, Any]) -> dict[str, TaskResult]:
