@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from textual.pilot import Pilot
 
 from grpo_core.display.watch import WatchApp
 from grpo_core.tracking import presence
-from grpo_core.tracking.live import LiveRun
+from grpo_core.tracking.live import Group, LiveRun
 
 WIDE, SMALL = (100, 30), (40, 15)
 
@@ -42,8 +43,13 @@ async def until(pilot: Pilot[None], text: str) -> str:
     raise AssertionError(f"{text!r} does not come:\n{shown(pilot)}")
 
 
-def drive(run: GrowingRun, steps: Callable[[Pilot[None]], Awaitable[None]], size: tuple[int, int] = WIDE) -> WatchApp:
-    app = WatchApp(LiveRun(run.path), every_s=0.05)
+def drive(
+    run: GrowingRun,
+    steps: Callable[[Pilot[None]], Awaitable[None]],
+    size: tuple[int, int] = WIDE,
+    live: LiveRun | None = None,
+) -> WatchApp:
+    app = WatchApp(live or LiveRun(run.path), every_s=0.05)
 
     async def go() -> None:
         async with app.run_test(size=size) as pilot:
@@ -113,6 +119,40 @@ def test_completions_are_searched(run: GrowingRun) -> None:
         assert pilot.app.is_running
 
     drive(run, steps)
+
+
+class SlowRun(LiveRun):
+    """Reads on only while it may, and must not be read meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.may_go_on, self.is_polled, self.was_disturbed = threading.Event(), False, False
+
+    def poll(self) -> bool:
+        self.is_polled = True
+        self.may_go_on.wait(10)
+        more = super().poll()
+        self.is_polled = False
+        return more
+
+    def newest_groups(self, text: str = "") -> Iterator[Group]:
+        self.was_disturbed |= self.is_polled
+        return super().newest_groups(text)
+
+
+def test_keys_work_and_nothing_is_drawn_while_a_run_is_read(run: GrowingRun) -> None:
+    run.group(1, 0, "an Apple")
+    slow = SlowRun(run.path)
+
+    async def steps(pilot: Pilot[None]) -> None:
+        await pilot.press("slash", *"apple")
+        await pilot.resize_terminal(*SMALL)
+        assert "apple" in await until(pilot, "apple") and slow.is_polled
+        slow.may_go_on.set()
+        await until(pilot, "an Apple")
+
+    drive(run, steps, live=slow)
+    assert not slow.was_disturbed
 
 
 def test_warnings_and_the_error_of_a_run_are_logged(run: GrowingRun) -> None:

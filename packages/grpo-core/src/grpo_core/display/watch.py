@@ -52,7 +52,7 @@ class WatchApp(App[None]):
     def __init__(self, run: LiveRun, every_s: float = 1.0) -> None:
         super().__init__(ansi_color=True)
         self.run_folder, self._every_s = run, every_s
-        self._is_reading = False
+        self._is_reading = self._is_polling = False
         self._shown: list[Group] = []
         self._listed: tuple[int, list[tuple[int, int, int]]] | None = None
         self._open: tuple[int, int] | None = None
@@ -93,13 +93,17 @@ class WatchApp(App[None]):
         try:
             more = True
             while more:
+                self._is_polling = True
                 more = await asyncio.to_thread(self.run_folder.poll)
+                self._is_polling = False
                 self.draw()
         finally:
             self._is_reading = False
 
     def draw(self) -> None:
         """Draw the status and the open view."""
+        if self._is_polling:
+            return  # a thread changes the run; `_read` draws when it has ended
         if not self.query("#status"):
             return  # before the parts are laid out, or after the end
         run = self.run_folder

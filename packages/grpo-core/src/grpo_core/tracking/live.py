@@ -148,7 +148,7 @@ class LiveRun:
         self._forget_rollouts()
 
     def poll(self) -> bool:
-        """Read what is new, in bounded time.
+        """Read what is new, in bounded time; while a thread does, no other may read the attributes.
 
         Returns:
             Whether there is more to read now.
