@@ -306,7 +306,7 @@ SLOW = [
     timed(1, "slow", {"validate": 0.5, "exact": 1.0}),
     timed(2, "quick", {"validate": 0.001, "exact": 0.002}),
     timed(2, "killed", None, why="task math.arithmetic: no answer within 5 s"),
-    timed(2, "unknown", None),
+    timed(2, "unknown", None, why="invalid: no answer within <answer> tags"),
 ]
 
 

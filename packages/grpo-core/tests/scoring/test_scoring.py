@@ -20,7 +20,15 @@ from ray_clusters import EXECUTORS, executing
 from grpo_core import BoundTask, Row, Score, Scorer, load_task
 from grpo_core.errors import AbstentionLimitError, DataError, InfrastructureError, UnknownNameError, UserError
 from grpo_core.plugins.task_files import MAX_BYTES
-from grpo_core.scoring.abstention import MAX_REASONS, OTHER_REASONS, check_abstentions, count_reasons, reason_head
+from grpo_core.scoring.abstention import (
+    MAX_REASONS,
+    OTHER_REASONS,
+    check_abstentions,
+    count_reasons,
+    is_out_of_time,
+    out_of_time_reason,
+    reason_head,
+)
 from grpo_core.scoring.scorer import MAX_TEXT_CHARS, _shared_scorer, shared_scorer
 from grpo_core.scoring.wire import decode_request, encode_request
 
@@ -165,6 +173,7 @@ def test_a_task_can_call_what_takes_too_long_wrong() -> None:
     assert [(score.valid, score.solved, score.fault) for score in scores[1:4]] == [(False, False, "")] * 3
     assert scores[1].parts == {"right": 0.0, "decimal": 0.0, "without_torch": 0.0}
     assert scores[1].why == scores[3].why == "task scoring_tasks.bounded: no answer within 0.3 s"
+    assert [is_out_of_time(score) for score in scores] == [False, True, False, True, False]
     assert scores[2].why.startswith("task scoring_tasks.bounded: text too long to be scored: 1048577 characters")
     assert (stats.scored, stats.abstained, stats.quarantined) == (5, {}, 1)
 
@@ -490,6 +499,20 @@ def test_a_scorer_may_hold_its_batches_to_a_limit() -> None:
 )
 def test_heads_of_reasons(why: str, head: str) -> None:
     assert reason_head(why) == head
+
+
+@pytest.mark.parametrize(
+    ("value", "why", "fault", "is_late"),
+    [
+        (0.0, out_of_time_reason("a.b", 0.3), "", True),
+        (None, "reward f() ran out of time: no more", "timeout", True),
+        (0.0, "invalid: no answer within <answer> tags", "", False),
+        (0.0, f"invalid: {out_of_time_reason('a.b', 5)}", "", False),
+        (None, "task a.b: no answer within 5 s (tried 2 times)", "infrastructure", False),  # a judge's server
+    ],
+)
+def test_only_the_scorer_says_that_time_ran_out(value: float | None, why: str, fault: str, is_late: bool) -> None:
+    assert is_out_of_time(score(value, why, fault)) is is_late
 
 
 def test_the_number_of_distinct_reasons_is_bounded() -> None:

@@ -114,6 +114,13 @@ def ask_with_answer(row: Sum) -> str:
     return f"What is {row.a} + {row.b}? (Check: {row.result})"
 
 
+def number_in_tags(text: str) -> int:
+    match = re.fullmatch(r"<answer>([0-9]{1,9})</answer>", text.strip())
+    if match is None:
+        raise Invalid("no answer within <answer> tags")
+    return int(match[1])
+
+
 def several_numbers(text: str) -> frozenset[int]:
     return frozenset(map(int, re.findall(r"[0-9]{1,9}", text)))
 
@@ -201,6 +208,7 @@ some_letters = words_by("some_letters", lambda text, gold: len(set(text) & set(g
 sound_words = words_by("sound_words", lambda text, gold: text.casefold() == gold)
 backtracking_digits = Task("backtracking_digits", sums, ask, pattern_of_digits, (right,), row=Sum, timeout_s=0.5)
 sound_sums = Task("sound_sums", sums, ask, whole_number, (right,), row=Sum)
+sound_tags = Task("sound_tags", tagged_sums, ask, number_in_tags, (right,), row=Sum)
 sound_verdicts = Task("sound_verdicts", boards, ask_board, any_text, (same_text,), row=Verdict)
 substring = Task("substring", sums, ask, any_text, (contained,), row=Sum)
 integer_first = Task("integer_first", sums, ask, first_integer, (right,), row=Sum)

@@ -222,6 +222,13 @@ def test_a_task_that_hangs_is_checked_in_seconds(sums: Path) -> None:
     assert "not tried: 8 completions before it" in found["junk"].example
 
 
+def test_a_reason_of_the_author_is_no_time_out(sums: Path) -> None:
+    sums.write_text(SUMS.replace("no whole number", "no answer within <answer> tags"))
+    checks = {"junk", "hostile", "latency"}
+    report = check_task(load_task(f"{sums}:add"), rows=2, checks=checks)
+    assert {result.check for result in report.results if result.status == "passed"} == checks
+
+
 def test_the_command_exits_by_what_it_found(sums: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", f"{sums}:add", "--rows", "2"]) == 0
     held = capsys.readouterr().out

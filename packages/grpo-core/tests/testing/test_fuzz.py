@@ -55,7 +55,7 @@ def test_a_comparison_of_a_part_is_found(name: str, kind: str) -> None:
     assert kind in kinds(fuzzed(name, 150))
 
 
-@pytest.mark.parametrize("name", ["sound_sums", "sound_verdicts"])
+@pytest.mark.parametrize("name", ["sound_sums", "sound_tags", "sound_verdicts"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_sound_task_has_no_finding(name: str, seed: int) -> None:
     report = fuzzed(name, seed=seed)

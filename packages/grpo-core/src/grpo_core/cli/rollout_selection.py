@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from grpo_core.errors import UserError, unknown_name
+from grpo_core.scoring.abstention import is_out_of_time
 from grpo_core.tracking.rollouts import RolloutRecord, read_rollouts
 
 Judgement = Literal["solved", "unsolved", "abstained"]
@@ -64,7 +65,7 @@ def judgement(record: RolloutRecord) -> Judgement:
 
 def scoring_seconds(record: RolloutRecord) -> float:
     """Return how long a completion's scoring took; infinite if it ran out of time, 0 if it is not known."""
-    if record.score.fault == "timeout" or "no answer within" in record.score.why:
+    if is_out_of_time(record.score):
         return math.inf
     return math.fsum((record.score_s or {}).values())
 

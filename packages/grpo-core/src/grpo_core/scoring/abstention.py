@@ -21,6 +21,7 @@ OTHER_REASONS = "(other reasons)"
 _REASONS_SHOWN = 3
 _MAX_HEAD_CHARS = 120
 _PREFIX = re.compile(r"(?:task \S{1,200}[:,] )?(?:quarantined, as for the same input before: )?")
+_OUT_OF_TIME = re.compile(r"task \S{1,200}: no answer within [0-9.e+-]{1,20} s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,16 @@ class ScoreCounts:
         """The counts so far."""
         with self._lock:
             return ScorerStats(self._scored, dict(self._faults), dict(self._reasons))
+
+
+def out_of_time_reason(task: str, seconds: float) -> str:
+    """`Score.why` of a completion whose worker was killed at the limit, in a task that then calls it wrong."""
+    return f"task {task}: no answer within {seconds:g} s"
+
+
+def is_out_of_time(score: Score) -> bool:
+    """Whether a completion's limit ran out, also in a task that then calls it wrong; `Invalid` never says so."""
+    return score.fault == "timeout" or (not score.fault and _OUT_OF_TIME.match(score.why) is not None)
 
 
 def reason_head(why: str) -> str:

@@ -17,7 +17,7 @@ from grpo_core.killable.pool import gather_all, resolved, wait_all
 from grpo_core.killable.ray.cluster import RayCluster
 from grpo_core.plugins.task_objects import AnyTask, send
 from grpo_core.plugins.tasks import load_task, received_task
-from grpo_core.scoring.abstention import ScoreCounts, ScorerStats, check_abstentions
+from grpo_core.scoring.abstention import ScoreCounts, ScorerStats, check_abstentions, out_of_time_reason
 from grpo_core.scoring.judged import Ask, JudgedScoring, ask_judge
 from grpo_core.scoring.remote import remote_scoring
 from grpo_core.scoring.wire import (
@@ -239,7 +239,7 @@ class Scorer:
         return self._pool.submit_as(request, self.timeout_s, self._to_score, fallback=self._fallback(row_json))
 
     def _fallback(self, row_json: str) -> bytes | None:
-        why = f"task {self.task.name}: no answer within {self.timeout_s:g} s"
+        why = out_of_time_reason(self.task.name, self.timeout_s)
         return encode_out_of_time(row_json, why) if self._fails_on_timeout else None
 
     @property

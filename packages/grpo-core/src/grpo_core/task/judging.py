@@ -157,6 +157,10 @@ class Pending:
     questions: Mapping[str, JudgeQuestion] = field(default_factory=dict)
 
 
+TOO_LONG = "too long for judge"
+"""Begins the reason of `TooLong`."""
+
+
 class TooLong(Exception):
     """A text is longer than its judge is shown."""
 
@@ -190,7 +194,7 @@ def question_of(
     if judge.kind == "pairwise":
         shown = tuple("" if place in too_long else text for place, text in enumerate(shown))
     elif too_long:
-        raise TooLong(f"too long for judge {judge.name}: {longest} characters; the limit is {judge.max_chars}")
+        raise TooLong(f"{TOO_LONG} {judge.name}: {longest} characters; the limit is {judge.max_chars}")
     if judge.question is None:
         question = prompt_text(as_prompt(call_by_name(prompt, available, positional=1), "prompt()"))
     else:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+from grpo_core.scoring.abstention import is_out_of_time
 from grpo_core.scoring.scorer import MAX_TEXT_CHARS, Scorer
 from grpo_core.task.bound import BoundTask
+from grpo_core.task.judging import TOO_LONG
 from grpo_core.task.score import Score
 from grpo_core.testing.answers import Sample
 from grpo_core.testing.attacks import (
@@ -40,9 +42,6 @@ SLOW_ROWS = 2
 
 SHRINKING_ROWS = 4
 """Rows on which a smaller text must still earn, where a finding is about many rows."""
-
-_OUT_OF_TIME = "no answer within"
-"""In the reason of a score whose worker was killed at the limit; a check that ends itself says something else."""
 
 Holds = Callable[[Sequence[str]], list[bool]]
 
@@ -119,7 +118,7 @@ class Oracle:
             attempt: What was scored.
             score: Its score.
         """
-        if _OUT_OF_TIME in score.why:
+        if is_out_of_time(score) and not score.why.startswith(TOO_LONG):  # a judge refuses a long text at once
             return SLOW
         if score.fault == "reward":
             return CRASH

@@ -13,6 +13,7 @@ from typing import Any, Self
 from grpo_core.errors import ExhaustedError
 from grpo_core.killable import KillablePool, Outcome
 from grpo_core.plugins.task_objects import send
+from grpo_core.scoring.abstention import is_out_of_time
 from grpo_core.scoring.judged import assume_best
 from grpo_core.scoring.scorer import Scorer
 from grpo_core.task.bound import BoundTask
@@ -240,11 +241,6 @@ class Subject:
             json.loads(outcome.value) if outcome.status == "ok" else {"error": outcome.why}
             for outcome in self.pool.map(payloads, PROBE_S)
         ]
-
-
-def is_out_of_time(score: Score) -> bool:
-    """Whether the limit of a completion ran out, also in a task that then calls it wrong."""
-    return score.fault == "timeout" or ": no answer within " in score.why
 
 
 def load_rows(task: BoundTask, limit: int) -> tuple[BoundTask, Sequence[Row]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 
+from grpo_core.scoring.abstention import is_out_of_time
 from grpo_core.task.score import Score
 from grpo_core.testing.checks.scores import RAISE_INVALID
 from grpo_core.testing.results import Result, failed, passed, shown
-from grpo_core.testing.subject import FEW, Subject, is_out_of_time
+from grpo_core.testing.subject import FEW, Subject
 
 SPARE_S = 20.0
 """Time that measuring may take beyond that of the completions: a busy machine."""
