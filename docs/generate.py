@@ -218,7 +218,7 @@ INPUTS = {
     "lengths": "the completions' tokens",
     "greedy_rewards": "the reward of a greedy completion per prompt, which is sampled for it",
     "reward_parts": "the raw value of every reward function",
-    "part_weights": "their weights",
+    "part_weights": "its weight in the completion's task",
     "mask": "which tokens count",
     "token_penalties": "β·KL per token where `trainer.kl_placement=reward`",
     "values": "the values of a head: `trainer.value_head=true`",

@@ -110,6 +110,13 @@ def test_the_runs_baseline_is_used_where_the_log_has_its_inputs(run: Path) -> No
     )
 
 
+def test_a_baseline_of_every_reward_function_sees_a_new_penalty(tmp_path: Path) -> None:
+    records = [record(1, 0, 2, "2"), record(1, 0, 2, "02")]
+    result = replayed(written(tmp_path / "run_1", records), TrainerConfig(baseline="gdpo"), task=f"{TASKS}:penalised")
+    assert result.baseline == "gdpo"
+    assert (result.advantages.n, result.advantages.differ) == (2, 2)  # 0 and 0, then + and −
+
+
 def test_the_length_penalty_of_the_run_is_kept(tmp_path: Path) -> None:
     # Equal scores, but the second completion was penalised for its length: that decides the signs, then and now.
     records = [record(1, 0, 1, "1"), record(1, 0, 1, "1", reward=0.5)]

@@ -38,9 +38,15 @@ def near(answer: int, row: Number) -> float:
     return float(abs(answer - row.number) <= 1)
 
 
+@reward(-0.5)
+def padded(text: str) -> float:
+    return float(text.startswith("0"))
+
+
 before = Task("numbers", load, lambda row: f"{row.number} =", validate, (exact,))
 after = replace(before, rewards=(near,))
 compared = replace(before, rewards=(exact, diversity(0.5)))
+penalised = replace(before, rewards=(exact, padded))
 
 
 @reward()

@@ -14,6 +14,7 @@ from grpo_core.algorithms.advantages.baselines import group_mean
 from grpo_core.algorithms.advantages.groups import zero_std_fraction
 from grpo_core.config import TrainerConfig
 from grpo_core.plugins import variants as registry
+from grpo_core.scoring.parts import PartColumns
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.score import Score
 from grpo_core.tracking.rollouts import RolloutRecord
@@ -84,9 +85,7 @@ class ReplayedBaseline:
     """
 
     def __init__(self, config: TrainerConfig, tasks: Mapping[str, BoundTask], *, is_whole: bool) -> None:
-        self._weights = {
-            part.name: part.weight for task in tasks.values() for part in task.rewards if part.is_criterion
-        }
+        self._parts = PartColumns(tasks)
         self._states: tuple[dict[str, float], dict[str, float]] = ({}, {})
         self._provided: frozenset[str] = frozenset()
         self._baseline: Callable[..., Tensor] = group_mean
@@ -128,15 +127,14 @@ class ReplayedBaseline:
         if not len(rewards):
             return rewards
         records = [record for record, _ in scored]
+        labels = [record.task for record in records]
         inputs: dict[str, Callable[[], Any]] = {
-            "keys": lambda: [record.task for record in records],
+            "keys": lambda: labels,
             "roles": lambda: [f"{record.task}/{record.role}" if record.role else record.task for record in records],
             "state": lambda: state,
             "lengths": lambda: torch.tensor([record.tokens for record in records]),
-            "reward_parts": lambda: _tensor(
-                [[score.parts.get(name, math.nan) for name in self._weights] for score in scores]
-            ),
-            "part_weights": lambda: _tensor(list(self._weights.values())),
+            "reward_parts": lambda: _tensor(self._parts.values(labels, scores)),
+            "part_weights": lambda: _tensor(self._parts.weights(labels)),
         }
         advantages = self._baseline(rewards, groups, **{name: inputs[name]() for name in sorted(self._provided)})
         return advantages.sign().where(advantages.abs() > ZERO, 0.0)

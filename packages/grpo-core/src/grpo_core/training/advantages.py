@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,9 @@ from grpo_core.algorithms.advantages.normalised import scale_advantages
 from grpo_core.algorithms.advantages.per_token import gae, token_rewards
 from grpo_core.algorithms.masking import masked_sum
 from grpo_core.rollouts.rollout import Rollout
+from grpo_core.scoring.parts import PartColumns
 from grpo_core.task.bound import BoundTask
+from grpo_core.task.score import Score
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.batch import TrainBatch
 
@@ -37,9 +38,7 @@ class AdvantageEstimator:
         self._arguments = dict(self._baseline.arguments)
         if "values" in self._baseline.provided:  # what is compared with values is discounted as their targets are
             self._arguments |= {"gamma": self.config.gae_gamma, "lam": self._lam}
-        self._part_weights = {
-            part.name: part.weight for task in tasks.values() for part in task.rewards if part.is_criterion
-        }
+        self._parts = PartColumns(tasks)
         self.state: dict[str, float] = {}
         self.metrics: dict[str, float] = {}
 
@@ -127,8 +126,8 @@ class AdvantageEstimator:
             "state": lambda: self.state,
             "lengths": lambda: torch.tensor([rollout.n_tokens for rollout in rollouts]),
             "greedy_rewards": lambda: greedy_rewards,
-            "reward_parts": lambda: self._parts(rollouts),
-            "part_weights": lambda: torch.tensor(list(self._part_weights.values()), dtype=torch.float64),
+            "reward_parts": lambda: _tensor(self._parts.values(labels, _scores(rollouts))),
+            "part_weights": lambda: _tensor(self._parts.weights(labels)),
             "mask": lambda: episodes.join(batch.mask),
             "token_penalties": lambda: episodes.join(spent),
             "values": lambda: None if batch.old_values is None else episodes.join(batch.old_values),
@@ -137,15 +136,6 @@ class AdvantageEstimator:
     @property
     def _lam(self) -> float:
         return self.config.gae_lambda if self.config.use_gae else 1.0
-
-    def _parts(self, rollouts: Sequence[Rollout]) -> Tensor:
-        """[N, K] raw parts; NaN where a completion was not scored or its task has no such reward function."""
-        rows = []
-        for rollout in rollouts:
-            assert rollout.score is not None
-            parts = {} if rollout.score.abstained else rollout.score.parts
-            rows.append([parts.get(name, math.nan) for name in self._part_weights])
-        return torch.tensor(rows, dtype=torch.float64)
 
     def _bootstrapped(self, batch: TrainBatch, episodes: Episodes, rewards: Tensor) -> Tensor:
         """The rewards, where the length limit ended a rollout the discounted value of its last state in their place."""
@@ -167,3 +157,13 @@ class AdvantageEstimator:
         _, returns = gae(earned, values, mask, gamma=self.config.gae_gamma, lam=self._lam)
         # A completion that could not be scored has no return: its own values teach it nothing.
         return episodes.split(torch.where(rewards.isnan()[:, None], values, returns))
+
+
+def _scores(rollouts: Sequence[Rollout]) -> list[Score]:
+    scores = [rollout.score for rollout in rollouts if rollout.score is not None]
+    assert len(scores) == len(rollouts), "advantages are computed after scoring"
+    return scores
+
+
+def _tensor(rows: Sequence[Sequence[float]]) -> Tensor:
+    return torch.tensor(rows, dtype=torch.float64)

@@ -174,12 +174,13 @@ def gdpo(
         rewards: [N]; only where they are NaN matters here.
         groups: [N].
         reward_parts: [N, K] of each reward function, NaN where it does not apply.
-        part_weights: [K].
+        part_weights: [N, K] in the task of each completion, or [K] where all are of one.
         epsilon: Added to both deviations.
     """
     scored = ~rewards.isnan() & ~reward_parts.isnan().all(dim=1)
     total = torch.zeros_like(rewards, dtype=torch.float64)
-    for part, weight in zip(reward_parts.double().unbind(dim=1), part_weights.tolist(), strict=True):
+    weights = part_weights.double().expand_as(reward_parts)
+    for part, weight in zip(reward_parts.double().unbind(dim=1), weights.unbind(dim=1), strict=True):
         known = part.where(scored, float("nan"))
         total += weight * scale_advantages(deviations(known, groups), known, groups, "group", epsilon=epsilon)
     # Every z_k sums to 0 over its group, so the batch's mean is 0 already.
