@@ -25,6 +25,16 @@ from grpo_core.config.trainer import EXCLUSIVE, PASS_AT_K
         ({"value_learning_rate": 1e-3}, "trainer.value_learning_rate=0.001 has no effect: there is no value head"),
         ({"gae_bootstrap": True}, "trainer.gae_bootstrap=true is part of GAE: set use_gae=true"),
         (
+            {
+                "value_head": True,
+                "baseline": "value",
+                "use_gae": True,
+                "gae_bootstrap": True,
+                "soft_overlong_buffer": 8,
+            },
+            "trainer.soft_overlong_buffer=8 takes the largest penalty off that reward: reaching the limit would pay more",
+        ),
+        (
             {"use_gae": True, "value_head": True},
             "trainer.use_gae=true makes advantages of the value head's values, trainer.baseline=group_mean of other",
         ),
@@ -84,6 +94,8 @@ def test_a_contradiction_is_refused(values: dict[str, object], message: str) -> 
     "values",
     [
         {"value_head": True, "baseline": "value", "use_gae": True},
+        {"value_head": True, "baseline": "value", "use_gae": True, "gae_bootstrap": True},
+        {"value_head": True, "baseline": "value", "use_gae": True, "soft_overlong_buffer": 64},
         {"value_head": True, "baseline": "value"},
         {"value_head": True, "num_generations": 1, "baseline": "value"},
         {"baseline": "maxrl", "scale_rewards": "none"},

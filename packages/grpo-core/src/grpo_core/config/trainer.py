@@ -258,6 +258,14 @@ def _check_value_head(trainer: TrainerConfig) -> None:
             "trainer.gae_bootstrap=true is part of GAE: set use_gae=true with value_head=true and baseline=value, or "
             "gae_bootstrap=false."
         )
+    # Taken off the value it would count twice, and each cut would lower the values further: they expect it already.
+    if trainer.gae_bootstrap and trainer.soft_overlong_buffer is not None:
+        raise UserError(
+            "trainer.gae_bootstrap=true takes the value of the last state in place of the reward of a rollout that the "
+            f"length limit ended, and trainer.soft_overlong_buffer={trainer.soft_overlong_buffer} takes the largest "
+            "penalty off that reward: reaching the limit would pay more than stopping before it. Use "
+            "gae_bootstrap=false, or leave out soft_overlong_buffer."
+        )
     if not trainer.value_head:
         if trainer.value_learning_rate is not None:
             raise UserError(
