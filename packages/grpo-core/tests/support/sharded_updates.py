@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -52,6 +53,7 @@ CASES = {
     "full KL": Case({"beta": 0.1, "kl": "full", "kl_placement": "loss"}, advantages=(0.5, -1.0, 0.0, 0.0)),
     "LoRA": Case({"beta": 0.1, "gradient_checkpointing": True}, lora={"r": 1}),
     "value head": Case({"value_head": True, "baseline": "value", "entropy_coef": 0.01}),
+    "one rank's loss is infinite": Case(advantages=(math.inf, -1.0, 0.75, 0.25)),
     "clipped": Case({"max_grad_norm": 1e-3}),
     "probes": Case({"gns_probe_steps": 1, "gns_probe_prompts": 2, "entropy_probe_steps": 1}),
     "bfloat16": Case(autocast=torch.bfloat16),

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from small_policies import ADVANTAGES, batch, model, policy_of, update
 from grpo_core.config import TrainerConfig
 from grpo_core.errors import NonFiniteError
 from grpo_core.policy.policy import Policy
+from grpo_core.policy.ranks import Ranks
 from grpo_core.training.algorithm import Algorithm
 from grpo_core.training.optimizer import MAX_SKIPPED_IN_A_ROW
 from grpo_core.training.state import OPTIMIZER_FILE, load_optimizer, optimizer_tensors
@@ -28,6 +30,36 @@ def test_a_non_finite_gradient_is_skipped_and_counted_and_at_last_an_error() -> 
         update(updater, broken)
     assert updater.optimizer.skipped == MAX_SKIPPED_IN_A_ROW - 1
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
+    with pytest.raises(NonFiniteError, match="learning_rate"):
+        update(updater, broken)
+
+
+class TwoAlike(Ranks):
+    """Two ranks with the same rows, of which this process is one."""
+
+    def gather(self, data: bytes) -> list[bytes]:
+        return [data, data]
+
+    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        return 2 * tensor
+
+    def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        pass
+
+    def share(self, n: int) -> range:
+        return range(n)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_ranks_skip_what_is_not_finite_as_one_process_does(value: float) -> None:
+    policy = policy_of(model(0))
+    trainer = TrainerConfig(num_generations=2, prompts_per_step=2)
+    updater = Updater(policy, Algorithm.of(trainer), total_steps=20, ranks=TwoAlike(size=2))
+    alone = Updater(policy, Algorithm.of(trainer), total_steps=20)
+    broken = replace(batch(), advantages=torch.full((4,), value, dtype=torch.float64))
+    for _ in range(MAX_SKIPPED_IN_A_ROW - 1):
+        metrics = update(updater, broken)
+    assert metrics == pytest.approx(update(alone, broken))
     with pytest.raises(NonFiniteError, match="learning_rate"):
         update(updater, broken)
 

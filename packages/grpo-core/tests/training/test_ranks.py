@@ -229,6 +229,13 @@ def test_an_overflow_on_any_rank_is_skipped_on_all(differences: dict[str, Any]) 
     assert max(case["weights"].values()) == 0.0, "no step was taken"
 
 
+def test_a_loss_that_is_infinite_on_one_rank_skips_the_step_on_all(differences: dict[str, Any]) -> None:
+    case = differences["one rank's loss is infinite"]
+    assert [step["skipped_updates"] for step in case["sharded"]] == [1.0, 2.0]
+    assert all("loss" not in step and "entropy" in step for step in case["sharded"])
+    assert not any(name.startswith("adam.") for name in case["weights"]), "no step was taken"
+
+
 @pytest.mark.slow  # in shards it is the last job of `together`
 def test_a_rank_that_fails_ends_the_run_at_once_with_its_error(folder: Path, tmp_path: Path) -> None:
     process = jobs(folder, {**FAILING, "out": str(tmp_path), "settings": UNTIL_KILLED})

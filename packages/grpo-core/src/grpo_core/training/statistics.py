@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import orjson
 import torch
 from torch import Tensor
 
@@ -106,8 +106,9 @@ class UpdateStatistics:
         if ranks.size == 1:
             return self
         together = UpdateStatistics()
-        for data in ranks.gather(orjson.dumps({"tokens": self.tokens, "sums": dict(self.sums)})):
-            state = orjson.loads(data)
+        # Not orjson, which writes null for NaN and infinity: the sums of a step that is skipped have them.
+        for data in ranks.gather(json.dumps({"tokens": self.tokens, "sums": self.sums}).encode()):
+            state = json.loads(data)
             together.tokens += state["tokens"]
             for name, value in state["sums"].items():
                 together.sums[name] += value
