@@ -162,6 +162,21 @@ def test_times_the_ratio_every_unbiased_estimator_has_its_kls_gradient_off_polic
 # --- kl_penalty
 
 
+@given(logits, logits, logits)
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name != "k2"])
+def test_straight_through_times_the_ratio_has_the_gradient_of_the_kl_off_policy_too(
+    name: str, z: Tensor, ref: Tensor, old: Tensor
+) -> None:
+    mask = torch.ones(4, 1, dtype=torch.bool)
+
+    def penalty(logp: Tensor, ref_logp: Tensor) -> Tensor:
+        old_logp = old.log_softmax(0)[:, None]
+        columns = (logp[:, None], ref_logp[:, None], mask)
+        return kl_penalty(ESTIMATORS[name], *columns, old_logp=old_logp, straight_through=True)[:, 0]
+
+    torch.testing.assert_close(expected(penalty, z, ref, old)[1], exact(z, ref, "reverse")[1], atol=1e-12, rtol=0)
+
+
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("padding", [math.nan, -math.inf, math.inf])
 def test_padding_has_value_and_gradient_exactly_0(name: str, padding: float) -> None:

@@ -61,6 +61,10 @@ from grpo_core.config.trainer import EXCLUSIVE, PASS_AT_K
             "trainer.kl=k1 with trainer.kl_placement=loss: the expected gradient",
         ),
         (
+            {"kl": "k1", "kl_placement": "reward", "beta": 0.1, "kl_args": {"straight_through": True}},
+            "trainer.kl_args.straight_through=true has no effect",
+        ),
+        (
             {"rollout_correction": "token_mask", "rollout_correction_min": 3.0},
             "trainer.rollout_correction_min=3 must be below trainer.rollout_correction_max=2",
         ),
@@ -104,6 +108,7 @@ def test_a_contradiction_is_refused(values: dict[str, object], message: str) -> 
         {"kl": "k1", "kl_placement": "reward", "beta": 0.1},
         {"kl": "k1", "kl_placement": "ratio_loss", "beta": 0.1},
         {"kl": "k1", "kl_placement": "loss", "kl_metric": True},
+        {"kl": "k1", "kl_placement": "loss", "beta": 0.1, "kl_args": {"straight_through": True}},
         {"beta": 0.02, "kl_controller": "step_rule", "kl_warmup_steps": 5},
         {"entropy_controller": "adaptive"},  # adds, so that it can start from 0
         {"rollout_correction": "token_mask", "rollout_correction_min": 0.5},

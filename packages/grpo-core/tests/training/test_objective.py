@@ -13,9 +13,14 @@ from transformers import LlamaForCausalLM
 from grpo_core.algorithms.kl import full_kl
 from grpo_core.algorithms.logprobs import full_entropy
 from grpo_core.config import TrainerConfig
+from grpo_core.engines.completion import Completion
 from grpo_core.policy.policy import Policy
+from grpo_core.rollouts.rollout import Rollout, Turn
+from grpo_core.task.row import Row
+from grpo_core.task.score import Score
 from grpo_core.training.algorithm import Algorithm
-from grpo_core.training.batch import TrainBatch
+from grpo_core.training.batch import TrainBatch, collate
+from grpo_core.training.statistics import UpdateStatistics
 from grpo_core.training.update import Updater
 
 MODEL_PRECISION = 1e-6
@@ -95,6 +100,48 @@ def test_k3_in_the_loss_with_and_without_the_ratio(policy: Policy, placement: st
     assert metrics["grad_norm"] == pytest.approx(expected, rel=MODEL_PRECISION)
     assert metrics["kl_coef"] == 0.2
     assert metrics["kl"] == metrics["kl/k3"] > 0
+
+
+def every_token(policy: Policy, config: TrainerConfig, sampler: Tensor | None = None) -> tuple[Updater, TrainBatch]:
+    """Every token of the vocabulary once after one prompt, weighed by its probability [V] under the sampler.
+
+    Args:
+        policy: The policy, which is the sampler too if none is given.
+        config: Settings of the updater.
+        sampler: Log-probs of the sampler.
+    """
+    tokens = torch.arange(13)
+    rollouts = [
+        Rollout(
+            "t", Row(id="x"), 0, "", (Turn((3, 1), Completion((token,), (-2.0,), "", "stop", 0)),), Score(0.0), "scored"
+        )
+        for token in tokens.tolist()
+    ]
+    updater = Updater(policy, Algorithm.of(config), total_steps=4)
+    made = updater.forward.freeze(collate(rollouts, pad_id=0, mask_truncated=False))
+    old = made.old_logprobs if sampler is None else sampler[:, None]
+    return updater, replace(made, old_logprobs=old, weights=old.exp())
+
+
+@pytest.mark.parametrize("is_on_policy", [True, False])
+@pytest.mark.parametrize("placement", ["ratio_loss", "loss"])
+@pytest.mark.parametrize("kl", ["k1", "k3"])
+def test_a_straight_through_kl_has_the_gradient_of_the_kl(
+    policy: Policy, kl: str, placement: str, *, is_on_policy: bool
+) -> None:
+    config = settings(beta=1.0, kl=kl, kl_placement=placement, kl_args={"straight_through": True}, num_iterations=2)
+    sampler = None if is_on_policy else torch.linspace(-1, 1, 13, dtype=torch.float64).log_softmax(0)
+    updater, made = every_token(policy, config, sampler)
+    updater.gradient.add(made, updater.coefficients(), UpdateStatistics())
+    found = [parameter.grad.clone() for parameter in policy.parameters()]
+    inputs = made.input_ids[:1, :2]
+    exact = full_kl(policy.model(inputs).logits[0, -1], policy._reference.frozen(inputs).logits[0, -1].detach())
+    gradients = torch.autograd.grad(exact, policy.parameters())
+    is_exact = is_on_policy or placement == "ratio_loss"
+    is_close = [
+        torch.allclose(ours, theirs, rtol=1e-5, atol=1e-8) for ours, theirs in zip(found, gradients, strict=True)
+    ]
+    assert all(is_close) == is_exact
 
 
 @pytest.mark.parametrize("direction", ["reverse", "forward", "symmetric"])

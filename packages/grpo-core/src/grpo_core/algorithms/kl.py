@@ -13,7 +13,8 @@ With d = log π − log π_ref and r = π_ref/π = exp(−d), of a token that π
     full       Σ over vocabulary    KL of `direction`       0          its own, also off-policy
 
 Times ρ = π/π_old, every unbiased estimator has the gradient of the KL that it estimates, also off-policy. In the
-reward, k1 has that of KL(π‖π_ref).
+reward, k1 has that of KL(π‖π_ref). `straight_through` gives an estimator the gradient of k2 in the loss, ∇KL(π‖π_ref),
+also times ρ, which is a constant then.
 
 Directions have their textbook names: reverse is KL(π‖π_ref), forward KL(π_ref‖π), symmetric half their sum. RookWorld's
 `forward` means KL(π‖π_ref), so it is `reverse` here, and the other way round.
@@ -149,7 +150,7 @@ def kl_penalty(
         logp: [B, T] under the policy.
         ref_logp: [B, T] under the reference.
         mask: [B, T] bool.
-        old_logp: [B, T] under the policy that sampled: the estimator is multiplied by ρ = π/π_old.
+        old_logp: [B, T] under the policy that sampled: the estimator is multiplied by `ratio_factor`.
         ratio_clamp: Clamp of log ρ; None has none.
         options: The estimator's own.
 
@@ -159,8 +160,25 @@ def kl_penalty(
     logp, ref_logp = logp.where(mask, 0.0), ref_logp.where(mask, 0.0)
     penalty = estimator(logp, ref_logp, **options)
     if old_logp is not None:
-        penalty = importance_ratio(logp, old_logp.where(mask, 0.0), max_log_ratio=ratio_clamp) * penalty
+        old_logp, is_constant = old_logp.where(mask, 0.0), bool(options.get("straight_through"))
+        penalty = ratio_factor(logp, old_logp, is_constant=is_constant, max_log_ratio=ratio_clamp) * penalty
     return penalty.where(mask, 0.0)
+
+
+def ratio_factor(
+    logp: Tensor, old_logp: Tensor, *, is_constant: bool, max_log_ratio: float | None = MAX_LOG_RATIO
+) -> Tensor:
+    """ρ = π/π_old as the factor of an estimator.
+
+    Args:
+        logp: [B, T] under the policy.
+        old_logp: [B, T] under the policy that sampled.
+        is_constant: Whether ρ has no gradient, for a straight-through estimator: its own is that of the KL already, and
+            the gradient of ρ would count it twice.
+        max_log_ratio: Clamp of log ρ; None has none.
+    """
+    ratio = importance_ratio(logp, old_logp, max_log_ratio=max_log_ratio)
+    return ratio.detach() if is_constant else ratio
 
 
 def full_kl(logits: Tensor, ref_logits: Tensor, *, direction: Direction = "reverse") -> Tensor:

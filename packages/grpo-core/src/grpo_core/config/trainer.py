@@ -313,10 +313,18 @@ def _check_kl(trainer: TrainerConfig) -> None:
                 f"trainer.kl_warmup_steps={trainer.kl_warmup_steps} leads up to trainer.beta=0. Set beta to what the "
                 "warm-up ends at, or leave it out."
             )
+        return
+    if trainer.kl_args.get("straight_through"):
+        if trainer.kl_placement == "reward":
+            raise UserError(
+                "trainer.kl_args.straight_through=true has no effect: with trainer.kl_placement=reward the KL is taken "
+                "off the reward as a number, without a gradient. Use kl_placement=ratio_loss or loss, or leave it out."
+            )
     elif trainer.kl == "k1" and trainer.kl_placement == "loss":
         raise UserError(
             "trainer.kl=k1 with trainer.kl_placement=loss: the expected gradient of log pi - log pi_ref is 0 for every "
-            "policy, so it would only add noise. Use kl_placement=ratio_loss or reward, or kl=k2, k3 or full."
+            "policy, so it would only add noise. Use kl_placement=ratio_loss or reward, kl=k2, k3 or full, or "
+            "kl_args.straight_through=true."
         )
 
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from grpo_core.algorithms.aggregation import weighted_sum
 from grpo_core.algorithms.corrections import off_policy_mask, rollout_weights
-from grpo_core.algorithms.kl import kl_penalty
-from grpo_core.algorithms.losses import importance_ratio, policy_loss
+from grpo_core.algorithms.kl import kl_penalty, ratio_factor
+from grpo_core.algorithms.losses import policy_loss
 from grpo_core.algorithms.packing import Pack
 from grpo_core.algorithms.value_loss import value_loss
 from grpo_core.policy.policy import Policy
@@ -99,7 +99,8 @@ class Objective:
             measured.kl = kl.detach()
             # ρ·k3 has the gradient of KL(π‖π_ref), also when the sample is old (algorithms.md, "KL").
             by_ratio = self.config.kl_placement == "ratio_loss" and self.config.kl != "full"
-            penalty = importance_ratio(logp, old) * kl if by_ratio else kl
+            is_constant = bool(self._kl.arguments.get("straight_through"))
+            penalty = ratio_factor(logp, old, is_constant=is_constant) * kl if by_ratio else kl
             loss = loss + coefficients.beta * weighted_sum(penalty, micro.mask, micro.weights)
         if coefficients.entropy:
             loss = loss - coefficients.entropy * weighted_sum(entropy, micro.mask, micro.weights)
