@@ -539,7 +539,9 @@ def _setting_of(kind: str, name: str, option: str) -> str:
 
 def _needs(kind: str, name: str) -> list[str]:
     if kind == "loss":
-        return [f"Aggregation: `{registry.get(kind, name).aggregation}`."]
+        loss = registry.get(kind, name)
+        facts = [f"Aggregation: `{loss.aggregation}`."]
+        return facts if loss.zero_without_advantage else [*facts, "Completions of advantage 0 are trained on too."]
     if kind != "advantage":
         return []
     baseline = registry.get(kind, name)

@@ -48,6 +48,14 @@ def loss_of(name: str, logp: torch.Tensor, advantages: torch.Tensor, **options: 
     return policy_loss(registry.resolve("loss", name), logp, logp.detach() - 0.1, advantages, MASK, weights, **options)
 
 
+@pytest.mark.parametrize("name", EVERY_LOSS)
+def test_a_loss_says_whether_it_is_0_without_advantage(name: str) -> None:
+    logp = tensor([-1.0, -2.0, -0.5], [-3.0, -0.1, -0.2]).requires_grad_()
+    loss = loss_of(name, logp, torch.zeros(2, dtype=torch.float64))
+    (gradient,) = torch.autograd.grad(loss, logp)
+    assert registry.get("loss", name).zero_without_advantage == (not loss and not gradient.any())
+
+
 # --- the clipped surrogate
 
 

@@ -102,6 +102,20 @@ def test_k3_in_the_loss_with_and_without_the_ratio(policy: Policy, placement: st
     assert metrics["kl"] == metrics["kl/k3"] > 0
 
 
+def test_the_penalty_of_dro_holds_for_rows_without_advantage(policy: Policy) -> None:
+    advantages = torch.tensor([0.0, 0.0, 0.75, 0.25], dtype=torch.float64)
+    options = {"loss_type": "dro", "loss_args": {"beta": 0.5}, "aggregation": "constant"}
+    updater = Updater(policy, Algorithm.of(settings(**options, num_iterations=2, learning_rate=0.0)), total_steps=4)
+    made = updater.forward.freeze(batch())
+    made = replace(made, advantages=advantages, old_logprobs=made.old_logprobs - 0.7)
+
+    def loss(network: LlamaForCausalLM, row: int) -> Tensor:
+        logp = logp_of(network, made, row)
+        return -(advantages[row] * logp - 0.5 / 2 * (logp - logp.detach() + 0.7) ** 2).sum()
+
+    assert update(updater, made)["grad_norm"] == pytest.approx(gradient_norm(policy, loss), rel=MODEL_PRECISION)
+
+
 def every_token(policy: Policy, config: TrainerConfig, sampler: Tensor | None = None) -> tuple[Updater, TrainBatch]:
     """Every token of the vocabulary once after one prompt, weighed by its probability [V] under the sampler.
 

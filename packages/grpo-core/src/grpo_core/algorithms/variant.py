@@ -22,6 +22,8 @@ class Variant:
         aggregation: Loss: how tokens are weighted; see `grpo_core.algorithms.aggregation`.
         clips: Loss: whose ratio leaves the gradient outside of 1 − ε and 1 + ε_high: the token's, or the completion's
             (product of its tokens' ratios, or their geometric mean). None: it has no such clip.
+        zero_without_advantage: Loss: value and gradient are 0 for a completion whose advantages are all 0, so that its
+            forward and backward pass are skipped where no penalty needs them.
         epsilon: Loss: default of `trainer.epsilon`, where it is not the setting's own.
         epsilon_high: Loss: the same for `trainer.epsilon_high`.
         clip_why: Loss: the reason for these.
@@ -41,6 +43,7 @@ class Variant:
     source: str = field(default="", kw_only=True)
     aggregation: Aggregation | None = field(default=None, kw_only=True)
     clips: Clipped | None = field(default=None, kw_only=True)
+    zero_without_advantage: bool = field(default=False, kw_only=True)
     epsilon: float | None = field(default=None, kw_only=True)
     epsilon_high: float | None = field(default=None, kw_only=True)
     clip_why: str = field(default="", kw_only=True)
@@ -60,7 +63,7 @@ class Variant:
 
 
 FACTS = (
-    "formula", "source", "aggregation", "clips", "needs_group", "per_token", "scales_itself", "takes_penalties",
-    "has_own_numerics",
+    "formula", "source", "aggregation", "clips", "zero_without_advantage", "needs_group", "per_token", "scales_itself",
+    "takes_penalties", "has_own_numerics",
 )  # fmt: skip
 """Facts that a function may state as attributes of its own, for a variant registered as a plain "module:function"."""

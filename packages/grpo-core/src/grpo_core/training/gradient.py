@@ -32,6 +32,7 @@ class LossGradient:
     ) -> None:
         self.forward, self.optimizer = forward, optimizer
         self._aggregation, self._max_turns = algorithm.aggregation, max_turns
+        self._zero_without_advantage = algorithm.loss.facts.zero_without_advantage
         self._objective = Objective(forward.policy, algorithm, forward)
 
     def weighted(self, part: TrainBatch) -> TrainBatch:
@@ -98,11 +99,14 @@ class LossGradient:
         return is_finite
 
     def _with_gradient(self, part: TrainBatch, coefficients: PenaltyCoefficients) -> TrainBatch:
-        # A row without advantage has no gradient, unless a penalty has: it is skipped in compute, not in denominators.
-        is_penalised = (
-            self.forward.kl_in_loss or coefficients.entropy != 0 or self.forward.policy.value_head is not None
+        # A row without gradient is skipped in compute, not in denominators.
+        needs_all = (
+            not self._zero_without_advantage
+            or self.forward.kl_in_loss
+            or coefficients.entropy != 0
+            or self.forward.policy.value_head is not None
         )
         advantages = part.advantages if part.advantages.dim() == 2 else part.advantages[:, None]
         own = self.forward.own_rows(part)
-        teaches = part.mask.any(dim=1) & ((advantages != 0).any(dim=1) | is_penalised)
+        teaches = part.mask.any(dim=1) & ((advantages != 0).any(dim=1) | needs_all)
         return part.rows(own[teaches[own]])
