@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import contextlib
+import re
+from textwrap import indent
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +26,6 @@ from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of, program_of, 
         ("```python print(1)```", "print(1)"),
         ("```python\n    x = 1\n```", "    x = 1\n"),  # a body keeps its indentation
         ("print(1)", "print(1)"),
-        ("```\nprint(1)\n```", "```\nprint(1)\n```"),  # no python block: the whole text
         ("```python-repl\n>>> 1\n```", "```python-repl\n>>> 1\n```"),
         ("```pytest\nx\n```", "```pytest\nx\n```"),
         ("````python\nx = '```'\n````\n```python\ny\n```", "x = '```'\n"),  # ends at as many backticks
@@ -37,11 +40,83 @@ from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of, program_of, 
 )
 def test_the_first_python_block_else_the_whole_text(completion: str, program: str) -> None:
     assert program_of(completion) == program
+    assert program_of(completion, unlabelled=False) == program
+
+
+@pytest.mark.parametrize(
+    ("completion", "program"),
+    [
+        ("```\nprint(1)\n```", "print(1)\n"),
+        ("Here's the code:\n\n``` \r\nprint(1)\r\n```\nIt prints:\n```\n1\n```", "print(1)\r\n"),  # the first of two
+        ("```\nprint(1)\n", "print(1)\n"),  # cut
+        ("```\n1\n```\n```python\nprint(1)\n```", "print(1)\n"),  # python comes first, wherever it is
+        ("```\nHere:\n```python\nprint(1)\n```", "print(1)\n"),
+        ("```bash\npip install x\n```\nThen:\n```\nprint(1)\n```", "print(1)\n"),  # not what is between two blocks
+        ("```\n\n```\n```\nprint(1)\n```", "print(1)\n"),
+        ("````\nx = '```'\n````", "x = '```'\n"),
+        ("Use ```x``` here:\n```\nprint(1)\n```", "print(1)\n"),
+        ("```\nimport os\n```\n```\nprint(os.name)\n```", "import os\n\nprint(os.name)\n"),
+        ("~~~\nprint(1)\n~~~", "print(1)\n"),
+        ("~~~ python\nx = '```'\n~~~\n", "x = '```'\n"),
+        # A program that needs no block may hold fences in its strings.
+        ('"""Double.\n\n```\n>>> f(1)\n```\n"""\nprint(1)', '"""Double.\n\n```\n>>> f(1)\n```\n"""\nprint(1)'),
+        ("print(1)\n```\n", "print(1)\n```\n"),  # opens nothing
+        # The answer comes before the thinking.
+        ("<think>```python\n1/0\n```</think>\n```\nprint(2)\n```", "print(2)\n"),
+        ("<think>```python\n1/0\n</think>\n```\nprint(2)\n```", "print(2)\n"),
+        ("<think>```python\n1/0\n```\n</think> ```\nprint(2)\n```", "print(2)\n"),
+        ("<think>\n```\nprint(1)\n```</think> That is all.", "print(1)\n"),
+    ],
+)
+def test_without_a_python_block_the_first_without_a_language(completion: str, program: str) -> None:
+    assert program_of(completion) == program
+
+
+@pytest.mark.parametrize(
+    ("completion", "program"),
+    [
+        ("``` python\nprint(1)\n```", "print(1)\n"),
+        ("```\tPython3 \r\nprint(1)\n```", "print(1)\n"),
+        ("```bash\nls\n``` Python is next:\n```python\nprint(1)\n```", "print(1)\n"),  # closes, and prose follows
+        ("1. Code:\n   ```python\n   if x:\n       y\n\n   z\n   ```", "if x:\n    y\n\nz\n"),
+        ("10. ```py\n    if x:\n        y\n    ```", "if x:\n    y\n"),
+        ("- ```\n  if x:\n      y\n  ```", "if x:\n    y\n"),
+        ("\t```python\n\tx\n\t```", "x\n"),
+        ("  ```python\n    x = 1\n  ```", "  x = 1\n"),  # a body keeps its own
+        ("   ```python\nif x:\n  y\n   ```", "if x:\n  y\n"),  # the fence alone is indented
+        ("  ```python x = 1\n  y = 2```", "x = 1\n  y = 2"),
+        ("Code: ```python\n    x = 1\n```", "    x = 1\n"),
+    ],
+)
+def test_a_fence_may_be_indented_and_apart_from_its_language(completion: str, program: str) -> None:
+    assert program_of(completion).rstrip(" \t") == program
+
+
+@pytest.mark.parametrize(
+    "imports",
+    ["import os\n", "# Modules\nimport os, sys\n\n", "from os import (  # (two)\n", "from a.b import (\n  c,\n) # x\n"],
+)
+def test_imports_are_put_before_the_next_block(imports: str) -> None:
+    is_whole = "(two)" not in imports
+    completion = f"First:\n```python\n{imports}```\nThen:\n```python\nprint(1)\n```\n```python\nprint(2)\n```"
+    assert program_of(completion) == (f"{imports}\nprint(1)\n" if is_whole else imports)
+    assert program_of(f"```python\n{imports}```") == imports
+
+
+@pytest.mark.parametrize("code", ["import os; f()\n", "imports = 1\n", "import os\nf()\n", "f()  # import os\n"])
+def test_after_the_first_code_no_block_counts(code: str) -> None:
+    assert program_of(f"```python\n{code}```\n```python\nprint(2)\n```") == code
 
 
 def test_a_script_in_the_thinking_is_a_draft() -> None:
     assert script_of("<think>```bash\nrm x\n```</think>```sh\nls\n```") == "ls\n"
     assert script_of("<think>```bash\nls\n```</think> Done.") == "ls\n"
+
+
+def test_a_script_needs_its_language_and_loses_the_indentation_of_its_fence() -> None:
+    assert script_of("1. Run:\n   ``` bash\n   cat <<X\n   a\n   X\n   ```") == "cat <<X\na\nX\n"
+    with pytest.raises(Invalid, match="no ```bash block"):
+        script_of("```\nls\n```")
 
 
 @pytest.mark.parametrize("completion", ["", " \n\t", "```python\n```", "```python\n \n```", "```python"])
@@ -64,6 +139,45 @@ def test_many_fences_and_much_white_space_are_read_in_one_pass() -> None:
     assert program_of("```python" + " " * 9_000_000 + "x") == "x"
 
 
-@given(st.text(alphabet="print(1)\n =x`", min_size=1).filter(str.strip))
-def test_a_block_gives_its_program_back(program: str) -> None:
-    assert program_of(block_of(program)).strip("\n") == program.strip("\n")
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *("`", "~", "```python\n", "``` python\n", "```\n", "~~~\n", "   ```\n", "1. ```\n", "```a\n"),
+        *("```python\nimport a\n```\n", "```py\nfrom a import (\n", "```py\n#(", "</think>```"),
+        *("1. ", " \n", "\"\"\"'''", "'''\\", "("),
+    ],
+)
+def test_a_million_characters_take_linear_time(unit: str) -> None:
+    text = unit * (1_000_000 // len(unit))
+    for read, completion in (
+        (script_of, text),
+        (program_of, text),
+        (program_of, f"```\n{text}\n```"),
+        (program_of, f"  ```py\n  {text}"),
+    ):
+        with contextlib.suppress(Invalid):
+            read(completion)
+
+
+PROGRAMS = st.text(alphabet="print(1)\n =x`~", min_size=1).filter(str.strip)
+
+
+@given(PROGRAMS, st.text(alphabet="ab:#\"'\n ", max_size=9))
+def test_a_block_gives_its_program_back(program: str, prose: str) -> None:
+    assert program_of(f"{prose}\n{block_of(program)}\n{prose}").strip("\n") == program.strip("\n")
+
+
+@given(PROGRAMS, st.sampled_from(["", "python", " py", "Python3"]), st.sampled_from([" ", "   ", "\t", "1. ", "- "]))
+def test_an_indented_block_gives_its_program_back(program: str, language: str, prefix: str) -> None:
+    block = indent(block_of(program, language), re.sub(r"\S", " ", prefix))
+    assert program_of(prefix + block.lstrip()).strip() == program.strip()
+
+
+PIECES = ["```", "~~~", "````", "python", "sh", "\n", "  ", "x = 1", "import a", '"""', "1. ", "</think>"]
+
+
+@given(st.lists(st.sampled_from(PIECES)).map("".join))
+def test_every_line_of_a_program_is_in_the_completion(completion: str) -> None:
+    with contextlib.suppress(Invalid):
+        assert all(line in completion for line in program_of(completion).splitlines())

@@ -75,6 +75,12 @@ DEDENTED = "result = 0\nfor number in numbers:\n    result += helper(number)\nre
         BODY + "\nprint(total([1]))\n# done\n\ntext that is no Python",
         BODY + '\n"""\nanother problem',
         BODY + "\nclass Other:\n    def broken(:\n",
+        BODY + "```\n\nThis sums the doubled numbers:\n```\n>>> total([1])\n2\n```",  # closes the prompt's block
+        BODY.lstrip() + "```\nThis sums the doubled numbers.",
+        f"```\n{BODY}```",
+        f"```\n{DEDENTED}\n```",
+        f"The body is:\n```\n{BODY}```\nIt prints:\n```\n6\n```",
+        f"The function is:\n~~~\ndef total(numbers):\n{BODY}~~~",
         f"Here is it:\n```python\n{PROMPT}{BODY}```",  # a whole program
         f"```python\ndef total(numbers: List[int]) -> int:\n{BODY}```",  # whose imports and helpers are the prompt's
         "```python\ndef total(numbers):\n    return sum(map(helper, numbers))\n```",

@@ -231,7 +231,7 @@ TASK = Task(
     (execution, depends, right),
     config=ComputedConfig,
     row=ComputedRow,
-    version="1",
+    version="2",
     compose=weighted_sum(invalid=NO_PROGRAM),
     max_completion_length=512,
     default_model="code-tiny",

@@ -179,7 +179,7 @@ TASK = Task(
     (execution, ran, timed_out, uncompilable),
     config=ExecutionConfig,
     row=ExecutionRow,
-    version="1",
+    version="2",
     compose=weighted_sum(invalid=NO_PROGRAM),
     solved=solved,
     max_completion_length=512,

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from grpo_core import Row, Task, reward
 from grpo_core.data import DatasetConfig, read_rows
-from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of, program_of
+from grpo_tasks_code.extraction import FENCE, MAX_PROGRAM_CHARS, block_of, program_of
 from grpo_tasks_code.sandbox import TestResult, check_tests
 from grpo_tasks_code.sandbox.arguments import longest_run_s
 from grpo_tasks_code.sandboxed import MIN_MEMORY_MIB, conditions, run_against_tests
@@ -103,6 +103,9 @@ def program_for(row: HumanEvalRow, text: str) -> str:
     program = program_of(text)
     if _definition(row.entry_point).search(program):
         return f"{_given(row)}\n{program}"
+    # Models end a body with a fence and go on with prose: between later fences is no body, unless it is indented.
+    if not program.lstrip("\r\n")[:1].isspace() and not text.lstrip().startswith(FENCE):
+        program = program_of(text, unlabelled=False)
     body: list[str] = []
     for line in _indented(program.replace("\r\n", "\n").strip("\n").split("\n")):
         if line.strip() and not line[0].isspace():
@@ -166,7 +169,7 @@ TASK = Task(
     (checks,),
     config=HumanEvalConfig,
     row=HumanEvalRow,
-    version="1",
+    version="2",
     max_completion_length=512,
     timeout_s=longest_run_s(MAX_TIMEOUT_S) + 30,  # the sandbox's own limits come first, and name what is slow
     on_timeout="fail",

@@ -214,7 +214,7 @@ TASK = Task(
     (correct,),
     config=QaConfig,
     row=QaRow,
-    version="1",
+    version="2",
     stop=STOP,
     timeout_s=15.0,  # tests of a program may take 10 s; the other verifiers take milliseconds
     on_timeout="fail",

@@ -294,7 +294,7 @@ TASK = Task(
     (passing,),
     config=HarborConfig,
     row=HarborRow,
-    version="1",
+    version="2",
     respond=respond,
     max_turns=lambda config: config.turns,
     max_completion_length=1024,

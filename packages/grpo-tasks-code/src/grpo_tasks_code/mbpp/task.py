@@ -143,7 +143,7 @@ TASK = Task(
     (passing, passed_tests),
     config=MBPPConfig,
     row=MBPPRow,
-    version="1",
+    version="2",
     solved=solved,
     max_completion_length=512,
     timeout_s=longest_run_s(MAX_TIMEOUT_S) + 30,  # the sandbox's own limits come first, and name what is slow

@@ -243,7 +243,7 @@ TASK = Task(
     (outplay, win),
     config=PredictionGameConfig,
     row=PredictionGameRow,
-    version="2",
+    version="3",
     compose=weighted_sum(invalid=INVALID),
     solved=solved,
     max_completion_length=200,
