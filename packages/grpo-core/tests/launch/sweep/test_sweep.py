@@ -129,6 +129,22 @@ def test_a_sweep_with_new_values_alone_keeps_its_earlier_runs(sweep: Callable[..
     assert (states(data), data["baseline"]) == (["finished"] * 4, 4)
 
 
+@pytest.mark.parametrize("first", [(), ("seed=1",)])
+def test_seeds_are_added_to_runs_without_one_of_their_own(first: tuple[str, ...], sweep: Callable[..., Any]) -> None:
+    words = (*LETTERS, RATES, *STEPS, "--output-dir", "s")
+    sweep(*words, *first)
+    data = sweep(*words, "seed=0,1")
+    assert [sorted(run["seed"] for run in each["runs"]) for each in data["configurations"]] == [[0, 1]] * 2
+    assert [each["value"] for each in data["configurations"]] == [pytest.approx(0.515), pytest.approx(0.525)]
+    assert started("s") == 4, "the first two are not trained again"
+    sweep(*words, *first)
+    assert started("s") == 4, "neither are they by the first command"
+    assert len(states(sweep("s"))) == 4
+    sweep(*words, "seed=3")
+    assert started("s") == 6
+    assert "trainer.beta was its default and is 0.5" in sweep(*words, "trainer.beta=0.5", code=2)
+
+
 def test_a_run_that_is_interrupted_from_outside_is_not_success(sweep: Callable[..., Any]) -> None:
     process = begin(*LETTERS, RATES, *SLOW_STEPS, "--output-dir", "s", "--jobs", "2")
     wait_for(lambda: bool(list(Path("s/runs").glob("001/run_*/logs/train_log.jsonl"))))

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from grpo_core.checkpoints import read_json, write_json
 from grpo_core.checkpoints.reader import CheckpointReader
-from grpo_core.config import flatten, load_config
+from grpo_core.config import RunConfig, flatten, load_config
 from grpo_core.config.layers import RECOMMENDED, format_value
 from grpo_core.config.section import Section
 from grpo_core.display.text import visible
@@ -30,6 +30,8 @@ PLAN, OUTCOME, LOG, LOCK = "sweep.json", "outcome.json", "log.txt", "sweep.lock"
 
 MAX_LINE_CHARS = 500
 """Longest line of a log that is shown."""
+
+DEFAULT_SEED: int = RunConfig.model_fields["seed"].default
 
 CONTEXT_CHARS = 20
 """Characters that are shown before the first difference of long values."""
@@ -114,6 +116,7 @@ class SweepFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.plan = self._saved = read_plan(path) if (path / PLAN).exists() else None
+        self._seed: int | None = None
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -143,26 +146,36 @@ class SweepFolder:
             UserError: the folder holds runs with other settings.
         """
         before, common = self._saved, common_settings(definition, config)
-        base = {key: text_of(value) for key, value in common.items()}
+        base_before, runs = (before.base, before.runs) if before is not None else ({}, [])
+        self._seed = None
+        if definition.seeds or any(run.seed is not None for run in runs):  # each run has a seed, and none is common
+            self._seed = common.pop("seed", DEFAULT_SEED)
+            text = base_before.get("seed", "")
+            own = {"seed": int(text) if text.isdecimal() else DEFAULT_SEED}
+            base_before = {key: text for key, text in base_before.items() if key != "seed"}
+            runs = [run if run.seed is not None else run.model_copy(update=own) for run in runs]
         if before is not None:
-            _check_common(self.path, before.base, common)
+            _check_common(self.path, base_before, common)
         self.plan = SweepPlan(
             definition=definition.model_dump(mode="json", exclude_unset=True),
             config=None if config is None else str(config.absolute()),
-            base=base,
-            threads=before.threads if before is not None and before.runs else threads,
-            runs=before.runs if before is not None else [],
+            base={key: text_of(value) for key, value in common.items()},
+            threads=before.threads if before is not None and runs else threads,
+            runs=runs,
         )
         return self.plan
 
     def add(self, settings: Mapping[str, str], seeds: Sequence[int]) -> list[SweepRun]:
-        """Return the runs of a configuration, with each seed; those that are new are added to the plan."""
+        """Return the runs of a configuration, with each seed; those that are new are added to the plan.
+
+        Without seeds, but in a sweep whose runs have some, the seed is that of the settings of all runs.
+        """
         assert self.plan is not None
         runs = self.plan.runs
         known = next((run.configuration for run in runs if run.settings == settings), None)
         number = known or max((run.configuration for run in runs), default=0) + 1
         wanted = []
-        for seed in seeds or (None,):
+        for seed in seeds or (self._seed,):
             found = next((run for run in runs if run.configuration == number and run.seed == seed), None)
             if found is None:
                 name = f"{number:03}" if seed is None else f"{number:03}_seed_{seed}"
@@ -251,7 +264,8 @@ def read_plan(path: Path) -> SweepPlan:
         place = ".".join(map(str, problem["loc"]))
         raise DataError(f"{path / PLAN} is damaged: {place}: {problem['msg'][:200]}.") from None
     for run in plan.runs:
-        if run.name != f"{run.configuration:03}" + ("" if run.seed is None else f"_seed_{run.seed}"):
+        # A run that began without a seed has one since seeds were added to the sweep.
+        if run.name not in (f"{run.configuration:03}", f"{run.configuration:03}_seed_{run.seed}"):
             raise DataError(f"{path / PLAN} is damaged: {run.name[:80]!r} is not the name of run {run.configuration}.")
     return plan
 
