@@ -22,10 +22,18 @@ HOSTILE = "it's $(touch hacked) `touch hacked`; touch hacked"
 FAKE_GRPO = """#!/bin/bash
 printf '%s\\n' "$@" > ~/words
 state=~/grpo-runs/sums/run_2/training_state
-mkdir -p "$state/step_4"
-echo 1 > "$state/step_4/checksums.json"
-ln -sfn step_4 "$state/step_latest"
+mkdir -p "$state/step_$STEP"
+echo 1 > "$state/step_$STEP/checksums.json"
+ln -sfn "step_$STEP" "$state/step_latest"
+eval "$THEN"
 """
+
+FAKE_RSYNC = """#!/bin/bash
+case "${@: -1}" in */bucket/*) [ -z "$BROKEN" ] || exit 1;; esac
+mkdir -p "${@: -1}" && cd "${@: -2:1}" || exit 1
+find . -name '.?*' -prune -o -type f -exec cp -p --parents -t "${@: -1}" {} +
+"""
+"""Copies files, neither hidden ones nor links, and deletes nothing."""
 
 VALIDATE = """
 import sys, sky
@@ -73,33 +81,66 @@ def test_a_task_of_several_machines_with_a_bucket(capsys: pytest.CaptureFixture[
     assert "--nnodes=2 \\\n  --nproc-per-node=8 \\\n" in task["run"]
 
 
-def run_script(script: str, home: Path, **environment: str) -> list[str]:
-    """Run a task's script in a home folder with a fake grpo; its words."""
-    grpo = home / "grpo-env" / "bin" / "grpo"
-    grpo.parent.mkdir(parents=True, exist_ok=True)
-    grpo.write_text(FAKE_GRPO)
-    grpo.chmod(0o755)
-    variables = {"PATH": os.environ["PATH"], "HOME": str(home), "SKYPILOT_NODE_RANK": "0", **environment}
-    done = subprocess.run(["bash", "-c", script], cwd=home, env=variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return (home / "words").read_text().splitlines()
+class Cloud:
+    """A bucket and machines with a fake grpo, and a fake rsync where there is none or it is to fail."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.saved = folder, folder / "bucket" / "sums"
+        self.saved.parent.mkdir()
+        monkeypatch.setattr(sky, "MOUNT", str(self.saved.parent))
+
+    def run(self, machine: str, step: int, *, then: str = ":", is_broken: bool = False) -> list[str]:
+        """Run the task on a machine, where grpo saves a step and then does something; grpo's words."""
+        script = sky.run_script(["run", "--task", HOSTILE], sky.SkyOptions(bucket="s3://mine", name="sums"))
+        home = self.folder / machine
+        programs = {home / "grpo-env" / "bin" / "grpo": FAKE_GRPO}
+        if is_broken or shutil.which("rsync") is None:
+            programs[home / "bin" / "rsync"] = FAKE_RSYNC
+        for path, text in programs.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            path.chmod(0o755)
+        variables = {"PATH": f"{home / 'bin'}:{os.environ['PATH']}", "HOME": str(home), "SKYPILOT_NODE_RANK": "0"}
+        variables |= {"STEP": str(step), "THEN": then, "BROKEN": "1" if is_broken else ""}
+        done = subprocess.run(["bash", "-c", script], cwd=home, env=variables, capture_output=True, text=True)
+        assert (done.returncode != 0) == is_broken, done.stderr
+        return (home / "words").read_text().splitlines()
+
+    def steps(self) -> list[str]:
+        """The checkpoints in the bucket."""
+        return sorted(str(path.relative_to(self.saved)) for path in self.saved.glob("run_*/training_state/step_*"))
 
 
-@pytest.mark.skipif(shutil.which("rsync") is None, reason="no rsync: apt-get install rsync")
-def test_a_run_goes_on_from_the_bucket_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (bucket := tmp_path / "bucket").mkdir()
-    monkeypatch.setattr(sky, "MOUNT", str(bucket))
-    options = sky.SkyOptions(bucket="s3://mine", name="sums")
-    script = sky.run_script(["run", "--task", HOSTILE], options)
-    machines = [tmp_path / "first", tmp_path / "second"]
+@pytest.fixture
+def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cloud:
+    return Cloud(tmp_path, monkeypatch)
 
-    words = run_script(script, machines[0])
-    assert words == ["run", "--task", HOSTILE, "--output-dir", str(machines[0] / "grpo-runs" / "sums")]
-    assert (bucket / "sums" / "run_2" / "training_state" / "step_4" / "checksums.json").is_file()
-    words = run_script(script, machines[1])
-    run = machines[1] / "grpo-runs" / "sums" / "run_2"
+
+def test_a_run_goes_on_from_the_bucket_on_another_machine(cloud: Cloud) -> None:
+    words = cloud.run("first", 4)
+    assert words == ["run", "--task", HOSTILE, "--output-dir", str(cloud.folder / "first" / "grpo-runs" / "sums")]
+    assert (cloud.saved / "run_2" / "training_state" / "step_4" / "checksums.json").is_file()
+    words = cloud.run("second", 8)
+    run = cloud.folder / "second" / "grpo-runs" / "sums" / "run_2"
     assert words == ["resume", str(run), "--allow", "hardware"]
-    assert not [*tmp_path.rglob("hacked")]
+    assert not [*cloud.folder.rglob("hacked")]
+
+
+def test_the_bucket_loses_what_the_run_has_deleted_and_nothing_else(cloud: Cloud) -> None:
+    first, fourth, eighth = (f"run_{run}/training_state/step_{step}" for run, step in ((1, 3), (2, 4), (2, 8)))
+    (cloud.saved / first).mkdir(parents=True)
+    (cloud.saved / first / "checksums.json").write_text("1")
+    cloud.run("first", 4)
+    prune = "rm -r $state/step_4"
+    assert cloud.steps() == [first, fourth]
+    cloud.run("second", 8, then=prune, is_broken=True)
+    assert cloud.steps() == [first, fourth], "the copy has failed"
+    cloud.run("third", 8, then="rm -r ~/grpo-runs/sums/*")
+    assert cloud.steps() == [first, fourth], "the machine has no runs"
+    cloud.run("fourth", 8, then="rm -r $state/step_*")
+    assert cloud.steps() == [first, fourth], "the run has no other checkpoint"
+    cloud.run("fifth", 8, then=f"{prune} ~/grpo-runs/sums/run_1")
+    assert cloud.steps() == [first, eighth], "nor is a run lost that the machine does not have"
 
 
 @pytest.mark.parametrize(

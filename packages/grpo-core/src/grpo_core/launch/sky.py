@@ -114,14 +114,25 @@ def _bucket_part(saved: str) -> str:
     """Bring back what the bucket has, and have the first machine copy there what the run saves.
 
     A mounted bucket knows neither links nor renames, which checkpoints need: the run is on a disk, and copied. A
-    copy that was cut off is no complete checkpoint, as its list of files says. The sleep holds no output open, or
-    the task would end only with it.
+    copy that was cut off is no complete checkpoint, as its list of files says. Checkpoints that the run had deleted
+    before a copy are deleted in the bucket after it, where the run still has another one: the bucket always holds one.
+    The sleep holds no output open, or the task would end only with it.
     """
     return f"""saved={quote(saved)}
 mkdir -p "$saved"
 rsync --quiet --recursive --times "$saved/" "$runs/"
 if [ "$SKYPILOT_NODE_RANK" = 0 ]; then
-  copy() {{ rsync --quiet --recursive --times --inplace --exclude='.*' "$runs/" "$saved/"; }}
+  copy() {{
+    local old here deleted=()
+    for old in "$saved"/run_*/training_state/step_*; do
+      here=$runs${{old#"$saved"}}
+      if [ -d "$old" ] && [ ! -e "$here" ] && compgen -G "${{here%/*}}/step_*/checksums.json" > /dev/null; then
+        deleted+=("$old")
+      fi
+    done
+    rsync --quiet --recursive --times --inplace --exclude='.*' "$runs/" "$saved/" || return 1
+    if [ "${{#deleted[@]}}" -gt 0 ]; then rm -rf -- "${{deleted[@]}}"; fi
+  }}
   (while sleep {SYNC_S} &> /dev/null; do copy || echo "not copied to the bucket: the next copy tries again" >&2; done) &
   copier=$!
   trap 'kill "$copier"; copy' EXIT
