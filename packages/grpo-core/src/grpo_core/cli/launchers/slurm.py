@@ -144,6 +144,11 @@ def _check(runs: Sequence[RunWords], options: SlurmOptions) -> None:
     """Report a mistake before the job waits in a queue for it."""
     from grpo_core.training.rank_shares import check_shares
 
+    for name in ("nproc", "output_dir"):
+        values = dict.fromkeys(getattr(each, name) for each in runs)
+        if len(values) > 1:
+            listed = " and ".join("its default" if value is None else str(value) for value in values)
+            raise UserError(f"--each: {name} is {listed}, but all runs of an array have one. Submit them separately.")
     for each in runs:
         check_tasks(each.config)
         check_shares(each.config.trainer, options.nodes * options.processes, options.processes)
