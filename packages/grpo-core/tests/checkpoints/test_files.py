@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from closed_folders import close_folder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -123,6 +124,18 @@ def test_a_run_has_a_config(tmp_path: Path) -> None:
 
     assert is_run(run) and not is_run(tmp_path) and not is_run(run / "config.yaml") and not is_run(tmp_path / "x")
     check_run(run)
+
+
+def test_a_folder_that_may_not_be_looked_into_is_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_folder(tmp_path / "runs" / "run_2025-06-15_10-00-00")
+    closed = tmp_path / "runs" / "run_2025-06-16_10-00-00"
+    closed.mkdir()
+    close_folder(monkeypatch, closed)
+    assert is_run(run) and not is_run(closed)
+    with pytest.raises(CheckpointError, match=r"may not be looked into: its config\.yaml is out of reach \(Permission"):
+        check_run(closed)
+    with pytest.raises(CheckpointError, match=rf"It holds 1 run\. Did you mean '{run}'"):
+        check_run(tmp_path / "runs")
 
 
 def test_what_is_not_a_run_is_told_where_one_is(tmp_path: Path) -> None:

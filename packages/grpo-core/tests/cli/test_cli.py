@@ -247,7 +247,8 @@ def test_a_bug_keeps_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("words", [["eval", "--task", "math.arithmetic", "--model"], ["runs"]])
 def test_a_name_that_no_system_takes_is_one_line(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     assert entry.main([*words, "a" * 300]) == 2
-    assert capsys.readouterr().err.endswith(f"error: File name too long: {'a' * 300}\n")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and "File name too long" in line and "a" * 300 in line
 
 
 def test_debug_shows_the_traceback_of_a_mistake(

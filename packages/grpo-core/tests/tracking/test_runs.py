@@ -11,6 +11,7 @@ from typing import Any
 import filelock
 import orjson
 import pytest
+from closed_folders import close_folder
 
 from grpo_core.callbacks import RunInfo
 from grpo_core.errors import DataError, UnknownNameError, UserError
@@ -208,6 +209,18 @@ def test_runs_are_listed_oldest_first_and_one_that_cannot_be_read_says_why(tmp_p
     for missing in (tmp_path / "nothing", tmp_path / names[1] / "config.yaml"):
         with pytest.raises(UserError, match="no folder of runs"):
             find_runs(missing)
+
+
+def test_a_folder_that_may_not_be_looked_into_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path / "run_2026-01-02_00-00-00", START)
+    half_open = make_run(tmp_path / "run_2026-01-03_00-00-00", START)
+    close_folder(monkeypatch, make_run(tmp_path / "run_2026-01-01_00-00-00", START), half_open / "logs")
+    assert find_runs(tmp_path) == [run, half_open]
+    unreadable = list_run(half_open)
+    assert unreadable.state == "unreadable" and "Permission denied" in unreadable.problem
+    close_folder(monkeypatch, tmp_path)
+    with pytest.raises(UserError, match=r"no folder of runs .*: it cannot be read: Permission denied"):
+        find_runs(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 from grpo_core.checkpoints.errors import CheckpointError
@@ -20,8 +19,11 @@ _EVALUATIONS = "eval_runs"
 
 
 def is_run(path: Path) -> bool:
-    """Return whether `path` is the folder of a run."""
-    return path.is_dir() and (path / _CONFIG).is_file()
+    """Return whether `path` is the folder of a run; a folder that may not be looked into is none."""
+    try:
+        return path.is_dir() and (path / _CONFIG).is_file()
+    except OSError:
+        return False
 
 
 def run_of(model: Path) -> Path | None:
@@ -39,11 +41,10 @@ def check_run(path: Path) -> None:
     """Check that a path is the folder of a run; the error says where one is.
 
     Raises:
-        CheckpointError: there is no such folder, or it has no `config.yaml`.
+        CheckpointError: there is no such folder, it may not be looked into, or it has no `config.yaml`.
     """
-    with suppress(OSError):
-        if is_run(path):
-            return
+    if is_run(path):
+        return
     if (kind := kind_of(path)).startswith("out of reach"):
         raise CheckpointError(f"no run {path!s:.80}: it is {kind}.")
     if not kind:
@@ -52,6 +53,8 @@ def check_run(path: Path) -> None:
         raise CheckpointError(f"{path} is not a run folder but a part of one. Did you mean {str(inside)!r}?")
     if not path.is_dir():
         raise CheckpointError(f"{path} is not a run folder: it is {kind}.")
+    if (kind := kind_of(path / _CONFIG)).startswith("out of reach"):
+        raise CheckpointError(f"{path} may not be looked into: its {_CONFIG} is {kind}.")
     advice = ""
     if runs := _runs_in(path) or _runs_in(path / "training_runs"):
         many = "1 run" if len(runs) == 1 else f"{len(runs)} runs"

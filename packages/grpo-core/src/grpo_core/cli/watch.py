@@ -62,13 +62,13 @@ def _run(given: str | None) -> Path:
     """
     from grpo_core.checkpoints import check_run, is_run
     from grpo_core.config import load_config
-    from grpo_core.paths import user_path
+    from grpo_core.paths import kind_of, user_path
     from grpo_core.tracking.runs import find_runs
 
     folder = Path(load_config().config.output_dir) if given is None else user_path(given, "RUN")
     if is_run(folder):
         return folder
-    runs = find_runs(folder) if folder.is_dir() else []
+    runs = find_runs(folder) if kind_of(folder) == "a folder" else []
     if runs:
         return runs[-1]
     if given is None:

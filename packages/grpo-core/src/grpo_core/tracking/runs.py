@@ -13,6 +13,7 @@ from typing import Any, Literal
 from grpo_core.checkpoints import check_run, is_run, read_json
 from grpo_core.config import yaml_text
 from grpo_core.errors import DataError, UserError, unknown_name
+from grpo_core.paths import kind_of
 from grpo_core.tracking import presence
 from grpo_core.tracking.aliases import ALIASES
 from grpo_core.tracking.base import shortened
@@ -88,14 +89,17 @@ def find_runs(folder: Path) -> list[Path]:
     """Return the runs in a folder, oldest first; for the folder of a run, that run alone.
 
     Raises:
-        UserError: there is no such folder.
+        UserError: there is no such folder, or it cannot be read.
     """
     if is_run(folder):
         return [folder]
-    if not folder.is_dir():
-        what = "it is a file" if folder.exists() else "there is no such folder"
+    if (kind := kind_of(folder)) != "a folder":
+        what = f"it is {kind}" if kind else "there is no such folder"
         raise UserError(f"no folder of runs {folder}: {what}. grpo run makes training_runs, or what --output-dir says.")
-    return sorted((path for path in folder.iterdir() if is_run(path)), key=_when_made)
+    try:
+        return sorted((path for path in folder.iterdir() if is_run(path)), key=_when_made)
+    except OSError as error:
+        raise UserError(f"no folder of runs {folder}: it cannot be read: {error.strerror or error}.") from None
 
 
 def _when_made(path: Path) -> tuple[str, int]:
@@ -185,7 +189,7 @@ def list_run(path: Path) -> RunView:
     """Read a run as `read_run` does; one that cannot be read gets the state `unreadable` with the reason."""
     try:
         return read_run(path)
-    except (UserError, DataError) as error:
+    except (UserError, DataError, OSError) as error:  # of the system: a folder in it that may not be looked into
         return RunView(path, "unreadable", updated=presence.last_write(path), problem=str(error))
 
 
