@@ -164,6 +164,31 @@ def test_a_split_with_fewer_rows_than_the_size_is_compared_too() -> None:
     assert result.status == "passed" and result.text.startswith("100 train, ") and "100 test" not in result.text
 
 
+LATE = """
+from grpo_core import Row, Task
+
+EVERY = [Row(id=f"p{n}", gold=str(n)) for n in range(3000)]
+
+def load(config):
+    return {"train": EVERY[:1900], "validation": [], "test": EVERY[1900:2500] + EVERY[1800:1850]}[config.split]
+
+late = Task("late", load, lambda row: row.id, lambda text: text, (lambda text, row: float(text == row.gold),), row=Row)
+"""
+
+
+def test_a_problem_that_splits_share_is_found_behind_many_rows(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(LATE)
+    gold, split = check_task(load_task(f"{tmp_path}/late.py:late"), rows=1, checks=["gold", "split"]).results
+    assert gold.status == "passed" and " of 1900 golds earn 1" in gold.text
+    assert (split.status, split.text) == ("failed", "train and test have a problem in common")
+    assert split.example == "row 'p1800' of train, row 'p1800' of test"
+
+    (tmp_path / "late.py").write_text(LATE.replace("EVERY[:1900]", "EVERY[:1900] + EVERY[:1]"))
+    gold, split = check_task(load_task(f"{tmp_path}/late.py:late"), rows=1, checks=["gold", "split"]).results
+    assert gold.status == "passed" and " of at least 512 golds earn 1" in gold.text
+    assert (split.status, split.text) == ("failed", "train has a row that cannot be used")
+
+
 TWINS = """
 from grpo_core import Row, Task, reward
 

@@ -229,6 +229,11 @@ class BoundTask:
         return Fingerprint(self.task, self.name, self.config, self.rewards, self.opponent, rows)
 
 
+def first_rows(bound: BoundTask, limit: int) -> tuple[Row, ...]:
+    """The first of the rows that `BoundTask.rows` gives, at most `limit`; raises what it raises."""
+    return bound._loader.load(bound.spec, limit)
+
+
 def scores_by_config(bound: BoundTask) -> bool:
     """Whether scoring may depend on the task's options, the split and the size among them."""
     task = bound.task

@@ -45,11 +45,12 @@ class RowLoader:
         self._task, self._name, self._config = task, name, config
         self._row_type = task.row_type()
 
-    def load(self, spec: str) -> tuple[Row, ...]:
+    def load(self, spec: str, limit: int | None = None) -> tuple[Row, ...]:
         """Load every row of the configured split and size.
 
         Args:
             spec: Spec of the task, for messages.
+            limit: Number of rows after which loading stops; None for all rows.
 
         Raises:
             DataError: no row, more than `MOST_ROWS`, a row of the wrong class, a repeated id, a row that does not
@@ -61,7 +62,7 @@ class RowLoader:
                     loaded = call_by_name(self._task.load, {"config": self._config}, positional=1)
                 if not isinstance(loaded, Iterable):
                     raise DataError(f"task {self._name!r}: load() gave {type(loaded).__name__}; it must give rows.")
-                rows = tuple(self._checked(self._reported(islice(loaded, self._config.size))))
+                rows = tuple(self._checked(self._reported(islice(islice(loaded, self._config.size), limit))))
         except ValidationError as error:
             raise RowError(f"task {self._name!r}: load() made a row that is refused: {first_problem(error)}") from None
         if not rows:

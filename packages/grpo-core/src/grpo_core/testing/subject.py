@@ -6,17 +6,18 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-from grpo_core.errors import ExhaustedError
+from grpo_core.errors import DataError, ExhaustedError
 from grpo_core.killable import KillablePool, Outcome
 from grpo_core.plugins.task_objects import send
 from grpo_core.scoring.abstention import is_out_of_time
 from grpo_core.scoring.judged import assume_best
 from grpo_core.scoring.scorer import Scorer
-from grpo_core.task.bound import BoundTask
+from grpo_core.task.bound import BoundTask, first_rows
 from grpo_core.task.game import write_transcript
 from grpo_core.task.row import Prompt, Row
 from grpo_core.task.score import Score
@@ -36,6 +37,9 @@ LONGEST_S = 60.0
 
 MAX_TIMEOUTS = 6
 """Completions that may run out of time before no more are tried: a task that always hangs is checked in a minute."""
+
+MAX_COUNTED = 20_000
+"""Rows of the task as it was given that are loaded to count its golds."""
 
 MAX_GOLDS = 256
 """Golds that are scored, so that a tenth of wrong ones is found."""
@@ -169,6 +173,23 @@ class Subject:
         """The golds of the drawn rows."""
         return self.scored(("a gold", str(row.gold), row) for row in self.with_gold)
 
+    @cached_property
+    def whole_rows(self) -> tuple[Row, ...]:
+        """The first `MAX_COUNTED` rows of the task as it was given."""
+        return own_rows(self.whole, MAX_COUNTED)
+
+    @property
+    def gold_count(self) -> str:
+        """Number of rows with a gold in the task as it was given, as far as its rows can be loaded."""
+        rows: Sequence[Row] = self.loaded
+        is_known = len(rows) < LOADED_ROWS
+        if not is_known:
+            with suppress(DataError):  # a row that cannot be used is what the check of splits reports
+                rows = self.whole_rows
+                is_known = len(rows) < MAX_COUNTED
+        count = sum(row.gold is not None for row in rows)
+        return str(count) if is_known else f"at least {count}"
+
     def all_golds(self) -> Iterator[Scored]:
         """The golds of the drawn rows, then those of other rows, up to `MAX_GOLDS` or for `GOLDS_S`."""
         yield from self.golds
@@ -241,6 +262,20 @@ class Subject:
             json.loads(outcome.value) if outcome.status == "ok" else {"error": outcome.why}
             for outcome in self.pool.map(payloads, PROBE_S)
         ]
+
+
+def own_rows(task: BoundTask, limit: int) -> tuple[Row, ...]:
+    """The first rows of a task, at most a number of them; where its size says more than there are, all.
+
+    Raises:
+        DataError: it has none, or a row that cannot be used.
+    """
+    try:
+        return first_rows(task, limit)
+    except ExhaustedError as error:
+        if not error.available:
+            raise
+        return first_rows(task.with_options(size=error.available), limit)
 
 
 def load_rows(task: BoundTask, limit: int) -> tuple[BoundTask, Sequence[Row]]:

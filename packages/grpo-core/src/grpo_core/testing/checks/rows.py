@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from statistics import fmean
 
-from grpo_core.errors import DataError, ExhaustedError, RowError
+from grpo_core.errors import DataError, RowError
 from grpo_core.task.row import Prompt, Row, Split
 from grpo_core.tasks.verifiers import LETTERS
 from grpo_core.testing.limits import decided_by_judges
 from grpo_core.testing.results import Result, failed, not_applicable, passed, shown
-from grpo_core.testing.subject import LOADED_ROWS, Scored, Subject, load_rows
+from grpo_core.testing.subject import LOADED_ROWS, Scored, Subject, own_rows
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
@@ -81,12 +81,10 @@ def split(subject: Subject) -> Result:
     seen: dict[str, tuple[str, str]] = {}
     sizes: dict[str, int] = {}
     for name in SPLITS:
-        task = subject.task.with_options(split=name)
+        task = subject.whole.with_options(split=name)
         try:
-            task, loaded = load_rows(task, SPLIT_ROWS)
-        except ExhaustedError as error:  # an evaluation takes as many as there are, too
-            task = task.with_options(size=max(1, error.available))
-            loaded = task.rows() if error.available else ()
+            is_own = name == subject.whole.config.split
+            loaded = subject.whole_rows[:SPLIT_ROWS] if is_own else own_rows(task, SPLIT_ROWS)
         except RowError as error:
             return failed(
                 f"{name} has a row that cannot be used", str(error), "Every command that loads it ends there."

@@ -46,8 +46,8 @@ def gold(subject: Subject) -> Result:
                 f"row {each.row.id!r}: {shown(each.text)}: {score.why or 'every reward is at its maximum'}",
                 "Correct the row's gold, or what the reward calls right; a model trained on these golds learns them.",
             )
-    total = sum(row.gold is not None for row in subject.loaded)
-    scored = f"{count} golds earn" if count == total else f"{count} of {total} golds earn"
+    total = subject.gold_count
+    scored = f"{count} golds earn" if str(count) == total else f"{count} of {total} golds earn"
     return passed(f"{scored} {subject.golds[0].score.value:g} and are solved")
 
 
