@@ -105,6 +105,15 @@ def _encoded(text: str) -> int:
 hostile = broken("hostile", validate=_encoded)
 
 
+def _encoded_later(text: str, row: Double, turn: int) -> str:
+    if turn > 1:
+        text.encode()
+    return " no. Again:"
+
+
+hostile_in_a_later_turn = broken("hostile_in_a_later_turn", respond=_encoded_later, max_turns=3)
+
+
 @reward(0.8)
 def slow(answer: int, row: Double) -> float:
     if answer == 2 * row.n:
@@ -147,6 +156,19 @@ split = broken("split", load=_one_list)
 leak = broken("leak", prompt=lambda row: f"Twice {row.n} is {2 * row.n}. Twice {row.n} is")
 
 
+def _tagged_rows(config: TaskConfig) -> Iterable[Double]:
+    return (row.model_copy(update={"gold": f"<answer>{row.gold}</answer>"}) for row in load(config))
+
+
+def _in_tags(text: str) -> int:
+    return validate(text.strip().removeprefix("<answer>").removesuffix("</answer>"))
+
+
+leak_of_an_answer = broken(
+    "leak_of_an_answer", load=_tagged_rows, prompt=lambda row: f"Twice {row.n}? (It is {2 * row.n})", validate=_in_tags
+)
+
+
 def _somewhere(text: str, row: Double) -> int:
     return 2 * row.n if len(text) < 100 and str(row.n) in text else validate(text)
 
@@ -185,8 +207,18 @@ def _telling(text: str, row: Double) -> int:
         raise Invalid(f"expected {2 * row.n}") from None
 
 
+def _telling_of_tags(text: str, row: Double) -> int:
+    return _telling(text.strip().removeprefix("<answer>").removesuffix("</answer>"), row)
+
+
 feedback = broken("feedback", validate=_telling)
+feedback_of_an_answer = broken("feedback_of_an_answer", load=_tagged_rows, validate=_telling_of_tags)
 feedback_of_a_turn = broken("feedback_of_a_turn", respond=lambda row: f" no, {2 * row.n}. Again:", max_turns=2)
+feedback_of_a_later_turn = broken(
+    "feedback_of_a_later_turn",
+    respond=lambda text, row, turn: " no. Again:" if turn < 3 else f" no, {2 * row.n}. Again:",
+    max_turns=4,
+)
 demos = broken("demos", demos=lambda config: ((prompt(row), " I do not know") for row in load(config)))
 perfect = game_task(replace(small_games.HEAP, name="perfect", best=lambda state: 1))
 

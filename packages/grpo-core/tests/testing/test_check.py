@@ -189,6 +189,53 @@ def test_a_problem_that_splits_share_is_found_behind_many_rows(tmp_path: Path) -
     assert (split.status, split.text) == ("failed", "train has a row that cannot be used")
 
 
+DIGITS = """
+from grpo_core import Invalid, Row, Task, reward
+
+class Digit(Row):
+    n: int
+
+def load(config):
+    return [Digit(id=f"{n}", gold=FRAME.format(n % 9 + 1), n=n) for n in range(50, 110)]
+
+def validate(text):
+    digit = text.strip().removeprefix("<answer>").removesuffix("</answer>")
+    if digit not in "123456789" or len(digit) != 1:
+        raise Invalid("no digit from 1 to 9")
+    return int(digit)
+
+@reward()
+def exact(answer, row):
+    return float(answer == row.n % 9 + 1)
+
+def again(text, row, turn):
+    if turn == 3 and FAILS:
+        raise ValueError(turn)
+    return f"No. That was try {turn} of 9."
+
+digit = Task(
+    "digit", load, lambda row: f"{row.n} modulo nine, plus one" + ASKED, validate, (exact,), row=Digit, respond=again,
+    max_turns=9,
+)
+"""
+
+
+@pytest.mark.parametrize("frame", ["{}", "<answer>{}</answer>"])
+def test_a_digit_that_prompts_and_messages_have_by_chance_is_no_leak(tmp_path: Path, frame: str) -> None:
+    # Bare golds in a prompt count, whatever else is in it: its author declares that.
+    asked = "" if frame == "{}" else ", which is one of 1, 2, 3, 4, 5, 6, 7, 8, 9"
+    (tmp_path / "digits.py").write_text(DIGITS + f"FRAME, ASKED, FAILS = {frame!r}, {asked!r}, False\n")
+    report = check_task(load_task(f"{tmp_path}/digits.py:digit"), checks=["leak", "feedback"])
+    assert [result.status for result in report.results] == ["passed", "passed"], report.failures
+
+
+def test_respond_may_not_fail_in_a_later_turn(tmp_path: Path) -> None:
+    (tmp_path / "digits.py").write_text(DIGITS + "FRAME, ASKED, FAILS = '{}', '', True\n")
+    report = check_task(load_task(f"{tmp_path}/digits.py:digit"), rows=2, checks=["hostile", "feedback"])
+    assert [result.text.split(" on ")[0] for result in report.results] == ["respond() fails"] * 2
+    assert all(" in turn 3 (reward)" in result.text for result in report.results)
+
+
 TWINS = """
 from grpo_core import Row, Task, reward
 

@@ -10,6 +10,7 @@ from grpo_core.task.score import Score
 from grpo_core.testing.checks.scores import RAISE_INVALID
 from grpo_core.testing.results import Result, failed, passed, shown
 from grpo_core.testing.subject import FEW, Subject
+from grpo_core.testing.turns import failed_turn, repeated_turns
 
 SPARE_S = 20.0
 """Time that measuring may take beyond that of the completions: a busy machine."""
@@ -17,9 +18,6 @@ SPARE_S = 20.0
 FASTER = "Make it faster, or raise timeout_s: a busier machine would not score this."
 
 LIGHTER = "Bound the length of what is parsed, and raise Invalid; no pattern that backtracks, no recursion."
-
-LONGEST_TURN = 1 << 17
-"""Longest text of a turn: written as JSON, each character takes up to 6, and a request at most `MAX_TEXT_CHARS`."""
 
 SHARE = 0.5
 """Largest share of the time limit that an ordinary completion may take: other machines are slower and busier."""
@@ -51,21 +49,11 @@ def _is_mistake(score: Score) -> bool:
 
 
 def _turns_problem(subject: Subject) -> Result | None:
-    """Whether the next turn after a hostile completion fails."""
+    """Whether a turn after hostile completions fails."""
     if not subject.task.has_turns or subject.task.task.game is not None:
         return None
-    row = subject.rows[0]
-    for each in subject.hostile:
-        if len(each.text) > LONGEST_TURN:
-            continue
-        state = subject.scorer.next_turn([each.text], row).result()
-        if state.fault:
-            return failed(
-                f"respond() fails on {each.kind} ({state.fault})",
-                f"row {row.id!r}: {shown(each.text)}: {state.why}",
-                "respond() must answer any text: it is called before the completion is scored.",
-            )
-    return None
+    turns = repeated_turns(subject, subject.hostile)
+    return next((failed_turn(each, state) for each, state in turns if state.fault), None)
 
 
 def latency(subject: Subject) -> Result:

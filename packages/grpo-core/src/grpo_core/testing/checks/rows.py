@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterable
-from itertools import islice
+from collections.abc import Sequence
+from itertools import chain, islice
 from statistics import fmean
 
 from grpo_core.errors import DataError, RowError
 from grpo_core.task.row import Prompt, Row, Split
 from grpo_core.tasks.verifiers import LETTERS
+from grpo_core.testing.answers import canonical, read_gold
 from grpo_core.testing.limits import decided_by_judges
 from grpo_core.testing.results import Result, failed, not_applicable, passed, shown
 from grpo_core.testing.subject import LOADED_ROWS, Scored, Subject, own_rows
+from grpo_core.testing.turns import failed_turn, repeated_turns
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
@@ -114,11 +116,13 @@ def leak(subject: Subject) -> Result:
     pairs = [(row, prompt) for row, prompt in subject.prompts if row.gold is not None and row.gold.strip()]
     if not pairs:
         return not_applicable("no row has a gold")
-    if (problem := _too_many(pairs, lambda row, prompt: _tells(_text_of(prompt), row))) is not None:
-        row, prompt, share = problem
+    leaks, by_chance = _told_by_prompts(pairs)
+    share = (len(leaks) - by_chance) / len(pairs)
+    if share > CHANCE:
+        row, part, prompt = leaks[0]
         return failed(
-            f"the prompts of {share:.0%} of the rows contain the gold",
-            f"row {row.id!r}: {str(row.gold).strip()!r} in {shown(_text_of(prompt))}",
+            f"the prompts of {share:.0%} of the rows contain the answer",
+            f"row {row.id!r}: {part!r} in {shown(prompt)}",
             'If that is the task, say so: exempt={"leak": "…"}; else leave the answer out of the prompt.',
         )
     copies = subject.scored(
@@ -138,6 +142,39 @@ def leak(subject: Subject) -> Result:
     return passed(f"{len(pairs)} prompts do not contain their gold")
 
 
+def _told_by_prompts(pairs: Sequence[tuple[Row, Prompt]]) -> tuple[list[tuple[Row, str, str]], int]:
+    """Prompts that contain their gold, or its answer more often than another row's; and how many do the reverse.
+
+    Returns:
+        ((row, what its prompt contains, the prompt) of each, number of prompts that contain another row's answer more
+        often than their own).
+    """
+    answers = _answers([row for row, _ in pairs])
+    leaks, by_chance = [], 0
+    for row, prompt in pairs:
+        text, gold = _text_of(prompt), str(row.gold).strip()
+        answer, other = answers[row.id]
+        has_frame = answer != gold
+        if _tells(text, row, gold):
+            leaks.append((row, gold, text))
+        elif has_frame and _tells(text, row, answer, other):
+            leaks.append((row, answer, text))
+        elif has_frame and _tells(text, row, other, answer):
+            by_chance += 1
+    return leaks, by_chance
+
+
+def _answers(rows: Sequence[Row]) -> dict[str, tuple[str, str]]:
+    """Id of a row -> (answer in its gold, that of the next row that has another one; empty if none has)."""
+    answers = [read_gold(str(row.gold)).answer for row in rows]
+    forms = [canonical(answer) for answer in answers]
+    pairs = {}
+    for place, row in enumerate(rows):
+        following = chain(range(place + 1, len(rows)), range(place))
+        pairs[row.id] = answers[place], next((answers[each] for each in following if forms[each] != forms[place]), "")
+    return pairs
+
+
 def _copies(prompt: str) -> list[str]:
     lines = [line for line in prompt.splitlines() if line.strip()]
     return list(dict.fromkeys([prompt, *lines[-COPIED_LINES:]]))
@@ -155,24 +192,31 @@ def feedback(subject: Subject) -> Result:
     ]
     messages = [(each, each.score.why) for each in wrong if each.score.why.startswith("invalid: ")]
     if subject.task.task.respond is not None and subject.task.has_turns:
-        states = [(each, subject.scorer.next_turn([each.text], each.row)) for each in wrong]
-        messages += [(each, _text_of(state.result().prompt or "")) for each, state in states]
+        for each, state in repeated_turns(subject, wrong):
+            if state.fault:
+                return failed_turn(each, state)
+            messages.append((each, _text_of(state.prompt or "")))
     if not messages:
         return not_applicable("the validator refused nothing that was tried")
     known = {each.row.id: prompts[each.row.id] for each, _ in messages}
+    answers = _answers([row for row in subject.loaded if row.gold is not None])
     leaks: dict[str, tuple[Scored, str]] = {}
+    by_chance = set()  # rows for which a message contains another row's answer: "a number from 1 to 9"
     for each, text in messages:
-        gold = str(each.row.gold)
-        if _holds(text, gold) and not _holds(known[each.row.id], gold) and not _holds(each.text, gold):
-            leaks[each.row.id] = (each, text)
-    if len(leaks) > CHANCE * len(known):
+        seen = (known[each.row.id], each.text)
+        own, other = (_count_new(text, answer, seen) for answer in answers[each.row.id])
+        if own > other:
+            leaks.setdefault(each.row.id, (each, text))
+        elif other > own:
+            by_chance.add(each.row.id)
+    if len(leaks) - len(by_chance) > CHANCE * len(known):
         each, text = next(iter(leaks.values()))
         return failed(
             f"the answer of {len(leaks)} of {len(known)} rows stands in what the task says of a wrong one",
             f"row {each.row.id!r}: {shown(each.text)} is told {shown(text)}",
             "Say what is wrong with the completion, not what would be right: reasons reach logs and later turns.",
         )
-    return passed(f"{len(messages)} wrong completions are told no answer")
+    return passed(f"{len({id(each) for each, _ in messages})} wrong completions are told no answer")
 
 
 def demos(subject: Subject) -> Result:
@@ -222,25 +266,14 @@ def _game_demos(subject: Subject) -> Result:
     return passed(text)
 
 
-def _too_many(
-    pairs: Iterable[tuple[Row, Prompt]], holds: Callable[[Row, Prompt], bool]
-) -> tuple[Row, Prompt, float] | None:
-    """The first row of those that hold something, and their share, if that is more than chance."""
-    listed = list(pairs)
-    found = [(row, prompt) for row, prompt in listed if holds(row, prompt)]
-    share = len(found) / len(listed)
-    return (*found[0], share) if share > CHANCE else None
-
-
-def _tells(prompt: str, row: Row) -> bool:
-    """Whether a prompt contains the gold of a row; of one that lists choices, more often than any other choice."""
-    answer = str(row.gold).strip()
+def _tells(prompt: str, row: Row, answer: str, other: str = "") -> bool:
+    """Whether a prompt contains an answer, more often than another one; of choices, more often than any other one."""
     texts = _choices(row)
     for options in (LETTERS[: len(texts)], texts):
         if answer in options:
             others = [_count(prompt, option) for option in options if option != answer]
             return _count(prompt, answer) > max(others, default=0)
-    return _holds(prompt, answer)
+    return _count(prompt, answer) > _count(prompt, other)
 
 
 def _choices(row: Row) -> tuple[str, ...]:
@@ -249,9 +282,9 @@ def _choices(row: Row) -> tuple[str, ...]:
     return tuple(map(str, choices)) if isinstance(choices, list | tuple) else ()
 
 
-def _holds(text: str, answer: str) -> bool:
-    """Whether a text contains an answer as whole words."""
-    return _count(text, answer.strip()) > 0
+def _count_new(text: str, answer: str, seen: Sequence[str]) -> int:
+    """How often a text contains an answer, if no text that was seen before does."""
+    return 0 if any(_count(each, answer) for each in seen) else _count(text, answer)
 
 
 def _count(text: str, answer: str) -> int:
