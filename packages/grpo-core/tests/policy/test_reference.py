@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,11 @@ from grpo_core.config import LoraConfig
 from grpo_core.errors import UserError
 from grpo_core.policy.load import load_policy
 from grpo_core.policy.policy import Policy
+
+pytestmark = [  # PEFT warns about an adapter of embeddings
+    pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers` to `True`:UserWarning"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -22,20 +28,27 @@ def disturb(policy: Policy) -> None:
             parameter.add_(0.05)
 
 
-def test_a_fresh_adapter_trains_only_itself_and_its_reference_is_the_base(folder: Path) -> None:
+EMBEDDINGS = [["embed_tokens"], ["q_proj", "embed_tokens"]]
+"""Modules whose adapters PEFT names in another way."""
+
+
+@pytest.mark.parametrize("modules", ["all-linear", *EMBEDDINGS], ids=str)
+def test_a_fresh_adapter_trains_only_itself_and_its_reference_is_the_base(folder: Path, modules: Any) -> None:
     base = load_policy(str(folder), device="cpu")
-    policy = load_policy(str(folder), device="cpu", lora=LoraConfig(enabled=True, r=4))
+    policy = load_policy(str(folder), device="cpu", lora=LoraConfig(enabled=True, r=4, target_modules=modules))
     trained = [name for name, parameter in policy.model.named_parameters() if parameter.requires_grad]
     assert trained and all("lora_" in name for name in trained)
     policy.freeze_reference()
+    assert policy.reference_kind == "base"
     disturb(policy)
     assert not torch.equal(logits(policy), logits(base))
     with policy.reference() as reference:
         assert torch.equal(logits(reference), logits(base))
 
 
-def test_the_reference_of_a_loaded_adapter_is_that_adapter(folder: Path, tmp_path: Path) -> None:
-    made = load_policy(str(folder), device="cpu", lora=LoraConfig(enabled=True, r=4))
+@pytest.mark.parametrize("modules", ["all-linear", *EMBEDDINGS], ids=str)
+def test_the_reference_of_a_loaded_adapter_is_that_adapter(folder: Path, tmp_path: Path, modules: Any) -> None:
+    made = load_policy(str(folder), device="cpu", lora=LoraConfig(enabled=True, r=4, target_modules=modules))
     disturb(made)
     made.save(tmp_path / "adapter")
     policy = load_policy(str(folder), device="cpu", adapter=str(tmp_path / "adapter"))
@@ -51,6 +64,18 @@ def test_the_reference_of_a_loaded_adapter_is_that_adapter(folder: Path, tmp_pat
     assert {name for name, p in policy.model.named_parameters() if p.requires_grad} == trained_before
 
 
+def test_the_reference_goes_into_an_adapter_of_another_library(folder: Path, tmp_path: Path) -> None:
+    lora = LoraConfig(enabled=True, r=4, target_modules=EMBEDDINGS[1])
+    policy = load_policy(str(folder), device="cpu", lora=lora)
+    disturb(policy)
+    start = logits(policy)
+    policy.freeze_reference()
+    policy.model.add_adapter("theirs", policy.model.peft_config["default"])
+    policy.reference_into_adapter("theirs")
+    policy.model.set_adapter("theirs")
+    assert torch.equal(logits(policy), start)
+
+
 def test_the_reference_of_a_full_fine_tune_is_a_copy(folder: Path) -> None:
     policy = load_policy(str(folder), device="cpu")
     start = logits(policy)
@@ -60,11 +85,12 @@ def test_the_reference_of_a_full_fine_tune_is_a_copy(folder: Path) -> None:
         assert torch.equal(logits(reference), start)
 
 
-@pytest.mark.parametrize("kind", ["base", "adapter", "model"])
+@pytest.mark.parametrize("kind", ["base", "adapter", "adapter of embeddings", "model"])
 def test_the_stored_reference_is_the_same_anchor_in_another_process(folder: Path, tmp_path: Path, kind: str) -> None:
     lora = LoraConfig(enabled=True, r=4)
     options: dict = {} if kind == "model" else {"lora": lora}
-    if kind == "adapter":
+    if kind.startswith("adapter"):
+        lora = lora if kind == "adapter" else LoraConfig(enabled=True, r=4, target_modules=EMBEDDINGS[1])
         start = load_policy(str(folder), device="cpu", lora=lora)
         disturb(start)
         start.save(tmp_path / "start")

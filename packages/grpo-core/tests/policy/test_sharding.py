@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from small_policies import batch, model, policy_of, settings
 from torch.distributed.fsdp import CPUOffloadPolicy
@@ -13,6 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from grpo_core.algorithms.causal_lm import causal_lm
 from grpo_core.engines.base import StopRequested
+from grpo_core.engines.servers.model import TrainedModel
 from grpo_core.errors import InfrastructureError, UserError
 from grpo_core.policy.parts import cut_like, gathered, gathered_state, local_part, whole
 from grpo_core.policy.policy import Policy
@@ -139,6 +141,18 @@ def test_saved_weights_are_those_of_the_whole_model(tmp_path: Path) -> None:
         theirs = load_file(tmp_path / "plain" / Path(name).name)
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[key], theirs[key]) for key in ours), name
+
+
+def test_gathered_weights_of_an_adapter_are_all_of_its_own() -> None:
+    lora = LoraConfig(r=2, target_modules=["q_proj", "embed_tokens"], init_lora_weights=False)
+    policy = sharded(get_peft_model(model(0), lora, autocast_adapter_dtype=False).double())
+    weights, reference = policy.weights(), policy.reference_weights()
+    assert weights is not None and reference is not None
+    trained = {name for name, parameter in policy.model.named_parameters() if parameter.requires_grad}
+    assert weights.model.keys() == trained and any("lora_embedding_B" in name for name in trained)
+    assert {name.replace("reference", "default") for name in reference} == trained
+    sent = TrainedModel(policy.model, None, gathered_state).trained_state()
+    assert sent is not None and sent.keys() == trained
 
 
 def test_tied_weights_are_gathered_once() -> None:

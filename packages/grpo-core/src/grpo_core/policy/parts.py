@@ -43,6 +43,11 @@ def gathered_state(module: nn.Module, chosen: Callable[[str], bool] = lambda nam
     return result
 
 
+def is_of_adapter(name: str, adapter: str) -> bool:
+    """Whether a parameter is an adapter's: the adapter's name is a part of its own, the last one for embeddings."""
+    return adapter in name.split(".")
+
+
 def cut_like(tensor: Tensor, like: Tensor) -> Tensor:
     """This rank's part of a tensor that every rank has whole, where `like` is sharded; nothing is exchanged."""
     if not isinstance(like, DTensor):

@@ -18,7 +18,7 @@ from grpo_core.algorithms.hidden_states import CompletionStates
 from grpo_core.algorithms.packing import Pack, packed_states
 from grpo_core.callbacks import ResolvedDefault
 from grpo_core.plugins.models import ModelSource
-from grpo_core.policy.parts import gathered_state
+from grpo_core.policy.parts import gathered_state, is_of_adapter
 from grpo_core.policy.quantization import Quantization
 from grpo_core.policy.reference import Reference
 from grpo_core.policy.sharding import ALL_RANKS, ShardLayout, Shards
@@ -204,9 +204,10 @@ class Policy:
         """The weights for `save` where the model is sharded, on the CPU of the first rank; every rank takes part."""
         if self.shards is None:
             return None
-        adapter = f".{self.model.active_adapter}." if self.is_adapter else ""
+        adapter = self.model.active_adapter if self.is_adapter else None
         value_head = {} if self.value_head is None else gathered_state(self.value_head)
-        return Weights(gathered_state(self.model, lambda name: adapter in name), value_head)
+        model = gathered_state(self.model, lambda name: adapter is None or is_of_adapter(name, adapter))
+        return Weights(model, value_head)
 
     def save(self, folder: Path, weights: Weights | None = None) -> None:
         """Write the model (or the adapter) as safetensors, with its tokenizer and the value head.

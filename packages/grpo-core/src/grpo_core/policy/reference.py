@@ -17,7 +17,7 @@ from torch import Tensor
 
 from grpo_core.errors import UserError
 from grpo_core.policy.first_rank import is_on_meta
-from grpo_core.policy.parts import gathered_state
+from grpo_core.policy.parts import gathered_state, is_of_adapter
 
 REFERENCE_DIR = "reference"
 """Folder of a run, or of a checkpoint where the reference moves, that holds it."""
@@ -30,6 +30,9 @@ _FACTS_FILE = "reference.json"
 
 _MODEL, _BASE, _ADAPTER = MODEL_DIR, "base", "reference"
 """Kinds of references; the last one is also the name of the adapter."""
+
+_STARTS_AT_0 = {"lora_B", "lora_embedding_A"}
+"""Factors of a LoRA adapter that are 0 until it is trained."""
 
 
 def reference_folder(checkpoint: Path) -> Path:
@@ -65,15 +68,14 @@ class Reference:
             return cls(_MODEL, copy.deepcopy(model).eval().requires_grad_(False))
         weights = dict(model.named_parameters())
         if kind is None:
-            is_fresh = not any(bool(parameter.any()) for name, parameter in weights.items() if ".lora_B." in name)
-            kind = _BASE if is_fresh else _ADAPTER
+            kind = _BASE if _is_fresh(weights) else _ADAPTER
         if kind == _BASE:
             return cls(_BASE)
         active = model.active_adapter
         model.add_adapter(_ADAPTER, copy.deepcopy(model.peft_config[active]))
         for name, parameter in model.named_parameters():
-            if f".{_ADAPTER}." in name:
-                source = weights[name.replace(f".{_ADAPTER}.", f".{active}.")]
+            if is_of_adapter(name, _ADAPTER):
+                source = weights[_renamed(name, _ADAPTER, active)]
                 if not source.is_meta:  # else the parameter is received
                     parameter.data.copy_(source.data)
                 parameter.requires_grad_(False)
@@ -129,13 +131,13 @@ class Reference:
             model.delete_adapter(name)  # then TRL's reference is the model without an adapter
             return
         weights = dict(model.named_parameters())
-        for other in [each for each in weights if f".{name}." in each]:
-            weights[other].data.copy_(weights[other.replace(f".{name}.", f".{_ADAPTER}.")].data)
+        for other in [each for each in weights if is_of_adapter(each, name)]:
+            weights[other].data.copy_(weights[_renamed(other, name, _ADAPTER)].data)
 
     def gathered_weights(self, model: Any) -> dict[str, Tensor]:
         """The weights that `save` writes of a sharded model, on the first rank; every rank takes part."""
         if self.kind == _ADAPTER:
-            return gathered_state(model, lambda name: f".{_ADAPTER}." in name)
+            return gathered_state(model, lambda name: is_of_adapter(name, _ADAPTER))
         return {} if self.frozen is None else gathered_state(self.frozen)
 
     def save(self, model: Any, folder: Path, base: str, weights: Mapping[str, Tensor] | None = None) -> None:
@@ -178,6 +180,17 @@ class Reference:
 
 def _is_adapter(model: Any) -> bool:
     return hasattr(model, "peft_config")
+
+
+def _is_fresh(weights: Mapping[str, Tensor]) -> bool:
+    """Whether an adapter changes nothing yet: PEFT starts one factor of each product at 0, of embeddings the other."""
+    factors = [weight for name, weight in weights.items() if _STARTS_AT_0 & set(name.split("."))]
+    return bool(factors) and not any(bool(factor.any()) for factor in factors)
+
+
+def _renamed(name: str, adapter: str, other: str) -> str:
+    """The name of another adapter's parameter beside an adapter's."""
+    return ".".join(other if part == adapter else part for part in name.split("."))
 
 
 def _with_weights(model: Any, folder: Path) -> Any:

@@ -67,8 +67,8 @@ class TrainedModel:
         """The weights that are trained; None where the model has them. Every rank takes part."""
         if self.gather is None:
             return None
-        adapter = f".{self.model.active_adapter}." if self.is_adapter else ""
-        return self.gather(self.model, lambda name: adapter in name)
+        adapter = self.model.active_adapter if self.is_adapter else None
+        return self.gather(self.model, lambda name: adapter is None or adapter in name.split("."))
 
     def base_state(self) -> Mapping[str, Tensor] | None:
         """The weights without an adapter, under their own names; None as they are. Every rank takes part."""
