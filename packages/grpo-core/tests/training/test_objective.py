@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from small_policies import ADVANTAGES, LENGTH, LENGTHS, batch, model, policy_of, settings, update
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
+from grpo_core.algorithms.causal_lm import evaluating
 from grpo_core.algorithms.kl import full_kl
 from grpo_core.algorithms.logprobs import full_entropy
 from grpo_core.config import TrainerConfig
@@ -36,6 +38,14 @@ def policy() -> Policy:
         for parameter in made.parameters():
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
     return made
+
+
+def with_dropout(network: LlamaForCausalLM) -> LlamaForCausalLM:
+    """The model with dropout in its attention."""
+    network.config.attention_dropout = 0.5
+    for layer in network.model.layers:
+        layer.self_attn.attention_dropout = 0.5
+    return network
 
 
 def logits(network: LlamaForCausalLM, made: TrainBatch, row: int) -> Tensor:
@@ -170,6 +180,31 @@ def test_the_full_kl_in_the_loss(policy: Policy, direction: str) -> None:
     metrics = updated(policy, settings(beta=0.2, kl="full", kl_args={"direction": direction}))
     assert metrics["grad_norm"] == pytest.approx(expected, rel=MODEL_PRECISION)
     assert metrics["kl"] > 0
+
+
+@pytest.mark.parametrize("kind", ["base", "reference"])
+def test_the_full_kl_is_against_a_reference_without_dropout_and_the_policy_keeps_its_own(kind: str) -> None:
+    lora = LoraConfig(r=2, target_modules=["q_proj"], lora_dropout=0.5, init_lora_weights=kind == "base")
+    policy = policy_of(get_peft_model(with_dropout(model(1)), lora, autocast_adapter_dtype=False).double())
+    policy.freeze_reference()
+    assert policy.reference_kind == kind
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.3)
+    policy.model.train()
+    updater = Updater(policy, Algorithm.of(settings(beta=0.2, kl="full")), total_steps=4)
+    made = updater.gradient.weighted(batch())
+    ((micro, rows),) = updater.forward.passes(made)
+    inputs = (rows.input_ids, rows.prompt_lens, rows.completion_lens, micro.packs)
+    with policy.reference() as reference, evaluating(reference.model):
+        ref_states = reference.states(*inputs)
+    torch.manual_seed(5)
+    expected = policy.states(*inputs).full_kl(ref_states, temperature=1.0, direction="reverse")
+    torch.manual_seed(5)
+    statistics = UpdateStatistics()
+    updater.gradient.add(made, updater.coefficients(), statistics)
+    assert statistics.sums["kl"] == pytest.approx(float(expected.detach().sum()), rel=1e-9)
+    assert all(module.training for module in policy.model.modules())
 
 
 def test_kl_in_the_reward_leaves_the_loss_alone_and_measures_every_token(policy: Policy) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from grpo_core.algorithms.aggregation import weighted_sum
+from grpo_core.algorithms.causal_lm import evaluating
 from grpo_core.algorithms.corrections import off_policy_mask, rollout_weights
 from grpo_core.algorithms.kl import kl_penalty, ratio_factor
 from grpo_core.algorithms.losses import policy_loss
@@ -70,7 +71,8 @@ class Objective:
         with policy.precision():
             ref_states = None
             if self.forward.kl_in_loss and self.config.kl == "full":
-                with policy.reference() as reference:
+                # Without dropout, which is on in an update where the reference is the policy's own module.
+                with policy.reference() as reference, evaluating(reference.model):
                     ref_states = reference.states(*lens, packs)
             states = policy.states(*lens, packs)
             logp, entropy = states.logprobs(temperature=temperature, with_entropy=True)
