@@ -378,7 +378,7 @@ def test_columns_of_padding_cost_nothing() -> None:
     wide = torch.cat((batch(), torch.zeros(4, 50, dtype=torch.long)), 1)
     with torch.no_grad():
         completion_logprobs(model, wide, PROMPTS, COMPLETIONS)
-    assert lengths[-1] == (4, 7), "the longest row is 1 + 6 tokens"
+    assert lengths[-1] == (4, 6), "the longest row is 1 + 6 tokens, of which the last predicts nothing"
 
 
 def test_a_batch_without_completions_gives_zero_gradients() -> None:

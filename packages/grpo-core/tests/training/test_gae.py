@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from small_policies import model, policy_of, settings
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from grpo_core import Row, Score
 from grpo_core.engines.completion import Completion, FinishReason
@@ -39,8 +41,8 @@ def estimated(batch: TrainBatch, *rollouts: Rollout, **options: object) -> Train
     return estimator(batch, rollouts, rewards, ["t"] * len(rollouts), beta=0.0)
 
 
-def frozen(batch: TrainBatch, **options: object) -> TrainBatch:
-    policy = policy_of(model(0))
+def frozen(batch: TrainBatch, network: Any = None, **options: object) -> TrainBatch:
+    policy = policy_of(network or model(0))
     policy.add_value_head(seed=0)
     assert policy.value_head is not None
     head = policy.value_head.double()
@@ -84,6 +86,20 @@ def test_what_the_length_limit_ended_goes_on_with_the_value_of_its_last_state() 
     assert made.advantages[0, 2].item() == pytest.approx((GAMMA * last - values[0, 2]).item())  # its reward is left out
     assert made.advantages[1, 1].item() == pytest.approx((1.0 - values[1, 1]).item())
     assert made.returns is not None and made.returns[0, 2].item() == pytest.approx((GAMMA * last).item())
+
+
+def test_a_rollout_that_ends_with_the_context_is_valued_to_its_end() -> None:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 13, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    network = GPT2LMHeadModel(GPT2Config(**sizes, n_positions=5)).double().eval()
+    batch = frozen(collated(CUT, ENDED), network, gae_bootstrap=True)
+    wider = GPT2LMHeadModel(GPT2Config(**sizes, n_positions=6)).double().eval()
+    state = network.state_dict()
+    state["transformer.wpe.weight"] = torch.cat((state["transformer.wpe.weight"], torch.zeros(1, 16)))
+    wider.load_state_dict(state)
+    longer = frozen(collated(rollout(((1, 2), (3, 4, 5, 6), "stop")), ENDED), wider)
+    assert batch.last_values is not None and longer.old_values is not None
+    assert batch.last_values.tolist() == pytest.approx([longer.old_values[0, 3].item(), 0.0])
 
 
 def test_by_default_the_length_limit_is_part_of_the_task() -> None:

@@ -87,7 +87,8 @@ def completion_states(
 ) -> CompletionStates:
     """Run the body once, without a cache, and keep the states that predict completions.
 
-    Drawn for B = 2, with p prompt, c completion and - padding; the marked states are kept:
+    Drawn for B = 2, with p prompt, c completion and - padding; the marked states are kept, and no column behind the
+    last of them is run:
 
         input_ids   p p p c c -      tokens   c c
                       ^ ^                             (the state before a token predicts it)
@@ -147,6 +148,9 @@ def completion_logprobs(
 
 
 def _without_padding(input_ids: Tensor, lengths: Tensor) -> Tensor:
-    """Replace padding, which may be no token at all (−100), by each row's first token, and cut columns of padding."""
-    real = completion_mask(lengths, int(lengths.max()) if lengths.numel() else 0)
+    """Replace padding, which may be no token at all (−100), by each row's first token, and cut columns of padding.
+
+    The last token of the longest row is cut too: it predicts nothing, and may stand beyond the model's context.
+    """
+    real = completion_mask(lengths, max(1, int(lengths.max()) - 1) if lengths.numel() else 0)
     return torch.where(real, input_ids[:, : real.shape[1]], input_ids[:, :1])
