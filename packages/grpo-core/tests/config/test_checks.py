@@ -32,7 +32,7 @@ from grpo_core.config.trainer import EXCLUSIVE, PASS_AT_K
                 "gae_bootstrap": True,
                 "soft_overlong_buffer": 8,
             },
-            "trainer.soft_overlong_buffer=8 takes the largest penalty off that reward: reaching the limit would pay more",
+            "trainer.soft_overlong_buffer=8 takes the largest penalty off that reward: reaching the limit would pay",
         ),
         (
             {"use_gae": True, "value_head": True},
