@@ -552,7 +552,7 @@ def _needs(kind: str, name: str) -> list[str]:
         facts.append("Normalises by itself: `trainer.scale_rewards` is `none`.")
     if not baseline.takes_penalties:
         facts.append(
-            "Penalties taken off the reward do not reach it: `trainer.kl_placement=reward` and "
+            f"It {baseline.penalties_why}: `trainer.kl_placement=reward` and "
             "`trainer.soft_overlong_buffer` are refused."
         )
     given = [INPUTS[each] for each in registry.parameters(kind, name) if each not in registry.arguments(kind, name)]

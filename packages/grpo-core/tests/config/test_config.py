@@ -76,9 +76,17 @@ def test_values_that_contradict_one_another_are_refused() -> None:
     assert "write trainer.epsilon=" in refusal(loss_args={"epsilon": 0.3})
 
 
-@pytest.mark.parametrize("baseline", ["gdpo", "pass_at_k"])
-def test_penalties_that_a_baseline_would_not_see_are_refused(baseline: str) -> None:
-    said = f"and the baseline {baseline} sees what the reward functions gave or whether a completion is solved. "
+@pytest.mark.parametrize(
+    ("baseline", "why"),
+    [
+        ("bnpo", "fits mean rewards within minimum and maximum, which a penalty would leave"),
+        ("gdpo", "sees only what each reward function gave"),
+        ("maxrl", "divides by the mean reward of a group, which a penalty could take to 0 or below"),
+        ("pass_at_k", "sees only whether a completion is solved"),
+    ],
+)
+def test_penalties_that_a_baseline_cannot_use_are_refused(baseline: str, why: str) -> None:
+    said = f"and the baseline {baseline} {why}. "
     kl = refusal(baseline=baseline, beta=0.1, kl_placement="reward")
     assert f"trainer.kl_placement=reward takes the KL off the reward, {said}Use kl_placement=ratio_loss" in kl
     long = refusal(baseline=baseline, soft_overlong_buffer=64)

@@ -33,6 +33,7 @@ class Variant:
         per_token: Baseline: the advantages are [N, T], not [N].
         scales_itself: Baseline: they are normalised already, so that dividing by a deviation would do it twice.
         takes_penalties: Baseline: a penalty on the reward, for KL or length, lowers the advantage of its completion.
+        penalties_why: Baseline: the reason where it does not, after "the baseline NAME".
         has_own_numerics: Engine: its log-probs are not the trainer's, so that `trainer.rollout_correction` is on by
             default.
     """
@@ -53,6 +54,7 @@ class Variant:
     per_token: bool = field(default=False, kw_only=True)
     scales_itself: bool = field(default=False, kw_only=True)
     takes_penalties: bool = field(default=True, kw_only=True)
+    penalties_why: str = field(default="does not see the size of the reward", kw_only=True)
     has_own_numerics: bool = field(default=False, kw_only=True)
 
     @property

@@ -236,10 +236,11 @@ def _check_group(trainer: TrainerConfig) -> None:
 
 
 def _check_penalties(trainer: TrainerConfig) -> None:
-    """Refuse what would be taken off a reward whose size the baseline does not use."""
-    if registry.get("advantage", trainer.baseline).takes_penalties:
+    """Refuse what would be taken off a reward where the baseline cannot use the difference."""
+    facts = registry.get("advantage", trainer.baseline)
+    if facts.takes_penalties:
         return
-    baseline = f"the baseline {trainer.baseline} sees what the reward functions gave or whether a completion is solved"
+    baseline = f"the baseline {trainer.baseline} {facts.penalties_why}"
     if trainer.beta and trainer.kl_placement == "reward":
         raise UserError(
             f"trainer.kl_placement=reward takes the KL off the reward, and {baseline}. Use kl_placement=ratio_loss or "

@@ -36,6 +36,8 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
             ),
             source="BNPO, arXiv 2506.02864, and its authors' code",
             scales_itself=True,
+            takes_penalties=False,
+            penalties_why="fits mean rewards within minimum and maximum, which a penalty would leave",
         ),
         "ema": Variant(
             "grpo_core.algorithms.advantages.baselines:ema",
@@ -52,6 +54,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
             source="GDPO, arXiv 2601.05242; TRL's normalize_then_sum",
             scales_itself=True,
             takes_penalties=False,
+            penalties_why="sees only what each reward function gave",
         ),
         "gpg": Variant(
             "grpo_core.algorithms.advantages.baselines:gpg",
@@ -79,6 +82,8 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
             formula="A = (r − mean(r)) / (mean(r) + epsilon) over the group",
             source="MaxRL, arXiv 2602.02710",
             scales_itself=True,
+            takes_penalties=False,
+            penalties_why="divides by the mean reward of a group, which a penalty could take to 0 or below",
         ),
         "none": Variant(
             "grpo_core.algorithms.advantages.baselines:none",
@@ -100,6 +105,7 @@ BUILT_IN: Mapping[str, Mapping[str, Variant]] = {
             source="Pass@k training, analytical form, arXiv 2508.10751",
             scales_itself=True,
             takes_penalties=False,
+            penalties_why="sees only whether a completion is solved",
         ),
         "pass_at_k_best": Variant(
             "grpo_core.algorithms.advantages.normalised:pass_at_k_best",
