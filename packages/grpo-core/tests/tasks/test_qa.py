@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from grpo_core.cli import main as entry
 from grpo_core.errors import DataError, GrpoError, UserError
 from grpo_core.task.score import Score
 from grpo_core.tasks import verifiers
-from grpo_core.tasks.verifiers import REGEX_TIMEOUT_S, answer_of, read_number
+from grpo_core.tasks.verifiers import REGEX_TIMEOUT_S
 
 Write = Callable[..., str]
 
@@ -61,9 +60,17 @@ def scored(spec: str, text: str) -> Score:
         ("number", 0.5, [r"so \boxed{\frac{1}{2}}", r"\boxed{\dfrac{1}{2}}", r"\boxed{50\%}"], [r"-\frac{1}{2}"], []),
         ("exact", "New York", [r"\boxed{\text{New York}}"], [r"\boxed{\text{York}}"], []),
         ("math", r"\frac{1}{2}", ["The answer is 1/2.", r"\boxed{0.5}"], ["The answer is 2."], []),
-        ("choice", "B", ["B", "(B)", "A is wrong, so B", "Answer: B."], ["A", "B or C"], ["both", "b"]),
+        ("choice", "B", ["B", "(B)", "A is wrong, so B", "Answer: B.", "b"], ["A", "B or C", "A or B"], ["both"]),
         ("regex", r"\d{4}-\d\d", ["2024-05", "the date: #### 2024-05"], ["2024-05-01"], []),
         ("json", {"type": "object", "required": ["a"]}, ['{"a": 1}', '```json\n{"a": 2}\n```'], ["{}", "3"], ["{a}"]),
+        (
+            "json",
+            {"required": ["a"]},
+            ['```JSON\n{"a": 1}\n```', 'so\n```json\n{"a": 1}', '```\n{"a": 1}```'],
+            ["```{}"],
+            [],
+        ),
+        ("json", {"required": ["a"]}, ['```json\n{}\n```\nor\n```\n{"a": 1}'], ['```{"a": 1}\n```\nor\n```\n{}'], []),
         ("code", "assert f(2) == 4", ["def f(n): return 2 * n"], ["def f(n): return n"], []),
     ],
 )
@@ -80,6 +87,32 @@ def test_verifiers(
         assert (score.value, score.solved, score.valid) == (0.0, False, True), text
     for text in invalid:
         assert not task.score(text, row).valid, text
+
+
+@pytest.mark.parametrize(
+    ("verifier", "gold", "answer"),
+    [
+        ("exact", "Paris", "Paris"),
+        ("number", 3, "3"),
+        ("choice", "B", "B"),
+        ("regex", "[a-z]{3}", "abc"),
+        ("json", {"type": "integer"}, "3"),
+    ],
+)
+def test_thinking_is_no_answer(write: Write, verifier: str, gold: Any, answer: str) -> None:
+    task = load_task(write([{"prompt": "a question", "gold": gold}], f"{MAPPED}&verifier={verifier}"))
+    row = task.rows()[0]
+    for text in ("<think>x</think>\n{}", "x, so\n</think>{}", "<think>x</think><answer>{}", "<answer>{}"):
+        assert task.score(text.format(answer), row).solved, text
+    for text in (
+        "<think>{}</think>",
+        "<think>{}",
+        "<think><answer>{}</answer>",
+        "{}</think>",
+        "<answer>{}</answer><think>",
+    ):
+        expected = text.endswith("<think>")  # the answer stands before a thought that does not end
+        assert task.score(text.format(answer), row).solved is expected, text
 
 
 def test_choices_are_listed_and_may_be_answered_by_text(write: Write) -> None:
@@ -216,8 +249,8 @@ def test_two_golds_of_a_dataset_that_nobody_can_edit_are_two_rows(monkeypatch: p
     [
         ("The answer is B, I think.", "B"),
         ("B. A whale is no fish", "B"),
-        ("B (I checked A)", "A"),  # the last letter counts
-        ("The answer is B, not A", "A"),
+        ("B (I checked A)", "B"),
+        ("The answer is B, not A", "B"),
         ("I choose B", "B"),
         ("I\u2019d say B, as I see it", "B"),
         ("The answer is A because it is big.", "A"),
@@ -318,78 +351,6 @@ def test_what_follows_another_question_is_not_read(write: Write) -> None:
     assert scored(
         write([{"question": "q", "answer": "4"}], "&verifier=number"), " 4\nQuestion: 2 + 3\nAnswer: 5"
     ).solved
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("", None), ("v1.2", None), ("1,2", 2), ("12,345,678", 12345678), ("1/0", None), ("9" * 500, None), ("-.5", -0.5)],
-)
-def test_numbers(text: str, value: float | None) -> None:
-    assert read_number(text) == (None if value is None else Fraction(value))
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("It drops to negative $6.", -6),
-        ("the balance is minus 6", -6),
-        ("The total minus 6", 6),
-        ("$12 - $6", 6),
-        ("a range of 5\u20136", 6),
-        (r"-\frac{3}{4}", -0.75),
-        (r"\frac{-3}{4}", -0.75),
-        ("\u20ac6", 6),
-        ("3 1/2 cups", 3.5),
-        ("-3 1/2", -3.5),
-        (r"x = 3\frac{1}{2}", 3.5),
-        (r"-12 \frac{1}{4}", -12.25),
-        ("3\u00bd", 3.5),
-        ("minus \u00be", -0.75),
-        ("1,000 1/2", 1000.5),
-        ("from 3 3/2", 1.5),
-        ("3.5 1/2", 0.5),
-        ("2 of 3/4", 0.75),
-        ("1/2 3/4", 0.75),
-        ("-\u20ac6.50", -6.5),
-    ],
-)
-def test_signs_of_numbers(text: str, value: float) -> None:
-    assert read_number(text) == Fraction(value)
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        (r"\boxed{a{b}{c{d}}} and {e}", "a{b}{c{d}}"),
-        (r"\boxed{1} then \boxed{2", "1"),
-        (r"\boxed{\boxed{5}}", "5"),
-        (r"} \boxed{\{1, 2\}}", r"\{1, 2\}"),
-        (r"\boxed{1", r"\boxed{1"),
-    ],
-)
-def test_the_last_balanced_box_is_the_answer(text: str, answer: str) -> None:
-    assert answer_of(text) == answer
-
-
-def test_hostile_numbers_take_no_time() -> None:
-    for text in (
-        "1," * 100_000,
-        "1/" * 100_000,
-        "-" * 200_000,
-        "<answer>" * 50_000,
-        r"\boxed{" * 50_000,
-        r"\boxed{" * 50_000 + "}" * 50_000,
-        "minus " * 50_000,
-        "is  minus" * 50_000,
-        "negative " * 50_000,
-        r"\frac{" * 50_000,
-        "-$" * 100_000,
-        "```" * 50_000,
-        "1e999",
-    ):
-        began = time.perf_counter()
-        read_number(answer_of(text))
-        assert time.perf_counter() - began < 5, text[:20]
 
 
 def test_it_is_listed_and_needs_no_torch(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

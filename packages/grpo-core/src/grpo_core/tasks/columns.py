@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_core.errors import UserError, near_match
-from grpo_core.tasks.verifiers import VERIFIERS, answer_of, read_number, tests_of
+from grpo_core.tasks.answers import answer_of
+from grpo_core.tasks.numbers import read_number
+from grpo_core.tasks.verifiers import VERIFIERS, tests_of
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "question": ("question", "prompt", "problem", "instruction", "query", "input", "task"),

@@ -17,7 +17,8 @@ from grpo_core.task.composition import reward
 from grpo_core.task.row import Row
 from grpo_core.task.score import Invalid
 from grpo_core.task.task import Task
-from grpo_core.tasks.verifiers import LETTERS, VERIFIERS
+from grpo_core.tasks.choices import LETTERS
+from grpo_core.tasks.verifiers import VERIFIERS
 
 VerifierName = Literal["exact", "number", "math", "choice", "regex", "json", "code"]
 

@@ -12,51 +12,25 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
-from unicodedata import normalize
 
 from grpo_core.errors import UserError
 from grpo_core.plugins.loading import resolve
 from grpo_core.task.score import Invalid
+from grpo_core.tasks.answers import answer_of
+from grpo_core.tasks.choices import LETTERS, letter_of, named_choices
+from grpo_core.tasks.numbers import read_number
 
 REGEX_TIMEOUT_S = 1.0
 """Seconds of a match; a pattern that needs longer on a short answer backtracks without end."""
 
 MAX_PATTERN_CHARS = 10_000
 MAX_JSON_CHARS = 1 << 18
-MAX_NUMBER_CHARS = 400
 
 REL_TOL = 1e-9
 """Relative difference up to which two numbers are equal: what is lost in writing a double with 15 digits, and little
 more. Within it, 0.1 and 1e-1 are one number, and 0.333 is not 1/3."""
 
-LETTERS = "ABCDEFGHIJ"
-
-_NUMBER = re.compile(
-    r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]{1,300}+)?(?:\.[0-9]{1,300}+)?(?:[eE][-+]?[0-9]{1,3}+)?"
-)
-_STARTS_NUMBER = re.compile(r"(?<![\w.])[-+]?\.?[0-9]")
-_LETTER = re.compile(r"(?<![A-Za-z])\(?([A-J])\)?(?![A-Za-z'\u2019])")
-_SAYS_OF_CHOICE = (
-    r"(?:is|was|because|since|as|and|or|but|not|seems|looks|would|fits|makes|must|can|cannot|has|should|does)\b"
-)
-_ARTICLE = re.compile(rf"(?:^|(?<=[.!?:;\n])|(?<=[.!?:;] ))A (?!{_SAYS_OF_CHOICE})(?=[a-z])")
-"""An `A` that begins a sentence, before a word that says nothing of a choice; elsewhere the article is no capital."""
-_PRONOUN = re.compile(r"(?<![A-Za-z])I (?!(?:is|because|since|as)\b)(?=[a-z])")
-_DENOMINATOR = re.compile(r" ?/ ?([0-9]{1,300}+)(?![0-9])")
-_FRACTION_PART = re.compile(r" ([0-9]{1,300}+) ?/ ?([0-9]{1,300}+)(?![0-9.])")
-_BOX_TOKEN = re.compile(r"\\boxed\s?\{|\\.|[{}]", re.DOTALL)
-_BOXED_TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mbox|mathrm)\s?\{([^{}]{0,1000})\}")
-
-_DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-"))
-_FRACTION = re.compile(r"([0-9]\s?)?\\[dtc]?frac\s?\{\s?(-?[0-9]{1,300})\s?\}\s?\{\s?([0-9]{1,300})\s?\}")
-_VULGAR_FRACTION = re.compile(r"([0-9]\s?)?([¼½¾⅐-⅞])")
-_WORDED_SIGN = re.compile(
-    # Behind another word, such as a unit, "minus" subtracts.
-    r"(?:(?<!\w)(?<![0-9)]\s)negative|(?P<before>^|[\n=:#>(]|\b(?:is|are|was|were|be|equals?|to|of|at|or|and)\s)"
-    r"(?P<space>[\s$*]{0,4})minus)\s{1,4}(?=\\?[$€£¥₹]?\.?[0-9])",
-    re.IGNORECASE,
-)
-_SIGNED_CURRENCY = re.compile(r"(?<![\w.])([-+])\\?[$€£¥₹]\s?(?=\.?[0-9])")
+_JSON_TAG = re.compile(r"\A[^\S\n]{0,4}json[5cl]?(?!\w)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,98 +60,6 @@ class Verifier:
         """
         if self.package and importlib.util.find_spec(self.package.replace("-", "_")) is None:
             raise UserError(f"verifier={name} needs {self.package}, which is not installed: pip install {self.package}")
-
-
-def answer_of(text: str) -> str:
-    r"""The answer that a completion marks, without white space around it.
-
-    It is the last `<answer>…</answer>`, else the last `\boxed{…}`, else what follows the last `####`, else all of it.
-    """
-    before, closed, _ = text.rpartition("</answer>")
-    _, opened, tagged = before.rpartition("<answer>")
-    if closed and opened:
-        return tagged.strip()
-    if (boxed := _last_box(text)) is not None:
-        return _BOXED_TEXT.sub(r"\1", boxed).strip()
-    return text.rpartition("####")[2].strip()
-
-
-def _last_box(text: str) -> str | None:
-    """The inside of the last box whose braces are balanced; of nested ones the inner. One pass."""
-    if "\\boxed" not in text:
-        return None
-    opened: list[int | None] = []  # where the inside of each open brace starts; None for a brace that is no box
-    last: tuple[int, int] | None = None
-    for token in _BOX_TOKEN.finditer(text):
-        if token[0] == "{":
-            opened.append(None)
-        elif token[0].startswith("\\boxed"):
-            opened.append(token.end())
-        elif token[0] == "}" and opened:
-            start = opened.pop()
-            if start is not None and (last is None or start > last[0]):
-                last = start, token.start()
-    return None if last is None else text[slice(*last)]
-
-
-def read_number(text: str) -> Fraction | None:
-    r"""The last number of a text: 1,234.5, -3, 2e-3, 3/4, \frac{3}{4}, 2 3/4 or 12%; None where there is none."""
-    text = _plain_numbers(text)
-    numbers: list[tuple[str, Fraction, int, bool]] = []  # as written, what is added, a denominator, if it is in percent
-    position = 0
-    while (start := _STARTS_NUMBER.search(text, position)) is not None:
-        match = _NUMBER.match(text, start.start())
-        if match is None or match.end() == start.start() or text[match.end() : match.end() + 1].isdigit():
-            position = start.end()  # more digits than are read
-            continue
-        part, below, position = Fraction(0), 1, match.end()
-        if (denominator := _DENOMINATOR.match(text, position)) is not None:
-            below, position = int(denominator[1]), denominator.end()
-        elif set(match[0]).isdisjoint(".eE") and (mixed := _proper_fraction(text, position)) is not None:
-            part, position = mixed
-        if below:
-            numbers.append((match[0], part, below, text.startswith("%", position)))
-    for written, part, below, is_percent in reversed(numbers):  # only the last is computed, unless it is too long
-        if (value := _fraction(written)) is not None:
-            value += -part if written.startswith("-") else part
-            return value / below / (100 if is_percent else 1)
-    return None
-
-
-def _proper_fraction(text: str, position: int) -> tuple[Fraction, int] | None:
-    """What makes a mixed number of the whole number that ends here, and where it ends."""
-    match = _FRACTION_PART.match(text, position)
-    if match is None or int(match[1]) >= int(match[2]):
-        return None
-    return Fraction(int(match[1]), int(match[2])), match.end()
-
-
-def _plain_numbers(text: str) -> str:
-    """Spell signs, fractions, grouped digits and percent signs in one way, and put a sign before its digits."""
-    text = text.translate(_DASHES)
-    if "\\" in text or "{" in text:
-        text = _FRACTION.sub(_spelled_fraction, text.replace("{,}", ",").replace("\\%", "%"))
-    if not text.isascii():
-        text = _VULGAR_FRACTION.sub(_spelled_fraction, text)
-    lowered = text.lower()
-    if "minus" in lowered or "negative" in lowered:
-        text = _WORDED_SIGN.sub(lambda sign: f"{sign['before'] or ''}{sign['space'] or ''}-", text)
-    return _SIGNED_CURRENCY.sub(r"\1", text)
-
-
-def _spelled_fraction(match: re.Match[str]) -> str:
-    whole, *parts = match.groups()
-    part = "/".join(parts) if len(parts) > 1 else normalize("NFKC", parts[0]).replace("\u2044", "/")
-    return f"{whole.strip()} {part}" if whole else part
-
-
-def _fraction(text: str) -> Fraction | None:
-    if len(text) > MAX_NUMBER_CHARS:
-        return None
-    try:
-        return Fraction(text.replace(",", ""))
-    except (ValueError, ZeroDivisionError):
-        return None
 
 
 def _plain(text: str) -> str:
@@ -224,11 +106,10 @@ def _score_math(text: str, gold: str, choices: tuple[str, ...]) -> float:
 
 
 def _letter_of(gold: str, choices: tuple[str, ...]) -> str:
-    by_text = [letter for letter, choice in zip(LETTERS, choices, strict=False) if _plain(choice) == _plain(gold)]
     bare = gold.strip().strip("().").upper()
     allowed = LETTERS[: len(choices)] if choices else LETTERS
-    if by_text:
-        return by_text[0]
+    if (letter := letter_of(gold, choices)) is not None:
+        return letter
     if len(bare) == 1 and bare in allowed:
         return bare
     offered = f"one of the choices, or a letter from A to {allowed[-1]}" if choices else "a letter from A to J"
@@ -242,14 +123,10 @@ def _check_choice(gold: str, choices: tuple[str, ...]) -> None:
 
 
 def _score_choice(text: str, gold: str, choices: tuple[str, ...]) -> float:
-    answer, expected = answer_of(text), _letter_of(gold, choices)
-    if any(_plain(choice) == _plain(answer) for choice in choices):
-        return float(_letter_of(answer, choices) == expected)
-    offered = LETTERS[: len(choices)] if choices else LETTERS
-    letters = [letter for letter in _LETTER.findall(_PRONOUN.sub("", _ARTICLE.sub("", answer))) if letter in offered]
+    letters = named_choices(answer_of(text), choices)
     if not letters:
         raise Invalid("no letter of a choice")
-    return float(letters[-1] == expected)
+    return float(letters == {_letter_of(gold, choices)})
 
 
 @lru_cache(1024)
@@ -302,9 +179,10 @@ def _check_schema(gold: str, choices: tuple[str, ...]) -> None:
 
 def _score_schema(text: str, gold: str, choices: tuple[str, ...]) -> float:
     written = answer_of(text)
-    before, closed, _ = written.rpartition("```")
-    if closed and "```" in before:  # the last fenced block
-        written = before.rpartition("```")[2].removeprefix("json")
+    *outside, inside = written.rsplit("```", 2)
+    fences = written.count("```")
+    if fences:  # the last fenced block, which may be cut off
+        written = _JSON_TAG.sub("", inside if fences % 2 else outside[-1], count=1)
     if len(written) > MAX_JSON_CHARS:
         raise Invalid(f"JSON of more than {MAX_JSON_CHARS} characters")
     try:

@@ -12,7 +12,8 @@ from random import Random
 
 from grpo_core.task.bound import BoundTask
 from grpo_core.task.row import Prompt, Row
-from grpo_core.tasks.verifiers import answer_of, read_number
+from grpo_core.tasks.answers import answer_of
+from grpo_core.tasks.numbers import read_number
 
 MAX_SHORT_CHARS = 40
 MAX_SHORT_WORDS = 4

@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from grpo_core.tasks.verifiers import LETTERS, read_number
+from grpo_core.tasks.choices import LETTERS
+from grpo_core.tasks.numbers import read_number
 from grpo_core.testing.answers import NUMBER, Gold, Sample
 from grpo_core.testing.changes import CLOSED, NEAR_ANSWERS, OTHER_ANSWERS, PARTS, Change
 from grpo_core.testing.programs import PROGRAMS, TAMPERINGS

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
-from grpo_core.tasks.verifiers import read_number
+from grpo_core.tasks.numbers import read_number
 from grpo_core.testing.answers import NUMBER
 
 Change = Callable[[str], str | None]

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from grpo_core.errors import DataError, RowError
 from grpo_core.task.row import Prompt, Row, Split
-from grpo_core.tasks.verifiers import LETTERS
+from grpo_core.tasks.choices import LETTERS
 from grpo_core.testing.answers import canonical, read_gold
 from grpo_core.testing.limits import decided_by_judges
 from grpo_core.testing.results import Result, failed, not_applicable, passed, shown

@@ -1,0 +1,141 @@
+"""Numbers as models write them."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from unicodedata import normalize
+
+from grpo_core.tasks.answers import plain_latex
+
+MAX_NUMBER_CHARS = 400
+MAX_SCALE = 1000
+"""Largest power of ten that a number is multiplied with."""
+MAX_POWER_CHARS = 10_000
+"""Digits of a base times the exponent, up to which a power is computed."""
+
+_DIGITS = r"[0-9]{1,300}+"
+_WHOLE = (
+    # 1 000 000, but not the last two of 1 2 300, nor the first two of 3 100/200
+    r"(?:(?<![0-9][ ])[1-9][0-9]{0,2}(?:[ ][0-9]{3}){1,99}+(?![0-9])(?![ ]?/)"
+    rf"|[0-9]{{1,3}}(?:,[0-9]{{3}})+(?![0-9])|{_DIGITS})"
+)
+_RAISED = r"[ ]?(?:\\?\^|\*\*|[ ]\*\*)[ ]?"
+
+
+def _exponent(name: str) -> str:
+    """A whole exponent, in braces, parentheses or none."""
+    wrap = f"{name}_wrap"
+    return rf"{_RAISED}(?P<{wrap}>[{{(][ ]?)?(?P<{name}>[-+]?[0-9]{{1,9}}+)(?({wrap})[ ]?[)}}]|(?!\.?[0-9]))"
+
+
+_TOKEN = re.compile(
+    # An exponent or index of a unit or a name is no number of its own; `is**25 cm**` is bold.
+    r"(?:\^[ ]?|_)(?:\{[^{}]{0,60}\}|\([^()]{0,60}\)|[-+]?[0-9.]{1,300}+)"
+    r"|(?<=[0-9A-Za-z)])\*\*[-+]?[0-9]{1,9}+(?!\.?[0-9]|[^\n*]{0,60}\*\*)"
+    rf"|(?<![\w.])(?P<sign>[-+])?(?=\.?[0-9])(?P<digits>{_WHOLE}?(?:\.{_DIGITS})?)"
+    rf"(?:[ ]{{1,4}}(?P<top>[1-9][0-9]{{0,299}}+)[ ]?/[ ]?(?P<under>{_DIGITS})(?!\.?[0-9])"
+    rf"|[ ]?/[ ]?(?P<below>[-+]?{_WHOLE}(?:\.{_DIGITS})?)(?![0-9])"
+    r"|[ ]?[eE](?P<ten>[-+]?[0-9]{1,9}+))?"
+    rf"(?:{_exponent('power')})?"
+    rf"(?:[ ]{{0,4}}(?:\\times|\\cdot|[xX*\u00d7\u00b7\u22c5\u2219])[ ]{{0,4}}10{_exponent('tens')})?"
+    # An exponent that is not read: x, a sum, a tower, or one of (-2)^2; ^o is a degree.
+    r"(?P<open>(?=[ ]?\)?[ ]?\\?(?:\^|\*\*(?=[0-9]))[ ]?[{(]?[ ]?-?(?:[A-NP-Za-np-z](?![A-Za-z])|[0-9])))?"
+    r"(?P<scales>(?:[ -]{0,3}(?i:hundred|thousand|million|billion|trillion)s?\b){1,3})?"
+    r"(?P<percent>%)?"
+)
+_SCALE = re.compile("hundred|thousand|million|billion|trillion", re.IGNORECASE)
+_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+
+_SPELLINGS = str.maketrans(
+    dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-") | dict.fromkeys("\t\u00a0\u2007\u2009\u202f", " ")
+)
+_GROUPING = re.compile(r"(?<=[0-9])(?:\\[,;: ]|,\\!|~)(?=[0-9]{3})")
+_LATEX_SPACE = re.compile(r"\\[,;:! ]|~")
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
+_RAISED_TEXT = re.compile(r"<sup>([-+]?[0-9]{1,9})</sup>|([⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{1,64}+)")
+_PART = r"\s?(?:\{\s?(-?[0-9][0-9.,]{0,299})\s?\}|([0-9]))"
+_FRACTION = re.compile(rf"([0-9][ ]?)?\\[dtc]?frac{_PART}{_PART}")
+_VULGAR_FRACTION = re.compile(r"([0-9][ ]?)?([¼½¾⅐-⅞])")
+_AFTER = r"(?=\\?[$€£¥₹]?\.?[0-9])"
+_WORDED_SIGN = re.compile(
+    # Behind another word, such as a unit, "minus" subtracts.
+    r"(?:(?<!\w)(?<![0-9)]\s)negative|(?P<before>^|[\n=:#>(]|\b(?:is|are|was|were|be|equals?|to|of|at|or|and)\s)"
+    rf"(?P<space>[\s$*]{{0,4}})minus)\s{{1,4}}{_AFTER}",
+    re.IGNORECASE,
+)
+_SPACED_SIGN = re.compile(
+    # At the beginning of another line than the first, a dash is a bullet.
+    r"(?P<before>^|[=:#>(≈]|\b(?:is|are|was|were|be|equals?)\b)(?P<space>[ $*({\\]{0,4})(?P<sign>[-+])"
+    rf"[ ]{{1,4}}{_AFTER}",
+    re.IGNORECASE,
+)
+_SIGNED_CURRENCY = re.compile(r"(?<![\w.])([-+])\\?[$€£¥₹]\s?(?=\.?[0-9])")
+
+
+def read_number(text: str) -> Fraction | None:
+    r"""The last number of a text; None where there is none, or where it is too large or its exponent no whole number.
+
+    Forms: 1,234.5, 1 234.5, -3, 2e-3, 3/4, \frac{3}{4}, 2 3/4, 12%, 2^10, 1.5 \times 10^5, 1.5 million.
+    """
+    last = None
+    for match in _TOKEN.finditer(_plain_numbers(text)):
+        if match["digits"]:
+            last = match
+    return None if last is None else _value(last)
+
+
+def _value(number: re.Match[str]) -> Fraction | None:
+    """The value of a match of `_TOKEN`, with bounds on what is computed."""
+    digits, top, power = number["digits"], number["top"], int(number["power"] or 1)
+    scales = [_SCALES[word.lower()] for word in _SCALE.findall(number["scales"] or "")]
+    scale = int(number["ten"] or 0) + int(number["tens"] or 0) + sum(scales)
+    has_more_digits = number.string[number.end() : number.end() + 1].isdigit()
+    is_too_large = len(digits) > MAX_NUMBER_CHARS or abs(scale) > MAX_SCALE
+    if has_more_digits or is_too_large or number["open"] is not None or (top and number["power"]):
+        return None
+    base = number["below"] or digits
+    if len(base) * abs(power) > MAX_POWER_CHARS:
+        return None
+    try:
+        value = _decimal(digits)
+        if top:
+            part = Fraction(int(top), int(number["under"]))
+            if "." in digits or part >= 1:
+                return part  # of two numbers the last
+            value += part
+        elif number["below"]:
+            value /= _decimal(base) ** power
+        else:
+            value **= power
+    except (ValueError, ZeroDivisionError):
+        return None
+    signs = -1 if number["sign"] == "-" else 1
+    return value * signs * Fraction(10) ** scale / (100 if number["percent"] else 1)
+
+
+def _decimal(text: str) -> Fraction:
+    return Fraction(text.replace(",", "").replace(" ", ""))
+
+
+def _plain_numbers(text: str) -> str:
+    """Spell signs, fractions, powers, grouped digits and percent signs in one way, and put a sign before its digits."""
+    text = text.translate(_SPELLINGS)
+    if "\\" in text or "{" in text or "~" in text:
+        text = _GROUPING.sub(",", plain_latex(text).replace("{,}", ",").replace("\\%", "%"))
+        text = _FRACTION.sub(_spelled_fraction, _LATEX_SPACE.sub(" ", text))
+    if "<" in text or not text.isascii():
+        text = _RAISED_TEXT.sub(lambda run: f"^{{{run[1] or run[2].translate(_SUPERSCRIPTS)}}}", text)
+        text = _VULGAR_FRACTION.sub(_spelled_fraction, text)
+    lowered = text.lower()
+    if "minus" in lowered or "negative" in lowered:
+        text = _WORDED_SIGN.sub(lambda sign: f"{sign['before'] or ''}{sign['space'] or ''}-", text)
+    text = _SPACED_SIGN.sub(r"\g<before>\g<space>\g<sign>", text)
+    return _SIGNED_CURRENCY.sub(r"\1", text)
+
+
+def _spelled_fraction(match: re.Match[str]) -> str:
+    whole, *parts = match.groups()
+    written = [part for part in parts if part]
+    part = "/".join(written) if len(written) > 1 else normalize("NFKC", written[0]).replace("\u2044", "/")
+    return f"{whole.strip()} {part}" if whole else part

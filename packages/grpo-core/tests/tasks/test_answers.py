@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from grpo_core.tasks.answers import answer_of
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<think>x</think>\nParis", "Paris"),
+        ("<think>\\boxed{3}</think> so #### 4", "4"),
+        ("3</think>4</think>5", "5"),
+        ("<Thinking>3</ thinking >4", "4"),
+        ("<think>3", ""),
+        ("<think>3</think>", ""),
+        ("<think><answer>3</answer>", ""),
+        ("<answer>3</answer></think>", ""),
+        ("4 <think>is it 3", "4"),
+        ("<think>x</think>4 <think>or 3", "4"),
+        ("<answer>4", "4"),
+        ("<answer>3</answer> or <answer>4", "3"),  # one that is closed comes first
+        ("<answer>3</answer><answer>4</answer>", "4"),
+        ("<answer><answer>4</answer></answer>", "4"),
+        ("<answer></answer><answer>4</answer>", "4"),
+        ("<answer>4</answer> that is it</answer>", "4"),
+        ("4</answer>", "4"),  # the prompt opened it
+        ("<ANSWER>4</Answer>", "4"),
+        (r"<answer>\boxed{4}</answer> \boxed{3}", "4"),
+        (r"\boxed{\mathbf{B}}", "B"),
+    ],
+)
+def test_the_answer_is_marked_and_outside_the_thinking(text: str, answer: str) -> None:
+    assert answer_of(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"\boxed{a{b}{c{d}}} and {e}", "a{b}{c{d}}"),
+        (r"\boxed{1} then \boxed{2", "1"),
+        (r"\boxed{\boxed{5}}", "5"),
+        (r"} \boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{1", r"\boxed{1"),
+    ],
+)
+def test_the_last_balanced_box_is_the_answer(text: str, answer: str) -> None:
+    assert answer_of(text) == answer
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<answer>",
+        "</answer>",
+        "<think>",
+        "</think>",
+        "<think",
+        "<answer>x</answer>",
+        "<think></think>",
+        r"\boxed{",
+        "```",
+    ],
+)
+def test_hostile_marks_take_no_time(text: str) -> None:
+    began = time.perf_counter()
+    answer_of(text * 20_000)
+    assert time.perf_counter() - began < 5
