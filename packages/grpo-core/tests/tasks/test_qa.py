@@ -170,6 +170,7 @@ def test_a_value_that_is_no_json_is_named_with_its_row(tmp_path: Path, value: ob
     ("verifier", "gold", "message"),
     [
         ("number", "many", "the gold 'many' holds no number"),
+        ("number", "2024-01-15", "the gold '2024-01-15' holds several numbers, of which only the last would count"),
         ("number", None, "answer is null"),
         ("choice", "Z", "must be a letter from A to J"),
         ("regex", "(", "is not a regular expression"),

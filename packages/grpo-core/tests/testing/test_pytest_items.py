@@ -8,7 +8,7 @@ from typing import Any
 import broken_tasks
 import pytest
 
-from grpo_core import UserError
+from grpo_core import UserError, load_task
 from grpo_core.testing import conformance
 
 THEIRS = f"""
@@ -37,6 +37,22 @@ def test_one_line_makes_an_item_of_each_check(tmp_path: Path) -> None:
     assert "what to do: Say what is wrong with the completion" in ran.stdout
     assert "not applicable: it is no game" in ran.stdout
     assert "1 failed, 2 passed, 1 skipped" in lines[-1]
+
+
+def test_tasks_of_one_name_are_all_checked() -> None:
+    tasks = [broken_tasks.broken("sums", prompt=broken_tasks.prompt) for _ in range(3)]
+    bound = [load_task("math.echo?size=2"), load_task("math.echo?size=3"), load_task("math.echo?size=2")]
+    test: Any = conformance(*tasks, *bound, "math.echo", checks="gold")
+    (labels,) = [mark.args[1] for mark in test.pytestmark if mark.args[0] == "task"]
+    assert list(labels) == [
+        "sums",
+        "sums-2",
+        "sums-3",
+        "math.echo?size=2",
+        "math.echo?size=3",
+        "math.echo?size=2-2",
+        "math.echo",
+    ]
 
 
 def test_mistakes_are_said_at_collection() -> None:

@@ -35,10 +35,7 @@ class PartColumns:
     """
 
     def __init__(self, tasks: Mapping[str, BoundTask]) -> None:
-        self._weights = {
-            label: {spec.name: spec.weight for spec in (*task.rewards, *task.task.group_specs()) if spec.weight}
-            for label, task in tasks.items()
-        }
+        self._weights = {label: _weights(task) for label, task in tasks.items()}
         self._names = tuple(dict.fromkeys(name for weights in self._weights.values() for name in weights))
 
     def values(self, labels: Sequence[str], scores: Sequence[Score]) -> list[list[float]]:
@@ -54,3 +51,9 @@ class PartColumns:
     def weights(self, labels: Sequence[str]) -> list[list[float]]:
         """[N][K] weights in each completion's task; 0 where it has no such function."""
         return [[self._weights[label].get(name, 0.0) for name in self._names] for label in labels]
+
+
+def _weights(task: BoundTask) -> dict[str, float]:
+    own = {spec.name: spec.weight for spec in task.rewards}
+    weights = own | {spec.name: spec.weight for spec in task.task.group_specs()}
+    return {name: weight for name, weight in weights.items() if weight}

@@ -85,6 +85,11 @@ def read_number(text: str) -> Fraction | None:
     return None if last is None else _value(last)
 
 
+def count_numbers(text: str) -> int:
+    """How many numbers a text holds."""
+    return sum(bool(match["digits"]) for match in _TOKEN.finditer(_plain_numbers(text)))
+
+
 def _value(number: re.Match[str]) -> Fraction | None:
     """The value of a match of `_TOKEN`, with bounds on what is computed."""
     digits, top, power = number["digits"], number["top"], int(number["power"] or 1)

@@ -18,7 +18,7 @@ from grpo_core.plugins.loading import resolve
 from grpo_core.task.score import Invalid
 from grpo_core.tasks.answers import answer_of
 from grpo_core.tasks.choices import LETTERS, letter_of, named_choices
-from grpo_core.tasks.numbers import read_number
+from grpo_core.tasks.numbers import count_numbers, read_number
 
 REGEX_TIMEOUT_S = 1.0
 """Seconds of a match; a pattern that needs longer on a short answer backtracks without end."""
@@ -81,6 +81,11 @@ def _check_text(gold: str, choices: tuple[str, ...]) -> None:
 def _check_number(gold: str, choices: tuple[str, ...]) -> None:
     if read_number(answer_of(gold)) is None:
         raise ValueError(f"the gold {gold!r:.80} holds no number")
+    if count_numbers(answer_of(gold)) > 1:  # of a date, any date of the same day would be right
+        raise ValueError(
+            f"the gold {gold!r:.80} holds several numbers, of which only the last would count: mark the answer "
+            "(#### 5), or use verifier=math or exact"
+        )
 
 
 def _score_number(text: str, gold: str, choices: tuple[str, ...]) -> float:

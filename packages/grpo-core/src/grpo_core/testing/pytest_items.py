@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -40,7 +40,7 @@ def conformance(
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise UserError(f"conformance(): {option}={value!r} must be a whole number of at least {least}.")
     names = chosen_checks(checks)
-    labels = {str(getattr(task, "name", task)): task for task in tasks}
+    labels = _labelled(tasks)
 
     @lru_cache(maxsize=1)  # pytest runs the items of a task one after the other
     def subject_of(label: str) -> Subject:
@@ -57,3 +57,16 @@ def conformance(
             pytest.skip(f"{result.status}: {result.text}")
 
     return test
+
+
+def _labelled(tasks: Sequence[AnyTask]) -> dict[str, AnyTask]:
+    """Spec of a task, or name of an object -> the task; those that have come before get a number."""
+    labels: dict[str, AnyTask] = {}
+    for task in tasks:
+        name = label = str(getattr(task, "spec", getattr(task, "name", task)))
+        number = 1
+        while label in labels:
+            number += 1
+            label = f"{name}-{number}"
+        labels[label] = task
+    return labels
