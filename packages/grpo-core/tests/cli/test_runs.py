@@ -123,6 +123,20 @@ def test_a_metric_of_ones_own_is_drawn_by_either_name(capsys: Capture) -> None:
     assert "no logged metric 'losss/policy'. Did you mean 'loss/policy'?" in said
 
 
+def test_a_metric_that_the_last_step_lacks_is_drawn(capsys: Capture) -> None:
+    log = make_run(Path("run_1")) / "logs" / "train_log.jsonl"
+    with log.open("a") as file:
+        file.write('{"step":41,"reward":1,"gns/b_simple":8}\n{"step":42,"reward":null,"kl/k3":null}\n')
+    words = [word for name in ("r_mean", "gns/b_simple", "kl/k3", "loss/policy") for word in ("--metric", name)]
+    facts = json.loads("\n".join(lines_of(capsys, "show", "run_1", *words, "--json")))
+    assert list(facts["history"]) == ["reward", "gns/b_simple", "kl/k3", "loss/policy"]
+    assert facts["history"]["reward"][-2:] == [[41, 1.0], [42, None]]
+    assert facts["history"]["gns/b_simple"] == [[41, 8.0]] and facts["history"]["kl/k3"] == [[42, None]]
+    assert any(line.startswith("kl/k3 ") for line in lines_of(capsys, "show", "run_1", "--metric", "kl/k3"))
+    (said,) = lines_of(capsys, "show", "run_1", "--metric", "step", code=2)
+    assert "no logged metric 'step'" in said
+
+
 def test_runs_are_compared_by_what_differs(capsys: Capture) -> None:
     make_run(Path("a"))
     make_run(Path("b"), beta=0.5, solved=0.5)

@@ -122,11 +122,10 @@ def show(run: str, metrics: tuple[str, ...], aliases: bool, is_remote: bool, as_
         show_remote(run, metrics or PLOTTED, as_json=as_json)
         return
     from grpo_core.display.text import print_json
-    from grpo_core.tracking.runs import metric_named, read_run, series
+    from grpo_core.tracking.runs import named_series, read_run, series
 
     view = read_run(user_path(run, "RUN"))
-    drawn = [metric_named(name, view.metrics) for name in metrics] or PLOTTED
-    history = series(view.path, drawn)
+    history = named_series(view.path, metrics) if metrics else series(view.path, PLOTTED)
     if as_json:
         print_json({**facts_of(view), "history": history, **({"aliases": _aliases(view)} if aliases else {})})
     else:

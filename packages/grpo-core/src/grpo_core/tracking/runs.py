@@ -202,8 +202,15 @@ def read_settings(path: Path) -> dict[str, Any]:
     return flat(yaml_text.read_mapping(path / "config.yaml"), ".")
 
 
-def series(path: Path, names: Iterable[str]) -> dict[str, list[tuple[int, float | None]]]:
+def series(
+    path: Path, names: Iterable[str], logged: set[str] | None = None
+) -> dict[str, list[tuple[int, float | None]]]:
     """Read metrics of a run over its logged steps: name -> (step, value), for those that the run logged.
+
+    Args:
+        path: Folder of the run.
+        names: Names of metrics.
+        logged: Receives the names of all metrics that were logged in any step.
 
     Raises:
         DataError: the training log is corrupt; names the line.
@@ -213,10 +220,24 @@ def series(path: Path, names: Iterable[str]) -> dict[str, list[tuple[int, float 
     for number, line in read_jsonl(log) if log.is_file() else ():
         if not isinstance(line.get("step"), int):
             raise DataError(f"{log}: line {number} is corrupt: it has no step.")
+        if logged is not None:
+            logged.update(line.keys() - {"step"})
         for name in points.keys() & line:
             value = line[name]
             points[name].append((line["step"], float(value) if is_number(value) else None))
     return {name: values for name, values in points.items() if values}
+
+
+def named_series(path: Path, names: Sequence[str]) -> dict[str, list[tuple[int, float | None]]]:
+    """Read metrics as `series` does, each by our name or that of a reference system.
+
+    Raises:
+        UnknownNameError: the run logged no such metric in any step.
+        DataError: the training log is corrupt; names the line.
+    """
+    logged: set[str] = set()
+    points = series(path, [*names, *(each.name for each in ALIASES if each.alias in names)], logged)
+    return {ours: points[ours] for ours in (metric_named(name, logged) for name in names)}
 
 
 def metric_named(name: str, known: Iterable[str]) -> str:
