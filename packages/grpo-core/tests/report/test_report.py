@@ -309,6 +309,25 @@ def test_healthy_ranges_are_those_of_the_catalogue() -> None:
     assert healthy_range("loss/policy", {}, ()) is None
 
 
+@pytest.mark.parametrize(
+    ("controller", "arguments", "highest"),
+    [
+        ("constant", {}, 0.25),
+        ("step_rule", {}, 0.05),  # five times its default target
+        ("step_rule", {"target": 0.2}, 1.0),
+        ("of_a_plugin_that_is_not_installed", {"target": 0.2}, 1.0),
+        ("of_a_plugin_that_is_not_installed", {"target": "x"}, 0.25),
+        (None, {}, 0.25),
+    ],
+)
+def test_the_kl_is_healthy_up_to_where_the_monitor_warns(
+    controller: str | None, arguments: dict[str, Any], highest: float
+) -> None:
+    settings = {f"trainer.kl_controller_args.{name}": value for name, value in arguments.items()}
+    settings |= {} if controller is None else {"trainer.kl_controller": controller}
+    assert healthy_range("kl", settings, ()) == (None, pytest.approx(highest))
+
+
 def test_embedded_json_is_the_data() -> None:
     data = {"text": HOSTILE, "number": 1.5}
     assert "<" not in embedded(data) and orjson.loads(embedded(data)) == data

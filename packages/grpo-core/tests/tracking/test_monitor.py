@@ -140,10 +140,10 @@ def test_entropy_collapses_against_its_own_start_unless_the_task_is_solved() -> 
 
 
 def test_the_target_is_that_of_the_controller() -> None:
-    assert kl_target(TrainerConfig()) == 0.05
-    assert kl_target(TrainerConfig(beta=0.1, kl_controller="step_rule")) == 0.01, "its default"
+    assert kl_target("constant", {}) == 0.05
+    assert kl_target("step_rule", {}) == 0.01, "its default"
+    assert kl_target("step_rule", {"target": 0.2}) == 0.2
     steered = TrainerConfig(beta=0.1, kl_controller="step_rule", kl_controller_args={"target": 0.2})
-    assert kl_target(steered) == 0.2
     monitor, said = monitored(steered, kl_target=0.2)
     for step, kl in enumerate([0.9] * 5 + [1.1] * 3, start=1):
         monitor.on_step(StepRecord(step, {**HEALTHY, "kl/k3": kl}))

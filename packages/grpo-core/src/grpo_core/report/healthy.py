@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from grpo_core.errors import UserError
 from grpo_core.tracking.diagnoses import DEFAULT_KL_TARGET, MIN_ENTROPY, STARTING_STEPS, named
+from grpo_core.tracking.observe import kl_target
 
 Range = tuple[float | None, float | None]
 """Lowest and highest healthy value; None where there is no bound."""
@@ -42,8 +44,7 @@ def healthy_range(name: str, settings: Mapping[str, Any], values: Sequence[float
         return RANGES[name]
     match name:
         case "kl":
-            target = _number(settings.get("trainer.kl_controller_args.target"), DEFAULT_KL_TARGET)
-            return (None, named("kl-high").threshold * target)
+            return (None, named("kl-high").threshold * _kl_target(settings))
         case "grad_norm":
             limit = _number(settings.get("trainer.max_grad_norm"), 0.0)
             return (0.0, limit) if limit > 0 else None
@@ -55,6 +56,16 @@ def healthy_range(name: str, settings: Mapping[str, Any], values: Sequence[float
             prompts = _number(settings.get("trainer.prompts_per_step"), 0.0)
             return (prompts / 4, prompts * 4) if prompts > 0 else None
     return None
+
+
+def _kl_target(settings: Mapping[str, Any]) -> float:
+    """KL per token from which the monitor warns, too; a controller that is not installed here has a known target."""
+    section = "trainer.kl_controller_args."
+    arguments = {name.removeprefix(section): value for name, value in settings.items() if name.startswith(section)}
+    try:
+        return kl_target(str(settings.get("trainer.kl_controller", "constant")), arguments)
+    except UserError:
+        return _number(arguments.get("target"), DEFAULT_KL_TARGET)
 
 
 def _number(value: object, otherwise: float) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grpo_core.callbacks import Callback, Callbacks, ResolvedDefault
 from grpo_core.config import flatten
@@ -24,7 +24,7 @@ from grpo_core.tracking.monitor import Monitor
 from grpo_core.tracking.wandb import choose_mode
 
 if TYPE_CHECKING:
-    from grpo_core.config import RunConfig, TrainerConfig
+    from grpo_core.config import RunConfig
 
 DEFAULT_PROJECT = "grpo"
 
@@ -68,7 +68,8 @@ def observe(
     trackers, choices = _trackers(config, observers.on_warning)
     observers.add(log, *trackers)
     if config.tracking.monitor:
-        observers.add(Monitor(config, observers, kl_target=kl_target(config.trainer)))
+        target = kl_target(config.trainer.kl_controller, config.trainer.kl_controller_args)
+        observers.add(Monitor(config, observers, kl_target=target))
 
     def close(kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
         for tracker in trackers:
@@ -80,15 +81,20 @@ def observe(
     return Observers(observers, tuple(choices))
 
 
-def kl_target(trainer: TrainerConfig) -> float:
-    """Return the KL per token that the controller steers to; without a controller, the monitor's default."""
-    controller = trainer.kl_controller
+def kl_target(controller: str, arguments: Mapping[str, Any]) -> float:
+    """Return the KL per token that a controller steers to, in nats; without a target, the monitor's default.
+
+    Args:
+        controller: `trainer.kl_controller`.
+        arguments: `trainer.kl_controller_args`.
+
+    Raises:
+        UserError: no such controller, or an argument that it does not take.
+    """
     if "target" not in registry.arguments("kl_controller", controller):
         return DEFAULT_KL_TARGET
-    arguments = registry.validate_arguments(
-        "kl_controller", controller, trainer.kl_controller_args, "trainer.kl_controller_args"
-    )
-    return float(arguments["target"])
+    known = registry.validate_arguments("kl_controller", controller, arguments, "trainer.kl_controller_args")
+    return float(known["target"])
 
 
 def check_trackers(names: Sequence[str]) -> None:
