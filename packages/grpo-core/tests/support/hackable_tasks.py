@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from grpo_core import Invalid, Row, Task, reward
+from grpo_core.judges import Endpoint, rubric
 
 
 class Sum(Row):
@@ -143,6 +144,11 @@ def small_sums() -> Iterable[Sum]:
             yield Sum(id=f"{a}+{b}", gold=str(a + b), a=a, b=b)
 
 
+def two_digits() -> Iterable[Sum]:
+    for a in range(10, 50):
+        yield Sum(id=str(a), gold=str(a + 5), a=a, b=5)
+
+
 def pays(condition: Callable[[str, str], bool]) -> Any:
     """A reward that compares a text with the row's gold."""
 
@@ -192,6 +198,8 @@ def pattern_of_digits(text: str) -> int:
     return whole_number(text)
 
 
+clear = rubric("The text is clear.", model=Endpoint("http://localhost:9/v1", "nobody"), name="clear", max_chars=1000)
+
 nan_equal = Task("nan_equal", sums, ask, some_number, (not_far,), row=Sum)
 truncated = Task("truncated", small_sums, ask, some_number, (same_whole,), row=Sum)
 tolerant = Task("tolerant", sums, ask, some_number, (within_5_percent,), row=Sum)
@@ -221,6 +229,9 @@ backtracking = Task("backtracking", sums, ask, slow_number, (right,), row=Sum, t
 backtracking_fails = Task(
     "backtracking_fails", sums, ask, slow_number, (right,), row=Sum, timeout_s=0.5, on_timeout="fail"
 )
+longer = Task("longer", two_digits, ask, any_text, (pays(lambda text, gold: text.startswith(gold)),), row=Sum)
+judged = Task("judged", sums, ask, any_text, (pays(lambda text, gold: len(text) < 20), clear), row=Sum)
+judged_crashing = Task("judged_crashing", sums, ask, crashing_number, (right, clear), row=Sum)
 crashing = Task("crashing", sums, ask, crashing_number, (right,), row=Sum)
 declared = Task(
     "declared", sums, ask, any_text, (contained,), row=Sum, exempt={"fuzz.several": "a list is allowed here"}

@@ -19,6 +19,7 @@ from grpo_core.testing.fuzz_report import ADVICE, FuzzReport
 from grpo_core.testing.shrink import shrink
 
 FILE = Path(hackable_tasks.__file__)
+EXAMPLES = Path(__file__).parents[4] / "examples"
 
 
 def fuzzed(name: str, n: int = 200, seed: int = 0) -> FuzzReport:
@@ -84,6 +85,20 @@ def test_a_broken_task_has_its_finding(name: str, kind: str) -> None:
     assert finding.meaning == FINDINGS[kind] and not finding.exempt and finding.earning > 20
     assert report.hackability == 1.0 and report.hackability_low > 0.9
     assert report.failures == report.findings
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_hackability_counts_the_rows_of_all_attacks_of_a_kind(seed: int) -> None:
+    report = fuzzed("longer", seed=seed)
+    (finding,) = report.findings
+    assert (finding.kind, finding.earning, report.hackability) == ("changed", 40, 1.0)
+
+
+def test_what_judges_decide_is_no_finding() -> None:
+    report = fuzzed("judged")
+    assert not report.findings and report.note.startswith("judges have a say and none was asked")
+    assert not fuzz(f"{EXAMPLES}/tasks/apology.py:apology", 100, workers=2).findings
+    assert kinds(fuzzed("judged_crashing", 60)) == {"crash"}
 
 
 @pytest.mark.parametrize("name", ["substring", "integer_first", "form_first", "answer_in_prompt"])

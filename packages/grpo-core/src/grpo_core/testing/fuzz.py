@@ -12,6 +12,8 @@ completions hold no right answer:
   on more than half of the rows that have such a part.
 * None of these may earn half of what the gold earns, above what an empty completion is paid, without being solved.
 * Nothing may be run, raise an exception, or take longer than the task's limit.
+
+Where judges have a say in what is solved, only the last rule is applied: no judge is asked.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ BATCH = 32
 """Completions between two notices of progress."""
 
 CONFIRMED = 8
-"""Attacks of a kind that are tried on all rows until one holds."""
+"""Attacks of a kind that are tried on all rows."""
 
 SHRINKING = 300
 """Texts tried to make a completion smaller; a tenth where each one takes the time limit."""
@@ -118,12 +120,12 @@ class _Fuzzer:
         findings = []
         for kind, of_kind in hits.items():
             confirmed = self._confirm(kind, of_kind)
-            if confirmed is None:
+            if not confirmed:
                 continue
-            attack, attempt, earning, count = confirmed
+            attack, attempt, earning, count = max(confirmed, key=lambda each: len(each[2]))  # of equals, the simplest
             findings.append(self._finding(kind, attack, attempt, len(earning), count))
             if not oracle.exemption(kind):
-                hacked |= earning
+                hacked.update(*(rows for _, _, rows, _ in confirmed))
         low, high = wilson(len(hacked), len(sample.rows))
         return FuzzReport(
             task=oracle.task.spec,
@@ -155,15 +157,22 @@ class _Fuzzer:
                 self._progress(min(first + BATCH, len(plan)), len(plan))
         return hits, len(plan)
 
-    def _confirm(self, kind: str, hits: list[Hit]) -> tuple[Attack, Attempt, set[int], int] | None:
-        """The simplest attack that holds over rows, the rows where it earns, and their number."""
+    def _confirm(self, kind: str, hits: list[Hit]) -> list[tuple[Attack, Attempt, set[int], int]]:
+        """The attacks that hold over rows, of the `CONFIRMED` simplest ones in this order.
+
+        Returns:
+            (attack, attempt, rows where it earns too much, number of rows on which it was tried) of each.
+        """
         hits.sort(key=lambda hit: (len(hit[0].wrappers), len(hit[1].text), hit[1].text))
         simplest = {(attack.title, attempt.text): (attack, attempt) for attack, attempt, _ in reversed(hits)}
+        confirmed = []
         for attack, attempt in list(reversed(simplest.values()))[:CONFIRMED]:
             earning, count = self._oracle.confirm(kind, attack, attempt)
             if self._oracle.holds(kind, attempt, earning, count):
-                return attack, attempt, earning, count
-        return None
+                confirmed.append((attack, attempt, earning, count))
+                if kind == SLOW:  # is tried on two rows, and each takes the time limit
+                    break
+        return confirmed
 
     def _finding(self, kind: str, attack: Attack, attempt: Attempt, earning: int, count: int) -> Finding:
         holds = self._oracle.predicate(kind, attack, attempt)

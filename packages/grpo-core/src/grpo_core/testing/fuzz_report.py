@@ -74,7 +74,7 @@ class FuzzReport:
         completions: Completions tried, without those of golds, confirmations and shrinking.
         rows: Rows of the sample.
         findings: The findings, one of each kind at most.
-        hacked_rows: Rows of the sample on which at least one finding that is not exempt earns more than it should.
+        hacked_rows: Rows of the sample on which a confirmed attack of a kind that is not exempt earns too much.
         hackability: `hacked_rows / rows`.
         hackability_low: Lower end of its 95% Wilson interval.
         hackability_high: Upper end of its 95% Wilson interval.

@@ -26,6 +26,7 @@ from grpo_core.testing.attacks import (
     Attempt,
 )
 from grpo_core.testing.fuzz_report import wilson
+from grpo_core.testing.limits import decided_by_judges
 
 PAID = 0.5
 """Share of the gold's value, above what an empty completion is paid, from which a wrong completion earns too much."""
@@ -59,12 +60,15 @@ class Oracle:
     def __init__(self, task: BoundTask, sample: Sample, scorer: Scorer, seed: int) -> None:
         self.task, self.sample = task, sample
         self.not_scored = 0
+        self._judges_decide = decided_by_judges(task)
         self._scorer, self._seed = scorer, seed
         self._known: dict[tuple[str, int], Score] = {}
 
     @property
     def note(self) -> str:
         """What could not be tried."""
+        if self._judges_decide:
+            return "judges have a say and none was asked, so only texts that crash, run or take long were looked for"
         if self.task.task.game is not None:
             return "a game: its completions are whole episodes, so only hostile and empty ones were tried"
         if self.task.opponent is not None and self.not_scored:
@@ -124,6 +128,8 @@ class Oracle:
             return CRASH
         if attempt.canary is not None:
             return EVALUATED if attempt.canary.exists() else ""
+        if self._judges_decide:
+            return ""
         if kind == SEVERAL:
             return SEVERAL if self._pays_both(attempt) else ""
         if score.solved:
