@@ -54,6 +54,7 @@ def test_what_is_tried_on_the_model_stays_auto(capsys: pytest.CaptureFixture[str
     ("settings", "said"),
     [
         (("engine.name=vllm", "engine.args.sleep=maybe"), "engine.args.sleep: Input should be a valid boolean"),
+        (("trainer.loss_args.dual_clip=0.5",), "trainer.loss_args.dual_clip=0.5: must be above 1"),
         (("eval.n=4", "eval.temperature=0"), "eval.n=4 at temperature 0"),
         (("eval.task=math.ech",), "no task 'math.ech'. Did you mean 'math.echo'?"),
         (("tracking.trackers=nothing",), "no tracker 'nothing'"),

@@ -86,6 +86,30 @@ from grpo_core.config.trainer import EXCLUSIVE, PASS_AT_K
         ),
         ({"kl_controller": "steprule", "beta": 0.1}, "Did you mean 'step_rule'?"),
         ({"entropy_controller": "adaptiv"}, "Did you mean 'adaptive'?"),
+        (
+            {"entropy_controller": "decay"},
+            "trainer.entropy_controller=decay has nothing to halve at trainer.entropy_coef=0",
+        ),
+        (
+            {"beta": 0.1, "kl_controller": "ppo_rule", "kl_controller_args": {"target": -1}},
+            "trainer.kl_controller_args.target=-1 must be above 0",
+        ),
+        (
+            {"beta": 0.1, "kl_controller": "step_rule", "kl_controller_args": {"minimum": 2.0}},
+            "trainer.kl_controller_args.minimum=2 and maximum=1 must satisfy",
+        ),
+        (
+            {"beta": 0.1, "kl_controller": "proportional", "kl_controller_args": {"clip": 40.0}},
+            "trainer.kl_controller_args.clip=40.0 · n_steps=1 / horizon=20.0 is 1 or more",
+        ),
+        (
+            {"entropy_controller": "adaptive", "entropy_controller_args": {"target": 0.0}},
+            "trainer.entropy_controller_args.target=0 must be above 0",
+        ),
+        (
+            {"entropy_coef": 0.1, "entropy_controller": "decay", "entropy_controller_args": {"half_life": 0.0}},
+            "trainer.entropy_controller_args.half_life=0 must be above 0",
+        ),
     ],
 )
 def test_a_contradiction_is_refused(values: dict[str, object], message: str) -> None:
@@ -111,6 +135,7 @@ def test_a_contradiction_is_refused(values: dict[str, object], message: str) -> 
         {"kl": "k1", "kl_placement": "loss", "beta": 0.1, "kl_args": {"straight_through": True}},
         {"beta": 0.02, "kl_controller": "step_rule", "kl_warmup_steps": 5},
         {"entropy_controller": "adaptive"},  # adds, so that it can start from 0
+        {"entropy_controller": "decay", "entropy_coef": 0.01, "entropy_controller_args": {"half_life": 9}},
         {"rollout_correction": "token_mask", "rollout_correction_min": 0.5},
         {"micro_batch_prompts": 2, "steps_per_generation": 4},
         {"gns_probe_steps": 5, "gns_probe_prompts": 4},

@@ -17,8 +17,14 @@ from grpo_core.plugins.hooks import hookimpl
 from grpo_core.plugins.host import PluginHost, default_host
 
 SOURCE = """
+from grpo_core.algorithms.variant import checked_by
+from grpo_core.errors import UserError
 def spo(rewards, groups, *, alpha: float = 0.1, levels: int = 3, mode: str = "a"): return rewards
 spo.needs_group = False
+def known(alpha):
+    if alpha > 1: raise UserError("alpha=%g is above 1." % alpha)
+@checked_by(known)
+def careful(rewards, groups, *, mode: str = "a", alpha: float = 0.1): return rewards
 def strict(rewards, groups, *, must: int): return rewards
 def unreadable(rewards, *, x: "Nowhere" = 1): return rewards
 """
@@ -237,6 +243,13 @@ def test_a_missing_argument_is_refused(variants: ModuleType) -> None:
     registry.register("advantage", "strict", "my_variants:strict")
     with pytest.raises(UserError, match=r"trainer\.advantage_args\.must: Field required \(given nothing\)"):
         registry.validate_arguments("advantage", "strict", {}, "trainer.advantage_args")
+
+
+def test_a_third_party_checks_the_values_of_its_arguments(variants: ModuleType) -> None:
+    registry.register("advantage", "careful", "my_variants:careful")
+    assert registry.bind("advantage", "careful", {"alpha": 1}, "trainer.advantage_args").arguments["alpha"] == 1
+    with pytest.raises(UserError, match=r"^trainer\.advantage_args\.alpha=2 is above 1\.$"):
+        registry.bind("advantage", "careful", {"alpha": 2}, "trainer.advantage_args")
 
 
 def test_annotations_that_cannot_be_read_are_the_plugins_fault(variants: ModuleType) -> None:

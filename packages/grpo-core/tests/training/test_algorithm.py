@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -58,3 +59,31 @@ def test_a_loss_that_does_not_say_how_tokens_are_aggregated_is_refused_before_a_
 def test_arguments_are_checked_before_a_model_is_loaded() -> None:
     with pytest.raises(UserError, match=r"trainer\.advantage_args\.alfa.*alpha"):
         Algorithm.of(TrainerConfig(baseline="ema", advantage_args={"alfa": 0.5}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"loss_args": {"dual_clip": 0.5}}, r"loss_args\.dual_clip=0\.5: must be above 1"),
+        ({"loss_type": "gspo", "loss_args": {"dual_clip": 1}}, r"loss_args\.dual_clip=1: must"),
+        ({"loss_type": "gspo_token", "loss_args": {"dual_clip": 1}}, r"loss_args\.dual_clip=1: must"),
+        ({"loss_type": "seq_ppo", "loss_args": {"dual_clip": 1}}, r"loss_args\.dual_clip=1: must"),
+        (
+            {"loss_type": "cispo", "epsilon_high": 0.5, "loss_args": {"epsilon_low": 0.2}},
+            r"loss_args\.epsilon_low=0\.2, epsilon_high=0\.5: the ratio's lower bound",
+        ),
+        ({"loss_type": "sapo", "loss_args": {"temperature_neg": 0}}, r"loss_args\.temperature_neg=0: .*above 0"),
+        ({"baseline": "adaptive_shrink", "advantage_args": {"alpha": 2}}, r"advantage_args\.alpha=2 is the weight"),
+        ({"baseline": "adaptive_shrink", "advantage_args": {"kappa": -1}}, r"advantage_args\.kappa=-1 counts"),
+        ({"baseline": "bnpo", "advantage_args": {"minimum": 1}}, r"advantage_args\.minimum=1 must be below maximum=1"),
+        ({"baseline": "ema", "advantage_args": {"alpha": 0}}, r"advantage_args\.alpha=0 is the weight"),
+        ({"baseline": "gpg", "advantage_args": {"f_norm": 0}}, r"advantage_args\.f_norm=0 divides the advantages"),
+        ({"baseline": "pass_at_k", "advantage_args": {"k": 0}}, r"advantage_args\.k=0 completions make a set"),
+        ({"baseline": "role", "advantage_args": {"alpha": 1}}, r"advantage_args\.alpha=1 is the share that stays"),
+    ],
+)
+def test_values_that_a_variant_cannot_use_are_refused_before_a_model_is_loaded(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=rf"^trainer\.{message}"):
+        Algorithm.of(TrainerConfig(**settings))

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from grpo_core.algorithms.variant import checked_by
 from grpo_core.errors import UserError
 
 Controller = TypeVar("Controller", bound=Callable[..., float])
@@ -24,6 +25,16 @@ def constant(coefficient: float, history: Sequence[float]) -> float:
     return coefficient
 
 
+def _check_proportional(target: float, horizon: float, n_steps: int, clip: float) -> None:
+    _check_above_0(target=target, horizon=horizon, n_steps=n_steps, clip=clip)
+    if clip * n_steps / horizon >= 1:
+        raise UserError(
+            f"clip={clip} · n_steps={n_steps} / horizon={horizon} is 1 or more: one update could take beta to 0 or "
+            f"below. Raise horizon above {clip * n_steps:g}."
+        )
+
+
+@checked_by(_check_proportional)
 def proportional(
     coefficient: float,
     history: Sequence[float],
@@ -47,12 +58,7 @@ def proportional(
     Raises:
         UserError: a bound that could take β to 0 or below, or a KL that is negative or no number.
     """
-    _check_above_0(target=target, horizon=horizon, clip=clip)
-    if clip * n_steps / horizon >= 1:
-        raise UserError(
-            f"clip={clip} · n_steps={n_steps} / horizon={horizon} is 1 or more: one update could take beta to 0 or "
-            f"below. Raise horizon above {clip * n_steps:g}."
-        )
+    _check_proportional(target, horizon, n_steps, clip)
     if not history:
         return coefficient
     error = min(max(_checked(history[-1]) / target - 1, -clip), clip)
@@ -63,6 +69,11 @@ PPO_BAND, PPO_FACTOR = 1.5, 2.0
 """The two constants of PPO's rule; the paper chose them by hand and found the algorithm not sensitive to them."""
 
 
+def _check_target(target: float) -> None:
+    _check_above_0(target=target)
+
+
+@checked_by(_check_target)
 def ppo_rule(coefficient: float, history: Sequence[float], *, target: float = 0.01) -> float:
     """Double or halve β where the newest KL leaves a band around the target.
 
@@ -74,7 +85,7 @@ def ppo_rule(coefficient: float, history: Sequence[float], *, target: float = 0.
     Raises:
         UserError: a KL that is negative or no number.
     """
-    _check_above_0(target=target)
+    _check_target(target)
     if not history:
         return coefficient
     kl = _checked(history[-1])
@@ -87,6 +98,12 @@ STEP_BAND, STEP_UP, STEP_DOWN = 2.0, 1.5, 0.8
 """RookWorld's band and factors: it climbs faster than it descends."""
 
 
+def _check_step_rule(target: float, minimum: float, maximum: float) -> None:
+    _check_above_0(target=target)
+    _check_order(minimum, maximum)
+
+
+@checked_by(_check_step_rule)
 def step_rule(
     coefficient: float,
     history: Sequence[float],
@@ -107,8 +124,7 @@ def step_rule(
     Raises:
         UserError: bounds in the wrong order, or a KL that is negative or no number.
     """
-    _check_above_0(target=target)
-    _check_order(minimum, maximum)
+    _check_step_rule(target, minimum, maximum)
     if not history:
         return coefficient
     recent = [_checked(kl) for kl in history[-HISTORY:]]
@@ -120,6 +136,13 @@ def step_rule(
     return min(max(coefficient, minimum), maximum)
 
 
+def _check_decay(half_life: float, minimum: float) -> None:
+    _check_above_0(half_life=half_life)
+    if minimum < 0:
+        raise UserError(f"minimum={minimum:g} must be at least 0.")
+
+
+@checked_by(_check_decay)
 def decay(coefficient: float, history: Sequence[float], *, half_life: float = 100.0, minimum: float = 0.0) -> float:
     """Halve the coefficient every `half_life` optimizer steps, whatever is measured.
 
@@ -132,8 +155,7 @@ def decay(coefficient: float, history: Sequence[float], *, half_life: float = 10
     Raises:
         UserError: a half-life that is not above 0, or a negative bound.
     """
-    _check_above_0(half_life=half_life)
-    _check_order(minimum, math.inf)
+    _check_decay(half_life, minimum)
     return max(coefficient * math.exp2(-1 / half_life), minimum)
 
 
@@ -162,6 +184,12 @@ def _was_below_target(history: Sequence[float], *, target: float, **_: float) ->
     return not history or history[-1] < target
 
 
+def _check_entropy_rule(target: float, delta: float, minimum: float, maximum: float) -> None:
+    _check_above_0(target=target, delta=delta)
+    _check_order(minimum, maximum)
+
+
+@checked_by(_check_entropy_rule)
 @gated(_was_below_target)
 def adaptive_entropy(
     coefficient: float,
@@ -188,8 +216,7 @@ def adaptive_entropy(
     Raises:
         UserError: bounds in the wrong order, or an entropy that is negative or no number.
     """
-    _check_above_0(delta=delta)
-    _check_order(minimum, maximum)
+    _check_entropy_rule(target, delta, minimum, maximum)
     if not history:
         return coefficient
     coefficient += delta if _checked(history[-1]) < target else -delta
@@ -209,9 +236,9 @@ def _checked(measured: float) -> float:
 def _check_above_0(**options: float) -> None:
     for name, value in options.items():
         if not value > 0:
-            raise UserError(f"{name}={value} must be above 0.")
+            raise UserError(f"{name}={value:g} must be above 0.")
 
 
 def _check_order(minimum: float, maximum: float) -> None:
     if not 0 <= minimum <= maximum:
-        raise UserError(f"minimum={minimum} and maximum={maximum} must satisfy 0 <= minimum <= maximum.")
+        raise UserError(f"minimum={minimum:g} and maximum={maximum:g} must satisfy 0 <= minimum <= maximum.")

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.algorithms.aggregation import weighted_sum
+from grpo_core.algorithms.variant import checked_by
 from grpo_core.errors import UserError
 
 Objective = Callable[..., Tensor]
@@ -81,6 +82,12 @@ def choose(condition: Tensor, yes: float, no: float, like: Tensor) -> Tensor:
     return torch.where(condition, like.new_full((), yes), like.new_full((), no))
 
 
+def check_dual_clip(dual_clip: float | None) -> None:
+    """Refuse a bound of at most 1, which would also stop the tokens that PPO means to train on."""
+    if dual_clip is not None and dual_clip <= 1:
+        raise UserError(f"dual_clip={dual_clip:g}: must be above 1 (3 is common), or null for none.")
+
+
 def clipped_surrogate(
     ratio: Tensor,
     advantages: Tensor,
@@ -101,10 +108,9 @@ def clipped_surrogate(
         dual_clip: Bound c > 1 of a negative advantage's loss (arXiv 1912.09729).
 
     Raises:
-        UserError: `dual_clip` is at most 1, which would also stop the tokens that PPO means to train on.
+        UserError: see `check_dual_clip`.
     """
-    if dual_clip is not None and dual_clip <= 1:
-        raise UserError(f"dual_clip={dual_clip:g}: must be above 1 (3 is common), or null for none.")
+    check_dual_clip(dual_clip)
     clipped = ratio.clamp(1 - epsilon, 1 + (epsilon if epsilon_high is None else epsilon_high))
     unclipped = ratio if delta is None else ratio.clamp(max=delta)
     loss = -torch.minimum(unclipped * advantages, clipped * advantages)
@@ -113,6 +119,7 @@ def clipped_surrogate(
     return torch.where(advantages < 0, torch.minimum(loss, -dual_clip * advantages), loss)
 
 
+@checked_by(check_dual_clip)
 def ppo_clip(
     logp: Tensor,
     old_logp: Tensor,
@@ -144,6 +151,15 @@ def reinforce(logp: Tensor, old_logp: Tensor, advantages: Tensor, mask: Tensor) 
     return -per_token(advantages) * logp
 
 
+def _check_bounds(epsilon_low: float | None, epsilon_high: float) -> None:
+    if epsilon_low is not None and not 1 - epsilon_low < epsilon_high:
+        raise UserError(
+            f"epsilon_low={epsilon_low:g}, epsilon_high={epsilon_high:g}: the ratio's lower bound, 1 − epsilon_low, "
+            "must be below its upper one, which is epsilon_high itself."
+        )
+
+
+@checked_by(_check_bounds)
 def cispo(
     logp: Tensor,
     old_logp: Tensor,
@@ -159,16 +175,19 @@ def cispo(
     As in TRL, `epsilon_high` is the bound of ρ itself, not what is added to 1. From below ρ is bounded by
     1 − `epsilon_low`, as in the paper's formula and in verl; by default it is not, as in the paper's experiments.
     """
-    if epsilon_low is not None and not 1 - epsilon_low < epsilon_high:
-        raise UserError(
-            f"epsilon_low={epsilon_low:g}, epsilon_high={epsilon_high:g}: the ratio's lower bound, 1 − epsilon_low, "
-            "must be below its upper one, which is epsilon_high itself."
-        )
+    _check_bounds(epsilon_low, epsilon_high)
     lowest = None if epsilon_low is None else 1 - epsilon_low
     ratio = importance_ratio(logp, old_logp, max_log_ratio=max_log_ratio).clamp(lowest, epsilon_high)
     return -ratio.detach() * per_token(advantages) * logp
 
 
+def _check_temperatures(temperature_pos: float, temperature_neg: float) -> None:
+    for name, value in (("temperature_pos", temperature_pos), ("temperature_neg", temperature_neg)):
+        if value <= 0:
+            raise UserError(f"{name}={value:g}: the gate's temperature divides the loss: above 0.")
+
+
+@checked_by(_check_temperatures)
 def sapo(
     logp: Tensor,
     old_logp: Tensor,
@@ -180,6 +199,7 @@ def sapo(
     max_log_ratio: float | None = MAX_LOG_RATIO,
 ) -> Tensor:
     """SAPO: a sigmoid gate around ρ = 1 in place of clipping; its slope there is 1."""
+    _check_temperatures(temperature_pos, temperature_neg)
     advantages = per_token(advantages)
     ratio = importance_ratio(logp, old_logp, max_log_ratio=max_log_ratio)
     temperature = choose(advantages > 0, temperature_pos, temperature_neg, ratio)

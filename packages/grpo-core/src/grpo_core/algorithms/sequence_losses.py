@@ -11,8 +11,16 @@ import math
 import torch
 from torch import Tensor
 
-from grpo_core.algorithms.losses import MAX_LOG_RATIO, bounded_exp, choose, clipped_surrogate, per_token
+from grpo_core.algorithms.losses import (
+    MAX_LOG_RATIO,
+    bounded_exp,
+    check_dual_clip,
+    choose,
+    clipped_surrogate,
+    per_token,
+)
 from grpo_core.algorithms.masking import masked_mean, masked_sum
+from grpo_core.algorithms.variant import checked_by
 
 VESPO_LOG_RATIO = (math.log(1e-8), 20.0)
 """Bounds of a completion's log-ratio in VESPO: those of the authors' code and of TRL."""
@@ -24,6 +32,7 @@ def sequence_log_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor, *, mean: bo
     return (masked_mean(log_ratio, mask, 1) if mean else masked_sum(log_ratio, mask, 1))[:, None]
 
 
+@checked_by(check_dual_clip)
 def gspo(
     logp: Tensor,
     old_logp: Tensor,
@@ -43,6 +52,7 @@ def gspo(
     ).expand_as(logp)
 
 
+@checked_by(check_dual_clip)
 def gspo_token(
     logp: Tensor,
     old_logp: Tensor,
@@ -63,6 +73,7 @@ def gspo_token(
     )
 
 
+@checked_by(check_dual_clip)
 def seq_ppo(
     logp: Tensor,
     old_logp: Tensor,

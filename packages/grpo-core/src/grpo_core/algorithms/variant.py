@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 Aggregation = Literal["constant", "token_mean", "sequence_mean", "sequence_sum", "group_max", "token_sum"]
 Clipped = Literal["token", "sequence_product", "sequence_mean"]
@@ -69,3 +71,18 @@ FACTS = (
     "takes_penalties", "has_own_numerics",
 )  # fmt: skip
 """Facts that a function may state as attributes of its own, for a variant registered as a plain "module:function"."""
+
+
+def checked_by(check: Callable[..., None]) -> Callable[[Function], Function]:
+    """Mark a variant's function with a check of its arguments, which is made before a model is loaded.
+
+    Args:
+        check: Takes some arguments of the function by name. It raises a `UserError` whose message begins with an
+            argument, to which the section is added: `k=0 …` becomes `trainer.advantage_args.k=0 …`.
+    """
+
+    def mark(function: Function) -> Function:
+        function.check_arguments = check  # type: ignore[attr-defined] # a function takes any attribute
+        return function
+
+    return mark

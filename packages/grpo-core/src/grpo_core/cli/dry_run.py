@@ -71,7 +71,7 @@ def dry_run(resolved: ResolvedConfig) -> DryRun:
     processes = accelerators.process_count()
     check_shares(config.trainer, processes, accelerators.node_process_count())
     check_sharing(config, accelerator.backend, config.precision)
-    _check_engine(config)
+    _check_arguments(config)
     prompt = _prompt_tokens(resolved)
     if shape is None:
         return DryRun(None, accelerator, processes, prompt, None, 0)
@@ -79,7 +79,11 @@ def dry_run(resolved: ResolvedConfig) -> DryRun:
     return DryRun(shape, accelerator, processes, prompt, estimate(plan), tokens_in_pass(plan))
 
 
-def _check_engine(config: RunConfig) -> None:
+def _check_arguments(config: RunConfig) -> None:
+    if any(variant.arguments for variant in config.trainer.variants):
+        from grpo_core.training.algorithm import Algorithm  # imports torch
+
+        Algorithm.of(config.trainer)
     if config.engine.args or config.engine.url is not None:
         from grpo_core.policy.sampler import bind_engine  # imports torch
 

@@ -153,6 +153,8 @@ def _check(trainer: TrainerConfig) -> None:
     _check_batch(trainer)
     _check_value_head(trainer)
     _check_kl(trainer)
+    _check_entropy(trainer)
+    _check_controllers(trainer)
     _check_correction(trainer)
     if trainer.backend_args and trainer.backend == "native":
         raise UserError(
@@ -327,6 +329,22 @@ def _check_kl(trainer: TrainerConfig) -> None:
             "policy, so it would only add noise. Use kl_placement=ratio_loss or reward, kl=k2, k3 or full, or "
             "kl_args.straight_through=true."
         )
+
+
+def _check_entropy(trainer: TrainerConfig) -> None:
+    if trainer.entropy_controller == "decay" and not trainer.entropy_coef:
+        raise UserError(
+            "trainer.entropy_controller=decay has nothing to halve at trainer.entropy_coef=0. Set entropy_coef to "
+            "where it starts, as 0.01, or entropy_controller=constant."
+        )
+
+
+def _check_controllers(trainer: TrainerConfig) -> None:
+    """Check the arguments of built-in controllers, which are free of torch; other variants are checked when bound."""
+    for chosen in trainer.variants:
+        is_controller = chosen.kind in ("kl_controller", "entropy_controller")
+        if is_controller and chosen.arguments and chosen.name in registry.BUILT_IN[chosen.kind]:
+            registry.bind(chosen.kind, chosen.name, chosen.arguments, chosen.section)
 
 
 def _check_correction(trainer: TrainerConfig) -> None:

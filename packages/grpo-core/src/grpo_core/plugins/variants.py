@@ -267,14 +267,28 @@ def bind(
         settings: Values of settings that are arguments of some variants; None leaves one at its default.
 
     Raises:
-        UserError: as for `validate_arguments`.
+        UserError: as for `validate_arguments`, or the function's own check refuses an argument.
         PluginError: as for `parameters`.
     """
     own = arguments(kind, name)
     shared = {key: value for key, value in (settings or {}).items() if key in own and value is not None}
     checked = validate_arguments(kind, name, {**shared, **given}, section)
     provided = frozenset(parameters(kind, name)) - own.keys()
-    return BoundVariant(get(kind, name), resolve(kind, name), checked, provided)
+    bound = BoundVariant(get(kind, name), resolve(kind, name), checked, provided)
+    _check_values(bound, section)
+    return bound
+
+
+def _check_values(bound: BoundVariant, section: str) -> None:
+    """Check the arguments as the function says, if it does: see `checked_by`."""
+    function = bound.function.func if isinstance(bound.function, partial) else bound.function
+    check = getattr(function, "check_arguments", None)
+    if check is None:
+        return
+    try:
+        check(**{name: bound.arguments[name] for name in inspect.signature(check).parameters})
+    except UserError as error:
+        raise UserError(f"{section}.{error}") from None
 
 
 def _check_kind(kind: str) -> None:

@@ -40,8 +40,8 @@ class Algorithm:
         """Look up what a configuration names.
 
         Raises:
-            UserError: an argument of a variant does not exist, is missing, or has a wrong type; or neither the loss nor
-                the configuration says how tokens are aggregated.
+            UserError: an argument of a variant does not exist, is missing, or has a wrong type or value; or neither the
+                loss nor the configuration says how tokens are aggregated.
             PluginError: a variant cannot be imported.
         """
         settings = {"loss": {"epsilon": config.epsilon, "epsilon_high": config.epsilon_high}}

@@ -22,6 +22,7 @@ from grpo_core.algorithms.advantages.groups import (
     group_minimum,
     group_std,
 )
+from grpo_core.algorithms.variant import checked_by
 from grpo_core.errors import UserError
 
 Singleton = Literal["zero", "raw"]
@@ -97,6 +98,12 @@ def adaptive(rewards: Tensor, groups: Tensor, *, threshold: float = 0.1) -> Tens
     return advantages
 
 
+def _check_alpha(alpha: float) -> None:
+    if not 0 < alpha <= 1:
+        raise UserError(f"alpha={alpha:g} is the weight of the newest batch mean: above 0, at most 1 (default 0.1).")
+
+
+@checked_by(_check_alpha)
 def ema(
     rewards: Tensor,
     groups: Tensor,
@@ -123,10 +130,7 @@ def ema(
     Raises:
         UserError: alpha is not in (0, 1].
     """
-    if not 0 < alpha <= 1:
-        raise UserError(
-            f"ema: alpha={alpha:g} is the weight of the newest batch mean: above 0, at most 1 (default 0.1)."
-        )
+    _check_alpha(alpha)
     rewards = rewards.double()
     scored = ~rewards.isnan()
     advantages = torch.zeros_like(rewards)
@@ -140,6 +144,13 @@ def ema(
     return advantages
 
 
+def _check_shrinkage(kappa: float, alpha: float) -> None:
+    if kappa < 0:
+        raise UserError(f"kappa={kappa:g} counts completions: at least 0 (default 4).")
+    _check_alpha(alpha)
+
+
+@checked_by(_check_shrinkage)
 def adaptive_shrink(
     rewards: Tensor,
     groups: Tensor,
@@ -162,14 +173,19 @@ def adaptive_shrink(
     Raises:
         UserError: kappa is negative, or alpha not in (0, 1].
     """
-    if kappa < 0:
-        raise UserError(f"adaptive_shrink: kappa={kappa:g} counts completions: at least 0 (default 4).")
+    _check_shrinkage(kappa, alpha)
     count = group_counts(rewards, groups)
     weight = count / (count + kappa).clamp(min=torch.finfo(count.dtype).tiny)
     running = ema(rewards, groups, keys=keys, state=state, alpha=alpha)
     return weight * deviations(rewards, groups) + (1 - weight) * running
 
 
+def _check_kept_share(alpha: float) -> None:
+    if not 0 <= alpha < 1:
+        raise UserError(f"alpha={alpha:g} is the share that stays: at least 0, below 1 (default 0.95).")
+
+
+@checked_by(_check_kept_share)
 def role(
     rewards: Tensor,
     groups: Tensor,
@@ -192,8 +208,7 @@ def role(
     Raises:
         UserError: alpha is not in [0, 1).
     """
-    if not 0 <= alpha < 1:
-        raise UserError(f"role: alpha={alpha:g} is the share that stays: at least 0, below 1 (default 0.95).")
+    _check_kept_share(alpha)
     advantages = torch.zeros_like(rewards, dtype=torch.float64)
     for index, (name, reward) in enumerate(zip(roles, rewards.tolist(), strict=True)):
         if math.isnan(reward):
@@ -227,6 +242,12 @@ def opo(rewards: Tensor, groups: Tensor, *, lengths: Tensor) -> Tensor:
     return deviations(rewards, groups, weights=lengths)
 
 
+def _check_divisor(f_norm: float) -> None:
+    if f_norm <= 0:
+        raise UserError(f"f_norm={f_norm:g} divides the advantages: above 0 (default 1).")
+
+
+@checked_by(_check_divisor)
 def gpg(
     rewards: Tensor, groups: Tensor, *, alpha: Literal["mixed", "nonzero"] = "mixed", f_norm: float = 1.0
 ) -> Tensor:
@@ -242,8 +263,7 @@ def gpg(
     Raises:
         UserError: f_norm is not above 0.
     """
-    if f_norm <= 0:
-        raise UserError(f"gpg: f_norm={f_norm:g} divides the advantages: above 0 (default 1).")
+    _check_divisor(f_norm)
     scored = ~rewards.isnan()
     if alpha == "mixed":
         useful = scored & (group_maximum(rewards, groups) > group_minimum(rewards, groups))

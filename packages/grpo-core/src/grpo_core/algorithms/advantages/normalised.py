@@ -17,6 +17,7 @@ from grpo_core.algorithms.advantages.groups import (
     group_std,
     group_sums,
 )
+from grpo_core.algorithms.variant import checked_by
 from grpo_core.errors import UserError
 
 Scale = Literal["none", "group", "batch"]
@@ -82,6 +83,12 @@ def maxrl(rewards: Tensor, groups: Tensor, *, epsilon: float = SMALL_EPSILON) ->
     return (advantages / (mean + epsilon)).where(advantages != 0, 0.0)
 
 
+def _check_k(k: int) -> None:
+    if k < 1:
+        raise UserError(f"k={k} completions make a set: at least 1.")
+
+
+@checked_by(_check_k)
 def pass_at_k(
     rewards: Tensor, groups: Tensor, *, k: int = 4, solved_at: float = 1.0, epsilon: float = SMALL_EPSILON
 ) -> Tensor:
@@ -97,8 +104,7 @@ def pass_at_k(
     Raises:
         UserError: k is below 1.
     """
-    if k < 1:
-        raise UserError(f"pass_at_k: k={k} completions make a set: at least 1.")
+    _check_k(k)
     scored = ~rewards.isnan()
     total = group_counts(rewards, groups)
     solved = scored & (rewards >= solved_at)
@@ -129,6 +135,12 @@ def pass_at_k_best(
     return scale_advantages(advantages, rewards, groups, scale, epsilon=epsilon)
 
 
+def _check_range(minimum: float, maximum: float) -> None:
+    if not minimum < maximum:
+        raise UserError(f"minimum={minimum:g} must be below maximum={maximum:g}.")
+
+
+@checked_by(_check_range)
 def bnpo(
     rewards: Tensor, groups: Tensor, *, minimum: float = 0.0, maximum: float = 1.0, max_weight: float = 1e6
 ) -> Tensor:
@@ -147,8 +159,7 @@ def bnpo(
     Raises:
         UserError: the bounds are out of order, or a group's mean is outside them.
     """
-    if not minimum < maximum:
-        raise UserError(f"bnpo: minimum={minimum:g} must be below maximum={maximum:g}.")
+    _check_range(minimum, maximum)
     unit = (rewards.double() - minimum) / (maximum - minimum)
     means = _group_means(unit, groups)
     if bool(((means < 0) | (means > 1)).any()):
