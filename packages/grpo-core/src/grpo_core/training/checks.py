@@ -39,6 +39,9 @@ def check_training(config: RunConfig) -> None:
     check_model(config.model, config.adapter)
     check_device(config.device)
     tasks = [bind(spec) for spec in parse_task_specs(config.task)]
+    engine = config.engine
+    if engine.name in PRODUCTS and engine.url is None and engine.fallback is None:
+        check_installed(PRODUCTS[engine.name])
     check_choices(config, tasks)
     for task in tasks:
         train_rows(config.trainer, task)
@@ -50,12 +53,9 @@ def check_choices(config: RunConfig, tasks: Sequence[BoundTask]) -> None:
 
     Raises:
         UserError: a tracker that is not there, arguments that a variant does not take, or settings of the evaluation
-            that do not fit; an engine that is not installed.
+            that do not fit.
     """
     check_trackers(config.tracking.trackers)
-    engine = config.engine
-    if engine.name in PRODUCTS and engine.url is None and engine.fallback is None:
-        check_installed(PRODUCTS[engine.name])
     for variant in config.trainer.variants:
         registry.check_argument_names(variant.kind, variant.name, variant.arguments, variant.section)
     held_out = tasks if config.eval.task is None else [bind(spec) for spec in parse_task_specs(config.eval.task)]
