@@ -122,6 +122,7 @@ OTHERS = {
     "--external": "--external_plugins of ms-swift",
     "--verification": "--verification_reward of open-instruct",
     "--reward": "OpenRLHF's --reward.remote_url",
+    "--data": "OpenRLHF's --data.apply_chat_template",
     "--train": "OpenRLHF's --train.agent_func_path",
     "--enable-lora": "an option of vllm serve",
     "--hf-overrides": "likewise",

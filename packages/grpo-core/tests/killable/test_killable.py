@@ -114,11 +114,11 @@ def test_any_bytes_return_as_they_were(echo: KillablePool, payloads: list[bytes]
     assert values(echo.map(payloads, ENOUGH_S)) == payloads
 
 
-def test_lines_are_printed_whole_and_the_last_one_without_an_end(capfd: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_printed_whole_and_the_last_one_gets_its_end(capfd: pytest.CaptureFixture[str]) -> None:
     with KillablePool("killable_targets:make", workers=2) as workers:
-        workers.map([b"print_pieces:abcdefgh\n%d\n" % index for index in range(500)] + [b"print_pieces:end"], ENOUGH_S)
+        workers.map([b"print_pieces:abcdefgh\n%d" % index for index in range(500)], ENOUGH_S)
     lines = capfd.readouterr().err.splitlines()
-    assert sorted(lines) == sorted(["abcdefgh"] * 500 + [str(index) for index in range(500)] + ["end"])
+    assert sorted(lines) == sorted(["abcdefgh"] * 500 + [str(index) for index in range(500)])
 
 
 def test_prints_are_bounded_and_do_not_disturb_answers(capfd: pytest.CaptureFixture[str], executor: str) -> None:

@@ -343,7 +343,10 @@ def _check_controllers(trainer: TrainerConfig) -> None:
     """Check the arguments of built-in controllers, which are free of torch; other variants are checked when bound."""
     for chosen in trainer.variants:
         is_controller = chosen.kind in ("kl_controller", "entropy_controller")
-        if is_controller and chosen.arguments and chosen.name in registry.BUILT_IN[chosen.kind]:
+        if not is_controller or chosen.name not in registry.BUILT_IN[chosen.kind]:
+            continue
+        # Unknown arguments are refused later, where the word that the user gave is known.
+        if chosen.arguments and chosen.arguments.keys() <= registry.arguments(chosen.kind, chosen.name).keys():
             registry.bind(chosen.kind, chosen.name, chosen.arguments, chosen.section)
 
 

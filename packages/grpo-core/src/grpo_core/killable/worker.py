@@ -76,6 +76,12 @@ class _BoundedPrints(io.RawIOBase):
         self.flush()
         self._left = MAX_PRINT_BYTES
 
+    def end_line(self) -> None:
+        """Pass an unfinished line on with an end: what follows it may be another worker's."""
+        if self._line:
+            self._line += b"\n"
+        self.flush()
+
     def writable(self) -> bool:
         return True
 
@@ -312,7 +318,7 @@ def _serve(
         if os.getpid() != server:  # forked by the handler and come back: its answer would be taken for the next one
             os._exit(0)
         seconds = time.perf_counter() - begin
-        prints.flush()
+        prints.end_line()
         served += 1
         is_leaving = is_leaving or (served % MEMORY_CHECK_EVERY == 0 and limit.is_half_used())
         _write(channel, kind + LEAVING * is_leaving, seconds, value)
