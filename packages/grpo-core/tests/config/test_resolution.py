@@ -398,3 +398,19 @@ def test_a_setting_may_need_what_is_recommended_for_the_model() -> None:
     for contradiction in ({"trainer.beta": "0"}, {"task": "math.arithmetic"}):
         with pytest.raises(UserError, match=r"ref_model_sync_steps=30 has no reference to move at trainer\.beta=0"):
             resolved(**contradiction)
+
+
+def test_a_controller_that_is_recommended_goes_with_its_coefficient() -> None:
+    # games-tiny recommends entropy_coef=0.06, which decays with a half-life of 200, for tic-tac-toe.
+    def trainer_of(**settings: str) -> TrainerConfig:
+        values = {"task": "games.tictactoe", **settings}
+        loaded = load_config(values, environ={}, dotenv_path=None, is_complete=False)
+        return resolve(loaded.config, loaded.sources).config.trainer
+
+    assert trainer_of().entropy_controller_args == {"half_life": 200}
+    without = trainer_of(**{"trainer.entropy_coef": "0"})
+    assert (without.entropy_controller, without.entropy_controller_args) == ("constant", {})
+    of_python = with_settings(RunConfig(task="games.tictactoe"), {"entropy_coef": 0.0})
+    assert resolve(of_python).config.trainer == without
+    with pytest.raises(UserError, match=r"decay has nothing to halve at trainer\.entropy_coef=0"):
+        trainer_of(**{"trainer.entropy_coef": "0", "trainer.entropy_controller": "decay"})

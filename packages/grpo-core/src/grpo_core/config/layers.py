@@ -205,7 +205,8 @@ def _merge(layers: Sequence[Layer]) -> Layer:
         }
         reasons = needless(merged.values.get)
         for name, value in layer.values.items():
-            if name in reasons and layer.sources[name].kind in RECOMMENDED:
+            section = name.rpartition(".")[0]  # of a variant's argument
+            if (name in reasons or section in reasons) and layer.sources[name].kind in RECOMMENDED:
                 continue
             if name not in merged.values and name not in excluded:
                 merged.values[name], merged.sources[name] = value, layer.sources[name]

@@ -273,7 +273,7 @@ def _profile_choices(loaded: LoadedConfig, profiles: Iterable[Profile], user: La
         in_effect = [
             f"{name}={format_value(value)}"
             for name, value in layer.values.items()
-            if name not in user.values and loaded.sources[name] == layer.sources[name]
+            if name not in user.values and loaded.sources.get(name) == layer.sources[name]
         ]
         if in_effect:
             choices.append(ResolvedDefault("settings", ", ".join(in_effect), profile.why))

@@ -59,6 +59,9 @@ def needless(value_of: Callable[[str], object]) -> dict[str, str]:
         reasons["trainer.ref_model_sync_steps"] = "trainer.beta=0 has no reference to move"
     elif value_of("lora.enabled") or value_of("adapter") is not None:
         reasons["trainer.ref_model_sync_steps"] = "an adapter's reference is the model that it was put on"
+    if value_of("trainer.entropy_coef") == 0:
+        controller = ("trainer.entropy_controller", "trainer.entropy_controller_args")
+        reasons |= dict.fromkeys(controller, "trainer.entropy_coef=0 has nothing to control")
     return reasons
 
 
