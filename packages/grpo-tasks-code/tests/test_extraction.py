@@ -36,6 +36,8 @@ from grpo_tasks_code.extraction import MAX_PROGRAM_CHARS, block_of, program_of, 
         ("<think>```python\nprint(1)\n```</think> That is all.", "print(1)\n"),
         ("```python\nprint('</think>')\n```", "print('</think>')\n"),
         ("<think>```python\nprint(1)\n```", "print(1)\n"),
+        ("<think>It prints.</think>\nprint(1)", "\nprint(1)"),
+        ("print(1)</think>\n", "print(1)</think>\n"),
     ],
 )
 def test_the_first_python_block_else_the_whole_text(completion: str, program: str) -> None:
@@ -170,7 +172,7 @@ def test_a_block_gives_its_program_back(program: str, prose: str) -> None:
 
 @given(PROGRAMS, st.sampled_from(["", "python", " py", "Python3"]), st.sampled_from([" ", "   ", "\t", "1. ", "- "]))
 def test_an_indented_block_gives_its_program_back(program: str, language: str, prefix: str) -> None:
-    block = indent(block_of(program, language), re.sub(r"\S", " ", prefix))
+    block = indent(block_of(program, language), re.sub(r"\S", " ", prefix), lambda line: line != "\n")
     assert program_of(prefix + block.lstrip()).strip() == program.strip()
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -249,6 +250,26 @@ def test_a_name_that_no_system_takes_is_one_line(capsys: pytest.CaptureFixture[s
     assert entry.main([*words, "a" * 300]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ") and "File name too long" in line and "a" * 300 in line
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "r/logs/events.jsonl"), "Permission denied: r/logs/events"),
+        (
+            OSError(errno.EROFS, "Read-only file system", "/data/runs"),
+            "Read-only file system: /data/runs. Name",
+        ),
+    ],
+)
+def test_a_file_that_may_not_be_used_is_one_line(capsys: pytest.CaptureFixture[str], error: OSError, said: str) -> None:
+    @click.command()
+    def fails() -> None:
+        raise error
+
+    assert entry.run_command(fails, [], "grpo") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {said}")
 
 
 def test_debug_shows_the_traceback_of_a_mistake(

@@ -198,15 +198,11 @@ def test_tasks_evaluated_beside_the_trained_ones_are_compared_too(spec: str) -> 
     assert [choice.value.endswith("not disjoint") for choice in said if "trained on" in choice.why] == [True]
 
 
-def test_the_commands_show_it(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert entry.main(["sample", f"{spec}?shared=1", "-n", "1"]) == 0
-    assert "1 of 4 held-out rows are trained on (test0 is train0)" in " ".join(capsys.readouterr().err.split())
+def test_the_facts_of_a_task_count_it(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.main(["tasks", "show", f"{spec}?shared=1"]) == 0
     assert "4, of which 1 are training rows, too" in capsys.readouterr().out
     assert entry.main(["tasks", "show", spec, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["also_trained"] == {"n": 0, "of": 4, "pairs": {}}
-    assert entry.main(["sample", spec, "-n", "1"]) == 0
-    assert "trained on" not in capsys.readouterr().err
 
 
 def test_ids_that_would_control_a_terminal_are_escaped() -> None:

@@ -55,6 +55,7 @@ def program_of(completion: str, *, unlabelled: bool = True) -> str:
     """Return the first ```python block of a completion, else its first block without a language, else all of it.
 
     A block behind the last `</think>` comes first: one before it is a draft, which counts only if there is no other.
+    Without any block, all that is behind it counts, or all of the completion if that is blank.
     Blocks of nothing but imports and comments are put before the next one. Of several others only the first counts:
     the next one is an example of use, or what a base model goes on with.
 
@@ -75,7 +76,8 @@ def program_of(completion: str, *, unlabelled: bool = True) -> str:
             program = _through_code(_unlabelled(completion, start))
         if program is not None:
             return _bounded(program, "program")
-    return _bounded(completion, "program")
+    behind = completion.rpartition(END_OF_THINKING)[2]
+    return _bounded(behind if behind.strip() else completion, "program")
 
 
 def script_of(completion: str) -> str:

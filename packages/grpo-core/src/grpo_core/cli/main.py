@@ -187,6 +187,15 @@ def _no_such_option(error: click.exceptions.NoSuchOption) -> str:
     return f"no option {error.option_name}. Settings are written without dashes: {written}"
 
 
+_REFUSED = {
+    errno.ENAMETOOLONG: "",
+    errno.EACCES: ". Its owner can allow it (chmod), or name another place.",
+    errno.EPERM: ". Its owner can allow it (chmod), or name another place.",
+    errno.EROFS: ". Name a place that can be written.",
+}
+"""Errors of the system about a file that are no bug, with what helps."""
+
+
 def _unexpected(error: Exception) -> int:
     from grpo_core.checkpoints.files import disk_full_reason
 
@@ -209,8 +218,8 @@ def _unexpected(error: Exception) -> int:
             "RUN (grpo runs lists them).",
             ExitCode.FAILED,
         )
-    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return _fail(f"{error.strerror}: {error.filename}", ExitCode.USER_MISTAKE)
+    if isinstance(error, OSError) and error.errno in _REFUSED and error.filename is not None:
+        return _fail(f"{error.strerror}: {error.filename}{_REFUSED[error.errno]}", ExitCode.USER_MISTAKE)
     traceback.print_exception(error)
     return _fail(
         f"this is a bug in grpo-core or in a plugin, not yours: {type(error).__name__}: {error}. "

@@ -28,7 +28,6 @@ def sample(task: str, count: int, as_json: bool) -> None:
     """Show rows of a task with prompt, gold and the score of the gold. The exit code is 1 if a gold is not scored."""
     from grpo_core.display.progress import Waiting
     from grpo_core.display.text import err, print_json, print_out
-    from grpo_core.evaluation.overlap import own_choices
     from grpo_core.plugins.tasks import bind
     from grpo_core.prompts.mixture import task_labels
     from grpo_core.scoring.conditions import condition_choices
@@ -46,8 +45,6 @@ def sample(task: str, count: int, as_json: bool) -> None:
         print_json(samples)
     for index, entry in enumerate(() if as_json else samples):
         print_out(*([""] if index else []), _entry(entry))
-    with Waiting(err()) as progress:  # at the end, because it reads all rows of two splits
-        progress.on_choices([choice for label, each in labelled.items() for choice in own_choices(label, each)])
     _check_scored(samples)
 
 

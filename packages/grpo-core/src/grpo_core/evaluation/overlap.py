@@ -96,12 +96,6 @@ def own_overlap(task: BoundTask) -> Overlap | None:
         return None
 
 
-def own_choices(label: str, task: BoundTask) -> list[ResolvedDefault]:
-    """A choice that names the test rows of a task which are also training rows."""
-    overlap = own_overlap(task)
-    return [] if overlap is None or not overlap.pairs else [_choice(label, overlap)]
-
-
 def overlap_choices(label: str, held: BoundTask, overlap: Overlap | None) -> list[ResolvedDefault]:
     """A choice that names the held-out rows which are trained on.
 
@@ -116,11 +110,7 @@ def overlap_choices(label: str, held: BoundTask, overlap: Overlap | None) -> lis
             f"{held.config.split} rows of its own (load() is told which split by config.split), evaluate the training "
             "rows knowingly with eval.split=train, or nothing with eval.at_start=false and eval.at_end=false."
         )
-    return [_choice(label, overlap)]
-
-
-def _choice(label: str, overlap: Overlap) -> ResolvedDefault:
-    return ResolvedDefault("held-out", f"{label}: not disjoint", f"{overlap}; what they show is memory")
+    return [ResolvedDefault("held-out", f"{label}: not disjoint", f"{overlap}; what they show is memory")]
 
 
 def _by_problem(task: BoundTask) -> dict[bytes, Row | dict[str, Row]]:
