@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core.errors import UserError
-from grpo_core.rewards import length_penalty, pairwise_ranking, soft_overlong, xml_format
+from grpo_core.rewards import answer_block, length_penalty, pairwise_ranking, soft_overlong, xml_format
 
 
 @pytest.mark.parametrize(
@@ -122,3 +122,21 @@ def test_xml_format_agrees_with_its_definition(pieces: list[str]) -> None:
 def test_a_preference_takes_two_answers_and_the_row(prefers: Any) -> None:
     with pytest.raises(UserError, match=r"prefers is a function \(answer, other, row\)"):
         pairwise_ranking(prefers)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("4", None),
+        ("<answer>4</answer>", "4"),
+        ("<answer>3</answer> No: <ANSWER> 4 </Answer>.", " 4 "),
+        ("<answer>3</answer> No: <answer>4", "3"),  # a closed one counts before one that is cut
+        ("It is <answer>4", "4"),
+        ("4</answer> and more", "4"),  # the prompt opened it
+        ("<answer>3 <answer>4</answer>", "4"),
+        ("</answer>", ""),
+        ("<answer></answer>", ""),
+    ],
+)
+def test_an_answer_block_is_the_last_closed_one(text: str, answer: str | None) -> None:
+    assert answer_block(text) == answer

@@ -26,6 +26,7 @@ __all__ = [
     "Composer",
     "RewardSpec",
     "Shaping",
+    "answer_block",
     "diversity",
     "graduated",
     "group_reward",
@@ -38,6 +39,9 @@ __all__ = [
     "weighted_sum",
     "xml_format",
 ]
+
+
+_ANSWER = re.compile(r"<(/?)answer>", re.IGNORECASE)
 
 
 def length_penalty(text: str, *, free_chars: int = 50, max_chars: int = 200, most: float = 0.1) -> float:
@@ -121,3 +125,31 @@ def xml_format(text: str, *, tags: Sequence[str] = ("think", "answer"), opened: 
         if any(re.search(rf"</?{re.escape(other)}>", inside) for other in tags):
             return 0.0
     return 0.0 if rest.strip() else 1.0
+
+
+def answer_block(text: str) -> str | None:
+    """Return the inside of the last closed `<answer>…</answer>`, else of one that is left open at the end.
+
+    Either half may be missing: engines cut at the stop string `</answer>`, and prompts may end with `<answer>`.
+
+    Args:
+        text: The completion, without its thinking.
+
+    Returns:
+        The answer with the white space around it; None without a tag.
+
+    Examples:
+        >>> from grpo_core.rewards import answer_block
+        >>> answer_block("<answer>3</answer> No: <answer>4</answer>"), answer_block("<answer>4"), answer_block("4")
+        ('4', '4', None)
+    """
+    opened: int | None = None
+    closed: str | None = None
+    for tag in _ANSWER.finditer(text):
+        if not tag[1]:
+            opened = tag.end()
+        elif opened is not None:
+            closed, opened = text[opened : tag.start()], None
+        elif closed is None:
+            closed = text[: tag.start()]  # the prompt opened it
+    return text[opened:] if closed is None and opened is not None else closed

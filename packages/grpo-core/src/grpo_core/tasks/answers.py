@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from grpo_core.rewards import answer_block
+
 _THINK = re.compile(r"<(/?)\s{0,4}think(?:ing)?\s{0,4}>", re.IGNORECASE)
-_ANSWER = re.compile(r"<(/?)answer>", re.IGNORECASE)
 _BOX_TOKEN = re.compile(r"\\boxed\s?\{|\\.|[{}]", re.DOTALL)
 _LATEX_TEXT = re.compile(r"\\(?:text(?:bf|it|rm)?|mbox|math(?:rm|bf))\s?\{([^{}]{0,1000})\}")
 
@@ -18,7 +19,7 @@ def answer_of(text: str) -> str:
     `####`, else all of it.
     """
     text = outside_thinking(text)
-    tagged = _last_tagged(text)
+    tagged = answer_block(text)
     if (boxed := _last_box(text if tagged is None else tagged)) is not None:
         return plain_latex(boxed).strip()
     return (text.rpartition("####")[2] if tagged is None else tagged).strip()
@@ -38,20 +39,6 @@ def outside_thinking(text: str) -> str:
 def plain_latex(text: str) -> str:
     r"""The text without `\text{…}` and the like around words."""
     return _LATEX_TEXT.sub(r"\1", text) if "\\" in text else text
-
-
-def _last_tagged(text: str) -> str | None:
-    """The inside of the last closed `<answer>`, else of the last one that is left open; None without a tag."""
-    opened: int | None = None
-    closed: str | None = None
-    for tag in _ANSWER.finditer(text):
-        if not tag[1]:
-            opened = tag.end()
-        elif opened is not None:
-            closed, opened = text[opened : tag.start()], None
-        elif closed is None:
-            closed = text[: tag.start()]  # the prompt opened it
-    return text[opened:] if closed is None and opened is not None else closed
 
 
 def _last_box(text: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from grpo_core.rewards import answer_block
 from grpo_tasks_math.verify.normalise import point_decimals, spell_signs, to_ascii
 from grpo_tasks_math.verify.reader import MAX_ANSWER_CHARS, read
 from grpo_tasks_math.verify.sentence import after_phrase, correction, read_sentence, stated, without_denied
@@ -44,7 +45,7 @@ def extract(completion: str, decimals: Decimals = "point") -> Value | None:
         decimals: Whether `1,5` is two numbers (`point`) or 1.5 (`comma`).
     """
     text = outside_thinking(_spelled(completion[-MAX_COMPLETION_CHARS:], decimals))
-    tagged = last_answer_block(text)
+    tagged = answer_block(text)
     return _marked(tagged) if tagged is not None else _free(text)
 
 
@@ -54,7 +55,7 @@ def states(completion: str, gold: Words, decimals: Decimals = "point") -> bool:
     The literal answer is in the tag, else in the box, after `####` or after "answer is", or is the whole completion.
     """
     text = outside_thinking(_spelled(completion[-MAX_COMPLETION_CHARS:], decimals))
-    tagged = last_answer_block(text)
+    tagged = answer_block(text)
     text = text if tagged is None else tagged
     for _ in range(MAX_BOX_NESTING):
         if (box := _last_box(text)) is None:
@@ -82,7 +83,7 @@ def _spelled(text: str, decimals: Decimals) -> str:
 
 
 _THINK = re.compile(r"<(/?)\s{0,4}think(?:ing)?\s{0,4}>", re.IGNORECASE)
-_ANSWER = re.compile(r"<(/?)answer>", re.IGNORECASE)
+_ANSWER_TAG = re.compile(r"</?answer>", re.IGNORECASE)
 
 
 def outside_thinking(text: str) -> str:
@@ -103,26 +104,9 @@ def outside_thinking(text: str) -> str:
         position = tag.end()
     if not is_open:
         pieces.append(text[position:])
-    elif (answer := _ANSWER.search(text, position)) is not None:
+    elif (answer := _ANSWER_TAG.search(text, position)) is not None:
         pieces.append(text[answer.start() :])
     return "\n".join(pieces)
-
-
-def last_answer_block(text: str) -> str | None:
-    """Return the inside of the last closed `<answer>` block, else of one that is left open at an end, else None."""
-    if "<" not in text:
-        return None
-    opened: int | None = None
-    closed: str | None = None
-    for tag in _ANSWER.finditer(text):
-        if not tag[1]:
-            opened = tag.end()
-        elif opened is not None:
-            closed, opened = text[opened : tag.start()], None
-        elif closed is None:
-            # The prompt opened the tag.
-            closed = text[: tag.start()]
-    return text[opened:] if closed is None and opened is not None else closed
 
 
 def _marked(text: str) -> Value | None:
