@@ -60,6 +60,11 @@ def row_text(trainer: str, record: dict[str, Any]) -> str:
     return str(record["row" if trainer in ("areal", "swift", "prime-rl") else "label"])
 
 
+def test_a_trainer_is_found_by_the_name_that_people_know() -> None:
+    assert target_of("ms-swift") is target_of("swift")
+    assert [target_of(target.title).name for target in TARGETS.values()] == [*TARGETS]
+
+
 @pytest.mark.parametrize("trainer", TARGETS)
 def test_rows_are_the_tasks_and_sizes_are_kept(trainer: str) -> None:
     task = load_task("math.arithmetic")

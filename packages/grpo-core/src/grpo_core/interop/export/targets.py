@@ -73,11 +73,12 @@ TARGETS = {
 
 
 def target_of(name: str) -> Target:
-    """The trainer of a name.
+    """The trainer of a name or title, whatever its case: `ms-swift` is `swift`.
 
     Raises:
         UnknownNameError: there is none; says which there are.
     """
-    if name not in TARGETS:
-        raise unknown_name("trainer", name, TARGETS)
-    return TARGETS[name]
+    for target in TARGETS.values():
+        if name.casefold() in (target.name, target.title.casefold()):
+            return target
+    raise unknown_name("trainer", name, TARGETS)
