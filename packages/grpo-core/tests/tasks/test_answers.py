@@ -29,6 +29,7 @@ from grpo_core.tasks.answers import answer_of
         ("4</answer>", "4"),  # the prompt opened it
         ("<ANSWER>4</Answer>", "4"),
         (r"<answer>\boxed{4}</answer> \boxed{3}", "4"),
+        ("<answer>3 + 1\n#### 4</answer>", "4"),
         (r"\boxed{\mathbf{B}}", "B"),
     ],
 )

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -59,6 +60,12 @@ def scored(spec: str, text: str) -> Score:
         ("number", 1234, [r"\boxed{1{,}234} of 9", r"\boxed{1234\text{ apples}}, not 7"], [r"\boxed{1{,}235}"], []),
         ("number", 0.5, [r"so \boxed{\frac{1}{2}}", r"\boxed{\dfrac{1}{2}}", r"\boxed{50\%}"], [r"-\frac{1}{2}"], []),
         ("exact", "New York", [r"\boxed{\text{New York}}"], [r"\boxed{\text{York}}"], []),
+        ("number", 123456789012, ["123456789012", "123,456,789,012.0"], ["123456789099", "123456789013"], []),
+        ("number", "60%", ["60 %", "60 percent", r"60\,\%", r"$60\%$", "60 per cent", "60", "0.6"], ["6", "0.6%"], []),
+        ("number", 60, ["60%", "60 percent", "60"], ["0.6", "6000"], []),
+        ("number", 0.5, ["1\u20442", "\uff10\uff0e\uff15", "\uff15\uff10\uff05"], ["\uff15"], []),
+        *(("exact", gold, [gold, "7", "#### 7"], ["3+4 = 7"], []) for gold in ("3+4 = 7\n#### 7", r"so \boxed{7}")),
+        ("exact", "caf\u00e9", ["cafe\u0301", "Caf\u00e9"], ["cafe"], []),
         ("math", r"\frac{1}{2}", ["The answer is 1/2.", r"\boxed{0.5}"], ["The answer is 2."], []),
         ("choice", "B", ["B", "(B)", "A is wrong, so B", "Answer: B.", "b"], ["A", "B or C", "A or B"], ["both"]),
         ("regex", r"\d{4}-\d\d", ["2024-05", "the date: #### 2024-05"], ["2024-05-01"], []),
@@ -71,6 +78,22 @@ def scored(spec: str, text: str) -> Score:
             [],
         ),
         ("json", {"required": ["a"]}, ['```json\n{}\n```\nor\n```\n{"a": 1}'], ['```{"a": 1}\n```\nor\n```\n{}'], []),
+        (
+            "json",
+            {"type": "object", "minProperties": 1},
+            [
+                *('{"a": "```py\\nx\\n```"}', '{"a": "#### Title"}', '{"a": "<answer>"}', '{"a": "<think>"}'),
+                *(
+                    '```json\n{"a": "use ``` here"}\n```',
+                    'so\n```json\n{"a": "<answer> or ####"}\n```',
+                    '#### {"a": 1}',
+                ),
+                *('<think>{}</think>{"a": "#### </b>"}', '```json\n{}\n```\n<answer>{"a": 1}</answer>'),
+            ],
+            ["{}", '<think>{"a": 1}</think>{}', '```json\n{"a": 1}\n```\n<answer>{}</answer>'],
+            ['{"a": ```}', '<think>{"a": 1}'],
+        ),
+        ("json", {"type": "string", "pattern": "^a+$"}, ['"aa"'], ['"ab"', "3"], []),
         ("code", "assert f(2) == 4", ["def f(n): return 2 * n"], ["def f(n): return n"], []),
     ],
 )
@@ -124,6 +147,13 @@ def test_choices_are_listed_and_may_be_answered_by_text(write: Write) -> None:
     assert not task.score("three", row).solved
 
 
+@pytest.mark.parametrize("choices", [["x", "x"], ["x", "X "], ["x", ""], "x|y|x", "x|"])
+def test_choices_that_are_empty_or_repeated_are_refused(write: Write, choices: Any) -> None:
+    spec = write([{"question": "Which?", "answer": "A", "choices": choices}], "&verifier=choice")
+    with pytest.raises(DataError, match=r"train\.jsonl:1: the choices .* must be different texts, none of them empty"):
+        load_task(spec).rows()
+
+
 def test_code_is_worth_the_share_of_tests_that_pass(write: Write) -> None:
     spec = write([{"question": "Double it.", "answer": ["assert f(0) == 0", "assert f(1) == 2"]}], "&verifier=code")
     score = scored(spec, "def f(n): return n")
@@ -131,23 +161,42 @@ def test_code_is_worth_the_share_of_tests_that_pass(write: Write) -> None:
     assert "sandbox" in load_task(spec).conditions
 
 
-def test_a_hostile_pattern_and_answer_cost_a_second_and_fail_the_completion(write: Write) -> None:
-    spec = write([{"question": "a question", "answer": "(a|aa)+b"}], "&verifier=regex")
-    task = load_task(spec)
+@pytest.mark.parametrize(
+    ("verifier", "gold", "form"), [("regex", "(a|aa)+b", "{}"), ("json", {"pattern": "^(a|aa)+b"}, '"{}"')]
+)
+def test_a_hostile_pattern_and_answer_cost_a_second_and_fail_the_completion(
+    write: Write, verifier: str, gold: Any, form: str
+) -> None:
+    task = load_task(write([{"question": "a question", "answer": gold}], f"&verifier={verifier}"))
     began = time.perf_counter()
     with Scorer(task, workers=1) as scorer:
-        hostile, fine = scorer.score(["a" * 5000 + "c", "aab"], [task.rows()[0]] * 2)
+        hostile, fine = scorer.score([form.format("a" * 5000 + "c"), form.format("aab")], [task.rows()[0]] * 2)
     assert (hostile.solved, fine.solved) == (False, True)
     assert hostile.value == 0.0 and time.perf_counter() - began < 10 * REGEX_TIMEOUT_S
 
 
-def test_a_reference_of_a_schema_is_never_fetched(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schema_whose_reference_is_nowhere_is_refused_and_nothing_is_fetched(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*arguments: object, **named: object) -> None:
         raise AssertionError("a network is used")
 
     monkeypatch.setattr("urllib.request.urlopen", refuse)
-    spec = write([{"question": "q", "answer": {"$ref": "http://127.0.0.1:1/schema.json"}}], "&verifier=json")
-    assert scored(spec, "{}").value is None, "a schema that cannot be resolved says nothing about the completion"
+    for reference in ("http://127.0.0.1:1/schema.json", "#/nothing", "#/$defs/b"):
+        gold = {"$defs": {"a": {"type": "integer"}}, "properties": {"x": {"items": {"$ref": reference}}}}
+        with pytest.raises(DataError, match=r"train\.jsonl:1: the gold's schema cannot be resolved"):
+            load_task(write([{"question": "q", "answer": gold}], "&verifier=json")).rows()
+    gold = {"$defs": {"a": {"type": "integer"}}, "properties": {"x": {"items": {"$ref": "#/$defs/a"}}}}
+    spec = write([{"question": "q", "answer": gold}], "&verifier=json")
+    assert scored(spec, '{"x": [1]}').solved and not scored(spec, '{"x": ["1"]}').solved
+
+
+def test_json_that_is_nested_deeper_than_a_schema_can_follow_is_invalid(write: Write) -> None:
+    gold = {"type": "object", "properties": {"x": {"items": {"$ref": "#"}}}}
+    spec = write([{"question": "q", "answer": gold}], "&verifier=json")
+    assert scored(spec, '{"x":[{}]}').solved
+    score = scored(spec, '{"x":[' * 200 + "{}" + "]}" * 200)
+    assert (score.valid, score.fault) == (False, "") and "nested too deeply" in score.why
 
 
 @pytest.mark.parametrize(
@@ -181,6 +230,9 @@ def test_a_value_that_is_no_json_is_named_with_its_row(tmp_path: Path, value: ob
         ("code", "import math\nx = 1", "asserts nothing"),
         ("code", "assert f(1) == 1\nf(2) == 2", "test 1 asserts nothing"),
         ("exact", "", "the gold is empty"),
+        ("exact", r"so \boxed{}", "marks an empty answer"),
+        ("exact", "<think>Paris", "marks an empty answer"),
+        ("regex", "(" * 2000 + ")" * 2000, "is not a regular expression"),
     ],
 )
 def test_a_gold_that_does_not_parse_is_named_with_its_line(
@@ -352,6 +404,22 @@ def test_what_follows_another_question_is_not_read(write: Write) -> None:
     assert scored(
         write([{"question": "q", "answer": "4"}], "&verifier=number"), " 4\nQuestion: 2 + 3\nAnswer: 5"
     ).solved
+
+
+def test_a_question_in_the_thinking_of_a_chat_model_ends_nothing(write: Write) -> None:
+    spec = write([{"question": "q", "answer": "4"}])
+    text = "<think>Restate.\nQuestion: q\n</think>\n4"
+    assert scored(spec, text).solved and scored(spec, text + "\nQuestion: q\nAnswer: 5").solved
+    assert load_task(spec).task.stop == ("</answer>", "\nQuestion:")
+    assert load_task(spec + "&chat=true").task.stop == ("</answer>",)
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_a_narrow_float_of_parquet_is_read_as_it_is_written(tmp_path: Path, kind: str) -> None:
+    answers = pyarrow.array(numpy.array([0.1, 3], kind))
+    pyarrow.parquet.write_table(pyarrow.table({"question": ["q", "r"], "answer": answers}), tmp_path / "train.parquet")
+    rows = load_task(f"core.qa?path={tmp_path}/{{split}}.parquet&verifier=number").rows()
+    assert [row.answer for row in rows] == ["0.1", "3.0"]
 
 
 def test_it_is_listed_and_needs_no_torch(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

@@ -178,12 +178,17 @@ def _parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     import pyarrow
     import pyarrow.parquet
 
+    floats = (pyarrow.float16(), pyarrow.float32())
     try:
         number = 0
         file = pyarrow.parquet.ParquetFile(path)
         _refuse_repeated_columns(path, file.schema_arrow.names)
+        narrow = {field.name: field.type.to_pandas_dtype() for field in file.schema_arrow if field.type in floats}
         for batch in file.iter_batches(batch_size=1024):
             for record in batch.to_pylist():
+                for name, kind in narrow.items():  # 0.1, and not 0.10000000149011612
+                    if record[name] is not None:
+                        record[name] = float(str(kind(record[name])))
                 yield f"{path} row {number}", record
                 number += 1
     except (pyarrow.ArrowException, OSError) as error:

@@ -15,25 +15,25 @@ def answer_of(text: str) -> str:
     r"""The answer that a completion marks, without white space around it.
 
     Thinking never counts. Of the rest it is what the last `<answer>` holds that is closed, else one that is left open;
-    in that, or without a tag in all the rest, the last `\boxed{…}`; without a tag and a box, what follows the last
-    `####`, else all of it.
+    in that, or without a tag in all the rest, it is the last `\boxed{…}`, else what follows the last `####`, else all.
     """
     text = outside_thinking(text)
     tagged = answer_block(text)
     if (boxed := _last_box(text if tagged is None else tagged)) is not None:
         return plain_latex(boxed).strip()
-    return (text.rpartition("####")[2] if tagged is None else tagged).strip()
+    return (text if tagged is None else tagged).rpartition("####")[2].strip()
 
 
 def outside_thinking(text: str) -> str:
     """The text behind the last `</think>`, up to a `<think>` that is left open."""
-    start, end = 0, len(text)
-    for tag in _THINK.finditer(text):
-        if tag[1]:
-            start, end = tag.end(), len(text)
-        else:
-            end = min(end, tag.start())
-    return text[start:end]
+    answer = text[thinking_end(text) :]
+    opened = _THINK.search(answer)
+    return answer if opened is None else answer[: opened.start()]
+
+
+def thinking_end(text: str) -> int:
+    """Where the last `</think>` ends; 0 without one."""
+    return max((tag.end() for tag in _THINK.finditer(text) if tag[1]), default=0)
 
 
 def plain_latex(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from unicodedata import normalize
 
 from grpo_core.tasks.answers import plain_latex
 
@@ -169,8 +170,8 @@ def named_choices(answer: str, choices: tuple[str, ...]) -> set[str]:
 
 def letter_of(text: str, choices: tuple[str, ...]) -> str | None:
     """The letter of the choice with a text, whatever its case and white space; None where there is none."""
-    folded = _folded(text)
-    return next((letter for letter, choice in zip(LETTERS, choices, strict=False) if _folded(choice) == folded), None)
+    wanted = folded(text)
+    return next((letter for letter, choice in zip(LETTERS, choices, strict=False) if folded(choice) == wanted), None)
 
 
 def _by_text(answer: str, choices: tuple[str, ...]) -> str | None:
@@ -185,8 +186,9 @@ def _by_text(answer: str, choices: tuple[str, ...]) -> str | None:
     return None
 
 
-def _folded(text: str) -> str:
-    return " ".join(text.split()).casefold()
+def folded(text: str) -> str:
+    """The text without differences of case, white space and composed characters."""
+    return " ".join(normalize("NFC", text).split()).casefold()
 
 
 def _plain(text: str) -> str:
@@ -195,7 +197,7 @@ def _plain(text: str) -> str:
 
 
 def _bare(text: str) -> str:
-    return _folded(_plain(text)).strip(_PUNCTUATION)
+    return folded(_plain(text)).strip(_PUNCTUATION)
 
 
 def _marked(text: str, choices: tuple[str, ...], patterns: _Patterns) -> str:
@@ -203,14 +205,14 @@ def _marked(text: str, choices: tuple[str, ...], patterns: _Patterns) -> str:
     mark_of, pattern = _texts(choices)
     if pattern is None:
         return text
-    text = pattern.sub(lambda match: mark_of.get(_folded(match[0]), match[0]), text)
+    text = pattern.sub(lambda match: mark_of.get(folded(match[0]), match[0]), text)
     return patterns.headed.sub(lambda head: head[1] + head[2] if _letter(head[3]) == head[1] else head[0], text)
 
 
 @lru_cache(1024)
 def _texts(choices: tuple[str, ...]) -> tuple[dict[str, str], re.Pattern[str] | None]:
     """Folded text of each choice -> its mark, and a pattern that finds them; not texts that may be another word."""
-    texts = {_folded(_plain(choice)): mark for mark, choice in zip(_MARKS, choices, strict=False)}
+    texts = {folded(_plain(choice)): mark for mark, choice in zip(_MARKS, choices, strict=False)}
     texts = {
         text: mark for text, mark in texts.items() if len(text) > 1 and not _WORDS_OF_RULES.issuperset(text.split())
     }

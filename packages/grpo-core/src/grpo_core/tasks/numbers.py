@@ -42,13 +42,15 @@ _TOKEN = re.compile(
     # An exponent that is not read: x, a sum, a tower, or one of (-2)^2; ^o is a degree.
     r"(?P<open>(?=[ ]?\)?[ ]?\\?(?:\^|\*\*(?=[0-9]))[ ]?[{(]?[ ]?-?(?:[A-NP-Za-np-z](?![A-Za-z])|[0-9])))?"
     r"(?P<scales>(?:[ -]{0,3}(?i:hundred|thousand|million|billion|trillion)s?\b){1,3})?"
-    r"(?P<percent>%)?"
+    r"(?P<percent>[ ]{0,2}%|[ -](?i:per[ ]?cent)\b)?"
 )
 _SCALE = re.compile("hundred|thousand|million|billion|trillion", re.IGNORECASE)
 _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 
 _SPELLINGS = str.maketrans(
-    dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-") | dict.fromkeys("\t\u00a0\u2007\u2009\u202f", " ")
+    dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-")
+    | dict.fromkeys("\t\u00a0\u2007\u2009\u202f", " ")
+    | dict(zip("０１２３４５６７８９．／％\u2044", "0123456789./%/", strict=True))
 )
 _GROUPING = re.compile(r"(?<=[0-9])(?:\\[,;: ]|,\\!|~)(?=[0-9]{3})")
 _LATEX_SPACE = re.compile(r"\\[,;:! ]|~")
@@ -76,13 +78,24 @@ _SIGNED_CURRENCY = re.compile(r"(?<![\w.])([-+])\\?[$€£¥₹]\s?(?=\.?[0-9])"
 def read_number(text: str) -> Fraction | None:
     r"""The last number of a text; None where there is none, or where it is too large or its exponent no whole number.
 
-    Forms: 1,234.5, 1 234.5, -3, 2e-3, 3/4, \frac{3}{4}, 2 3/4, 12%, 2^10, 1.5 \times 10^5, 1.5 million.
+    Forms: 1,234.5, 1 234.5, -3, 2e-3, 3/4, \frac{3}{4}, 2 3/4, 12%, 12 percent, 2^10, 1.5 \times 10^5, 1.5 million.
     """
+    last = _last_number(text)
+    return None if last is None else _value(last)
+
+
+def is_percentage(text: str) -> bool:
+    """Whether the last number of a text is a percentage."""
+    last = _last_number(text)
+    return last is not None and last["percent"] is not None
+
+
+def _last_number(text: str) -> re.Match[str] | None:
     last = None
     for match in _TOKEN.finditer(_plain_numbers(text)):
         if match["digits"]:
             last = match
-    return None if last is None else _value(last)
+    return last
 
 
 def count_numbers(text: str) -> int:

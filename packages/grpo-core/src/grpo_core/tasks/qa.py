@@ -6,6 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from grpo_core.task.composition import reward
 from grpo_core.task.row import Row
 from grpo_core.task.score import Invalid
 from grpo_core.task.task import Task
+from grpo_core.tasks.answers import thinking_end
 from grpo_core.tasks.choices import LETTERS
 from grpo_core.tasks.verifiers import VERIFIERS
 
@@ -41,7 +43,9 @@ TEMPLATES: Mapping[str, str] = {
 ANSWERS: Mapping[str, str] = {"plain": "{answer}", "steps": "\n#### {answer}", "tags": " <answer>{answer}</answer>"}
 """Gold completions for a warm start, by template; otherwise a space and the answer."""
 
-STOP = ("</answer>", "\nQuestion:")
+NEXT_QUESTION = "\nQuestion:"
+"""What a base model goes on with behind its answer."""
+STOP = ("</answer>", NEXT_QUESTION)
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -187,7 +191,8 @@ def validate(text: str, row: QaRow, config: QaConfig) -> float:
         Invalid: the completion has no answer of the wanted kind.
         TimeoutError: the check takes too long.
     """
-    completion = text.partition("\nQuestion:")[0]
+    start = thinking_end(text)
+    completion = text[:start] + text[start:].partition(NEXT_QUESTION)[0]
     if not completion.strip():
         raise Invalid("no answer")
     return VERIFIERS[config.verifier].score(completion, row.answer, row.choices)
@@ -207,6 +212,11 @@ def conditions(config: QaConfig) -> Mapping[str, str]:
     return dict(resolve("grpo_tasks_code.sandboxed:conditions")())
 
 
+def specialize(config: QaConfig) -> Task:
+    """A chat model ends its completion itself, and may think aloud about "Question:"."""
+    return replace(TASK, stop=("</answer>",), specialize=None) if config.chat else replace(TASK, specialize=None)
+
+
 TASK = Task(
     "qa",
     load,
@@ -221,4 +231,5 @@ TASK = Task(
     on_timeout="fail",
     default_model="tiny",
     conditions=conditions,
+    specialize=specialize,
 )

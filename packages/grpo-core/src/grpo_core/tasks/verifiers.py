@@ -7,18 +7,20 @@ import importlib.util
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
+from unicodedata import normalize
 
 from grpo_core.errors import UserError
 from grpo_core.plugins.loading import resolve
 from grpo_core.task.score import Invalid
-from grpo_core.tasks.answers import answer_of
-from grpo_core.tasks.choices import LETTERS, letter_of, named_choices
-from grpo_core.tasks.numbers import count_numbers, read_number
+from grpo_core.tasks.answers import answer_of, outside_thinking
+from grpo_core.tasks.choices import LETTERS, folded, letter_of, named_choices
+from grpo_core.tasks.numbers import count_numbers, is_percentage, read_number
 
 REGEX_TIMEOUT_S = 1.0
 """Seconds of a match; a pattern that needs longer on a short answer backtracks without end."""
@@ -27,10 +29,11 @@ MAX_PATTERN_CHARS = 10_000
 MAX_JSON_CHARS = 1 << 18
 
 REL_TOL = 1e-9
-"""Relative difference up to which two numbers are equal: what is lost in writing a double with 15 digits, and little
-more. Within it, 0.1 and 1e-1 are one number, and 0.333 is not 1/3."""
+"""Relative difference up to which two numbers are equal, unless both are whole: what is lost in writing a double with
+15 digits, and little more. Within it, 0.1 and 1e-1 are one number, and 0.333 is not 1/3."""
 
-_JSON_TAG = re.compile(r"\A[^\S\n]{0,4}json[5cl]?(?!\w)", re.IGNORECASE)
+_FENCE = re.compile(r"^[^\S\n]{0,8}```(?:[^\S\n]{0,4}json[5cl]?(?!\w))?|```[^\S\n]{0,8}$", re.IGNORECASE | re.MULTILINE)
+"""Beginning or ending a line, so never in a text inside JSON, which holds no line break."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +66,25 @@ class Verifier:
 
 
 def _plain(text: str) -> str:
-    return " ".join(text.split()).casefold()
+    return " ".join(normalize("NFC", text).split()).casefold()
 
 
 def _score_exact(text: str, gold: str, choices: tuple[str, ...]) -> float:
     answer = answer_of(text)
     if not answer:
         raise Invalid("no answer")
-    return float(_plain(answer) == _plain(gold))
+    return float(_plain(answer) == _plain(answer_of(gold)))
 
 
 def _check_text(gold: str, choices: tuple[str, ...]) -> None:
     if not gold.strip():
         raise ValueError("the gold is empty")
+
+
+def _check_exact(gold: str, choices: tuple[str, ...]) -> None:
+    _check_text(gold, choices)
+    if not answer_of(gold):
+        raise ValueError(f"the gold {gold!r:.80} marks an empty answer")
 
 
 def _check_number(gold: str, choices: tuple[str, ...]) -> None:
@@ -89,10 +98,19 @@ def _check_number(gold: str, choices: tuple[str, ...]) -> None:
 
 
 def _score_number(text: str, gold: str, choices: tuple[str, ...]) -> float:
-    value, expected = read_number(answer_of(text)), read_number(answer_of(gold))
+    answer, gold = answer_of(text), answer_of(gold)
+    value, expected = read_number(answer), read_number(gold)
     if value is None or expected is None:
         raise Invalid("no number")
-    return float(abs(value - expected) <= Fraction(REL_TOL) * abs(expected))
+    difference = is_percentage(answer) - is_percentage(gold)
+    # Where only one of them says percent, it may be a unit that the question gives: 60% is 0.6, and 60 too.
+    return float(any(_are_equal(value * scale, expected) for scale in {Fraction(1), Fraction(100) ** difference}))
+
+
+def _are_equal(value: Fraction, expected: Fraction) -> bool:
+    if value.denominator == expected.denominator == 1:
+        return value == expected
+    return abs(value - expected) <= Fraction(REL_TOL) * abs(expected)
 
 
 def _check_math(gold: str, choices: tuple[str, ...]) -> None:
@@ -124,6 +142,8 @@ def _letter_of(gold: str, choices: tuple[str, ...]) -> str:
 def _check_choice(gold: str, choices: tuple[str, ...]) -> None:
     if len(choices) > len(LETTERS):
         raise ValueError(f"{len(choices)} choices; at most {len(LETTERS)} have a letter")
+    if not all(choices) or len(set(map(folded, choices))) < len(choices):
+        raise ValueError(f"the choices {list(choices)!r:.80} must be different texts, none of them empty")
     _letter_of(gold, choices)
 
 
@@ -143,7 +163,7 @@ def _pattern(gold: str) -> Any:
         raise ValueError(f"the gold is a pattern of more than {MAX_PATTERN_CHARS} characters")
     try:
         return regex.compile(gold)
-    except regex.error as error:
+    except (regex.error, RecursionError) as error:
         raise ValueError(f"the gold {gold!r:.80} is not a regular expression: {error}") from None
 
 
@@ -163,6 +183,8 @@ def _score_regex(text: str, gold: str, choices: tuple[str, ...]) -> float:
 def _schema(gold: str) -> Any:
     from jsonschema import exceptions, validators  # type: ignore[import-untyped]  # it ships no types
     from referencing import Registry
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import specification_with
 
     try:
         schema = json.loads(gold)
@@ -171,11 +193,32 @@ def _schema(gold: str) -> Any:
     if not isinstance(schema, dict | bool):
         raise ValueError(f"the gold is a JSON {type(schema).__name__}; a schema is an object")
     kind = validators.validator_for(schema, default=validators.Draft202012Validator)
+    registry: Any = Registry()  # an empty one: a $ref is never fetched
     try:
         kind.check_schema(schema)
+        resource = specification_with(kind.META_SCHEMA["$schema"]).create_resource(schema)
+        _check_references(resource, registry.resolver_with_root(resource))
     except exceptions.SchemaError as error:
         raise ValueError(f"the gold is not a JSON schema: {error.message:.200}") from None
-    return kind(schema, registry=Registry())  # an empty registry: a $ref is never fetched
+    except (Unresolvable, RecursionError) as error:
+        raise ValueError(f"the gold's schema cannot be resolved (no $ref is fetched): {error!s:.200}") from None
+    return validators.extend(kind, {"pattern": _pattern_errors})(schema, registry=registry)
+
+
+def _check_references(resource: Any, resolver: Any) -> None:
+    """Look up every `$ref` of a schema, which raises `Unresolvable` where it leads nowhere."""
+    if isinstance(resource.contents, dict) and "$ref" in resource.contents:
+        resolver.lookup(resource.contents["$ref"])
+    for inner in resource.subresources():
+        _check_references(inner, resolver.in_subresource(inner))
+
+
+def _pattern_errors(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Exception]:
+    """The keyword `pattern`, within a second."""
+    from jsonschema import ValidationError
+
+    if isinstance(instance, str) and not _pattern(pattern).search(instance, timeout=REGEX_TIMEOUT_S):
+        yield ValidationError(f"{instance!r:.80} does not match {pattern!r:.80}")
 
 
 def _check_schema(gold: str, choices: tuple[str, ...]) -> None:
@@ -183,18 +226,26 @@ def _check_schema(gold: str, choices: tuple[str, ...]) -> None:
 
 
 def _score_schema(text: str, gold: str, choices: tuple[str, ...]) -> float:
-    written = answer_of(text)
-    *outside, inside = written.rsplit("```", 2)
-    fences = written.count("```")
-    if fences:  # the last fenced block, which may be cut off
-        written = _JSON_TAG.sub("", inside if fences % 2 else outside[-1], count=1)
-    if len(written) > MAX_JSON_CHARS:
-        raise Invalid(f"JSON of more than {MAX_JSON_CHARS} characters")
     try:
-        value = json.loads(written, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        raise Invalid("not JSON") from None
-    return float(_schema(gold).is_valid(value))
+        return float(_schema(gold).is_valid(_parsed_json(text)))
+    except RecursionError:  # a recursive schema goes as deep as the completion does
+        raise Invalid("JSON that is nested too deeply") from None
+
+
+def _parsed_json(text: str) -> Any:
+    """The JSON of a completion: all of it, all behind the thinking, the answer that it marks, or its last block."""
+    rest = outside_thinking(text)
+    for written in (text, rest, _last_block(answer_of(text)), _last_block(rest)):
+        if len(written) <= MAX_JSON_CHARS:
+            with suppress(ValueError, RecursionError):
+                return json.loads(written, parse_constant=_refuse_constant)
+    raise Invalid(f"no JSON of at most {MAX_JSON_CHARS} characters")
+
+
+def _last_block(text: str) -> str:
+    """The last fenced block of a text, which may be cut off; all of it without one."""
+    parts = _FENCE.split(text)
+    return parts[-1 if len(parts) % 2 == 0 else -2] if len(parts) > 1 else text
 
 
 def _refuse_constant(name: str) -> float:
@@ -248,7 +299,7 @@ def _score_code(text: str, gold: str, choices: tuple[str, ...]) -> float:
 
 
 VERIFIERS: Mapping[str, Verifier] = {
-    "exact": Verifier(_check_text, _score_exact, "the answer; white space and upper case do not matter"),
+    "exact": Verifier(_check_exact, _score_exact, "the answer; white space and upper case do not matter"),
     "number": Verifier(_check_number, _score_number, "a number: 1,234.5, -3, 2e-3, 3/4, 2 3/4 or 12%"),
     "math": Verifier(_check_math, _score_math, "a number, a formula or a list, plain or LaTeX", "grpo-tasks-math"),
     "choice": Verifier(_check_choice, _score_choice, "a letter, or the text of one of the field `choices`"),
